@@ -1,0 +1,3 @@
+//! The `scrimp` command.
+
+fn main() {}

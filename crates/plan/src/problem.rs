@@ -1,0 +1,197 @@
+//! The planning problem: devices, links, tasks and values. No operators and no tensor contents.
+//!
+//! # Vocabulary and units
+//!
+//! * Memory is in **bytes** (`u64`). Instances may use another unit; the arithmetic is the same and
+//!   [`Units`] says which it is.
+//! * Time is in **seconds** (`f64`, finite, not negative), energy in **joules**; again, instances
+//!   may use another unit of cost.
+//! * Intervals are half-open, `[start, end)`, and counted in steps of a plan.
+//!
+//! # Invariants, checked by [`Problem::new`]
+//!
+//! * Ids are in range; every output names its task as origin, every value has one origin.
+//! * The index order of tasks is executable as it stands on one device with enough memory: a task
+//!   reads only values that are given or produced by a task of smaller index, and an overwritten
+//!   value has no reader of larger index than the task that overwrites it. Hence the graph is acyclic.
+//! * Costs are finite and not negative, sums of bytes don't overflow.
+//! * An overwriting task reads the overwritten value, writes the overwriting one, and both have the
+//!   same size. A value is overwritten by at most one task.
+//! * A value that is overwritten isn't kept: it is gone when that task has run, and every task runs.
+
+use cranelift_entity::{PrimaryMap, SecondaryMap};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+use crate::ids::{DeviceId, LinkId, TaskId, ValueId};
+
+/// A memory space. The host that swapped values go to is a device that doesn't compute.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Device {
+    /// Unique among the devices of a problem.
+    pub name: String,
+    /// The budget: bytes in use never exceed it. `None` is unlimited.
+    pub capacity: Option<u64>,
+    /// Whether tasks can run here.
+    pub computes: bool,
+    /// Bytes in use at all times that no value of the problem accounts for.
+    #[serde(default)]
+    pub resident: u64,
+}
+
+/// A directed connection. Its copies run one after another, beside compute.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// The device that copies read.
+    pub from: DeviceId,
+    /// The device that copies write.
+    pub to: DeviceId,
+    /// Bytes per second; positive.
+    pub bandwidth: f64,
+    /// Seconds before the first byte arrives.
+    pub latency: f64,
+    /// Seconds of particular values, where they don't follow from bandwidth and latency.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub seconds: BTreeMap<ValueId, f64>,
+}
+
+/// Where a task belongs in a training step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Computes activations or the loss.
+    Forward,
+    /// Computes gradients.
+    Backward,
+    /// Writes parameters, optimizer state or running statistics.
+    Update,
+}
+
+/// How a task runs on one device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mode {
+    /// The device, which must compute.
+    pub device: DeviceId,
+    /// Duration.
+    pub seconds: f64,
+    /// Energy; zero where unknown.
+    #[serde(default)]
+    pub joules: f64,
+    /// Scratch bytes in use only while the task runs.
+    #[serde(default)]
+    pub workspace: u64,
+}
+
+/// `output` takes the buffer of `input`, which is gone afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Overwrite {
+    /// One of the task's inputs.
+    pub input: ValueId,
+    /// One of the task's outputs, of the same size.
+    pub output: ValueId,
+}
+
+/// One execution of one operator. Every task of a problem runs at least once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Task {
+    /// For people; need not be unique.
+    pub name: String,
+    /// The part of the step it belongs to.
+    pub phase: Phase,
+    /// Values it reads, each at most once.
+    pub inputs: Vec<ValueId>,
+    /// Values it writes, all of them at every run.
+    pub outputs: Vec<ValueId>,
+    /// In-place pairs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overwrites: Vec<Overwrite>,
+    /// One entry per device that can run it, by ascending device.
+    pub modes: Vec<Mode>,
+    /// Whether it may run more than once. Updates may not; a random operator may, with the random
+    /// state of its first run.
+    pub rerunnable: bool,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// In memory of this device when the plan starts. It can't be made again.
+    Given(DeviceId),
+    /// Written by this task.
+    Task(TaskId),
+}
+
+/// Where a value must be when the plan ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Keep {
+    /// Nowhere.
+    #[default]
+    No,
+    /// On at least one device.
+    Anywhere,
+    /// On this device.
+    On(DeviceId),
+}
+
+/// One storage. Views of it share it; lowering has merged them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Value {
+    /// For people; need not be unique.
+    pub name: String,
+    /// Size.
+    pub bytes: u64,
+    /// Who writes it.
+    pub origin: Origin,
+    /// Whether it must be there at the end.
+    #[serde(default)]
+    pub keep: Keep,
+}
+
+/// What the numbers of a problem mean, for people. Ours are seconds and bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Units {
+    /// Unit of `seconds` fields, e.g. `s`.
+    pub cost: String,
+    /// Unit of `bytes` fields, e.g. `B`.
+    pub memory: String,
+}
+
+impl Default for Units {
+    fn default() -> Self {
+        Units { cost: "s".into(), memory: "B".into() }
+    }
+}
+
+/// The fields of a problem before validation.
+#[derive(Clone, Debug, Default)]
+pub struct ProblemParts {
+    /// For people.
+    pub name: String,
+    /// What the numbers mean.
+    pub units: Units,
+    /// At least one that computes.
+    pub devices: PrimaryMap<DeviceId, Device>,
+    /// At most one per directed pair.
+    pub links: PrimaryMap<LinkId, Link>,
+    /// In the given order.
+    pub tasks: PrimaryMap<TaskId, Task>,
+    /// In any order.
+    pub values: PrimaryMap<ValueId, Value>,
+}
+
+/// A valid planning problem; see the module's documentation for what valid means.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    parts: ProblemParts,
+    consumers: SecondaryMap<ValueId, Vec<TaskId>>,
+    overwriter: SecondaryMap<ValueId, Option<TaskId>>,
+}

@@ -1,0 +1,1 @@
+//! Planners: the default search, heuristics, bounds and placement.
