@@ -1,9 +1,12 @@
 //! The graph: tensors with shapes and types, and nodes in topological order.
 
-use cranelift_entity::{PrimaryMap, entity_impl};
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
+use std::fmt;
 use std::sync::Arc;
 
 use crate::op::Op;
+use crate::shape::elements;
 
 /// A tensor of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,7 +19,7 @@ pub struct NodeId(u32);
 entity_impl!(NodeId, "node");
 
 /// Element types. `F64` exists for checking gradients; `I64` holds labels, tokens and seeds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
     /// 32-bit IEEE float.
     F32,
@@ -36,17 +39,28 @@ impl DType {
     }
 }
 
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+            DType::I64 => "i64",
+        })
+    }
+}
+
 /// The first contents of a parameter, state or constant.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Init {
     /// Every element the same.
     Constant(f64),
-    /// Independent normal draws with mean 0; the stream is the tensor's index.
+    /// Independent normal draws with mean 0; the stream is given by the tensor's name, so that a
+    /// network and the training graph made from it start from the same numbers.
     Normal {
         /// Standard deviation.
         std: f64,
     },
-    /// Independent uniform draws from [−bound, bound].
+    /// Independent uniform draws from [−bound, bound]; the stream as above.
     Uniform {
         /// Not negative.
         bound: f64,
@@ -102,14 +116,130 @@ pub struct Node {
     pub outputs: Vec<TensorId>,
 }
 
+impl Tensor {
+    /// Number of elements.
+    pub fn elements(&self) -> usize {
+        elements(&self.shape)
+    }
+
+    /// Size without rounding.
+    pub fn bytes(&self) -> u64 {
+        self.elements() as u64 * self.dtype.bytes()
+    }
+}
+
 /// A neural network. Nodes are in topological order; every tensor has at most one producer, and
-/// exactly one if it is an activation. Build one with [`crate::GraphBuilder`].
+/// exactly one if it is an activation. Shapes and element types agree with [`crate::infer`], sizes
+/// don't overflow. Build one with [`crate::GraphBuilder`].
 #[derive(Clone, Debug)]
 pub struct Graph {
     /// For people.
     pub name: String,
-    pub(crate) tensors: PrimaryMap<TensorId, Tensor>,
-    pub(crate) nodes: PrimaryMap<NodeId, Node>,
-    /// The tensors the user wants: predictions, the loss.
-    pub(crate) outputs: Vec<TensorId>,
+    tensors: PrimaryMap<TensorId, Tensor>,
+    nodes: PrimaryMap<NodeId, Node>,
+    outputs: Vec<TensorId>,
+    producers: SecondaryMap<TensorId, PackedOption<NodeId>>,
+    consumers: SecondaryMap<TensorId, Vec<NodeId>>,
+}
+
+impl Graph {
+    /// The builder has checked everything.
+    pub(crate) fn assemble(
+        name: String,
+        tensors: PrimaryMap<TensorId, Tensor>,
+        nodes: PrimaryMap<NodeId, Node>,
+        outputs: Vec<TensorId>,
+    ) -> Graph {
+        let mut producers = SecondaryMap::new();
+        let mut consumers: SecondaryMap<TensorId, Vec<NodeId>> = SecondaryMap::new();
+        for (id, node) in nodes.iter() {
+            for &output in &node.outputs {
+                producers[output] = id.into();
+            }
+            for &input in &node.inputs {
+                if consumers[input].last() != Some(&id) {
+                    consumers[input].push(id);
+                }
+            }
+        }
+        Graph {
+            name,
+            tensors,
+            nodes,
+            outputs,
+            producers,
+            consumers,
+        }
+    }
+
+    /// All tensors.
+    pub fn tensors(&self) -> &PrimaryMap<TensorId, Tensor> {
+        &self.tensors
+    }
+
+    /// All nodes, in topological order.
+    pub fn nodes(&self) -> &PrimaryMap<NodeId, Node> {
+        &self.nodes
+    }
+
+    /// The tensors that the user wants: predictions, the loss. Each once.
+    pub fn outputs(&self) -> &[TensorId] {
+        &self.outputs
+    }
+
+    /// One tensor.
+    pub fn tensor(&self, id: TensorId) -> &Tensor {
+        &self.tensors[id]
+    }
+
+    /// One node.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id]
+    }
+
+    /// The node that writes the tensor; none if it is given.
+    pub fn producer(&self, tensor: TensorId) -> Option<NodeId> {
+        self.producers[tensor].expand()
+    }
+
+    /// The nodes that read the tensor, ascending, each once.
+    pub fn consumers(&self, tensor: TensorId) -> &[NodeId] {
+        &self.consumers[tensor]
+    }
+
+    /// The tensor of this name.
+    pub fn find(&self, name: &str) -> Option<TensorId> {
+        self.tensors
+            .iter()
+            .find(|(_, tensor)| tensor.name == name)
+            .map(|(id, _)| id)
+    }
+
+    /// The tensors that nodes don't write: inputs, parameters, state and so on.
+    pub fn given(&self) -> impl Iterator<Item = (TensorId, &Tensor)> {
+        self.tensors
+            .iter()
+            .filter(|(_, tensor)| tensor.role != Role::Activation)
+    }
+
+    /// The same graph with all floating-point tensors of this type, for checking gradients in f64.
+    /// An integer type leaves the graph as it is.
+    pub fn with_float(mut self, float: DType) -> Graph {
+        if float == DType::I64 {
+            return self;
+        }
+        for tensor in self
+            .tensors
+            .values_mut()
+            .filter(|tensor| tensor.dtype != DType::I64)
+        {
+            tensor.dtype = float;
+        }
+        for node in self.nodes.values_mut() {
+            if let Op::Fill { dtype, .. } = &mut node.op {
+                *dtype = float;
+            }
+        }
+        self
+    }
 }

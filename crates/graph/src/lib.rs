@@ -1,7 +1,17 @@
 //! Neural network graphs: operators, shapes, importers, built-in networks, differentiation, lowering.
 
+pub mod builder;
+pub mod error;
 pub mod graph;
+mod layers;
 pub mod op;
+pub mod properties;
+pub mod shape;
+mod window;
 
+pub use builder::GraphBuilder;
+pub use error::{GraphError, ShapeError};
 pub use graph::{DType, Graph, Init, Node, NodeId, Role, Tensor, TensorId};
 pub use op::{Binary, Norm, Op, Optimizer, Reduction, Unary, Window};
+pub use properties::Saves;
+pub use shape::infer;

@@ -7,7 +7,10 @@
 //!
 //! In the tables below `x, w[, b] -> y` lists inputs and outputs in order; brackets are optional.
 
+use crate::graph::DType;
+
 /// The window of a convolution or pooling over the last two axes (height, width).
+/// [`Window::square`] and the methods after it make one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     /// Size of the kernel.
@@ -177,7 +180,7 @@ pub enum Op {
     },
     /// `x -> y`
     Unary(Unary),
-    /// `saved, dy -> dx`; `saved` is what [`Unary::saves`] says.
+    /// `saved, dy -> dx`; `saved` is what [`Unary::saves`] says, and isn't there if that is nothing.
     UnaryGrad(Unary),
     /// `a, b -> c`
     Binary(Binary),
@@ -208,6 +211,8 @@ pub enum Op {
         shape: Vec<usize>,
         /// The value.
         value: f64,
+        /// A floating-point type.
+        dtype: DType,
     },
     /// `x -> y`
     MaxPool {

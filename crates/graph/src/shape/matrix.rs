@@ -1,0 +1,45 @@
+//! Shapes of matrix products.
+
+use super::{Inferred, Signature, broadcast, expect_shape, floating, with_optional};
+use crate::error::ShapeError;
+
+/// Leading axes, rows and columns of a stack of matrices, after the transposition is undone.
+fn split(
+    input: usize,
+    shape: &[usize],
+    transposed: bool,
+) -> Result<(&[usize], usize, usize), ShapeError> {
+    match shape {
+        [batch @ .., rows, columns] if transposed => Ok((batch, *columns, *rows)),
+        [batch @ .., rows, columns] => Ok((batch, *rows, *columns)),
+        _ => Err(ShapeError::Rank {
+            input,
+            expected: "at least 2".into(),
+            found: shape.to_vec(),
+        }),
+    }
+}
+
+pub(super) fn matmul(
+    inputs: &[Signature<'_>],
+    trans_a: bool,
+    trans_b: bool,
+) -> Result<Inferred, ShapeError> {
+    let ([a, b], bias) = with_optional::<2>(inputs, "2 or 3")?;
+    let dtype = floating(inputs)?;
+    let (batch_a, m, inner) = split(0, a.0, trans_a)?;
+    let (batch_b, inner_b, n) = split(1, b.0, trans_b)?;
+    if inner != inner_b {
+        return Err(ShapeError::Shape {
+            input: 1,
+            expected: format!("with {inner} rows (after transposition), the columns of input 0"),
+            found: b.0.to_vec(),
+        });
+    }
+    if let Some(bias) = bias {
+        expect_shape(2, bias.0, &[n])?;
+    }
+    let mut shape = broadcast(batch_a, batch_b)?;
+    shape.extend([m, n]);
+    Ok((shape, dtype))
+}

@@ -1,0 +1,126 @@
+//! Shapes of normalizations and softmax.
+
+use super::{
+    Inferred, Signature, attribute, check_axis, elements, exactly, expect_shape, floating,
+    with_optional,
+};
+use crate::error::ShapeError;
+use crate::op::Norm;
+
+/// The number of statistics K and the shape of scale and shift of a normalized tensor.
+pub(crate) fn norm_shapes(shape: &[usize], norm: Norm) -> Result<(usize, Vec<usize>), ShapeError> {
+    if let Norm::Layer { axis } = norm {
+        check_axis(axis, shape.len())?;
+        return Ok((elements(&shape[..axis]), shape[axis..].to_vec()));
+    }
+    let &[n, c, ..] = shape else {
+        return Err(ShapeError::Rank {
+            input: 0,
+            expected: "at least 2 ([N,C,..])".into(),
+            found: shape.to_vec(),
+        });
+    };
+    let k = match norm {
+        Norm::Instance => n * c,
+        Norm::Group { groups } if groups == 0 || c % groups != 0 => {
+            return Err(attribute(
+                "groups",
+                groups,
+                format!("it must divide the {c} channels"),
+            ));
+        }
+        Norm::Group { groups } => n * groups,
+        Norm::Batch | Norm::Layer { .. } => c,
+    };
+    Ok((k, vec![c]))
+}
+
+pub(super) fn batch_norm(inputs: &[Signature<'_>]) -> Result<Inferred, ShapeError> {
+    let [x, scale, shift, running] = exactly(inputs, "4")?;
+    let dtype = floating(inputs)?;
+    let (c, params) = norm_shapes(x.0, Norm::Batch)?;
+    expect_shape(1, scale.0, &params)?;
+    expect_shape(2, shift.0, &params)?;
+    expect_shape(3, running.0, &[2, c])?;
+    Ok((x.0.to_vec(), dtype))
+}
+
+pub(super) fn stats(inputs: &[Signature<'_>], norm: Norm) -> Result<Inferred, ShapeError> {
+    let [x] = exactly(inputs, "1")?;
+    let (k, _) = norm_shapes(x.0, norm)?;
+    Ok((vec![2, k], floating(inputs)?))
+}
+
+pub(super) fn apply(inputs: &[Signature<'_>], norm: Norm) -> Result<Inferred, ShapeError> {
+    let [x, stats, scale, shift] = exactly(inputs, "4")?;
+    let dtype = floating(inputs)?;
+    let (k, params) = norm_shapes(x.0, norm)?;
+    expect_shape(1, stats.0, &[2, k])?;
+    expect_shape(2, scale.0, &params)?;
+    expect_shape(3, shift.0, &params)?;
+    Ok((x.0.to_vec(), dtype))
+}
+
+pub(super) fn param_grad(
+    inputs: &[Signature<'_>],
+    norm: Norm,
+) -> Result<Vec<Inferred>, ShapeError> {
+    let [x, stats, dy] = exactly(inputs, "3")?;
+    let dtype = floating(inputs)?;
+    let (k, params) = norm_shapes(x.0, norm)?;
+    expect_shape(1, stats.0, &[2, k])?;
+    expect_shape(2, dy.0, x.0)?;
+    Ok(vec![(params.clone(), dtype), (params, dtype)])
+}
+
+pub(super) fn input_grad(inputs: &[Signature<'_>], norm: Norm) -> Result<Inferred, ShapeError> {
+    let (first, sums) = match norm {
+        Norm::Batch => {
+            let [x, stats, scale, dy, dscale, dshift] = exactly(inputs, "6")?;
+            ([x, stats, scale, dy], vec![dscale, dshift])
+        }
+        _ => (with_optional::<4>(inputs, "4")?.0, Vec::new()),
+    };
+    if norm != Norm::Batch && inputs.len() != 4 {
+        return Err(ShapeError::InputCount {
+            expected: "4",
+            found: inputs.len(),
+        });
+    }
+    let [x, stats, scale, dy] = first;
+    let dtype = floating(inputs)?;
+    let (k, params) = norm_shapes(x.0, norm)?;
+    expect_shape(1, stats.0, &[2, k])?;
+    expect_shape(2, scale.0, &params)?;
+    expect_shape(3, dy.0, x.0)?;
+    for (index, sum) in sums.iter().enumerate() {
+        expect_shape(4 + index, sum.0, &params)?;
+    }
+    Ok((x.0.to_vec(), dtype))
+}
+
+pub(super) fn running(inputs: &[Signature<'_>], count: usize) -> Result<Inferred, ShapeError> {
+    let [stats, running] = exactly(inputs, "2")?;
+    let dtype = floating(inputs)?;
+    if count == 0 {
+        return Err(attribute("count", count, "it must be at least 1"));
+    }
+    match stats.0 {
+        &[2, k] => expect_shape(1, running.0, &[2, k])?,
+        _ => expect_shape(0, stats.0, &[2, stats.0.get(1).copied().unwrap_or(1)])?,
+    }
+    Ok((running.0.to_vec(), dtype))
+}
+
+pub(super) fn softmax(inputs: &[Signature<'_>], axis: usize) -> Result<Inferred, ShapeError> {
+    let [x] = exactly(inputs, "1")?;
+    check_axis(axis, x.0.len())?;
+    Ok((x.0.to_vec(), floating(inputs)?))
+}
+
+pub(super) fn softmax_grad(inputs: &[Signature<'_>], axis: usize) -> Result<Inferred, ShapeError> {
+    let [y, dy] = exactly(inputs, "2")?;
+    check_axis(axis, y.0.len())?;
+    expect_shape(1, dy.0, y.0)?;
+    Ok((y.0.to_vec(), floating(inputs)?))
+}
