@@ -1,0 +1,138 @@
+//! What the checker proved: the plan, when each buffer is held, and how many bytes are in use.
+
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{PrimaryMap, SecondaryMap};
+
+use crate::ids::{BufferId, DeviceId, TaskId, ValueId};
+use crate::plan::{Plan, Step};
+use crate::problem::Problem;
+
+/// What a buffer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BufferKind {
+    /// Holds this value from its start, and then in turn each value that overwrites it.
+    Value(ValueId),
+    /// Scratch of one run of this task.
+    Workspace(TaskId),
+}
+
+/// One allocation on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Where.
+    pub device: DeviceId,
+    /// How many bytes.
+    pub bytes: u64,
+    /// The first step during which it is held; 0 if it is there when the plan starts.
+    pub start: usize,
+    /// The step after the last one during which it is held: the one after the step that frees it, or
+    /// the number of steps. Always greater than `start`.
+    pub end: usize,
+    /// What for.
+    pub kind: BufferKind,
+}
+
+/// The buffers that one step touches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Binding {
+    /// Of a run, its task's inputs in order; of a copy, the source; of a free, what is freed.
+    pub inputs: Vec<BufferId>,
+    /// Of a run, its task's outputs in order; of a copy, the destination. An overwritten input and
+    /// its output have the same buffer.
+    pub outputs: Vec<BufferId>,
+    /// Scratch of a run whose mode has workspace bytes.
+    pub workspace: Option<BufferId>,
+}
+
+/// A plan that keeps every rule of [`check`](fn@crate::check) for its problem.
+#[derive(Clone, Debug)]
+pub struct CheckedPlan {
+    pub(super) problem: Problem,
+    pub(super) plan: Plan,
+    pub(super) profiles: PrimaryMap<DeviceId, Vec<u64>>,
+    pub(super) held_at_end: PrimaryMap<DeviceId, SecondaryMap<ValueId, PackedOption<BufferId>>>,
+    pub(super) cost: f64,
+    pub(super) keeps_order: bool,
+    pub(super) recomputed: usize,
+    pub(super) buffers: PrimaryMap<BufferId, Buffer>,
+    pub(super) bindings: Vec<Binding>,
+    pub(super) given: SecondaryMap<ValueId, PackedOption<BufferId>>,
+}
+
+impl CheckedPlan {
+    /// What was planned, with the capacities that the plan was checked against.
+    #[must_use]
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// The plan.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The plan's steps.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        &self.plan.steps
+    }
+
+    /// The most bytes in use on a device, resident bytes included.
+    ///
+    /// # Panics
+    /// If the device isn't of the problem; so do the methods below for ids of another problem.
+    #[must_use]
+    pub fn peak(&self, device: DeviceId) -> u64 {
+        self.profiles[device].iter().copied().max().unwrap_or(0)
+    }
+
+    /// Bytes in use on a device during each step, resident bytes included.
+    #[must_use]
+    pub fn profile(&self, device: DeviceId) -> &[u64] {
+        &self.profiles[device]
+    }
+
+    /// Sum of the seconds of all runs: the time on one device, where nothing waits. Several devices
+    /// and links take what [`simulate`](crate::simulate()) says.
+    #[must_use]
+    pub fn cost(&self) -> f64 {
+        self.cost
+    }
+
+    /// Whether first runs are in the given order of the tasks.
+    #[must_use]
+    pub fn keeps_order(&self) -> bool {
+        self.keeps_order
+    }
+
+    /// How many runs there are beyond the first of each task.
+    #[must_use]
+    pub fn recomputed(&self) -> usize {
+        self.recomputed
+    }
+
+    /// All buffers, in the order in which they begin.
+    #[must_use]
+    pub fn buffers(&self) -> &PrimaryMap<BufferId, Buffer> {
+        &self.buffers
+    }
+
+    /// The buffers that a step touches.
+    #[must_use]
+    pub fn binding(&self, step: usize) -> &Binding {
+        &self.bindings[step]
+    }
+
+    /// The buffer of a given value at the start.
+    #[must_use]
+    pub fn given_buffer(&self, value: ValueId) -> Option<BufferId> {
+        self.given[value].expand()
+    }
+
+    /// The buffer that holds a value on a device at the end.
+    #[must_use]
+    pub fn final_buffer(&self, value: ValueId, device: DeviceId) -> Option<BufferId> {
+        self.held_at_end[device][value].expand()
+    }
+}

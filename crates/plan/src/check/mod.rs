@@ -1,0 +1,373 @@
+//! The checker: whether a plan is right for a problem. It trusts nothing a planner says and shares
+//! no code with anything that makes plans.
+//!
+//! # Semantics
+//!
+//! A state maps each pair (device, value) to the buffer that holds the value there, or to none. At
+//! the start, a value given on `d` has a buffer on `d`, and nothing else has one. Steps are taken in
+//! list order; a step is legal under the condition left of the arrow and changes the state as on its
+//! right:
+//!
+//! * `Run(t, d)`: `t` has a mode on `d`; each input has a buffer on `d`; no output has one; `t` has
+//!   not run before, unless it is rerunnable ⟶ each overwritten input has no buffer on `d` any more
+//!   and the output that overwrites it has that same buffer; every other output has a new buffer.
+//!   The workspace, if it isn't empty, is a buffer of this one step.
+//! * `Free(v, d)`: `v` has a buffer on `d` ⟶ it has none there.
+//! * `Copy(v, d, e)`: a link leads from `d` to `e`; `v` has a buffer on `d` and none on `e` ⟶ it has a
+//!   new one on `e`.
+//!
+//! Let step `i` make a buffer and step `j` free it. The buffer holds its bytes during the steps
+//! `[i, j + 1)`: it is still held while it is being freed. A buffer of a given value begins at step 0;
+//! one that is never freed ends with the plan. *Bytes in use* on `d` during step `k`: the resident
+//! bytes of `d` and the bytes of its buffers that hold them during `k`. They never exceed the capacity
+//! of `d`.
+//!
+//! At the end, every task has run, every value kept on `d` has a buffer there, and every value kept
+//! anywhere has a buffer on some device.
+//!
+//! Why list order is enough for every timing: a device issues its runs, its frees and the copies into
+//! it in list order, so it passes through the states above whatever the links do, and what a step
+//! waits for (see [`crate::plan`]) is always an earlier step.
+//!
+//! After a violation the walk goes on as if the step had been made legal: what is missing appears,
+//! what is in the way is freed. So one pass reports every step that is wrong by itself.
+
+mod checked;
+mod violation;
+
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{PrimaryMap, SecondaryMap};
+
+use crate::ids::{BufferId, DeviceId, TaskId, ValueId};
+use crate::plan::{Plan, Step};
+use crate::problem::{Keep, Origin, Problem};
+
+pub use checked::{Binding, Buffer, BufferKind, CheckedPlan};
+pub use violation::Violation;
+
+/// Checks a plan, in time linear in its steps times devices, their operands and the values of the
+/// problem. The only constructor of [`CheckedPlan`].
+///
+/// # Errors
+/// Every violation of the semantics above, in order of steps.
+pub fn check(problem: &Problem, plan: Plan) -> Result<CheckedPlan, Vec<Violation>> {
+    let mut walk = Walk::new(problem, plan.steps.len());
+    for &step in &plan.steps {
+        walk.step(step);
+    }
+    walk.end();
+    if walk.violations.is_empty() {
+        Ok(walk.checked(plan))
+    } else {
+        Err(walk.violations)
+    }
+}
+
+/// One device's part of the state.
+struct OnDevice {
+    /// Which buffer holds a value here.
+    holds: SecondaryMap<ValueId, PackedOption<BufferId>>,
+    /// Bytes in use after the steps so far.
+    in_use: u64,
+    /// Bytes held during the current step and given back with it.
+    passing: u64,
+    /// Bytes in use during each step so far.
+    profile: Vec<u64>,
+}
+
+/// The state after the first `k` steps, and what has been gathered on the way.
+struct Walk<'a> {
+    problem: &'a Problem,
+    k: usize,
+    length: usize,
+    devices: PrimaryMap<DeviceId, OnDevice>,
+    first_run: SecondaryMap<TaskId, Option<usize>>,
+    last_first_run: Option<TaskId>,
+    keeps_order: bool,
+    runs: usize,
+    cost: f64,
+    buffers: PrimaryMap<BufferId, Buffer>,
+    bindings: Vec<Binding>,
+    given: SecondaryMap<ValueId, PackedOption<BufferId>>,
+    violations: Vec<Violation>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(problem: &'a Problem, length: usize) -> Self {
+        let mut devices = PrimaryMap::new();
+        for device in problem.devices().values() {
+            devices.push(OnDevice {
+                holds: SecondaryMap::with_capacity(problem.values().len()),
+                in_use: device.resident,
+                passing: 0,
+                profile: Vec::with_capacity(length),
+            });
+        }
+        let mut walk = Walk {
+            problem,
+            k: 0,
+            length,
+            devices,
+            first_run: SecondaryMap::with_capacity(problem.tasks().len()),
+            last_first_run: None,
+            keeps_order: true,
+            runs: 0,
+            cost: 0.0,
+            buffers: PrimaryMap::new(),
+            bindings: Vec::with_capacity(length),
+            given: SecondaryMap::new(),
+            violations: Vec::new(),
+        };
+        for (value, what) in problem.values().iter() {
+            if let Origin::Given(device) = what.origin {
+                walk.given[value] = walk.allocate(device, value).into();
+            }
+        }
+        walk
+    }
+
+    fn step(&mut self, step: Step) {
+        let mut binding = Binding::default();
+        if self.knows_the_names_in(step) {
+            match step {
+                Step::Run { task, device } => self.run(task, device, &mut binding),
+                Step::Free { value, device } => self.free(value, device, &mut binding),
+                Step::Copy { value, from, to } => self.copy(value, from, to, &mut binding),
+            }
+        }
+        self.bindings.push(binding);
+        for (id, device) in self.devices.iter_mut() {
+            let bytes = device.in_use + device.passing;
+            device.passing = 0;
+            device.profile.push(bytes);
+            if let Some(capacity) = self.problem.devices()[id].capacity
+                && bytes > capacity
+            {
+                let step = self.k;
+                self.violations.push(Violation::OverCapacity {
+                    step,
+                    device: id,
+                    bytes,
+                    capacity,
+                });
+            }
+        }
+        self.k += 1;
+    }
+
+    fn knows_the_names_in(&mut self, step: Step) -> bool {
+        let (task, value, devices) = match step {
+            Step::Run { task, device } => (Some(task), None, [device, device]),
+            Step::Free { value, device } => (None, Some(value), [device, device]),
+            Step::Copy { value, from, to } => (None, Some(value), [from, to]),
+        };
+        let before = self.violations.len();
+        let step = self.k;
+        if let Some(task) = task.filter(|&task| !self.problem.tasks().is_valid(task)) {
+            self.violations.push(Violation::UnknownTask { step, task });
+        }
+        if let Some(value) = value.filter(|&value| !self.problem.values().is_valid(value)) {
+            self.violations
+                .push(Violation::UnknownValue { step, value });
+        }
+        if let Some(&device) = devices
+            .iter()
+            .find(|&&d| !self.problem.devices().is_valid(d))
+        {
+            self.violations
+                .push(Violation::UnknownDevice { step, device });
+        }
+        self.violations.len() == before
+    }
+
+    fn run(&mut self, task: TaskId, device: DeviceId, binding: &mut Binding) {
+        let (step, problem) = (self.k, self.problem);
+        let what = problem.task(task);
+        self.count(task);
+        match what.modes.iter().find(|mode| mode.device == device) {
+            None => self
+                .violations
+                .push(Violation::NoMode { step, task, device }),
+            Some(mode) => {
+                self.cost += mode.seconds;
+                if mode.workspace > 0 {
+                    self.devices[device].passing += mode.workspace;
+                    binding.workspace = Some(self.buffers.push(Buffer {
+                        device,
+                        bytes: mode.workspace,
+                        start: step,
+                        end: step + 1,
+                        kind: BufferKind::Workspace(task),
+                    }));
+                }
+            }
+        }
+        for &value in &what.inputs {
+            let buffer = self.devices[device].holds[value]
+                .expand()
+                .unwrap_or_else(|| {
+                    self.violations.push(Violation::InputAbsent {
+                        step,
+                        task,
+                        device,
+                        value,
+                    });
+                    self.allocate(device, value)
+                });
+            binding.inputs.push(buffer);
+        }
+        for &value in &what.outputs {
+            if self.devices[device].holds[value].is_some() {
+                self.violations.push(Violation::OutputPresent {
+                    step,
+                    task,
+                    device,
+                    value,
+                });
+                self.release(device, value);
+            }
+            let overwritten = what.overwrites.iter().find(|pair| pair.output == value);
+            binding.outputs.push(match overwritten {
+                Some(pair) => self.hand_over(device, pair.input, value),
+                None => self.allocate(device, value),
+            });
+        }
+    }
+
+    /// Notes a run of a task, and whether it may happen.
+    fn count(&mut self, task: TaskId) {
+        self.runs += 1;
+        match self.first_run[task] {
+            None => {
+                self.first_run[task] = Some(self.k);
+                self.keeps_order &= self.last_first_run.is_none_or(|last| last < task);
+                self.last_first_run = Some(task);
+            }
+            Some(first) if !self.problem.task(task).rerunnable => {
+                self.violations.push(Violation::NotRerunnable {
+                    step: self.k,
+                    task,
+                    first,
+                });
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn free(&mut self, value: ValueId, device: DeviceId, binding: &mut Binding) {
+        match self.release(device, value) {
+            Some(buffer) => {
+                binding.inputs.push(buffer);
+                self.devices[device].passing += self.buffers[buffer].bytes;
+            }
+            None => self.violations.push(Violation::FreeAbsent {
+                step: self.k,
+                value,
+                device,
+            }),
+        }
+    }
+
+    fn copy(&mut self, value: ValueId, from: DeviceId, to: DeviceId, binding: &mut Binding) {
+        let step = self.k;
+        if !self
+            .problem
+            .links()
+            .values()
+            .any(|link| link.from == from && link.to == to)
+        {
+            self.violations.push(Violation::NoLink { step, from, to });
+        }
+        let source = self.devices[from].holds[value].expand().unwrap_or_else(|| {
+            self.violations
+                .push(Violation::SourceAbsent { step, value, from });
+            self.allocate(from, value)
+        });
+        if self.devices[to].holds[value].is_some() {
+            self.violations
+                .push(Violation::DestinationPresent { step, value, to });
+            self.release(to, value);
+        }
+        binding.inputs.push(source);
+        binding.outputs.push(self.allocate(to, value));
+    }
+
+    fn allocate(&mut self, device: DeviceId, value: ValueId) -> BufferId {
+        let bytes = self.problem.value(value).bytes;
+        let kind = BufferKind::Value(value);
+        let buffer = self.buffers.push(Buffer {
+            device,
+            bytes,
+            start: self.k,
+            end: self.length,
+            kind,
+        });
+        self.devices[device].in_use += bytes;
+        self.devices[device].holds[value] = buffer.into();
+        buffer
+    }
+
+    /// Ends a value's buffer on a device with the current step.
+    fn release(&mut self, device: DeviceId, value: ValueId) -> Option<BufferId> {
+        let buffer = self.devices[device].holds[value].take()?;
+        self.buffers[buffer].end = self.k + 1;
+        self.devices[device].in_use -= self.buffers[buffer].bytes;
+        Some(buffer)
+    }
+
+    /// Gives the buffer of an overwritten input, which is there, to the output.
+    fn hand_over(&mut self, device: DeviceId, input: ValueId, output: ValueId) -> BufferId {
+        let holds = &mut self.devices[device].holds;
+        match holds[input].take() {
+            Some(buffer) => {
+                holds[output] = buffer.into();
+                buffer
+            }
+            None => self.allocate(device, output),
+        }
+    }
+
+    fn end(&mut self) {
+        for task in self.problem.tasks().keys() {
+            if self.first_run[task].is_none() {
+                self.violations.push(Violation::NeverRun { task });
+            }
+        }
+        for (value, what) in self.problem.values().iter() {
+            let device = match what.keep {
+                Keep::No => continue,
+                Keep::Anywhere => None,
+                Keep::On(device) => Some(device),
+            };
+            let there = |on: &OnDevice| on.holds[value].is_some();
+            let kept = match device {
+                Some(device) => there(&self.devices[device]),
+                None => self.devices.values().any(there),
+            };
+            if !kept {
+                self.violations.push(Violation::NotKept { value, device });
+            }
+        }
+    }
+
+    fn checked(self, plan: Plan) -> CheckedPlan {
+        let mut profiles = PrimaryMap::with_capacity(self.devices.len());
+        let mut held_at_end = PrimaryMap::with_capacity(self.devices.len());
+        for (_, device) in self.devices {
+            profiles.push(device.profile);
+            held_at_end.push(device.holds);
+        }
+        CheckedPlan {
+            problem: self.problem.clone(),
+            plan,
+            profiles,
+            held_at_end,
+            cost: self.cost,
+            keeps_order: self.keeps_order,
+            recomputed: self.runs - self.problem.tasks().len(),
+            buffers: self.buffers,
+            bindings: self.bindings,
+            given: self.given,
+        }
+    }
+}

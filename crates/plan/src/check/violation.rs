@@ -1,0 +1,102 @@
+//! Everything that can be wrong with a plan.
+
+use thiserror::Error;
+
+use crate::ids::{DeviceId, TaskId, ValueId};
+
+/// One way in which a plan breaks the semantics, with the step (counted from 0) where it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+#[allow(
+    missing_docs,
+    reason = "the fields are named after what they hold; the message says the rest"
+)]
+pub enum Violation {
+    /// A task id out of range.
+    #[error("step {step} runs {task}, which isn't a task of the problem")]
+    UnknownTask { step: usize, task: TaskId },
+    /// A value id out of range.
+    #[error("step {step} names {value}, which isn't a value of the problem")]
+    UnknownValue { step: usize, value: ValueId },
+    /// A device id out of range.
+    #[error("step {step} names {device}, which isn't a device of the problem")]
+    UnknownDevice { step: usize, device: DeviceId },
+    /// A run where the task can't run.
+    #[error("step {step} runs {task} on {device}, where it can't run")]
+    NoMode {
+        step: usize,
+        task: TaskId,
+        device: DeviceId,
+    },
+    /// A run without one of its inputs.
+    #[error("step {step} runs {task} on {device}, where its input {value} isn't in memory")]
+    InputAbsent {
+        step: usize,
+        task: TaskId,
+        device: DeviceId,
+        value: ValueId,
+    },
+    /// A run whose output is there already.
+    #[error(
+        "step {step} runs {task} on {device}, where its output {value} is in memory already; free it first"
+    )]
+    OutputPresent {
+        step: usize,
+        task: TaskId,
+        device: DeviceId,
+        value: ValueId,
+    },
+    /// A second run of a task that runs once.
+    #[error("step {step} runs {task} again, which may run only once and did in step {first}")]
+    NotRerunnable {
+        step: usize,
+        task: TaskId,
+        first: usize,
+    },
+    /// A free of nothing.
+    #[error("step {step} frees {value} on {device}, where it isn't in memory")]
+    FreeAbsent {
+        step: usize,
+        value: ValueId,
+        device: DeviceId,
+    },
+    /// A copy where no link leads.
+    #[error("step {step} copies from {from} to {to}, between which there is no link")]
+    NoLink {
+        step: usize,
+        from: DeviceId,
+        to: DeviceId,
+    },
+    /// A copy of nothing.
+    #[error("step {step} copies {value} from {from}, where it isn't in memory")]
+    SourceAbsent {
+        step: usize,
+        value: ValueId,
+        from: DeviceId,
+    },
+    /// A copy onto itself.
+    #[error("step {step} copies {value} to {to}, where it is in memory already")]
+    DestinationPresent {
+        step: usize,
+        value: ValueId,
+        to: DeviceId,
+    },
+    /// More bytes than there are.
+    #[error(
+        "during step {step}, {bytes} bytes are in use on {device}, whose capacity is {capacity}"
+    )]
+    OverCapacity {
+        step: usize,
+        device: DeviceId,
+        bytes: u64,
+        capacity: u64,
+    },
+    /// A task without a run.
+    #[error("{task} never runs; every task runs at least once")]
+    NeverRun { task: TaskId },
+    /// A value that isn't there at the end.
+    #[error("{value} isn't in memory at the end{}, where it must be kept", match device { Some(d) => format!(" on {d}"), None => String::new() })]
+    NotKept {
+        value: ValueId,
+        device: Option<DeviceId>,
+    },
+}

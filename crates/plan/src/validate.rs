@@ -1,0 +1,546 @@
+//! The invariants of a problem, one function per kind of thing, and the errors that name what is at
+//! fault. Called by `Problem::new` only.
+
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
+use std::collections::{BTreeMap, BTreeSet};
+use thiserror::Error;
+
+use crate::ids::{DeviceId, LinkId, TaskId, ValueId};
+use crate::problem::{Keep, Link, Origin, ProblemParts, Task, Value};
+
+/// The largest seconds or joules of one task or one copy.
+pub const MAX_COST: f64 = 1e30;
+
+/// The largest sum of bytes that a device could ever be asked for: everything on it at once.
+pub const MAX_BYTES: u64 = i64::MAX as u64;
+
+/// The most devices: profiles and states of plans are kept for each.
+pub const MAX_DEVICES: usize = 64;
+
+/// Why a problem isn't one.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+#[allow(
+    missing_docs,
+    reason = "the fields are named after what they hold; the message says the rest"
+)]
+pub enum ProblemError {
+    /// There is nothing to plan.
+    #[error("the problem has no tasks; give it at least one")]
+    NoTasks,
+    /// Nowhere to run anything.
+    #[error("none of the problem's devices computes; set `computes` on at least one")]
+    NoComputingDevice,
+    /// More devices than a plan's profiles are kept for.
+    #[error("the problem has {count} devices; at most {MAX_DEVICES} are supported")]
+    TooManyDevices { count: usize },
+    /// Two devices with one name.
+    #[error("two devices are named `{name}` ({first} and {second}); give each its own name")]
+    DuplicateDevice {
+        name: String,
+        first: DeviceId,
+        second: DeviceId,
+    },
+    /// A device id out of range.
+    #[error("{at} names {device}, but there are only {count} devices, counted from 0")]
+    UnknownDevice {
+        at: String,
+        device: DeviceId,
+        count: usize,
+    },
+    /// A task id out of range.
+    #[error("{at} names {task}, but there are only {count} tasks, counted from 0")]
+    UnknownTask {
+        at: String,
+        task: TaskId,
+        count: usize,
+    },
+    /// A value id out of range.
+    #[error("{at} names {value}, but there are only {count} values, counted from 0")]
+    UnknownValue {
+        at: String,
+        value: ValueId,
+        count: usize,
+    },
+    /// A link from a device to itself.
+    #[error("{link} leads from {device} to itself; remove it")]
+    LinkLoop { link: LinkId, device: DeviceId },
+    /// Two links for one directed pair.
+    #[error("{first} and {second} both lead from {from} to {to}; merge them into one")]
+    DuplicateLink {
+        first: LinkId,
+        second: LinkId,
+        from: DeviceId,
+        to: DeviceId,
+    },
+    /// A bandwidth that isn't a positive finite number.
+    #[error(
+        "{link} has a bandwidth of {bandwidth}; it must be positive and finite, in bytes per second"
+    )]
+    BadBandwidth { link: LinkId, bandwidth: f64 },
+    /// A cost that is negative, not finite or larger than [`MAX_COST`].
+    #[error(
+        "{at} has `{field}` = {number}; it must be finite, not negative and at most {MAX_COST:e}"
+    )]
+    BadCost {
+        at: String,
+        field: &'static str,
+        number: f64,
+    },
+    /// A task that can run nowhere.
+    #[error("{task} ({name}) has no mode; give it one entry per device that can run it")]
+    NoModes { task: TaskId, name: String },
+    /// Modes out of order, or two for one device.
+    #[error(
+        "the modes of {task} ({name}) aren't by ascending device at {device}; sort them, one per device"
+    )]
+    ModeOrder {
+        task: TaskId,
+        name: String,
+        device: DeviceId,
+    },
+    /// A mode on a device that can't compute.
+    #[error(
+        "{task} ({name}) has a mode on {device}, which doesn't compute; remove the mode or let the device compute"
+    )]
+    ModeOnMemory {
+        task: TaskId,
+        name: String,
+        device: DeviceId,
+    },
+    /// An input or output listed twice, or a value that is both.
+    #[error("{task} ({name}) lists {value} twice among its inputs and outputs; list it once")]
+    Repeated {
+        task: TaskId,
+        name: String,
+        value: ValueId,
+    },
+    /// An output whose origin is something else.
+    #[error(
+        "{task} ({name}) writes {value}, whose origin is {origin:?}; a value has one origin, the task that writes it"
+    )]
+    WrongOrigin {
+        task: TaskId,
+        name: String,
+        value: ValueId,
+        origin: Origin,
+    },
+    /// A value whose origin doesn't write it.
+    #[error(
+        "{value} ({name}) has {task} as its origin, which doesn't list it among its outputs; add it there"
+    )]
+    NotWritten {
+        value: ValueId,
+        name: String,
+        task: TaskId,
+    },
+    /// A read of a later task's output.
+    #[error(
+        "{task} ({name}) reads {value}, which the later {producer} writes; the graph has a cycle or its tasks aren't in an executable order"
+    )]
+    ReadBeforeWritten {
+        task: TaskId,
+        name: String,
+        value: ValueId,
+        producer: TaskId,
+    },
+    /// An in-place pair whose members aren't an input and an output of the task.
+    #[error(
+        "{task} ({name}) overwrites {input} with {output}, which must be one of its inputs and one of its outputs"
+    )]
+    OverwriteNotOwn {
+        task: TaskId,
+        name: String,
+        input: ValueId,
+        output: ValueId,
+    },
+    /// A value in two in-place pairs of one task.
+    #[error(
+        "{task} ({name}) has {value} in two of its overwriting pairs; a buffer has one successor"
+    )]
+    OverwriteRepeated {
+        task: TaskId,
+        name: String,
+        value: ValueId,
+    },
+    /// An in-place pair of different sizes.
+    #[error(
+        "{task} ({name}) overwrites {input} ({input_bytes} bytes) with {output} ({output_bytes} bytes); they must have the same size"
+    )]
+    OverwriteSize {
+        task: TaskId,
+        name: String,
+        input: ValueId,
+        output: ValueId,
+        input_bytes: u64,
+        output_bytes: u64,
+    },
+    /// A value that two tasks overwrite.
+    #[error("{value} ({name}) is overwritten by {first} and by {second}; only one may")]
+    OverwrittenTwice {
+        value: ValueId,
+        name: String,
+        first: TaskId,
+        second: TaskId,
+    },
+    /// A read after the overwriting task, in the given order.
+    #[error(
+        "{value} ({name}) is overwritten by {overwriter} and read by the later {reader}; let the reader come first"
+    )]
+    ReadAfterOverwritten {
+        value: ValueId,
+        name: String,
+        overwriter: TaskId,
+        reader: TaskId,
+    },
+    /// A kept value that some task overwrites.
+    #[error(
+        "{value} ({name}) must be there at the end, but {overwriter} overwrites it; keep that task's output instead"
+    )]
+    OverwrittenKept {
+        value: ValueId,
+        name: String,
+        overwriter: TaskId,
+    },
+    /// More bytes than the arithmetic allows.
+    #[error(
+        "all values, resident bytes and workspace of {device} ({name}) together exceed {MAX_BYTES} bytes; check the sizes"
+    )]
+    TooManyBytes { device: DeviceId, name: String },
+}
+
+/// Checks every invariant, in an order in which later checks may rely on earlier ones.
+pub(crate) fn validate(parts: &ProblemParts) -> Result<(), ProblemError> {
+    devices(parts)?;
+    links(parts)?;
+    if parts.tasks.is_empty() {
+        return Err(ProblemError::NoTasks);
+    }
+    for (id, task) in parts.tasks.iter() {
+        modes(parts, id, task)?;
+        reads_and_writes(parts, id, task)?;
+        overwrites(parts, id, task)?;
+    }
+    origins(parts)?;
+    overwritten_values(parts)?;
+    bytes(parts)
+}
+
+fn devices(parts: &ProblemParts) -> Result<(), ProblemError> {
+    let count = parts.devices.len();
+    if count > MAX_DEVICES {
+        return Err(ProblemError::TooManyDevices { count });
+    }
+    let mut names = BTreeMap::new();
+    for (second, device) in parts.devices.iter() {
+        if let Some(first) = names.insert(device.name.as_str(), second) {
+            return Err(ProblemError::DuplicateDevice {
+                name: device.name.clone(),
+                first,
+                second,
+            });
+        }
+    }
+    if parts.devices.values().any(|device| device.computes) {
+        Ok(())
+    } else {
+        Err(ProblemError::NoComputingDevice)
+    }
+}
+
+fn links(parts: &ProblemParts) -> Result<(), ProblemError> {
+    let mut pairs = BTreeMap::new();
+    for (id, link) in parts.links.iter() {
+        for device in [link.from, link.to] {
+            known_device(parts, device, || format!("{id}"))?;
+        }
+        if link.from == link.to {
+            return Err(ProblemError::LinkLoop {
+                link: id,
+                device: link.from,
+            });
+        }
+        if let Some(first) = pairs.insert((link.from, link.to), id) {
+            return Err(ProblemError::DuplicateLink {
+                first,
+                second: id,
+                from: link.from,
+                to: link.to,
+            });
+        }
+        link_costs(parts, id, link)?;
+    }
+    Ok(())
+}
+
+fn link_costs(parts: &ProblemParts, id: LinkId, link: &Link) -> Result<(), ProblemError> {
+    if !(link.bandwidth.is_finite() && link.bandwidth > 0.0) {
+        return Err(ProblemError::BadBandwidth {
+            link: id,
+            bandwidth: link.bandwidth,
+        });
+    }
+    cost(link.latency, "latency", || format!("{id}"))?;
+    for (&value, &seconds) in &link.seconds {
+        known_value(parts, value, || format!("{id}"))?;
+        cost(seconds, "seconds", || format!("{id}, for {value},"))?;
+    }
+    for (value, Value { bytes, .. }) in parts.values.iter() {
+        let seconds = link.latency + *bytes as f64 / link.bandwidth;
+        cost(seconds, "bandwidth", || {
+            format!("{id}, whose copy of {value} takes bytes/bandwidth + latency,")
+        })?;
+    }
+    Ok(())
+}
+
+fn modes(parts: &ProblemParts, id: TaskId, task: &Task) -> Result<(), ProblemError> {
+    let at = || format!("{id} ({})", task.name);
+    let name = || task.name.clone();
+    if task.modes.is_empty() {
+        return Err(ProblemError::NoModes {
+            task: id,
+            name: name(),
+        });
+    }
+    let mut last: Option<DeviceId> = None;
+    for mode in &task.modes {
+        let device = mode.device;
+        known_device(parts, device, at)?;
+        if last.is_some_and(|last| last >= device) {
+            return Err(ProblemError::ModeOrder {
+                task: id,
+                name: name(),
+                device,
+            });
+        }
+        last = Some(device);
+        if !parts.devices[device].computes {
+            return Err(ProblemError::ModeOnMemory {
+                task: id,
+                name: name(),
+                device,
+            });
+        }
+        cost(mode.seconds, "seconds", at)?;
+        cost(mode.joules, "joules", at)?;
+    }
+    Ok(())
+}
+
+fn reads_and_writes(parts: &ProblemParts, id: TaskId, task: &Task) -> Result<(), ProblemError> {
+    let mut seen = BTreeSet::new();
+    for &value in task.inputs.iter().chain(&task.outputs) {
+        known_value(parts, value, || format!("{id} ({})", task.name))?;
+        if !seen.insert(value) {
+            return Err(ProblemError::Repeated {
+                task: id,
+                name: task.name.clone(),
+                value,
+            });
+        }
+    }
+    for &value in &task.inputs {
+        if let Origin::Task(producer) = parts.values[value].origin
+            && producer >= id
+        {
+            return Err(ProblemError::ReadBeforeWritten {
+                task: id,
+                name: task.name.clone(),
+                value,
+                producer,
+            });
+        }
+    }
+    for &value in &task.outputs {
+        let origin = parts.values[value].origin;
+        if origin != Origin::Task(id) {
+            return Err(ProblemError::WrongOrigin {
+                task: id,
+                name: task.name.clone(),
+                value,
+                origin,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn overwrites(parts: &ProblemParts, id: TaskId, task: &Task) -> Result<(), ProblemError> {
+    let mut seen = BTreeSet::new();
+    for pair in &task.overwrites {
+        let (input, output) = (pair.input, pair.output);
+        if !task.inputs.contains(&input) || !task.outputs.contains(&output) {
+            return Err(ProblemError::OverwriteNotOwn {
+                task: id,
+                name: task.name.clone(),
+                input,
+                output,
+            });
+        }
+        for value in [input, output] {
+            if !seen.insert(value) {
+                return Err(ProblemError::OverwriteRepeated {
+                    task: id,
+                    name: task.name.clone(),
+                    value,
+                });
+            }
+        }
+        let (input_bytes, output_bytes) = (parts.values[input].bytes, parts.values[output].bytes);
+        if input_bytes != output_bytes {
+            let name = task.name.clone();
+            return Err(ProblemError::OverwriteSize {
+                task: id,
+                name,
+                input,
+                output,
+                input_bytes,
+                output_bytes,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn origins(parts: &ProblemParts) -> Result<(), ProblemError> {
+    // Each output names its task already; so a value is written if some task's outputs hold it.
+    let mut written: SecondaryMap<ValueId, bool> = SecondaryMap::new();
+    for &output in parts.tasks.values().flat_map(|task| &task.outputs) {
+        written[output] = true;
+    }
+    for (id, value) in parts.values.iter() {
+        let at = || format!("{id} ({})", value.name);
+        match value.origin {
+            Origin::Given(device) => known_device(parts, device, at)?,
+            Origin::Task(task) if task.index() >= parts.tasks.len() => {
+                return Err(ProblemError::UnknownTask {
+                    at: at(),
+                    task,
+                    count: parts.tasks.len(),
+                });
+            }
+            Origin::Task(task) if !written[id] => {
+                return Err(ProblemError::NotWritten {
+                    value: id,
+                    name: value.name.clone(),
+                    task,
+                });
+            }
+            Origin::Task(_) => {}
+        }
+        if let Keep::On(device) = value.keep {
+            known_device(parts, device, at)?;
+        }
+    }
+    Ok(())
+}
+
+fn overwritten_values(parts: &ProblemParts) -> Result<(), ProblemError> {
+    let mut overwriters: BTreeMap<ValueId, TaskId> = BTreeMap::new();
+    for (second, task) in parts.tasks.iter() {
+        for pair in &task.overwrites {
+            let Value { name, keep, .. } = &parts.values[pair.input];
+            let (value, name) = (pair.input, name.clone());
+            if let Some(first) = overwriters.insert(value, second) {
+                return Err(ProblemError::OverwrittenTwice {
+                    value,
+                    name,
+                    first,
+                    second,
+                });
+            }
+            if *keep != Keep::No {
+                return Err(ProblemError::OverwrittenKept {
+                    value,
+                    name,
+                    overwriter: second,
+                });
+            }
+        }
+    }
+    for (reader, task) in parts.tasks.iter() {
+        for &value in &task.inputs {
+            if let Some(&overwriter) = overwriters.get(&value)
+                && overwriter < reader
+            {
+                let name = parts.values[value].name.clone();
+                return Err(ProblemError::ReadAfterOverwritten {
+                    value,
+                    name,
+                    overwriter,
+                    reader,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn bytes(parts: &ProblemParts) -> Result<(), ProblemError> {
+    let values: u128 = parts
+        .values
+        .values()
+        .map(|value| u128::from(value.bytes))
+        .sum();
+    let mut workspace: PrimaryMap<DeviceId, u64> = parts.devices.keys().map(|_| 0).collect();
+    for mode in parts.tasks.values().flat_map(|task| &task.modes) {
+        workspace[mode.device] = workspace[mode.device].max(mode.workspace);
+    }
+    for (id, device) in parts.devices.iter() {
+        let all = values + u128::from(device.resident) + u128::from(workspace[id]);
+        if all > u128::from(MAX_BYTES) {
+            return Err(ProblemError::TooManyBytes {
+                device: id,
+                name: device.name.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn cost(number: f64, field: &'static str, at: impl Fn() -> String) -> Result<(), ProblemError> {
+    if (0.0..=MAX_COST).contains(&number) {
+        Ok(())
+    } else {
+        Err(ProblemError::BadCost {
+            at: at(),
+            field,
+            number,
+        })
+    }
+}
+
+fn known_device(
+    parts: &ProblemParts,
+    device: DeviceId,
+    at: impl Fn() -> String,
+) -> Result<(), ProblemError> {
+    let count = parts.devices.len();
+    if device.index() < count {
+        Ok(())
+    } else {
+        Err(ProblemError::UnknownDevice {
+            at: at(),
+            device,
+            count,
+        })
+    }
+}
+
+fn known_value(
+    parts: &ProblemParts,
+    value: ValueId,
+    at: impl Fn() -> String,
+) -> Result<(), ProblemError> {
+    let count = parts.values.len();
+    if value.index() < count {
+        Ok(())
+    } else {
+        Err(ProblemError::UnknownValue {
+            at: at(),
+            value,
+            count,
+        })
+    }
+}
