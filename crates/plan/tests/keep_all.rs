@@ -3,7 +3,9 @@
 use cranelift_entity::{EntityRef, PrimaryMap};
 use scrimp_plan::*;
 
-const HERE: DeviceId = DeviceId::from_u32(0);
+fn here() -> DeviceId {
+    DeviceId::new(0)
+}
 
 /// A chain `given → t0 → t1 → …` of tasks of one second; `sizes[0]` is the given value's.
 fn chain(sizes: &[u64]) -> ProblemParts {
@@ -19,7 +21,7 @@ fn chain(sizes: &[u64]) -> ProblemParts {
     });
     for (i, &bytes) in sizes.iter().enumerate() {
         let origin = if i == 0 {
-            Origin::Given(HERE)
+            Origin::Given(here())
         } else {
             Origin::Task(TaskId::new(i - 1))
         };
@@ -42,7 +44,7 @@ fn chain(sizes: &[u64]) -> ProblemParts {
                 outputs: vec![value],
                 overwrites: vec![],
                 modes: vec![Mode {
-                    device: HERE,
+                    device: here(),
                     seconds: 1.0,
                     joules: 0.0,
                     workspace: 0,
@@ -57,11 +59,11 @@ fn chain(sizes: &[u64]) -> ProblemParts {
 #[test]
 fn a_chain_holds_two_values_at_a_time() {
     let problem = Problem::new(chain(&[1, 2, 4, 8])).unwrap();
-    let plan = Plan::keep_all(&problem, HERE).unwrap();
+    let plan = Plan::keep_all(&problem, here()).unwrap();
     let checked = check(&problem, plan).unwrap();
-    assert_eq!(checked.profile(HERE), [13, 13, 16, 16, 22, 22]);
+    assert_eq!(checked.profile(here()), [13, 13, 16, 16, 22, 22]);
     assert_eq!(
-        (checked.peak(HERE), checked.cost(), checked.recomputed()),
+        (checked.peak(here()), checked.cost(), checked.recomputed()),
         (22, 3.0, 0)
     );
     assert!(checked.keeps_order());
@@ -84,12 +86,12 @@ fn an_overwritten_input_and_its_output_count_once() {
         task.overwrites.push(Overwrite { input, output });
     }
     let problem = Problem::new(parts).unwrap();
-    assert_eq!(problem.fixed_bytes(HERE), 14);
-    let checked = check(&problem, Plan::keep_all(&problem, HERE).unwrap()).unwrap();
-    assert_eq!(checked.peak(HERE), 14);
+    assert_eq!(problem.fixed_bytes(here()), 14);
+    let checked = check(&problem, Plan::keep_all(&problem, here()).unwrap()).unwrap();
+    assert_eq!(checked.peak(here()), 14);
     assert_eq!(checked.buffers().len(), 1);
     let again = [0, 1, 1].map(TaskId::new);
-    let error = Plan::from_runs(&problem, HERE, &again).unwrap_err();
+    let error = Plan::from_runs(&problem, here(), &again).unwrap_err();
     assert!(
         matches!(
             error,
