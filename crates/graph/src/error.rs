@@ -1,6 +1,7 @@
 //! What can be wrong with a graph. Every error says which node or tensor, and what to do.
 
 use crate::graph::DType;
+use scrimp_plan::ProblemError;
 use thiserror::Error;
 
 /// Why an operator can't be applied to its inputs.
@@ -93,7 +94,7 @@ pub enum ShapeError {
 }
 
 /// What is wrong with a graph.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Error)]
 pub enum GraphError {
     /// An operator doesn't fit its inputs.
     #[error("node '{node}' ({op}): {source}")]
@@ -151,4 +152,17 @@ pub enum GraphError {
         /// The limit.
         limit: u64,
     },
+    /// A result that a parameter update destroys.
+    #[error(
+        "output '{output}' shares the storage of '{storage}', which an update overwrites; copy it, or don't ask for it"
+    )]
+    OutputOverwritten {
+        /// The output.
+        output: String,
+        /// What it is a view of.
+        storage: String,
+    },
+    /// The planning problem isn't valid.
+    #[error("the graph can't be planned: {0}")]
+    Problem(#[from] ProblemError),
 }

@@ -1,17 +1,22 @@
 //! Neural network graphs: operators, shapes, importers, built-in networks, differentiation, lowering.
 
 pub mod builder;
+pub mod costs;
 pub mod error;
 pub mod graph;
 mod layers;
+pub mod lower;
 pub mod op;
 pub mod properties;
 pub mod shape;
+pub mod storage;
 mod window;
 
 pub use builder::GraphBuilder;
+pub use costs::{Costs, Machine, NodeCost, estimate};
 pub use error::{GraphError, ShapeError};
 pub use graph::{DType, Graph, Init, Node, NodeId, Role, Tensor, TensorId};
+pub use lower::{ALIGN, Lowered, lower};
 pub use op::{Binary, Norm, Op, Optimizer, Reduction, Unary, Window};
 pub use properties::Saves;
 pub use shape::infer;

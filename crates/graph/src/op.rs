@@ -326,7 +326,8 @@ pub enum Op {
         /// Positive, per axis.
         step: Vec<usize>,
     },
-    /// `dy -> dx`: dy at the places that the slice read, 0 elsewhere.
+    /// `dy[, sum] -> dx`: sum (0 without it), with dy added at the places that the slice read. The
+    /// gradients of several slices of one tensor add up in place this way.
     SliceGrad {
         /// First index, per axis.
         start: Vec<usize>,
@@ -369,7 +370,7 @@ pub enum Op {
         /// Axis of data that the indices select from.
         axis: usize,
     },
-    /// `indices(i64), dy -> ddata`: scatter-add in a fixed order.
+    /// `indices(i64), dy[, sum] -> ddata`: sum (0 without it), plus a scatter-add in a fixed order.
     GatherGrad {
         /// Axis of data.
         axis: usize,

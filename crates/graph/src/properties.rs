@@ -119,7 +119,8 @@ impl Op {
 
     /// The pairs (input, output) of which a kernel must accept any one sharing a buffer, provided
     /// that input and output have the same number of elements. The order is by preference: lowering
-    /// takes the first whose input has no other use. The shared input is in no other input slot.
+    /// takes the first whose input has no other use. The shared input is in no other input slot. Pairs
+    /// of an optional input that isn't there don't count.
     pub fn in_place(&self) -> &'static [(usize, usize)] {
         match self {
             Op::Unary(_)
@@ -135,6 +136,8 @@ impl Op {
             }
             Op::Binary(_) => &[(0, 0), (1, 0)],
             Op::NormInputGrad { .. } => &[(3, 0), (0, 0)],
+            Op::SliceGrad { .. } => &[(1, 0)],
+            Op::GatherGrad { .. } => &[(2, 0)],
             _ => &[],
         }
     }

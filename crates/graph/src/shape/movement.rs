@@ -2,7 +2,7 @@
 
 use super::{
     Inferred, Signature, attribute, check_axis, checked_bytes, elements, exactly, expect_shape,
-    floating, integer, too_large,
+    floating, integer, too_large, with_optional,
 };
 use crate::error::ShapeError;
 
@@ -77,7 +77,11 @@ pub(super) fn slice_grad(
     step: &[usize],
     shape: &[usize],
 ) -> Result<Inferred, ShapeError> {
-    let [(dy, dtype)] = exactly(inputs, "1")?;
+    let ([(dy, dtype)], sum) = with_optional::<1>(inputs, "1 or 2")?;
+    if let Some((sum, _)) = sum {
+        floating(inputs)?;
+        expect_shape(1, sum, shape)?;
+    }
     for (field, list) in [("start", start), ("step", step), ("shape", shape)] {
         per_axis(field, list, dy.len())?;
     }
@@ -161,9 +165,12 @@ pub(super) fn gather_grad(
     axis: usize,
     shape: &[usize],
 ) -> Result<Inferred, ShapeError> {
-    let [indices, dy] = exactly(inputs, "2")?;
+    let ([indices, dy], sum) = with_optional::<2>(inputs, "2 or 3")?;
     integer(0, indices)?;
     let dtype = floating(&inputs[1..])?;
+    if let Some((sum, _)) = sum {
+        expect_shape(2, sum, shape)?;
+    }
     check_axis(axis, shape.len())?;
     let expected = [&shape[..axis], indices.0, &shape[axis + 1..]].concat();
     expect_shape(1, dy.0, &expected)?;

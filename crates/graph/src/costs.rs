@@ -1,0 +1,165 @@
+//! Costs per node: what a profiler measures, or a static model estimates.
+//!
+//! The model is a roofline. A node takes
+//!
+//! ```text
+//! seconds = overhead + max(flops / flops_per_second, bytes / bytes_per_second)
+//! ```
+//!
+//! * `flops`: 2 per multiply-add for convolutions and matrix products, otherwise a small number per
+//!   element (`work_per_element`), which counts exp, erf and the like as about ten.
+//! * `bytes`: every input read once and every output written once; slices and gathers read only
+//!   what they copy. Views cost nothing at all.
+
+use cranelift_entity::SecondaryMap;
+
+use crate::graph::{Graph, Node, NodeId, TensorId};
+use crate::op::{Binary, Op, Optimizer, Unary, Window};
+
+/// Cost of one node on one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct NodeCost {
+    /// Duration.
+    pub seconds: f64,
+    /// Energy; zero where unknown.
+    pub joules: f64,
+    /// Scratch bytes in use only while the node runs.
+    pub workspace: u64,
+}
+
+/// Costs of all nodes of a graph on one device.
+#[derive(Clone, Debug, Default)]
+pub struct Costs {
+    /// By node; nothing for views.
+    pub nodes: SecondaryMap<NodeId, NodeCost>,
+}
+
+impl Costs {
+    /// The sum of the seconds: a step without recomputation on one device.
+    pub fn seconds(&self, graph: &Graph) -> f64 {
+        graph
+            .nodes()
+            .keys()
+            .map(|node| self.nodes[node].seconds)
+            .sum()
+    }
+}
+
+/// What the static model knows of a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Machine {
+    /// Floating-point operations that dense kernels sustain.
+    pub flops_per_second: f64,
+    /// Bytes that streaming kernels sustain.
+    pub bytes_per_second: f64,
+    /// Seconds that a task takes however small it is.
+    pub overhead: f64,
+}
+
+impl Default for Machine {
+    /// A laptop's CPU, a few cores: 100 GFLOP/s, 20 GB/s, 2 µs.
+    fn default() -> Machine {
+        Machine {
+            flops_per_second: 100e9,
+            bytes_per_second: 20e9,
+            overhead: 2e-6,
+        }
+    }
+}
+
+/// The roofline of this module's documentation, with each node's workspace as the device says.
+pub fn estimate(graph: &Graph, machine: &Machine, workspace: &dyn Fn(&Node) -> u64) -> Costs {
+    let mut costs = Costs::default();
+    for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
+        let compute = flops(graph, node) / machine.flops_per_second;
+        let memory = bytes_moved(graph, node) / machine.bytes_per_second;
+        costs.nodes[id] = NodeCost {
+            seconds: machine.overhead + compute.max(memory),
+            joules: 0.0,
+            workspace: workspace(node),
+        };
+    }
+    costs
+}
+
+/// Floating-point operations of one run of a node.
+pub fn flops(graph: &Graph, node: &Node) -> f64 {
+    let size = |tensor: TensorId| graph.tensor(tensor).elements() as f64;
+    let input = |slot: usize| node.inputs.get(slot).map_or(0.0, |&tensor| size(tensor));
+    let output: f64 = node.outputs.iter().map(|&tensor| size(tensor)).sum();
+    let last = |tensor: TensorId, back: usize| {
+        let shape = &graph.tensor(tensor).shape;
+        shape
+            .len()
+            .checked_sub(back)
+            .map_or(1.0, |axis| shape[axis] as f64)
+    };
+    let window_area = |window: &Window| (window.kernel[0] * window.kernel[1]) as f64;
+    let per_filter = |weight: TensorId| size(weight) / graph.tensor(weight).shape[0] as f64;
+    match &node.op {
+        Op::Conv { .. } => 2.0 * output * per_filter(node.inputs[1]) + input(2).min(1.0) * output,
+        Op::ConvInputGrad { .. } => 2.0 * input(0) * per_filter(node.inputs[1]),
+        Op::ConvWeightGrad { .. } => 2.0 * input(1) * per_filter(node.outputs[0]),
+        Op::MatMul { trans_a, .. } => {
+            let inner = last(node.inputs[0], if *trans_a { 2 } else { 1 });
+            2.0 * output * inner + input(2).min(1.0) * output
+        }
+        Op::MaxPool { window } | Op::AvgPool { window, .. } => output * window_area(window),
+        Op::MaxPoolGrad { window } => input(1) * window_area(window),
+        Op::AvgPoolGrad { window, .. } => input(0) * window_area(window),
+        Op::Reduce { .. } | Op::SumTo { .. } | Op::NormStats { .. } | Op::CrossEntropy => {
+            input(0) * work_per_element(&node.op)
+        }
+        Op::NormParamGrad { .. } | Op::MeanSquaredError => input(0) * work_per_element(&node.op),
+        Op::GatherGrad { .. } => input(1),
+        Op::SliceGrad { .. } => input(0),
+        Op::ResizeNearestGrad { .. } => input(0),
+        op => output * work_per_element(op),
+    }
+}
+
+/// Operations per element of the larger side, for operators that pass over their elements.
+fn work_per_element(op: &Op) -> f64 {
+    match op {
+        Op::Unary(f) | Op::UnaryGrad(f) => match f {
+            Unary::Relu | Unary::LeakyRelu { .. } | Unary::Clip { .. } | Unary::Abs => 1.0,
+            Unary::Affine { .. } => 2.0,
+            Unary::Sqrt => 4.0,
+            Unary::Gelu | Unary::GeluTanh | Unary::Silu | Unary::Pow { .. } => 15.0,
+            Unary::Sigmoid | Unary::Tanh | Unary::Exp | Unary::Log | Unary::Erf => 10.0,
+        },
+        Op::Binary(Binary::Div) => 4.0,
+        Op::Binary(_) | Op::Reduce { .. } | Op::SumTo { .. } | Op::Expand { .. } => 1.0,
+        Op::BatchNorm { .. } => 6.0,
+        Op::NormStats { .. } => 4.0,
+        Op::NormApply { .. } => 2.0,
+        Op::NormParamGrad { .. } => 4.0,
+        Op::NormInputGrad { .. } => 6.0,
+        Op::Softmax { .. } | Op::LogSoftmax { .. } => 12.0,
+        Op::SoftmaxGrad { .. } => 4.0,
+        Op::LogSoftmaxGrad { .. } | Op::CrossEntropy | Op::CrossEntropyGrad => 12.0,
+        Op::Dropout { .. } => 10.0,
+        Op::MeanSquaredError | Op::MeanSquaredErrorGrad => 3.0,
+        Op::RunningStats { .. } => 3.0,
+        Op::Update(Optimizer::Sgd { .. }) => 4.0,
+        Op::Update(Optimizer::Adam { .. }) => 6.0,
+        _ => 0.0,
+    }
+}
+
+/// Bytes that one run of a node reads and writes.
+pub fn bytes_moved(graph: &Graph, node: &Node) -> f64 {
+    let bytes = |tensors: &[TensorId]| -> f64 {
+        tensors
+            .iter()
+            .map(|&tensor| graph.tensor(tensor).bytes() as f64)
+            .sum()
+    };
+    let written = bytes(&node.outputs);
+    match node.op {
+        Op::Reshape { .. } => 0.0,
+        Op::Slice { .. } => 2.0 * written,
+        Op::Gather { .. } => 2.0 * written + bytes(&node.inputs[1..]),
+        _ => bytes(&node.inputs) + written,
+    }
+}

@@ -1,0 +1,258 @@
+//! Lowering: a graph and its costs become a planning problem of tasks and storages.
+//!
+//! * A view runs no task; it and what it views are one value, a storage. Sizes are rounded up to
+//!   [`ALIGN`].
+//! * Tasks are in node order, which for a training graph is the given order: forward, backward, each
+//!   update as soon as it can be.
+//! * Parameters, state and constants are given and kept, or overwritten by an update whose output is
+//!   kept. Inputs, seeds and optimizer settings are given and may be freed. The graph's outputs are
+//!   kept.
+//! * Elementwise operators overwrite an input where that can't hurt: where the input is produced by
+//!   a task, this task is its only reader, and nobody keeps it. Then the input is of no use after the
+//!   task, and to run the task again its producer would have to run again in any case.
+
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{PrimaryMap, SecondaryMap};
+use scrimp_plan::{
+    Device, DeviceId, Keep, Mode, Origin, Overwrite, Phase, Problem, ProblemParts, Task, TaskId,
+    Value, ValueId,
+};
+use std::collections::BTreeSet;
+
+use crate::costs::Costs;
+use crate::error::GraphError;
+use crate::graph::{Graph, Node, NodeId, Role, TensorId};
+use crate::storage::Storages;
+
+/// Storages begin at and occupy multiples of this many bytes.
+pub const ALIGN: u64 = 64;
+
+/// A planning problem, and what its tasks and values are in the graph.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    /// For one computing device of unlimited capacity.
+    pub problem: Problem,
+    /// The node that each task runs.
+    pub nodes: PrimaryMap<TaskId, NodeId>,
+    /// The storage of each tensor.
+    pub values: SecondaryMap<TensorId, PackedOption<ValueId>>,
+}
+
+/// The problem of running every node of the graph once, on one device of this name. `phases` says
+/// where the nodes belong; for inference it may be all forward.
+///
+/// # Errors
+/// A graph output that shares its storage with something that an update overwrites; costs that are
+/// negative or not finite.
+pub fn lower(
+    graph: &Graph,
+    phases: &SecondaryMap<NodeId, Phase>,
+    costs: &Costs,
+    device: &str,
+) -> Result<Lowered, GraphError> {
+    let lowering = Lowering::new(graph)?;
+    let mut devices = PrimaryMap::new();
+    let device = devices.push(Device {
+        name: device.to_owned(),
+        capacity: None,
+        computes: true,
+        resident: 0,
+    });
+    let nodes: PrimaryMap<TaskId, NodeId> = graph
+        .nodes()
+        .iter()
+        .filter(|(_, node)| !node.op.is_view())
+        .map(|(id, _)| id)
+        .collect();
+    let (values, ids) = lowering.values(&nodes, device);
+    let mut tasks = PrimaryMap::new();
+    for &id in nodes.values() {
+        let node = graph.node(id);
+        let cost = costs.nodes[id];
+        let mut inputs: Vec<ValueId> = Vec::new();
+        for &input in &node.inputs {
+            let value = lowering.value(&ids, input);
+            if !inputs.contains(&value) {
+                inputs.push(value);
+            }
+        }
+        tasks.push(Task {
+            name: node.name.clone(),
+            phase: phases[id],
+            inputs,
+            outputs: node
+                .outputs
+                .iter()
+                .map(|&out| lowering.value(&ids, out))
+                .collect(),
+            overwrites: lowering.overwrites(node, &ids),
+            modes: vec![Mode {
+                device,
+                seconds: cost.seconds,
+                joules: cost.joules,
+                workspace: round_up(cost.workspace),
+            }],
+            rerunnable: node.op.rerunnable(),
+        });
+    }
+    let problem = Problem::new(ProblemParts {
+        name: graph.name.clone(),
+        devices,
+        tasks,
+        values,
+        ..ProblemParts::default()
+    })?;
+    let mut by_tensor = SecondaryMap::new();
+    for tensor in graph.tensors().keys() {
+        by_tensor[tensor] = ids[lowering.storages.root(tensor)];
+    }
+    Ok(Lowered {
+        problem,
+        nodes,
+        values: by_tensor,
+    })
+}
+
+type Ids = SecondaryMap<TensorId, PackedOption<ValueId>>;
+
+/// What is known of storages before there are values. Maps are keyed by the storage's root tensor.
+struct Lowering<'a> {
+    graph: &'a Graph,
+    storages: Storages,
+    /// Nodes that read the storage through any view, without the views themselves.
+    readers: SecondaryMap<TensorId, BTreeSet<NodeId>>,
+    /// Whether a graph output is in it.
+    wanted: SecondaryMap<TensorId, bool>,
+    /// Whether an update overwrites it.
+    updated: SecondaryMap<TensorId, bool>,
+}
+
+impl<'a> Lowering<'a> {
+    fn new(graph: &'a Graph) -> Result<Lowering<'a>, GraphError> {
+        let storages = Storages::new(graph);
+        let mut readers: SecondaryMap<TensorId, BTreeSet<NodeId>> = SecondaryMap::new();
+        let mut wanted = SecondaryMap::new();
+        let mut updated = SecondaryMap::new();
+        for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
+            for &input in &node.inputs {
+                readers[storages.root(input)].insert(id);
+            }
+            for &(input, _) in node.op.overwrites() {
+                updated[storages.root(node.inputs[input])] = true;
+            }
+        }
+        for &output in graph.outputs() {
+            let root = storages.root(output);
+            if updated[root] {
+                return Err(GraphError::OutputOverwritten {
+                    output: graph.tensor(output).name.clone(),
+                    storage: graph.tensor(root).name.clone(),
+                });
+            }
+            wanted[root] = true;
+        }
+        Ok(Lowering {
+            graph,
+            storages,
+            readers,
+            wanted,
+            updated,
+        })
+    }
+
+    /// One value per storage that a task touches, in the order of the root tensors.
+    fn values(
+        &self,
+        nodes: &PrimaryMap<TaskId, NodeId>,
+        device: DeviceId,
+    ) -> (PrimaryMap<ValueId, Value>, Ids) {
+        let mut origins: SecondaryMap<TensorId, PackedOption<TaskId>> = SecondaryMap::new();
+        let mut replaces_state = BTreeSet::new();
+        for (task, &id) in nodes.iter() {
+            let node = self.graph.node(id);
+            for &output in &node.outputs {
+                origins[output] = task.into();
+            }
+            replaces_state.extend(
+                node.op
+                    .overwrites()
+                    .iter()
+                    .map(|&(_, out)| node.outputs[out]),
+            );
+        }
+        let mut values: PrimaryMap<ValueId, Value> = PrimaryMap::new();
+        let mut ids = Ids::new();
+        for (id, tensor) in self.graph.tensors().iter() {
+            if self.storages.root(id) != id {
+                continue;
+            }
+            let persists = match tensor.role {
+                Role::Parameter(_) | Role::State(_) | Role::Constant(_) => !self.updated[id],
+                Role::Activation => replaces_state.contains(&id),
+                Role::Input | Role::Hyper | Role::Seed => false,
+            };
+            let keep = if persists || self.wanted[id] {
+                Keep::On(device)
+            } else {
+                Keep::No
+            };
+            ids[id] = values
+                .push(Value {
+                    name: tensor.name.clone(),
+                    bytes: round_up(tensor.bytes()),
+                    origin: origins[id]
+                        .expand()
+                        .map_or(Origin::Given(device), Origin::Task),
+                    keep,
+                })
+                .into();
+        }
+        (values, ids)
+    }
+
+    fn value(&self, ids: &Ids, tensor: TensorId) -> ValueId {
+        ids[self.storages.root(tensor)].expect("every root tensor has got a value")
+    }
+
+    /// The mandatory pairs, or else at most one that costs nothing.
+    fn overwrites(&self, node: &Node, ids: &Ids) -> Vec<Overwrite> {
+        let pair = |&(input, output): &(usize, usize)| Overwrite {
+            input: self.value(ids, node.inputs[input]),
+            output: self.value(ids, node.outputs[output]),
+        };
+        let mandatory = node.op.overwrites();
+        if !mandatory.is_empty() {
+            return mandatory.iter().map(pair).collect();
+        }
+        let free = node
+            .op
+            .in_place()
+            .iter()
+            .find(|pair| self.may_overwrite(node, **pair));
+        free.map(pair).into_iter().collect()
+    }
+
+    fn may_overwrite(&self, node: &Node, (input, output): (usize, usize)) -> bool {
+        let (Some(&input), Some(&output)) = (node.inputs.get(input), node.outputs.get(output))
+        else {
+            return false;
+        };
+        let root = self.storages.root(input);
+        let slots = node
+            .inputs
+            .iter()
+            .filter(|&&other| self.storages.root(other) == root);
+        let rerunnable = |id: NodeId| self.graph.node(id).op.rerunnable();
+        self.graph.producer(root).is_some_and(rerunnable)
+            && !self.wanted[root]
+            && self.readers[root].len() == 1
+            && slots.count() == 1
+            && self.graph.tensor(input).elements() == self.graph.tensor(output).elements()
+            && self.graph.tensor(input).dtype == self.graph.tensor(output).dtype
+    }
+}
+
+/// Up to the next multiple of [`ALIGN`]; sizes are bounded far below overflow.
+fn round_up(bytes: u64) -> u64 {
+    bytes.saturating_add(ALIGN - 1) / ALIGN * ALIGN
+}
