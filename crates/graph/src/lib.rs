@@ -6,6 +6,7 @@ pub mod error;
 pub mod graph;
 mod layers;
 pub mod lower;
+pub mod networks;
 pub mod op;
 pub mod properties;
 pub mod shape;
