@@ -5,10 +5,10 @@
 //! within the capacity. Buffers of no bytes may be anywhere. Alignment is a matter of sizes: where
 //! all sizes are multiples of it, a placement that stacks buffers has aligned offsets.
 
-use cranelift_entity::{EntityRef, PrimaryMap};
+use cranelift_entity::PrimaryMap;
 use thiserror::Error;
 
-use crate::check::CheckedPlan;
+use crate::check::{Buffer, CheckedPlan};
 use crate::ids::{BufferId, DeviceId};
 
 /// An offset for each buffer of a plan. Says nothing about whether they are right.
@@ -100,7 +100,7 @@ impl CheckedLayout {
 /// of [`CheckedLayout`]. Takes time proportional to buffers × buffers held at a time.
 ///
 /// # Errors
-/// Every violation; of each pair of buffers in each other's way, one.
+/// Every violation, device by device.
 pub fn check_layout(
     plan: &CheckedPlan,
     layout: Layout,
@@ -109,8 +109,31 @@ pub fn check_layout(
     if offsets != buffers {
         return Err(vec![LayoutViolation::WrongCount { offsets, buffers }]);
     }
-    let (arenas, mut violations) = extents(plan, &layout);
-    overlaps(plan, &layout, &mut violations);
+    let mut arenas = PrimaryMap::new();
+    let mut violations = Vec::new();
+    for (device, what) in plan.problem().devices().iter() {
+        let here = plan
+            .buffers()
+            .iter()
+            .filter(|(_, buffer)| buffer.device == device);
+        let ids: Vec<BufferId> = here.map(|(id, _)| id).collect();
+        let intervals: Vec<Interval> = ids
+            .iter()
+            .map(|&id| Interval::from(&plan.buffers()[id]))
+            .collect();
+        let offsets: Vec<u64> = ids.iter().map(|&id| layout.offsets[id]).collect();
+        let available = what
+            .capacity
+            .map(|capacity| capacity.saturating_sub(what.resident));
+        match check_offsets(&intervals, &offsets, available) {
+            Ok(arena) => drop(arenas.push(arena)),
+            Err(wrong) => violations.extend(
+                wrong
+                    .into_iter()
+                    .map(|violation| violation.of_plan(device, &ids)),
+            ),
+        }
+    }
     if violations.is_empty() {
         Ok(CheckedLayout {
             plan: plan.clone(),
@@ -122,82 +145,169 @@ pub fn check_layout(
     }
 }
 
-/// The bytes each device's arena needs, and the buffers that end too high.
-fn extents(
-    plan: &CheckedPlan,
-    layout: &Layout,
-) -> (PrimaryMap<DeviceId, u64>, Vec<LayoutViolation>) {
-    let devices = plan.problem().devices();
-    let mut arenas: PrimaryMap<DeviceId, u64> = devices.keys().map(|_| 0).collect();
-    let mut violations = Vec::new();
-    for (id, buffer) in plan.buffers().iter().filter(|(_, buffer)| buffer.bytes > 0) {
-        let (offset, bytes) = (layout.offsets[id], buffer.bytes);
-        let Some(end) = offset.checked_add(bytes) else {
-            violations.push(LayoutViolation::Overflow {
-                buffer: id,
-                offset,
-                bytes,
-            });
-            continue;
-        };
-        let device = &devices[buffer.device];
-        let available = device
-            .capacity
-            .map(|capacity| capacity.saturating_sub(device.resident));
-        if let Some(available) = available.filter(|&available| end > available) {
-            violations.push(LayoutViolation::OverCapacity {
-                buffer: id,
-                device: buffer.device,
-                end,
-                available,
-            });
-        }
-        arenas[buffer.device] = arenas[buffer.device].max(end);
-    }
-    (arenas, violations)
+/// Some bytes that are held from `start` until before `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Interval {
+    /// First moment at which they are held.
+    pub start: u64,
+    /// First moment at which they aren't any more.
+    pub end: u64,
+    /// How many.
+    pub bytes: u64,
 }
 
-/// Goes through the buffers by start and compares each with those still held on its device.
-fn overlaps(plan: &CheckedPlan, layout: &Layout, violations: &mut Vec<LayoutViolation>) {
-    let buffers = plan.buffers();
-    let mut order: Vec<BufferId> = buffers.keys().filter(|&id| buffers[id].bytes > 0).collect();
-    order.sort_by_key(|&id| buffers[id].start);
-    let mut held: PrimaryMap<DeviceId, Vec<BufferId>> = plan
-        .problem()
-        .devices()
-        .keys()
-        .map(|_| Vec::new())
-        .collect();
-    let span = |id: BufferId| {
-        (
-            layout.offsets[id],
-            layout.offsets[id].saturating_add(buffers[id].bytes),
-        )
-    };
+impl From<&Buffer> for Interval {
+    fn from(buffer: &Buffer) -> Interval {
+        Interval {
+            start: buffer.start as u64,
+            end: buffer.end as u64,
+            bytes: buffer.bytes,
+        }
+    }
+}
+
+/// One way in which offsets of intervals are wrong; `first`, `second` and `interval` count from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+#[allow(
+    missing_docs,
+    reason = "the fields are named after what they hold; the message says the rest"
+)]
+pub enum OffsetViolation {
+    /// Too few or too many offsets.
+    #[error("there are {offsets} offsets for {intervals} intervals")]
+    WrongCount { offsets: usize, intervals: usize },
+    /// An end beyond what 64 bits count.
+    #[error(
+        "interval {interval} of {bytes} bytes at offset {offset} ends beyond the largest address"
+    )]
+    Overflow {
+        interval: usize,
+        offset: u64,
+        bytes: u64,
+    },
+    /// An end beyond the capacity.
+    #[error("interval {interval} ends at byte {end} of {capacity}")]
+    OverCapacity {
+        interval: usize,
+        end: u64,
+        capacity: u64,
+    },
+    /// Two intervals that share bytes at a common moment.
+    #[error("intervals {first} and {second} share bytes from moment {moment}")]
+    Overlap {
+        first: usize,
+        second: usize,
+        moment: u64,
+    },
+}
+
+impl OffsetViolation {
+    /// The same violation in terms of the plan whose buffers the intervals are.
+    fn of_plan(self, device: DeviceId, ids: &[BufferId]) -> LayoutViolation {
+        match self {
+            OffsetViolation::WrongCount { offsets, intervals } => LayoutViolation::WrongCount {
+                offsets,
+                buffers: intervals,
+            },
+            OffsetViolation::Overflow {
+                interval,
+                offset,
+                bytes,
+            } => LayoutViolation::Overflow {
+                buffer: ids[interval],
+                offset,
+                bytes,
+            },
+            OffsetViolation::OverCapacity {
+                interval,
+                end,
+                capacity,
+            } => LayoutViolation::OverCapacity {
+                buffer: ids[interval],
+                device,
+                end,
+                available: capacity,
+            },
+            OffsetViolation::Overlap {
+                first,
+                second,
+                moment,
+            } => LayoutViolation::Overlap {
+                first: ids[first],
+                second: ids[second],
+                device,
+                step: moment as usize,
+            },
+        }
+    }
+}
+
+/// Checks offsets of intervals in one memory. Intervals of no bytes or no duration are in nobody's
+/// way.
+///
+/// # Errors
+/// Every violation; of each pair of intervals in each other's way, one.
+///
+/// # Returns
+/// The end of the highest interval.
+pub fn check_offsets(
+    intervals: &[Interval],
+    offsets: &[u64],
+    capacity: Option<u64>,
+) -> Result<u64, Vec<OffsetViolation>> {
+    if offsets.len() != intervals.len() {
+        let (offsets, intervals) = (offsets.len(), intervals.len());
+        return Err(vec![OffsetViolation::WrongCount { offsets, intervals }]);
+    }
+    let matters = |i: usize| intervals[i].bytes > 0 && intervals[i].start < intervals[i].end;
+    let mut order: Vec<usize> = (0..intervals.len()).filter(|&i| matters(i)).collect();
+    let mut violations = Vec::new();
+    let mut highest = 0;
+    for &interval in &order {
+        let (offset, bytes) = (offsets[interval], intervals[interval].bytes);
+        match offset.checked_add(bytes) {
+            None => violations.push(OffsetViolation::Overflow {
+                interval,
+                offset,
+                bytes,
+            }),
+            Some(end) => {
+                highest = highest.max(end);
+                if let Some(capacity) = capacity.filter(|&capacity| end > capacity) {
+                    violations.push(OffsetViolation::OverCapacity {
+                        interval,
+                        end,
+                        capacity,
+                    });
+                }
+            }
+        }
+    }
+    // By start, each against those that are still held.
+    order.sort_by_key(|&i| intervals[i].start);
+    let mut held: Vec<usize> = Vec::new();
     for second in order {
-        let buffer = &buffers[second];
-        let (low, high) = span(second);
-        let held = &mut held[buffer.device];
-        held.retain(|&first| buffers[first].end > buffer.start);
-        for &first in held.iter() {
-            let (first_low, first_high) = span(first);
-            if first_low < high && low < first_high {
-                let (device, step) = (buffer.device, buffer.start);
-                violations.push(LayoutViolation::Overlap {
+        let moment = intervals[second].start;
+        held.retain(|&first| intervals[first].end > moment);
+        for &first in &held {
+            let (low, high) = if offsets[first] <= offsets[second] {
+                (first, second)
+            } else {
+                (second, first)
+            };
+            if offsets[high] - offsets[low] < intervals[low].bytes {
+                violations.push(OffsetViolation::Overlap {
                     first,
                     second,
-                    device,
-                    step,
+                    moment,
                 });
             }
         }
         held.push(second);
     }
-    violations.sort_by_key(|violation| match *violation {
-        LayoutViolation::WrongCount { .. } => (0, 0),
-        LayoutViolation::Overflow { buffer, .. } | LayoutViolation::OverCapacity { buffer, .. } => {
-            (1, buffer.index())
-        }
-        LayoutViolation::Overlap { first, .. } => (2, first.index()),
-    });
+    if violations.is_empty() {
+        Ok(highest)
+    } else {
+        Err(violations)
+    }
 }

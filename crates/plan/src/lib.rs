@@ -4,20 +4,31 @@
 
 pub mod budget;
 pub mod check;
+pub mod file;
 pub mod ids;
 pub mod layout;
 pub mod plan;
 pub mod problem;
 pub mod sequence;
+pub mod simulate;
+pub mod units;
 pub mod validate;
 
-pub use budget::{Budget, UnitError, format_bytes, format_seconds, parse_bytes, parse_seconds};
+pub use budget::Budget;
 pub use check::{Binding, Buffer, BufferKind, CheckedPlan, Violation, check};
+pub use file::{
+    AllocationInstance, FileError, Instance, plan_from_json, plan_to_json, problem_from_json,
+    problem_to_json, read_allocation_instance, read_instance,
+};
 pub use ids::{BufferId, DeviceId, LinkId, TaskId, ValueId};
-pub use layout::{CheckedLayout, Layout, LayoutViolation, check_layout};
+pub use layout::{
+    CheckedLayout, Interval, Layout, LayoutViolation, OffsetViolation, check_layout, check_offsets,
+};
 pub use plan::{Plan, Step};
 pub use problem::{
     Device, Keep, Link, Mode, Origin, Overwrite, Phase, Problem, ProblemParts, Task, Units, Value,
 };
 pub use sequence::SequenceError;
+pub use simulate::{Lane, Span, Timeline, simulate};
+pub use units::{UnitError, format_bytes, format_seconds, parse_bytes, parse_seconds};
 pub use validate::ProblemError;

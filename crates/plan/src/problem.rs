@@ -30,6 +30,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ids::{DeviceId, LinkId, TaskId, ValueId};
+use crate::units::{format_bytes, format_seconds};
 use crate::validate::{ProblemError, validate};
 
 /// A memory space. The host that swapped values go to is a device that doesn't compute.
@@ -177,6 +178,47 @@ impl Default for Units {
         Units {
             cost: "s".into(),
             memory: "B".into(),
+        }
+    }
+}
+
+impl Units {
+    /// Bytes in one unit of memory; none if it isn't a number of bytes.
+    #[must_use]
+    pub fn bytes_per_unit(&self) -> Option<u64> {
+        match self.memory.as_str() {
+            "B" => Some(1),
+            "KiB" => Some(1 << 10),
+            "MiB" => Some(1 << 20),
+            _ => None,
+        }
+    }
+
+    /// Whether costs are in seconds.
+    #[must_use]
+    pub fn in_seconds(&self) -> bool {
+        self.cost == "s"
+    }
+
+    /// An amount of memory for people: `1.50 GiB`, or `1500 abstract units`.
+    #[must_use]
+    pub fn format_memory(&self, amount: u64) -> String {
+        match self
+            .bytes_per_unit()
+            .and_then(|unit| amount.checked_mul(unit))
+        {
+            Some(bytes) => format_bytes(bytes),
+            None => format!("{amount} {}", self.memory),
+        }
+    }
+
+    /// An amount of cost for people: `12.3 ms`, or `47769 abstract units`.
+    #[must_use]
+    pub fn format_cost(&self, amount: f64) -> String {
+        if self.in_seconds() {
+            format_seconds(amount)
+        } else {
+            format!("{amount} {}", self.cost)
         }
     }
 }

@@ -1,0 +1,98 @@
+//! A stable hash of what decides whether a plan is valid for a problem.
+
+use std::fmt;
+use xxhash_rust::xxh3::Xxh3;
+
+use cranelift_entity::EntityRef;
+
+use crate::problem::{Keep, Mode, Origin, Problem};
+
+/// Names a problem up to what a plan's validity doesn't depend on: names, units, phases, costs,
+/// capacities, resident bytes and the speed of links. So a plan can be checked under another budget
+/// and after another profiling run, but not for another graph or other sizes. 32 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint(u128);
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Fingerprint {
+    /// The fingerprint of a problem; the same on every machine.
+    #[must_use]
+    pub fn of(problem: &Problem) -> Fingerprint {
+        let mut hash = Hash(Xxh3::new());
+        hash.number(1); // the version of what follows
+        hash.all(problem.devices().values(), |hash, device| {
+            hash.number(u64::from(device.computes))
+        });
+        hash.all(problem.links().values(), |hash, link| {
+            hash.id(link.from);
+            hash.id(link.to);
+        });
+        hash.all(problem.tasks().values(), |hash, task| {
+            hash.all(task.inputs.iter(), |hash, &value| hash.id(value));
+            hash.all(task.outputs.iter(), |hash, &value| hash.id(value));
+            hash.all(task.overwrites.iter(), |hash, pair| {
+                hash.id(pair.input);
+                hash.id(pair.output);
+            });
+            hash.all(
+                task.modes.iter(),
+                |hash,
+                 Mode {
+                     device, workspace, ..
+                 }| {
+                    hash.id(*device);
+                    hash.number(*workspace);
+                },
+            );
+            hash.number(u64::from(task.rerunnable));
+        });
+        hash.all(problem.values().values(), |hash, value| {
+            hash.number(value.bytes);
+            match value.origin {
+                Origin::Given(device) => hash.choice(0, device.index()),
+                Origin::Task(task) => hash.choice(1, task.index()),
+            }
+            match value.keep {
+                Keep::No => hash.choice(0, 0),
+                Keep::Anywhere => hash.choice(1, 0),
+                Keep::On(device) => hash.choice(2, device.index()),
+            }
+        });
+        Fingerprint(hash.0.digest128())
+    }
+}
+
+/// Feeds numbers in a fixed byte order, and lists with their lengths, so that no two problems feed
+/// the same bytes.
+struct Hash(Xxh3);
+
+impl Hash {
+    fn number(&mut self, number: u64) {
+        self.0.update(&number.to_le_bytes());
+    }
+
+    fn id(&mut self, id: impl EntityRef) {
+        self.number(id.index() as u64);
+    }
+
+    fn choice(&mut self, which: u64, number: usize) {
+        self.number(which);
+        self.number(number as u64);
+    }
+
+    fn all<T>(&mut self, items: impl ExactSizeIterator<Item = T>, each: impl Fn(&mut Hash, T)) {
+        self.number(items.len() as u64);
+        items.for_each(|item| each(self, item));
+    }
+}

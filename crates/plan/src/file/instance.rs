@@ -1,0 +1,247 @@
+//! Published instances: one node per task, one value per node, the order given by index.
+//!
+//! `nodes` have a `cost` and a `memory`, `edges` are pairs of node indices. A node's output is a value
+//! that every later node of an edge reads; an edge that is listed twice counts once. Nodes in
+//! `outputs` are kept, other sinks live one step. Budgets of published results are for the nodes
+//! alone, so the problem has no resident bytes and `fixed_memory` stands beside it.
+//!
+//! Which devices there are depends on the file: with `devices` see the module `several`, with page
+//! energies the module `paging`, else there is one, of unlimited capacity.
+
+use cranelift_entity::EntityRef;
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::json::{self, Kind};
+use super::{FileError, MAX_EDGES, MAX_TASKS, paging, several};
+use crate::ids::{DeviceId, TaskId, ValueId};
+use crate::problem::{
+    Device, Keep, Mode, Origin, Phase, Problem, ProblemParts, Task, Units, Value,
+};
+
+/// A published graph.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    /// The graph as a problem.
+    pub problem: Problem,
+    /// What it is, in the file's words.
+    pub kind: String,
+    /// Memory that is in use at all times beside the nodes, in the problem's unit.
+    pub fixed_memory: Option<u64>,
+    /// Other systems' results on this file, as in the file.
+    pub published: Json,
+    /// What the file says about the graph.
+    pub stats: InstanceStats,
+}
+
+/// Numbers that a file states about its graph, to check the reader and the semantics against.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct InstanceStats {
+    /// Nodes.
+    pub n: Option<u64>,
+    /// Edges.
+    pub m: Option<u64>,
+    /// Sum of the nodes' costs.
+    pub total_cost: Option<f64>,
+    /// Peak of running all nodes in order, keeping everything until its last use.
+    pub peak_memory_no_remat: Option<u64>,
+    /// Largest sum of a node's output and its inputs.
+    pub max_working_set: Option<u64>,
+}
+
+/// The file's fields; unknown ones are notes.
+#[derive(Deserialize)]
+pub(super) struct Raw {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    units: RawUnits,
+    fixed_memory: Option<Json>,
+    outputs: Option<Vec<Json>>,
+    #[serde(default)]
+    published: Json,
+    #[serde(default)]
+    stats: InstanceStats,
+    pub(super) nodes: Vec<RawNode>,
+    pub(super) edges: Vec<(u64, u64)>,
+    pub(super) devices: Option<Vec<String>>,
+    pub(super) budget_per_device: Option<Vec<Json>>,
+    pub(super) copy_costs: Option<Vec<Vec<Vec<Json>>>>,
+    pub(super) chipset: Option<Json>,
+}
+
+#[derive(Default, Deserialize)]
+struct RawUnits {
+    #[serde(default)]
+    cost: String,
+    #[serde(default)]
+    memory: String,
+}
+
+#[derive(Deserialize)]
+pub(super) struct RawNode {
+    #[serde(default)]
+    pub(super) name: String,
+    pub(super) cost: Option<Json>,
+    pub(super) memory: Option<Json>,
+    pub(super) is_backward: Option<bool>,
+    pub(super) costs: Option<Vec<Json>>,
+    pub(super) runtime_s: Option<Json>,
+}
+
+/// Reads a published instance.
+///
+/// # Errors
+/// If it is something else, or a node's or edge's field isn't what it should be, with the node or
+/// edge and the field.
+pub fn read_instance(text: &str) -> Result<Instance, FileError> {
+    json::expect(text, Kind::Instance)?;
+    let raw: Raw = json::parse(text)?;
+    json::at_most(MAX_TASKS, raw.nodes.len(), "nodes")?;
+    json::at_most(MAX_EDGES, raw.edges.len(), "edges")?;
+    let mut parts = ProblemParts {
+        name: raw.name.clone(),
+        units: Units {
+            cost: short(&raw.units.cost),
+            memory: short(&raw.units.memory),
+        },
+        ..ProblemParts::default()
+    };
+    if raw.devices.is_some() {
+        several::devices(&raw, &mut parts)?;
+    } else if paging::is_there(&raw) {
+        paging::devices(&raw, &mut parts)?;
+    } else {
+        parts.devices.push(device("device", None));
+    }
+    graph(&raw, &mut parts)?;
+    if raw.devices.is_some() {
+        several::copies(&raw, &mut parts)?;
+    }
+    let fixed_memory = match &raw.fixed_memory {
+        Some(json) => Some(json::whole(
+            Some(json),
+            || "the instance".into(),
+            "fixed_memory",
+        )?),
+        None => None,
+    };
+    let problem = Problem::new(parts)?;
+    Ok(Instance {
+        problem,
+        kind: raw.kind,
+        fixed_memory,
+        published: raw.published,
+        stats: raw.stats,
+    })
+}
+
+/// A device of an instance.
+pub(super) fn device(name: &str, capacity: Option<u64>) -> Device {
+    Device {
+        name: name.into(),
+        capacity,
+        computes: true,
+        resident: 0,
+    }
+}
+
+/// Where a node stands, for errors.
+pub(super) fn node_at(raw: &Raw, node: usize) -> String {
+    format!("node {node} ({})", raw.nodes[node].name)
+}
+
+/// The tasks and values of the nodes, and the reads of the edges.
+fn graph(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileError> {
+    for (i, node) in raw.nodes.iter().enumerate() {
+        let at = || node_at(raw, i);
+        let value = parts.values.push(Value {
+            name: node.name.clone(),
+            bytes: json::whole(node.memory.as_ref(), at, "memory")?,
+            origin: Origin::Task(TaskId::new(i)),
+            keep: Keep::No,
+        });
+        parts.tasks.push(Task {
+            name: node.name.clone(),
+            phase: if node.is_backward == Some(true) {
+                Phase::Backward
+            } else {
+                Phase::Forward
+            },
+            inputs: Vec::new(),
+            outputs: vec![value],
+            overwrites: Vec::new(),
+            modes: modes(raw, i)?,
+            rerunnable: true,
+        });
+    }
+    for (edge, &(from, to)) in raw.edges.iter().enumerate() {
+        let nodes = raw.nodes.len();
+        if from.max(to) >= nodes as u64 {
+            return Err(FileError::EdgeRange {
+                edge,
+                from,
+                to,
+                nodes,
+            });
+        }
+        if from >= to {
+            return Err(FileError::EdgeOrder { edge, from, to });
+        }
+        parts.tasks[TaskId::new(to as usize)]
+            .inputs
+            .push(ValueId::new(from as usize));
+    }
+    for task in parts.tasks.values_mut() {
+        task.inputs.sort_unstable();
+        task.inputs.dedup();
+    }
+    for (i, output) in raw.outputs.iter().flatten().enumerate() {
+        let at = || format!("output {i}");
+        let node = json::whole(Some(output), at, "outputs")?;
+        if node >= raw.nodes.len() as u64 {
+            return Err(json::wrong(
+                Some(output),
+                at(),
+                "outputs",
+                "the index of a node",
+            ));
+        }
+        parts.values[ValueId::new(node as usize)].keep = Keep::Anywhere;
+    }
+    Ok(())
+}
+
+fn modes(raw: &Raw, node: usize) -> Result<Vec<Mode>, FileError> {
+    if raw.devices.is_some() {
+        return several::modes(raw, node);
+    }
+    if paging::is_there(raw) {
+        return paging::modes(raw, node);
+    }
+    let seconds = json::cost(raw.nodes[node].cost.as_ref(), || node_at(raw, node), "cost")?;
+    Ok(vec![Mode {
+        device: DeviceId::new(0),
+        seconds,
+        joules: 0.0,
+        workspace: 0,
+    }])
+}
+
+/// The unit without the remarks that follow it in the files: `bytes (float32 layer outputs)`.
+fn short(unit: &str) -> String {
+    let end = unit.find([',', '(']).unwrap_or(unit.len());
+    let end = [" measured", " by "]
+        .iter()
+        .filter_map(|word| unit.find(word))
+        .fold(end, usize::min);
+    match unit[..end].trim() {
+        "" => "units".into(),
+        "byte" | "bytes" => "B".into(),
+        "second" | "seconds" => "s".into(),
+        "abstract" | "1" => "units".into(),
+        other => other.into(),
+    }
+}

@@ -1,0 +1,61 @@
+//! Files: versioned JSON for problems and plans, and the neutral format of published instances. All
+//! readers are strict and bounded, and no input makes them panic.
+//!
+//! Names of the format: the field `format` says what a file of ours is, `version` which version of
+//! it; the schemas are in `docs/schema`.
+
+mod allocation;
+mod disk;
+mod error;
+mod fingerprint;
+mod instance;
+mod json;
+mod paging;
+mod plan;
+mod problem;
+mod several;
+
+use crate::problem::Problem;
+
+pub use allocation::{AllocationInstance, read_allocation_instance};
+pub use disk::{read_text, write_text};
+pub use error::FileError;
+pub use fingerprint::Fingerprint;
+pub use instance::{Instance, InstanceStats, read_instance};
+pub use plan::{plan_from_json, plan_to_json};
+pub use problem::{problem_from_json, problem_to_json};
+
+/// The largest file that is read.
+pub const MAX_FILE_BYTES: u64 = 1 << 28;
+/// The most tasks, or nodes of an instance.
+pub const MAX_TASKS: usize = 1 << 20;
+/// The most values.
+pub const MAX_VALUES: usize = 1 << 22;
+/// The most reads and writes of all tasks together, or edges of an instance.
+pub const MAX_EDGES: usize = 1 << 24;
+/// The most steps of a plan.
+pub const MAX_STEPS: usize = 1 << 24;
+
+/// What a JSON text holds.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// A problem in our own format.
+    Problem(Problem),
+    /// A published graph.
+    Instance(Box<Instance>),
+    /// Published lifetimes of buffers.
+    Allocation(AllocationInstance),
+}
+
+/// Reads a text that may be a problem, an instance or an allocation instance, told apart by their
+/// fields.
+///
+/// # Errors
+/// If it is none of them, with what it is instead, or is one with something wrong in it.
+pub fn read(text: &str) -> Result<Content, FileError> {
+    match json::kind_of(text)? {
+        json::Kind::Instance => read_instance(text).map(Box::new).map(Content::Instance),
+        json::Kind::Allocation => read_allocation_instance(text).map(Content::Allocation),
+        _ => problem_from_json(text).map(Content::Problem),
+    }
+}

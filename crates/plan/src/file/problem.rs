@@ -1,0 +1,73 @@
+//! Problems as JSON.
+
+use cranelift_entity::PrimaryMap;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+use super::json::{self, Kind, PROBLEM_FORMAT};
+use super::{FileError, MAX_EDGES, MAX_TASKS, MAX_VALUES};
+use crate::problem::{Device, Link, Problem, ProblemParts, Task, Units, Value};
+
+const VERSION: u64 = 1;
+
+/// The file's fields. Ids are positions in the lists, counted from 0.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProblemFile<'a> {
+    format: Cow<'a, str>,
+    version: u64,
+    #[serde(default)]
+    name: Cow<'a, str>,
+    #[serde(default)]
+    units: Cow<'a, Units>,
+    devices: Cow<'a, [Device]>,
+    #[serde(default)]
+    links: Cow<'a, [Link]>,
+    tasks: Cow<'a, [Task]>,
+    values: Cow<'a, [Value]>,
+}
+
+/// Writes a problem as one line of JSON.
+#[must_use]
+pub fn problem_to_json(problem: &Problem) -> String {
+    let file = ProblemFile {
+        format: PROBLEM_FORMAT.into(),
+        version: VERSION,
+        name: problem.name().into(),
+        units: Cow::Borrowed(problem.units()),
+        devices: problem.devices().as_values_slice().into(),
+        links: problem.links().as_values_slice().into(),
+        tasks: problem.tasks().as_values_slice().into(),
+        values: problem.values().as_values_slice().into(),
+    };
+    serde_json::to_string(&file)
+        .expect("a problem has string and integer keys and finite numbers only")
+}
+
+/// Reads a problem.
+///
+/// # Errors
+/// If the text isn't such a file, is too large, or breaks an invariant of problems.
+pub fn problem_from_json(text: &str) -> Result<Problem, FileError> {
+    json::expect(text, Kind::Problem)?;
+    json::expect_version(text, VERSION)?;
+    let file: ProblemFile<'_> = json::parse(text)?;
+    json::at_most(MAX_TASKS, file.tasks.len(), "tasks")?;
+    json::at_most(MAX_VALUES, file.values.len(), "values")?;
+    let operands = file
+        .tasks
+        .iter()
+        .map(|task| task.inputs.len() + task.outputs.len())
+        .sum();
+    json::at_most(MAX_EDGES, operands, "inputs and outputs")?;
+    let mut parts = ProblemParts {
+        name: file.name.into_owned(),
+        units: file.units.into_owned(),
+        devices: PrimaryMap::from_iter(file.devices.into_owned()),
+        links: PrimaryMap::from_iter(file.links.into_owned()),
+        ..ProblemParts::default()
+    };
+    parts.tasks.extend(file.tasks.into_owned());
+    parts.values.extend(file.values.into_owned());
+    Ok(Problem::new(parts)?)
+}

@@ -1,0 +1,126 @@
+//! Instances with several devices: `devices`, `budget_per_device`, `costs` of each node per device,
+//! and `copy_costs` of each edge per pair of devices.
+//!
+//! A copy moves a value, not an edge: where the edges of one value have different copy costs, the
+//! largest counts. A value that no edge leaves costs nothing to copy. Every pair of devices is
+//! linked, in both directions.
+
+use cranelift_entity::EntityRef;
+use std::collections::BTreeMap;
+
+use super::instance::{Raw, device, node_at};
+use super::{FileError, json};
+use crate::ids::{DeviceId, ValueId};
+use crate::problem::{Link, Mode, ProblemParts};
+use crate::validate::MAX_DEVICES;
+
+/// Adds the devices.
+pub(super) fn devices(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileError> {
+    let names = raw.devices.as_deref().unwrap_or_default();
+    json::at_most(MAX_DEVICES, names.len(), "devices")?;
+    let budgets = raw.budget_per_device.as_deref();
+    if let Some(budgets) = budgets {
+        length(
+            budgets.len(),
+            names.len(),
+            || "the instance".into(),
+            "budget_per_device",
+        )?;
+    }
+    for (i, name) in names.iter().enumerate() {
+        let capacity = match budgets {
+            Some(budgets) => Some(json::whole(
+                Some(&budgets[i]),
+                || format!("device {i}"),
+                "budget_per_device",
+            )?),
+            None => None,
+        };
+        parts.devices.push(device(name, capacity));
+    }
+    Ok(())
+}
+
+/// One node's costs on all devices.
+pub(super) fn modes(raw: &Raw, node: usize) -> Result<Vec<Mode>, FileError> {
+    let count = raw.devices.as_deref().unwrap_or_default().len();
+    let at = || node_at(raw, node);
+    let costs = raw.nodes[node]
+        .costs
+        .as_deref()
+        .ok_or_else(|| json::wrong(None, at(), "costs", "a list with one cost per device"))?;
+    length(costs.len(), count, at, "costs")?;
+    let mode = |(i, json)| {
+        let seconds = json::cost(Some(json), at, "costs")?;
+        Ok(Mode {
+            device: DeviceId::new(i),
+            seconds,
+            joules: 0.0,
+            workspace: 0,
+        })
+    };
+    costs.iter().enumerate().map(mode).collect()
+}
+
+/// Adds the links between the devices.
+pub(super) fn copies(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileError> {
+    let Some(matrices) = raw.copy_costs.as_deref() else {
+        return Ok(());
+    };
+    let count = parts.devices.len();
+    length(
+        matrices.len(),
+        raw.edges.len(),
+        || "the instance".into(),
+        "copy_costs",
+    )?;
+    for (edge, matrix) in matrices.iter().enumerate() {
+        let at = || format!("edge {edge}");
+        length(matrix.len(), count, at, "copy_costs")?;
+        for row in matrix {
+            length(row.len(), count, at, "copy_costs")?;
+        }
+    }
+    let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
+    for (from, to) in pairs.filter(|(from, to)| from != to) {
+        let mut seconds: BTreeMap<ValueId, f64> =
+            parts.values.keys().map(|value| (value, 0.0)).collect();
+        for (edge, (&(source, _), matrix)) in raw.edges.iter().zip(matrices).enumerate() {
+            let cost = json::cost(
+                Some(&matrix[from][to]),
+                || format!("edge {edge}"),
+                "copy_costs",
+            )?;
+            let largest = seconds.entry(ValueId::new(source as usize)).or_default();
+            *largest = largest.max(cost);
+        }
+        let (from, to) = (DeviceId::new(from), DeviceId::new(to));
+        // Every value has its own seconds, so the bandwidth says nothing.
+        parts.links.push(Link {
+            from,
+            to,
+            bandwidth: f64::MAX,
+            latency: 0.0,
+            seconds,
+        });
+    }
+    Ok(())
+}
+
+fn length(
+    found: usize,
+    expected: usize,
+    at: impl Fn() -> String,
+    field: &'static str,
+) -> Result<(), FileError> {
+    if found == expected {
+        Ok(())
+    } else {
+        Err(FileError::Length {
+            at: at(),
+            field,
+            found,
+            expected,
+        })
+    }
+}

@@ -1,0 +1,205 @@
+//! Bytes and seconds as people write them: parsing and formatting.
+
+use std::time::Duration;
+use thiserror::Error;
+
+/// Why a text isn't a budget, a size or a duration.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum UnitError {
+    /// Not a number with a unit.
+    #[error("`{text}` isn't {what}; write {examples}")]
+    Syntax {
+        /// What was read.
+        text: String,
+        /// What it should be.
+        what: &'static str,
+        /// How it could look.
+        examples: &'static str,
+    },
+    /// A unit that means two things.
+    #[error("`{text}` could mean powers of 1000 or of 1024; write `{decimal}` or `{binary}`")]
+    Ambiguous {
+        /// What was read.
+        text: String,
+        /// The decimal unit.
+        decimal: String,
+        /// The binary unit.
+        binary: String,
+    },
+    /// A size in bytes for a problem that counts something else.
+    #[error(
+        "the problem counts memory in `{unit}`, not in bytes; write the budget as a plain number of them, or as a percentage"
+    )]
+    NotBytes {
+        /// What the problem counts.
+        unit: String,
+    },
+    /// More than can be counted.
+    #[error("`{text}` is too large")]
+    TooLarge {
+        /// What was read.
+        text: String,
+    },
+}
+
+/// A number without sign or exponent, exactly as written: `digits / 10^places`.
+pub(crate) struct Decimal {
+    digits: u128,
+    places: u32,
+}
+
+impl Decimal {
+    /// At most 30 digits, so that nothing below overflows.
+    pub(crate) fn parse(text: &str) -> Option<Decimal> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let digits: String = [whole, fraction].concat();
+        let fits = (1..=30).contains(&digits.len()) && fraction.len() <= 18;
+        if !fits || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        Some(Decimal {
+            digits: digits.parse().ok()?,
+            places: fraction.len() as u32,
+        })
+    }
+
+    pub(crate) fn value(&self) -> f64 {
+        self.digits as f64 / 10f64.powi(self.places as i32)
+    }
+
+    /// The value times a whole number, rounded down.
+    fn times(&self, factor: u64) -> Option<u128> {
+        Some(self.digits.checked_mul(u128::from(factor))? / 10u128.pow(self.places))
+    }
+}
+
+/// Splits `8 GiB` into the number and the unit.
+pub(crate) fn split_unit(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    (&text[..end], text[end..].trim_start())
+}
+
+/// Reads a size: `8GiB`, `8 GB`, `1.5 MB`, `512 B`, `123456`. Decimal units are powers of 1000,
+/// binary ones (`KiB`, …) powers of 1024; upper and lower case are the same. Fractions of a byte are
+/// dropped.
+///
+/// # Errors
+/// If it isn't a number with such a unit, the unit is ambiguous (`8G`), or it exceeds 64 bits.
+pub fn parse_bytes(text: &str) -> Result<u64, UnitError> {
+    let syntax = || UnitError::Syntax {
+        text: text.into(),
+        what: "a size",
+        examples: "bytes like `8GiB`, `1.5 GB` or `123456`",
+    };
+    let (number, unit) = split_unit(text);
+    let number = Decimal::parse(number).ok_or_else(syntax)?;
+    let unit = unit.to_ascii_lowercase();
+    let mut letters = unit.chars();
+    let power = match letters.next() {
+        None => 0,
+        Some('b') if unit == "b" => 0,
+        Some(letter) => match "kmgtpe".find(letter) {
+            Some(position) => position as u32 + 1,
+            None => return Err(syntax()),
+        },
+    };
+    let factor = match letters.as_str() {
+        _ if power == 0 => 1,
+        "b" => 1000u64.pow(power),
+        "ib" => 1024u64.pow(power),
+        "" | "i" => {
+            let prefix = unit[..1].to_ascii_uppercase();
+            let decimal = format!("{prefix}B");
+            return Err(UnitError::Ambiguous {
+                text: text.into(),
+                decimal,
+                binary: format!("{prefix}iB"),
+            });
+        }
+        _ => return Err(syntax()),
+    };
+    let bytes = number
+        .times(factor)
+        .and_then(|bytes| u64::try_from(bytes).ok());
+    bytes.ok_or_else(|| UnitError::TooLarge { text: text.into() })
+}
+
+/// Reads a duration: `250 ms`, `1.5s`, `2 min`, `1h`, or a plain number of seconds.
+///
+/// # Errors
+/// If it isn't a number with such a unit, or is longer than ten years.
+pub fn parse_seconds(text: &str) -> Result<Duration, UnitError> {
+    let syntax = || UnitError::Syntax {
+        text: text.into(),
+        what: "a duration",
+        examples: "seconds like `30`, or `250 ms`, `1.5 s`, `2 min`, `1 h`",
+    };
+    let (number, unit) = split_unit(text);
+    let number = Decimal::parse(number).ok_or_else(syntax)?;
+    let nanoseconds = match unit {
+        "ns" => 1,
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "" | "s" => 1_000_000_000,
+        "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        _ => return Err(syntax()),
+    };
+    let limit = Duration::from_secs(10 * 366 * 24 * 3600);
+    let duration = number
+        .times(nanoseconds)
+        .and_then(|ns| u64::try_from(ns).ok())
+        .map(Duration::from_nanos);
+    duration
+        .filter(|&duration| duration <= limit)
+        .ok_or_else(|| UnitError::TooLarge { text: text.into() })
+}
+
+/// Writes a size with a binary unit and three significant digits or more: `1.50 GiB`, `512 B`.
+#[must_use]
+pub fn format_bytes(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut power = (63 - bytes.max(1).leading_zeros() as usize) / 10;
+    // 1023.99 KiB would be written as `1024 KiB`.
+    if power + 1 < units.len() && bytes as f64 / 1024f64.powi(power as i32) >= 1023.5 {
+        power += 1;
+    }
+    if power == 0 {
+        return format!("{bytes} B");
+    }
+    let scaled = bytes as f64 / 1024f64.powi(power as i32);
+    format!("{scaled:.*} {}", places(scaled), units[power])
+}
+
+/// Writes a duration with a fitting unit and three significant digits or more: `12.3 ms`, `2.05 s`.
+#[must_use]
+pub fn format_seconds(seconds: f64) -> String {
+    let magnitude = seconds.abs();
+    let (scale, unit) = match magnitude {
+        m if m == 0.0 || !m.is_finite() => (1.0, "s"),
+        m if m < 0.999_5e-6 => (1e9, "ns"),
+        m if m < 0.999_5e-3 => (1e6, "µs"),
+        m if m < 0.999_5 => (1e3, "ms"),
+        m if m < 600.0 => (1.0, "s"),
+        m if m < 36_000.0 => (1.0 / 60.0, "min"),
+        _ => (1.0 / 3600.0, "h"),
+    };
+    let scaled = seconds * scale;
+    if seconds == 0.0 {
+        "0 s".into()
+    } else {
+        format!("{scaled:.*} {unit}", places(scaled))
+    }
+}
+
+/// Digits after the point that make three significant ones.
+fn places(scaled: f64) -> usize {
+    match scaled.abs() {
+        m if m < 9.995 => 2,
+        m if m < 99.95 => 1,
+        _ => 0,
+    }
+}
