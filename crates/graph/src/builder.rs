@@ -25,6 +25,7 @@ pub struct GraphBuilder {
     tensors: PrimaryMap<TensorId, Tensor>,
     nodes: PrimaryMap<NodeId, Node>,
     outputs: Vec<TensorId>,
+    producers: SecondaryMap<TensorId, PackedOption<NodeId>>,
     tensor_names: Names,
     node_names: Names,
     seed: Option<TensorId>,
@@ -46,6 +47,7 @@ impl GraphBuilder {
             tensors: PrimaryMap::new(),
             nodes: PrimaryMap::new(),
             outputs: Vec::new(),
+            producers: SecondaryMap::new(),
             tensor_names: Names::default(),
             node_names: Names::default(),
             seed: None,
@@ -104,12 +106,13 @@ impl GraphBuilder {
         Ok(seed)
     }
 
-    /// The [learning rate, step number] tensor of update nodes; always the same tensor.
-    pub fn hyper(&mut self) -> Result<TensorId, GraphError> {
+    /// The [learning rate, step number] tensor of update nodes, of this floating-point type; always
+    /// the same tensor.
+    pub(crate) fn hyper(&mut self, dtype: DType) -> Result<TensorId, GraphError> {
         if let Some(hyper) = self.hyper {
             return Ok(hyper);
         }
-        let hyper = self.tensor("hyper", vec![2], DType::F32, Role::Hyper)?;
+        let hyper = self.tensor("hyper", vec![2], dtype, Role::Hyper)?;
         self.hyper = Some(hyper);
         Ok(hyper)
     }
@@ -136,6 +139,54 @@ impl GraphBuilder {
                 (output, shape, dtype)
             });
         self.push(name, op, inputs, named.collect())
+    }
+
+    /// The same with names for the outputs.
+    pub(crate) fn add_named(
+        &mut self,
+        name: &str,
+        op: Op,
+        inputs: &[TensorId],
+        names: Vec<String>,
+    ) -> Result<Vec<TensorId>, GraphError> {
+        let inferred = self.infer(name, &op, inputs)?;
+        let named = names
+            .into_iter()
+            .zip(inferred)
+            .map(|(name, (shape, dtype))| (name, shape, dtype));
+        self.push(name, op, inputs, named.collect())
+    }
+
+    /// A given tensor of another graph.
+    pub(crate) fn copy_tensor(&mut self, tensor: &Tensor) -> Result<TensorId, GraphError> {
+        let Tensor {
+            name,
+            shape,
+            dtype,
+            role,
+        } = tensor.clone();
+        let id = self.tensor(&name, shape, dtype, role)?;
+        match tensor.role {
+            Role::Seed => self.seed = Some(id),
+            Role::Hyper => self.hyper = Some(id),
+            _ => {}
+        }
+        Ok(id)
+    }
+
+    /// The node that writes a tensor; none if it is given.
+    pub fn producer(&self, tensor: TensorId) -> Option<&Node> {
+        self.producers[tensor]
+            .expand()
+            .map(|node| &self.nodes[node])
+    }
+
+    pub(crate) fn tensors(&self) -> &PrimaryMap<TensorId, Tensor> {
+        &self.tensors
+    }
+
+    pub(crate) fn nodes(&self) -> &PrimaryMap<NodeId, Node> {
+        &self.nodes
     }
 
     /// Applies an operator that has one output.
@@ -187,10 +238,15 @@ impl GraphBuilder {
 
     /// The finished graph, without the nodes and tensors that no output and no update needs.
     pub fn finish(self) -> Result<Graph, GraphError> {
-        self.finish_renumbered().map(|(graph, _)| graph)
+        let order: Vec<NodeId> = self.nodes.keys().collect();
+        self.finish_ordered(&order).map(|(graph, _)| graph)
     }
 
-    pub(crate) fn finish_renumbered(self) -> Result<(Graph, Renumbering), GraphError> {
+    /// The same with the nodes in another topological order.
+    pub(crate) fn finish_ordered(
+        self,
+        order: &[NodeId],
+    ) -> Result<(Graph, Renumbering), GraphError> {
         if self.outputs.is_empty() {
             return Err(GraphError::NoOutputs { graph: self.name });
         }
@@ -208,23 +264,31 @@ impl GraphBuilder {
                 renumbering.tensors[id] = tensors.push(tensor).into();
             }
         }
-        let map = |list: Vec<TensorId>| -> Vec<TensorId> {
-            list.into_iter()
-                .filter_map(|id| renumbering.tensors[id].expand())
+        let map = |list: &[TensorId]| -> Vec<TensorId> {
+            list.iter()
+                .filter_map(|&id| renumbering.tensors[id].expand())
                 .collect()
         };
         let mut nodes: PrimaryMap<NodeId, Node> = PrimaryMap::new();
-        for (id, node) in self.nodes {
-            if needed_nodes.contains(&id) {
-                let node = Node {
-                    inputs: map(node.inputs),
-                    outputs: map(node.outputs),
-                    ..node
-                };
-                renumbering.nodes[id] = nodes.push(node).into();
-            }
+        for &id in order.iter().filter(|id| needed_nodes.contains(id)) {
+            let Node {
+                name,
+                op,
+                inputs,
+                outputs,
+            } = &self.nodes[id];
+            let (name, op) = (name.clone(), op.clone());
+            let (inputs, outputs) = (map(inputs), map(outputs));
+            renumbering.nodes[id] = nodes
+                .push(Node {
+                    name,
+                    op,
+                    inputs,
+                    outputs,
+                })
+                .into();
         }
-        let outputs = map(self.outputs);
+        let outputs = map(&self.outputs);
         Ok((
             Graph::assemble(self.name, tensors, nodes, outputs),
             renumbering,
@@ -291,7 +355,15 @@ impl GraphBuilder {
         };
         let id = self.tensor(name, shape.to_vec(), dtype, Role::Activation)?;
         check_init(&self.tensors[id], &init)?;
-        self.tensors[id].role = role(init);
+        let role = role(init);
+        if dtype == DType::I64 && !matches!(role, Role::Constant(_)) {
+            return Err(GraphError::Init {
+                tensor: name.to_owned(),
+                shape: shape.to_vec(),
+                reason: "only constants can be integers; make it a constant".into(),
+            });
+        }
+        self.tensors[id].role = role;
         Ok(id)
     }
 
@@ -336,12 +408,15 @@ impl GraphBuilder {
             .into_iter()
             .map(|(name, shape, dtype)| self.tensor(&name, shape, dtype, Role::Activation))
             .collect::<Result<Vec<_>, _>>()?;
-        self.nodes.push(Node {
+        let node = self.nodes.push(Node {
             name: self.node_names.unique(name),
             op,
             inputs: inputs.to_vec(),
             outputs: outputs.clone(),
         });
+        for &output in &outputs {
+            self.producers[output] = node.into();
+        }
         Ok(outputs)
     }
 }

@@ -152,6 +152,45 @@ pub enum GraphError {
         /// The limit.
         limit: u64,
     },
+    /// An operator without a gradient lies between a parameter and the loss.
+    #[error("node '{node}' ({op}) can't be differentiated: {reason}")]
+    NotDifferentiable {
+        /// Its name.
+        node: String,
+        /// Its operator.
+        op: &'static str,
+        /// Why, and what to do.
+        reason: &'static str,
+    },
+    /// Nothing to train.
+    #[error(
+        "the loss '{loss}' depends on no parameter, so there is nothing to train; make the weights parameters, not constants"
+    )]
+    NoGradient {
+        /// Its name.
+        loss: String,
+    },
+    /// The loss isn't a number.
+    #[error(
+        "the last output '{output}' is to be the loss but is {dtype} of shape {shape:?}; it must be floating-point with one element"
+    )]
+    LossShape {
+        /// Its name.
+        output: String,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// Its element type.
+        dtype: DType,
+    },
+    /// A graph that breaks its own invariants: an error in this crate, reported instead of computing
+    /// something wrong.
+    #[error("graph '{graph}' is inconsistent: {reason}; please report this")]
+    Inconsistent {
+        /// Its name.
+        graph: String,
+        /// What doesn't hold.
+        reason: String,
+    },
     /// A result that a parameter update destroys.
     #[error(
         "output '{output}' shares the storage of '{storage}', which an update overwrites; copy it, or don't ask for it"

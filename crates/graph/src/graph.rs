@@ -2,11 +2,14 @@
 
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::builder::node_error;
+use crate::error::GraphError;
 use crate::op::Op;
-use crate::shape::elements;
+use crate::shape::{elements, infer};
 
 /// A tensor of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -241,5 +244,56 @@ impl Graph {
             }
         }
         self
+    }
+
+    /// Checks everything that the type promises: order, producers, shapes, unique names. Graphs from
+    /// a builder are valid; this is for those who transform them.
+    ///
+    /// # Errors
+    /// What doesn't hold, with the node or tensor.
+    pub fn validate(&self) -> Result<(), GraphError> {
+        let wrong = |reason: String| {
+            Err(GraphError::Inconsistent {
+                graph: self.name.clone(),
+                reason,
+            })
+        };
+        let mut names = HashSet::new();
+        if let Some(tensor) = self
+            .tensors
+            .values()
+            .find(|tensor| !names.insert(&tensor.name))
+        {
+            return wrong(format!("two tensors are named '{}'", tensor.name));
+        }
+        let mut written: HashSet<TensorId> = self.given().map(|(id, _)| id).collect();
+        for node in self.nodes.values() {
+            if let Some(&early) = node.inputs.iter().find(|input| !written.contains(input)) {
+                let tensor = &self.tensors[early].name;
+                return wrong(format!(
+                    "node '{}' reads '{tensor}' before it is written",
+                    node.name
+                ));
+            }
+            if let Some(&twice) = node.outputs.iter().find(|output| !written.insert(**output)) {
+                let tensor = &self.tensors[twice].name;
+                return wrong(format!("node '{}' writes '{tensor}' again", node.name));
+            }
+            let signature = |id: &TensorId| (&*self.tensors[*id].shape, self.tensors[*id].dtype);
+            let inputs: Vec<_> = node.inputs.iter().map(signature).collect();
+            let inferred = infer(&node.op, &inputs)
+                .map_err(|source| node_error(&node.name, &node.op, source))?;
+            let inferred = inferred.iter().map(|(shape, dtype)| (&**shape, *dtype));
+            if !inferred.eq(node.outputs.iter().map(signature)) {
+                return wrong(format!(
+                    "the outputs of node '{}' have other shapes",
+                    node.name
+                ));
+            }
+        }
+        match self.tensors.iter().find(|(id, _)| !written.contains(id)) {
+            Some((_, tensor)) => wrong(format!("nothing writes '{}'", tensor.name)),
+            None => Ok(()),
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod builder;
 pub mod costs;
+pub mod differentiate;
 pub mod error;
 pub mod graph;
 mod layers;
@@ -9,15 +10,22 @@ pub mod lower;
 pub mod networks;
 pub mod op;
 pub mod properties;
+mod rewrite;
 pub mod shape;
 pub mod storage;
+pub mod summary;
+mod text;
 mod window;
 
 pub use builder::GraphBuilder;
 pub use costs::{Costs, Machine, NodeCost, estimate};
+pub use differentiate::{Loss, TrainingGraph, train};
 pub use error::{GraphError, ShapeError};
 pub use graph::{DType, Graph, Init, Node, NodeId, Role, Tensor, TensorId};
 pub use lower::{ALIGN, Lowered, lower};
 pub use op::{Binary, Norm, Op, Optimizer, Reduction, Unary, Window};
 pub use properties::Saves;
+pub use rewrite::inference;
 pub use shape::infer;
+pub use storage::Storages;
+pub use summary::Summary;

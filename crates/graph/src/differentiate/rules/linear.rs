@@ -1,0 +1,113 @@
+//! Gradients of convolutions and matrix products.
+
+use super::Rule;
+use crate::error::GraphError;
+use crate::graph::TensorId;
+use crate::op::{Op, Reduction, Window};
+use crate::shape::elements;
+
+impl Rule<'_> {
+    /// `x, w[, b] -> y`
+    pub(super) fn conv(
+        &mut self,
+        slot: usize,
+        window: Window,
+        groups: usize,
+    ) -> Result<TensorId, GraphError> {
+        let (x, w, dy) = (self.node.inputs[0], self.node.inputs[1], self.dy);
+        match slot {
+            0 => {
+                let shape = self.builder.shape(x);
+                let input_hw = [shape[2], shape[3]];
+                self.one(
+                    slot,
+                    Op::ConvInputGrad {
+                        window,
+                        groups,
+                        input_hw,
+                    },
+                    &[dy, w],
+                )
+            }
+            1 => self.one(slot, Op::ConvWeightGrad { window, groups }, &[x, dy]),
+            _ => {
+                let axes = vec![0, 2, 3];
+                let sum = Op::Reduce {
+                    kind: Reduction::Sum,
+                    axes,
+                    keep_dims: false,
+                };
+                self.one(slot, sum, &[dy])
+            }
+        }
+    }
+
+    /// `x, w -> y` is the adjoint of the convolution of y with w. Hence dx is that convolution of
+    /// dy, and dw its weight gradient with y's gradient in place of the convolution's input.
+    pub(super) fn conv_transposed(
+        &mut self,
+        slot: usize,
+        window: Window,
+        groups: usize,
+    ) -> Result<TensorId, GraphError> {
+        let (x, w, dy) = (self.node.inputs[0], self.node.inputs[1], self.dy);
+        match slot {
+            0 => self.one(slot, Op::Conv { window, groups }, &[dy, w]),
+            _ => self.one(slot, Op::ConvWeightGrad { window, groups }, &[dy, x]),
+        }
+    }
+
+    /// `a, b[, bias] -> c` with C = A·B: dA = dC·Bᵀ and dB = Aᵀ·dC, each stored like its operand,
+    /// then summed over the leading axes that were broadcast.
+    pub(super) fn matmul(
+        &mut self,
+        slot: usize,
+        trans_a: bool,
+        trans_b: bool,
+    ) -> Result<TensorId, GraphError> {
+        let (a, b, dc) = (self.node.inputs[0], self.node.inputs[1], self.dy);
+        let (trans_a, trans_b, left, right) = match (slot, trans_a, trans_b) {
+            (0, false, _) => (false, !trans_b, dc, b),
+            // Aᵀ is stored: its gradient is B·dCᵀ.
+            (0, true, _) => (trans_b, true, b, dc),
+            (1, _, false) if !trans_a && self.rows_can_merge() => return self.merged(slot, a, dc),
+            (1, _, true) if !trans_a && self.rows_can_merge() => return self.merged(slot, dc, a),
+            (1, _, false) => (!trans_a, false, a, dc),
+            // Bᵀ is stored: its gradient is dCᵀ·A.
+            (1, _, true) => (true, trans_a, dc, a),
+            _ => return self.sum_to(slot, dc),
+        };
+        let product = self.one(slot, Op::MatMul { trans_a, trans_b }, &[left, right])?;
+        self.sum_to(slot, product)
+    }
+
+    /// Whether one matrix B multiplies a whole stack A: then its gradient is one product over all
+    /// rows of the stack, without a stack of gradients in between.
+    fn rows_can_merge(&self) -> bool {
+        let a = self.builder.shape(self.node.inputs[0]);
+        let b = self.builder.shape(self.node.inputs[1]);
+        elements(&b[..b.len() - 2]) == 1 && elements(&a[..a.len() - 2]) > 1
+    }
+
+    /// `leftᵀ·right`, both as one tall matrix.
+    fn merged(
+        &mut self,
+        slot: usize,
+        left: TensorId,
+        right: TensorId,
+    ) -> Result<TensorId, GraphError> {
+        let [left, right] = [left, right].map(|tensor| {
+            let shape = self.builder.shape(tensor);
+            let columns = shape[shape.len() - 1];
+            (tensor, vec![elements(shape) / columns, columns])
+        });
+        let left = self.view(slot, left.0, left.1)?;
+        let right = self.view(slot, right.0, right.1)?;
+        let product = Op::MatMul {
+            trans_a: true,
+            trans_b: false,
+        };
+        let gradient = self.one(slot, product, &[left, right])?;
+        self.reshape(slot, gradient)
+    }
+}
