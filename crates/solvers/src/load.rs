@@ -1,0 +1,123 @@
+//! Which libraries this process has loaded. Each is loaded once and stays until the process ends; a
+//! second copy of HiGHS is refused, for the C++ symbols of two copies clash.
+#![allow(unsafe_code, reason = "loading a library runs its initializers")]
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use crate::cpsat::ffi::CpSatApi;
+use crate::error::SolverError;
+use crate::highs::ffi::HighsApi;
+use crate::locate::{Library, Place, places};
+
+/// A loaded library: where from (as far as known), and its functions.
+struct Loaded<T: 'static> {
+    path: PathBuf,
+    api: &'static T,
+}
+
+#[derive(Default)]
+struct Registry {
+    highs: Option<Loaded<HighsApi>>,
+    cpsat: Option<Loaded<CpSatApi>>,
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    highs: None,
+    cpsat: None,
+});
+
+pub(crate) fn highs(explicit: Option<&Path>) -> Result<&'static HighsApi, SolverError> {
+    let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    let places = places(Library::Highs, explicit)?;
+    if let Some(loaded) = &registry.highs {
+        agree(&places, &loaded.path)?;
+        return Ok(loaded.api);
+    }
+    if let Some(cpsat) = &registry.cpsat {
+        beside(&places, &cpsat.path)?;
+    }
+    let (library, path) = open(Library::Highs, &places)?;
+    let api = HighsApi::new(library).map_err(|reason| unusable(Library::Highs, &path, reason))?;
+    let api: &'static HighsApi = Box::leak(Box::new(api));
+    registry.highs = Some(Loaded { path, api });
+    Ok(api)
+}
+
+pub(crate) fn cpsat(explicit: Option<&Path>) -> Result<&'static CpSatApi, SolverError> {
+    let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    let places = places(Library::OrTools, explicit)?;
+    if let Some(loaded) = &registry.cpsat {
+        agree(&places, &loaded.path)?;
+        return Ok(loaded.api);
+    }
+    if let (Some(highs), Some(Place::File(asked))) = (&registry.highs, places.first()) {
+        beside(&[Place::File(highs.path.clone())], asked)?;
+    }
+    let (library, path) = open(Library::OrTools, &places)?;
+    let api = CpSatApi::new(library).map_err(|reason| unusable(Library::OrTools, &path, reason))?;
+    let api: &'static CpSatApi = Box::leak(Box::new(api));
+    registry.cpsat = Some(Loaded { path, api });
+    Ok(api)
+}
+
+fn unusable(library: Library, path: &Path, reason: String) -> SolverError {
+    SolverError::Unusable {
+        library,
+        path: path.to_path_buf(),
+        reason,
+    }
+}
+
+/// What is loaded is what is asked for.
+fn agree(places: &[Place], loaded: &Path) -> Result<(), SolverError> {
+    match places.first() {
+        Some(Place::File(asked)) if !same(asked, loaded) => Err(SolverError::Conflict {
+            asked: asked.clone(),
+            loaded: loaded.to_path_buf(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// A HiGHS that shares the process with this OR-tools must be the one in OR-tools' folder, if there
+/// is one there: OR-tools has loaded it, or will.
+fn beside(highs: &[Place], ortools: &Path) -> Result<(), SolverError> {
+    let (Some(Place::File(highs)), Some(folder)) = (highs.first(), ortools.parent()) else {
+        return Ok(());
+    };
+    let own = folder.join(Library::Highs.file_name());
+    if own.is_file() && !same(highs, &own) {
+        return Err(SolverError::Conflict {
+            asked: highs.clone(),
+            loaded: own,
+        });
+    }
+    Ok(())
+}
+
+fn same(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    }
+}
+
+fn open(library: Library, places: &[Place]) -> Result<(libloading::Library, PathBuf), SolverError> {
+    for place in places {
+        let path = match place {
+            Place::File(path) => path.clone(),
+            Place::Name(name) => PathBuf::from(name),
+        };
+        // SAFETY: the file is a published solver library, named by the user or found under its own
+        // name; its initializers only set up its own state, and it is never unloaded.
+        match unsafe { libloading::Library::new(&path) } {
+            Ok(handle) => return Ok((handle, path)),
+            Err(error) if matches!(place, Place::File(_)) => {
+                return Err(unusable(library, &path, error.to_string()));
+            }
+            Err(_) => {}
+        }
+    }
+    Err(SolverError::NotFound { library })
+}
