@@ -1,1 +1,18 @@
-//! Planners: the default search, heuristics, bounds and placement.
+//! Planners: one function, [`solve`], whose method is an option, and placement, [`place`].
+//!
+//! Every plan that leaves this crate has been through [`scrimp_plan::check`].
+
+mod bound;
+mod chen;
+mod model;
+mod options;
+mod search;
+mod solve;
+
+pub use options::{Method, Options, Order, Progress, SolveError, Solved};
+pub use solve::{floor_bytes, solve};
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! Ruin and recreate: drop some recomputations, repair, accept as in annealing.
+
+use crate::model::{Model, Task};
+use crate::search::driver::Cutoff;
+use crate::search::repair::{Repairer, Taste};
+use crate::search::rng::Random;
+use crate::search::state::{Run, State};
+
+/// One walk through the sequences that fit.
+pub(crate) struct Walk<'m> {
+    model: &'m Model,
+    pub repairer: Repairer<'m>,
+    /// The budget to meet; the repairer's is above it while the first plan is looked for.
+    target: f64,
+    pub state: State<'m>,
+    pub rng: Random,
+    /// The cheapest sequence that fits, and its cost.
+    pub best: Option<(f64, Vec<Task>)>,
+    /// The peak and the runs of the leanest sequence.
+    pub leanest: (f64, Vec<Task>),
+}
+
+impl<'m> Walk<'m> {
+    pub fn new(model: &'m Model, order: &[Task], budget: f64, free: bool, rng: Random) -> Walk<'m> {
+        let state = State::new(model, order);
+        Walk {
+            model,
+            repairer: Repairer::new(model, budget, free),
+            target: budget,
+            leanest: (state.peak(), order.to_vec()),
+            state,
+            rng,
+            best: None,
+        }
+    }
+
+    /// Repairs the sequence as it stands; false if that fails, and then it is left as it was.
+    fn settle(&mut self, taste: Taste) -> bool {
+        let ok = self
+            .repairer
+            .repair(&mut self.state, taste, f64::INFINITY, &mut self.rng);
+        if ok {
+            self.polish_all();
+            self.state.commit();
+        } else {
+            self.state.undo_to(0);
+        }
+        ok
+    }
+
+    /// Looks for a first plan within the budget: directly, then squeezing the budget step by step.
+    pub fn first_plan(&mut self, walk: usize, cutoff: Cutoff<'_>) {
+        let target = self.repairer.budget;
+        let taste = Taste {
+            tries: 4 << walk,
+            noise: 0.3 * walk as f64,
+        };
+        if !self.settle(taste) {
+            self.squeeze(target, cutoff);
+        }
+        self.repairer.budget = target;
+        if self.repairer.fits(&self.state) {
+            self.record();
+        }
+    }
+
+    /// Lowers the budget from the present peak towards `target`, annealing where repair fails.
+    fn squeeze(&mut self, target: f64, cutoff: Cutoff<'_>) {
+        let mut failures = 0;
+        while self.leanest.0 > target && failures < 60 && !cutoff.reached() {
+            let peak = self.state.peak();
+            let share = [1.0, 0.5, 0.25, 0.1, 0.03, 0.01][failures % 6];
+            self.repairer.budget = (peak - (peak - target) * share)
+                .floor()
+                .min(peak - 1.0)
+                .max(target);
+            if self.settle(self.taste_of(failures)) {
+                self.leanest = (self.state.peak(), self.state.order());
+                failures = 0;
+            } else {
+                failures += 1;
+                self.repairer.budget = peak;
+                for _ in 0..20 * failures {
+                    self.step(
+                        self.repairer.mean_cost(&self.state),
+                        self.taste_of(failures),
+                    );
+                }
+            }
+        }
+    }
+
+    fn taste_of(&self, k: usize) -> Taste {
+        Taste {
+            tries: [4, 8, 1, 16][k % 4],
+            noise: [0.0, 0.3, 1.0, 3.0][(k / 2) % 4],
+        }
+    }
+
+    /// One epoch of annealing from a sequence that fits, `length` units of work long.
+    pub fn epoch(
+        &mut self,
+        from: &[Task],
+        length: u64,
+        epoch: u64,
+        walk: usize,
+        cutoff: Cutoff<'_>,
+    ) {
+        self.state.reset(from);
+        let end = self.repairer.work + length;
+        let heat = if (epoch as usize + walk) % 2 == 0 {
+            0.1
+        } else {
+            0.4
+        };
+        let hot = self.repairer.mean_cost(&self.state) * heat;
+        while self.repairer.work < end && !cutoff.reached() {
+            let left = (end - self.repairer.work) as f64 / length as f64;
+            let temperature = hot * 0.03f64.powf(1.0 - left);
+            for _ in 0..8 {
+                let (x, y) = (self.rng.below(4), self.rng.below(3));
+                let tries = [1, 2, 4, 8][y + usize::from(x == 0)];
+                self.step(
+                    temperature,
+                    Taste {
+                        tries,
+                        noise: [0.0, 0.3, 1.0, 3.0][x],
+                    },
+                );
+                // Work that finds nothing to do must not go on forever.
+                self.repairer.work += 20;
+            }
+        }
+    }
+
+    fn record(&mut self) {
+        let cost = self.state.cost();
+        if self.repairer.budget > self.target {
+            return;
+        }
+        if self
+            .best
+            .as_ref()
+            .is_none_or(|b| cost < b.0 * (1.0 - 1e-12))
+        {
+            self.best = Some((cost, self.state.order()));
+        }
+    }
+
+    /// The runs that could be dropped: all but each task's first, or all but one where the order is free.
+    fn extra_runs(&self) -> Vec<Run> {
+        let mut extra = Vec::new();
+        for p in 1..self.state.len() as u32 - 1 {
+            let run = self.state.run_at(p);
+            let runs = self.state.runs(self.state.task_of(run));
+            if runs.len() > 1 && (self.repairer.free || runs[0] != run) {
+                extra.push(run);
+            }
+        }
+        extra
+    }
+
+    /// Removes a run and what only it needed; false, with nothing done, if uses would lose their value.
+    fn drop_run(&mut self, run: Run) -> bool {
+        let t = self.state.task_of(run);
+        if self.state.runs(t).len() < 2
+            || (!self.repairer.free && self.state.runs(t)[0] == run)
+            || !self.state.can_remove(run)
+        {
+            return false;
+        }
+        self.state.remove(run);
+        for i in self.model.inputs.of(t) {
+            let make = self.model.producer[i.value as usize];
+            if make < self.model.tasks {
+                self.repairer.drop_useless(&mut self.state, make);
+            }
+        }
+        true
+    }
+
+    /// Drops every run that the budget doesn't need, dear ones first.
+    pub fn polish_all(&mut self) {
+        let mut extra = self.extra_runs();
+        let cost = |s: &State<'_>, r: Run| s.model.cost[s.task_of(r) as usize];
+        extra.sort_by(|&a, &b| cost(&self.state, b).total_cmp(&cost(&self.state, a)));
+        for run in extra {
+            self.try_drop(run);
+        }
+    }
+
+    fn alive(&self, run: Run) -> bool {
+        (self.state.pos(run) as usize) < self.state.len()
+            && self.state.run_at(self.state.pos(run)) == run
+    }
+
+    fn try_drop(&mut self, run: Run) {
+        if !self.alive(run) {
+            return;
+        }
+        let mark = self.state.mark();
+        self.repairer.work += self.state.len() as u64 / 4 + 20;
+        if !self.drop_run(run) || !self.repairer.fits(&self.state) {
+            self.state.undo_to(mark);
+        }
+    }
+
+    /// One ruin and recreate at a temperature in seconds.
+    pub fn step(&mut self, temperature: f64, taste: Taste) {
+        let extra = self.extra_runs();
+        self.repairer.work += self.state.len() as u64 / 4;
+        if extra.is_empty() {
+            return;
+        }
+        let before = self.state.cost();
+        let limit = before - temperature * (1.0 - self.rng.unit()).ln();
+        let most = if self.rng.below(4) == 0 {
+            extra.len().min(30)
+        } else {
+            (extra.len() / 4).clamp(3, 12)
+        };
+        let count = 1 + self.rng.below(most);
+        if self.rng.below(3) == 0 {
+            for _ in 0..count {
+                let run = extra[self.rng.below(extra.len())];
+                if self.alive(run) {
+                    self.drop_run(run);
+                }
+            }
+        } else {
+            let from = self.rng.below(extra.len());
+            for k in 0..count {
+                let run = extra[(from + k) % extra.len()];
+                if self.alive(run) {
+                    self.drop_run(run);
+                }
+            }
+        }
+        let mut ok = self
+            .repairer
+            .repair(&mut self.state, taste, limit, &mut self.rng);
+        if ok {
+            for _ in 0..4 {
+                let run = extra[self.rng.below(extra.len())];
+                self.try_drop(run);
+            }
+            ok = self.state.cost() <= limit;
+        }
+        if ok {
+            self.state.commit();
+            self.record();
+        } else {
+            self.state.undo_to(0);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The search's schedule: epochs of annealing on two walks, merged after each.
+//!
+//! All decisions depend on units of work, never on the clock, and the walks don't see each other
+//! within an epoch. So one thread or two give the same plan; the clock only cuts off.
+
+use std::time::Instant;
+
+use crate::model::{Model, Task};
+use crate::options::{Options, Order, Progress};
+use crate::search::anneal::Walk;
+use crate::search::rng::Random;
+use crate::search::state::State;
+
+/// Walks beside each other.
+const WALKS: usize = 2;
+/// Units of work per second that the schedule expects of a walk, below what machines do.
+const RATE: f64 = 30e6;
+/// Epochs without a better plan after which the search has converged.
+const PATIENCE: u32 = 4;
+
+/// What the search found.
+pub(crate) struct Found {
+    /// The cheapest sequence that fits, or the leanest if none does.
+    pub runs: Vec<Task>,
+    pub lower_bound: f64,
+}
+
+/// When a search must end.
+#[derive(Clone, Copy)]
+pub(crate) struct Cutoff<'a> {
+    deadline: Option<Instant>,
+    options: &'a Options,
+}
+
+impl Cutoff<'_> {
+    pub fn reached(&self) -> bool {
+        self.options.stopped() || self.deadline.is_some_and(|d| Instant::now() >= d)
+    }
+}
+
+/// Searches for the cheapest sequence within `budget` bytes, resident ones not counted.
+pub(crate) fn run(
+    model: &Model,
+    budget: f64,
+    options: &Options,
+    start: Instant,
+    progress: &mut dyn FnMut(Progress),
+) -> Found {
+    let given: Vec<Task> = (0..model.tasks).collect();
+    let lower_bound = model.base_cost();
+    let cutoff = Cutoff {
+        deadline: start.checked_add(options.time_limit),
+        options,
+    };
+    let keep_all = State::new(model, &given);
+    if keep_all.peak() <= budget {
+        return Found {
+            runs: given,
+            lower_bound,
+        };
+    }
+    let free = options.order == Order::Free;
+    let mut walks: Vec<Walk<'_>> = (0..WALKS)
+        .map(|k| {
+            Walk::new(
+                model,
+                &given,
+                budget,
+                free,
+                Random::new(options.seed, k as u64),
+            )
+        })
+        .collect();
+    let each = |walks: &mut Vec<Walk<'_>>, job: &(dyn Fn(usize, &mut Walk<'_>) + Sync)| {
+        if options.threads < 2 {
+            walks.iter_mut().enumerate().for_each(|(k, w)| job(k, w));
+        } else {
+            std::thread::scope(|scope| {
+                for (k, w) in walks.iter_mut().enumerate() {
+                    scope.spawn(move || job(k, w));
+                }
+            });
+        }
+    };
+    each(&mut walks, &|k, walk| {
+        walk.first_plan(k, cutoff);
+    });
+    let Some((mut cost, mut runs)) = best_of(&walks) else {
+        let leanest = walks
+            .iter()
+            .min_by(|a, b| a.leanest.0.total_cmp(&b.leanest.0));
+        return Found {
+            runs: leanest.map_or(given, |w| w.leanest.1.clone()),
+            lower_bound,
+        };
+    };
+    let total = (options.time_limit.as_secs_f64().min(1e6) * RATE) as u64;
+    let mut length = (20_000 + 400 * u64::from(model.tasks)).max(total / 64);
+    let mut idle = 0;
+    let mut done = 0;
+    let mut epoch = 0u64;
+    while idle < PATIENCE && done < total && !cutoff.reached() && cost > lower_bound * (1.0 + 1e-12)
+    {
+        progress(Progress {
+            elapsed: start.elapsed(),
+            cost: Some(cost),
+            lower_bound,
+        });
+        let length_now = length.min(total - done).max(1);
+        each(&mut walks, &|k, walk| {
+            walk.epoch(&runs, length_now, epoch, k, cutoff);
+        });
+        done += length_now;
+        length = length * 3 / 2;
+        epoch += 1;
+        idle += 1;
+        if let Some((better, order)) = best_of(&walks)
+            && better < cost * (1.0 - 1e-12)
+        {
+            (cost, runs) = (better, order);
+            idle = 0;
+        }
+    }
+    progress(Progress {
+        elapsed: start.elapsed(),
+        cost: Some(cost),
+        lower_bound,
+    });
+    Found { runs, lower_bound }
+}
+
+fn best_of(walks: &[Walk<'_>]) -> Option<(f64, Vec<Task>)> {
+    walks
+        .iter()
+        .filter_map(|w| w.best.as_ref())
+        .min_by(|a, b| a.0.total_cmp(&b.0))
+        .cloned()
+}

@@ -1,0 +1,422 @@
+//! A sequence of runs and its memory profile, kept up to date move by move.
+//!
+//! The sequence alone says everything: each use is served by the latest run of its producer, a value
+//! lives from that run to the last use it serves. Positions are indices into the sequence; position 0
+//! is the run of [`Model::start`], the last one that of [`Model::end`]. Inserting or removing a run
+//! changes the profile on a few stretches only; shifting the arrays behind it is a memory move.
+
+use crate::model::{Model, Task, Value};
+
+/// Names a run for as long as it is in the sequence.
+pub(crate) type Run = u32;
+
+/// What was done, so that it can be undone.
+#[derive(Clone, Copy, Debug)]
+enum Edit {
+    Inserted(Run),
+    Removed { task: Task, at: u32 },
+}
+
+/// A sequence of runs with its profile and cost.
+#[derive(Clone, Debug)]
+pub(crate) struct State<'m> {
+    pub model: &'m Model,
+    /// Runs by position.
+    seq: Vec<Run>,
+    /// Bytes in use during each position, workspace included, resident bytes not.
+    mem: Vec<f64>,
+    /// Per run.
+    task: Vec<Task>,
+    pos: Vec<u32>,
+    /// Run names not in use; a stack, so that undoing gives the same names back.
+    spare: Vec<Run>,
+    /// Per task, its runs by position.
+    runs: Vec<Vec<Run>>,
+    /// Per value, the runs that read it, by position.
+    uses: Vec<Vec<Run>>,
+    cost: f64,
+    log: Vec<Edit>,
+}
+
+impl<'m> State<'m> {
+    /// The state of a sequence in which every task's inputs are there when it runs.
+    pub fn new(model: &'m Model, order: &[Task]) -> State<'m> {
+        let mut state = State {
+            model,
+            seq: Vec::new(),
+            mem: Vec::new(),
+            task: Vec::new(),
+            pos: Vec::new(),
+            spare: Vec::new(),
+            runs: vec![Vec::new(); model.tasks as usize + 2],
+            uses: vec![Vec::new(); model.bytes.len()],
+            cost: 0.0,
+            log: Vec::new(),
+        };
+        state.reset(order);
+        state
+    }
+
+    /// Starts over from another sequence.
+    pub fn reset(&mut self, order: &[Task]) {
+        let m = self.model;
+        let len = order.len() + 2;
+        self.runs.iter_mut().for_each(Vec::clear);
+        self.uses.iter_mut().for_each(Vec::clear);
+        self.spare.clear();
+        self.log.clear();
+        self.seq = (0..len as u32).collect();
+        self.pos = self.seq.clone();
+        self.task = std::iter::once(m.start())
+            .chain(order.iter().copied())
+            .chain([m.end()])
+            .collect();
+        self.cost = order.iter().map(|&t| m.cost[t as usize]).sum();
+        self.mem = vec![0.0; len];
+        for (p, &t) in self.task.iter().enumerate() {
+            self.runs[t as usize].push(p as u32);
+            for i in m.inputs.of(t) {
+                self.uses[i.value as usize].push(p as u32);
+            }
+        }
+        let mut change = vec![0.0; len + 1];
+        for p in 0..len {
+            let t = self.task[p];
+            change[p] += m.workspace[t as usize];
+            change[p + 1] -= m.workspace[t as usize];
+            for &v in m.outputs.of(t) {
+                let end = self.lifetime_end(v, p as u32);
+                change[p] += m.bytes[v as usize];
+                change[end as usize + 1] -= m.bytes[v as usize];
+            }
+        }
+        let mut level = 0.0;
+        for (mem, change) in self.mem.iter_mut().zip(&change) {
+            level += change;
+            *mem = level;
+        }
+    }
+
+    /// Number of positions, those of `start` and `end` included.
+    pub fn len(&self) -> usize {
+        self.seq.len()
+    }
+
+    /// Bytes in use by position.
+    pub fn mem(&self) -> &[f64] {
+        &self.mem
+    }
+
+    /// The most bytes in use at any position.
+    pub fn peak(&self) -> f64 {
+        self.mem.iter().fold(0.0, |a, &m| a.max(m))
+    }
+
+    /// Seconds of all runs.
+    pub fn cost(&self) -> f64 {
+        self.cost
+    }
+
+    /// The tasks in the order they run.
+    pub fn order(&self) -> Vec<Task> {
+        self.seq[1..self.len() - 1]
+            .iter()
+            .map(|&r| self.task[r as usize])
+            .collect()
+    }
+
+    #[inline]
+    pub fn run_at(&self, p: u32) -> Run {
+        self.seq[p as usize]
+    }
+
+    #[inline]
+    pub fn task_of(&self, r: Run) -> Task {
+        self.task[r as usize]
+    }
+
+    #[inline]
+    pub fn pos(&self, r: Run) -> u32 {
+        self.pos[r as usize]
+    }
+
+    /// The runs of a task by position.
+    #[inline]
+    pub fn runs(&self, t: Task) -> &[Run] {
+        &self.runs[t as usize]
+    }
+
+    /// Position of the latest run of a task before a position.
+    #[inline]
+    pub fn latest(&self, t: Task, before: u32) -> Option<u32> {
+        self.runs[t as usize]
+            .iter()
+            .rev()
+            .map(|&r| self.pos(r))
+            .find(|&p| p < before)
+    }
+
+    /// Position of the first run of a task at or after a position; the length if there is none.
+    #[inline]
+    pub fn next_run(&self, t: Task, from: u32) -> u32 {
+        let runs = &self.runs[t as usize];
+        let mut found = self.len() as u32;
+        for &r in runs.iter().rev() {
+            let p = self.pos(r);
+            if p < from {
+                break;
+            }
+            found = p;
+        }
+        found
+    }
+
+    /// Position of the last use of `v` in `(from, before)`; `from` if there is none.
+    #[inline]
+    pub fn last_use(&self, v: Value, from: u32, before: u32) -> u32 {
+        for &r in self.uses[v as usize].iter().rev() {
+            let p = self.pos(r);
+            if p < before {
+                return p.max(from);
+            }
+        }
+        from
+    }
+
+    /// Position of the first use of `v` at or after a position; the length if there is none.
+    #[inline]
+    pub fn next_use(&self, v: Value, from: u32) -> u32 {
+        let mut found = self.len() as u32;
+        for &r in self.uses[v as usize].iter().rev() {
+            let p = self.pos(r);
+            if p < from {
+                break;
+            }
+            found = p;
+        }
+        found
+    }
+
+    /// Last position in which the instance of `v` written at `from` holds its bytes.
+    fn lifetime_end(&self, v: Value, from: u32) -> u32 {
+        let until = self.next_run(self.model.producer[v as usize], from + 1);
+        let last = self.last_use(v, from, until);
+        if last > from {
+            self.end_of_use(v, last)
+        } else {
+            last
+        }
+    }
+
+    /// Last position in which `v` holds its bytes if the use at `p` is its last.
+    #[inline]
+    fn end_of_use(&self, v: Value, p: u32) -> u32 {
+        p - (self.model.overwriter[v as usize] == self.task_of(self.run_at(p))) as u32
+    }
+
+    /// Where the instance of `v` that a use at `p` would be served by was written and last used
+    /// before `p`; `None` if there is none or it has been overwritten.
+    pub fn available(&self, v: Value, p: u32) -> Option<(u32, u32)> {
+        let start = self.latest(self.model.producer[v as usize], p)?;
+        let last = self.last_use(v, start, p);
+        if last > start && self.end_of_use(v, last) < last {
+            return None;
+        }
+        Some((start, last))
+    }
+
+    /// Whether the instance of `v` that is there just before `p` has a use at or after `p`.
+    #[inline]
+    pub fn needed_from(&self, v: Value, p: u32) -> bool {
+        let next = self.next_use(v, p);
+        (next as usize) < self.len() && self.next_run(self.model.producer[v as usize], p) >= next
+    }
+
+    /// Whether a run of `t` at `p` finds its inputs and leaves later uses what they need.
+    pub fn can_insert(&self, t: Task, p: u32) -> bool {
+        self.model.inputs.of(t).iter().all(|i| {
+            self.available(i.value, p).is_some() && !(i.overwritten && self.needed_from(i.value, p))
+        })
+    }
+
+    /// Runs `t` at position `p`, before what is there now. The caller has checked [`Self::can_insert`].
+    pub fn insert(&mut self, t: Task, p: u32) -> Run {
+        let r = self.do_insert(t, p);
+        self.log.push(Edit::Inserted(r));
+        r
+    }
+
+    fn do_insert(&mut self, t: Task, p: u32) -> Run {
+        let m = self.model;
+        let next_run = self.next_run(t, p);
+        let prev_run = self.latest(t, p);
+        // What is in use between the runs at p − 1 and at p.
+        let before = self.task_of(self.run_at(p));
+        let mut level = self.mem[p as usize] - m.grows[before as usize];
+        for i in m.inputs.of(t) {
+            let b = m.bytes[i.value as usize];
+            if !self.needed_from(i.value, p) {
+                let start = self.latest(m.producer[i.value as usize], p).unwrap_or(p);
+                let last = self.last_use(i.value, start, p);
+                self.add(last + 1, p, b);
+                level += if i.overwritten { 0.0 } else { b };
+            } else if i.overwritten {
+                level -= b;
+            }
+        }
+        for &v in m.outputs.of(t) {
+            let b = m.bytes[v as usize];
+            let last = self.last_use(v, p - 1, next_run);
+            if last < p {
+                level += b;
+            } else if let Some(prev) = prev_run {
+                // Lived across p from the previous run on; now it starts here.
+                let from = self.last_use(v, prev, p);
+                self.add(from + 1, p, -b);
+            } else {
+                let end = self.end_of_use(v, last);
+                self.add(p, end + 1, b);
+                level += b;
+            }
+        }
+        level += m.workspace[t as usize];
+        let r = self.spare.pop().unwrap_or_else(|| {
+            self.task.push(t);
+            self.pos.push(p);
+            self.task.len() as u32 - 1
+        });
+        self.task[r as usize] = t;
+        self.seq.insert(p as usize, r);
+        self.mem.insert(p as usize, level);
+        self.renumber(p);
+        insert_sorted(&mut self.runs[t as usize], r, &self.pos);
+        for i in m.inputs.of(t) {
+            insert_sorted(&mut self.uses[i.value as usize], r, &self.pos);
+        }
+        self.cost += m.cost[t as usize];
+        r
+    }
+
+    /// Whether the uses that a run serves can be served by the run before it.
+    pub fn can_remove(&self, r: Run) -> bool {
+        let t = self.task_of(r);
+        let p = self.pos(r);
+        self.model.outputs.of(t).iter().all(|&v| {
+            let next = self.next_use(v, p + 1);
+            next as usize >= self.len()
+                || next > self.next_run(t, p + 1)
+                || self.available(v, p).is_some()
+        })
+    }
+
+    /// Takes a run out. The caller has checked [`Self::can_remove`] or inserts the task again.
+    pub fn remove(&mut self, r: Run) {
+        self.log.push(Edit::Removed {
+            task: self.task_of(r),
+            at: self.pos(r),
+        });
+        self.do_remove(r);
+    }
+
+    fn do_remove(&mut self, r: Run) {
+        let m = self.model;
+        let (t, p) = (self.task_of(r), self.pos(r));
+        for i in m.inputs.of(t) {
+            let b = m.bytes[i.value as usize];
+            if !self.needed_from(i.value, p + 1) {
+                let start = self.latest(m.producer[i.value as usize], p).unwrap_or(p);
+                let last = self.last_use(i.value, start, p);
+                self.add(last + 1, p, -b);
+            }
+        }
+        let next_run = self.next_run(t, p + 1);
+        let prev_run = self.latest(t, p);
+        for &v in m.outputs.of(t) {
+            let b = m.bytes[v as usize];
+            let last = self.last_use(v, p, next_run);
+            if last == p {
+                continue;
+            }
+            if let Some(prev) = prev_run {
+                let from = self.last_use(v, prev, p);
+                self.add(from + 1, p, b);
+            } else {
+                let end = self.end_of_use(v, last);
+                self.add(p, end + 1, -b);
+            }
+        }
+        self.runs[t as usize].retain(|&x| x != r);
+        for i in m.inputs.of(t) {
+            self.uses[i.value as usize].retain(|&x| x != r);
+        }
+        self.seq.remove(p as usize);
+        self.mem.remove(p as usize);
+        self.renumber(p);
+        self.spare.push(r);
+        self.cost -= m.cost[t as usize];
+    }
+
+    /// Adds to the profile on `[from, to)`.
+    #[inline]
+    fn add(&mut self, from: u32, to: u32, bytes: f64) {
+        if let Some(stretch) = self.mem.get_mut(from as usize..to as usize) {
+            stretch.iter_mut().for_each(|m| *m += bytes);
+        }
+    }
+
+    #[inline]
+    fn renumber(&mut self, from: u32) {
+        for (p, &r) in self.seq.iter().enumerate().skip(from as usize) {
+            self.pos[r as usize] = p as u32;
+        }
+    }
+
+    /// A point to [`Self::undo_to`].
+    pub fn mark(&self) -> usize {
+        self.log.len()
+    }
+
+    /// Undoes everything since a mark.
+    pub fn undo_to(&mut self, mark: usize) {
+        while self.log.len() > mark {
+            match self.log.pop() {
+                Some(Edit::Inserted(r)) => self.do_remove(r),
+                Some(Edit::Removed { task, at }) => {
+                    self.do_insert(task, at);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Forgets the log: what was done stays.
+    pub fn commit(&mut self) {
+        self.log.clear();
+    }
+
+    /// Whether a run serves no use, so that nothing would miss it.
+    pub fn serves_nothing(&self, r: Run) -> bool {
+        let p = self.pos(r);
+        self.serves_only_from(p, self.len() as u32)
+    }
+
+    /// Whether the run at `p` serves no use before `from`.
+    pub fn serves_only_from(&self, p: u32, from: u32) -> bool {
+        let t = self.task_of(self.run_at(p));
+        let until = self.next_run(t, p + 1).min(from);
+        self.model
+            .outputs
+            .of(t)
+            .iter()
+            .all(|&v| self.next_use(v, p + 1) >= until)
+    }
+}
+
+#[inline]
+fn insert_sorted(list: &mut Vec<Run>, r: Run, pos: &[u32]) {
+    let at = list
+        .iter()
+        .rposition(|&x| pos[x as usize] < pos[r as usize])
+        .map_or(0, |i| i + 1);
+    list.insert(at, r);
+}

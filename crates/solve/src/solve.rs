@@ -1,0 +1,94 @@
+//! [`solve`]: dispatches to a method, sends every plan through the checker.
+
+use std::time::Instant;
+
+use scrimp_plan::{DeviceId, Phase, Plan, Problem, check};
+
+use crate::model::{Model, Task};
+use crate::options::{Method, Options, Order, Progress, SolveError, Solved};
+use crate::search::driver;
+use crate::search::state::State;
+use crate::{bound, chen};
+
+/// Plans a problem. The budget is the capacity of its device; one without is unlimited.
+///
+/// # Errors
+/// [`SolveError::Infeasible`] if no plan within the budget was found, [`SolveError::Unsupported`]
+/// for problems that no single device can run.
+pub fn solve(
+    problem: &Problem,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Solved, SolveError> {
+    let start = Instant::now();
+    let (model, device) = Model::new(problem)?;
+    let capacity = problem.devices()[device].capacity;
+    let budget = capacity.map_or(f64::INFINITY, |c| c as f64 - model.resident);
+    let forward: Vec<bool> = problem
+        .tasks()
+        .values()
+        .map(|t| t.phase == Phase::Forward)
+        .collect();
+    let given: Vec<Task> = (0..model.tasks).collect();
+    let (runs, lower_bound) = match options.method {
+        Method::KeepAll => (given, model.base_cost()),
+        Method::ChenSqrtN => (chen::sqrt_n(&model, &forward), model.base_cost()),
+        Method::ChenGreedy => (chen::greedy(&model, &forward, budget), model.base_cost()),
+        Method::Search => {
+            let found = driver::run(&model, budget, options, start, progress);
+            (found.runs, found.lower_bound)
+        }
+    };
+    let peak = State::new(&model, &runs).peak();
+    if peak > budget {
+        return Err(SolveError::Infeasible {
+            budget: capacity.unwrap_or(u64::MAX),
+            least_found: (peak + model.resident) as u64,
+            floor: bound::floor(&model) as u64,
+        });
+    }
+    let plan = checked(problem, device, &runs, options)?;
+    let cost = plan.cost();
+    Ok(Solved {
+        optimal: cost <= lower_bound * (1.0 + 1e-9),
+        cost,
+        lower_bound: lower_bound.min(cost),
+        plan,
+        method: options.method,
+        elapsed: start.elapsed(),
+    })
+}
+
+/// Bytes without which no plan of this problem exists, resident ones included.
+///
+/// # Errors
+/// As [`solve`].
+pub fn floor_bytes(problem: &Problem) -> Result<u64, SolveError> {
+    Ok(bound::floor(&Model::new(problem)?.0) as u64)
+}
+
+fn checked(
+    problem: &Problem,
+    device: DeviceId,
+    runs: &[Task],
+    options: &Options,
+) -> Result<scrimp_plan::CheckedPlan, SolveError> {
+    let defect = |what: String| SolveError::Defect {
+        method: options.method.name(),
+        what,
+    };
+    let plan =
+        Plan::from_runs(problem, device, &Model::ids(runs)).map_err(|e| defect(e.to_string()))?;
+    let plan = check(problem, plan).map_err(|all| {
+        defect(
+            all.iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("; "),
+        )
+    })?;
+    if options.order == Order::Fixed && !plan.keeps_order() {
+        return Err(defect("first runs are out of order".into()));
+    }
+    Ok(plan)
+}

@@ -1,0 +1,214 @@
+//! Tests of the whole crate on random small problems, against exact optima.
+
+use std::time::Duration;
+
+use scrimp_plan::Problem;
+
+use crate::model::Model;
+use crate::search::rng::Random;
+use crate::search::state::State;
+use crate::testing::{Shape, base_peak, device, optimum, problem};
+use crate::{Method, Options, Order, SolveError, floor_bytes, solve};
+
+fn options(order: Order, method: Method) -> Options {
+    Options {
+        order,
+        method,
+        time_limit: Duration::from_secs(1),
+        threads: 1,
+        ..Options::default()
+    }
+}
+
+fn budgets(problem: &Problem) -> Vec<u64> {
+    let peak = base_peak(problem);
+    let floor = floor_bytes(problem).unwrap();
+    (0..4).map(|k| floor + (peak - floor) * k / 4).collect()
+}
+
+#[test]
+fn the_profile_follows_every_edit() {
+    let mut rng = Random::new(1, 0);
+    for round in 0..200 {
+        let p = problem(
+            Shape {
+                tasks: 4 + round % 20,
+                rich: round % 4 != 0,
+            },
+            &mut rng,
+        );
+        let model = Model::new(&p).unwrap().0;
+        let given: Vec<u32> = (0..model.tasks).collect();
+        let mut state = State::new(&model, &given);
+        for _ in 0..60 {
+            let before = (state.order(), state.mem().to_vec());
+            let mark = state.mark();
+            for _ in 0..1 + rng.below(3) {
+                let p = 1 + rng.below(state.len() - 1) as u32;
+                if rng.below(3) > 0 {
+                    let t = rng.below(model.tasks as usize) as u32;
+                    if model.rerunnable[t as usize] && state.can_insert(t, p) {
+                        state.insert(t, p);
+                    }
+                } else {
+                    let run = state.run_at(p);
+                    if state.runs(state.task_of(run)).len() > 1 && state.can_remove(run) {
+                        state.remove(run);
+                    }
+                }
+            }
+            let fresh = State::new(&model, &state.order());
+            assert_eq!(fresh.mem(), state.mem(), "after edits of {:?}", before.0);
+            assert!((fresh.cost() - state.cost()).abs() < 1e-6);
+            if rng.below(2) == 0 {
+                state.undo_to(mark);
+                assert_eq!((state.order(), state.mem().to_vec()), before);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_profile_is_the_checkers() {
+    let mut rng = Random::new(2, 0);
+    for _ in 0..200 {
+        let p = problem(
+            Shape {
+                tasks: 12,
+                rich: true,
+            },
+            &mut rng,
+        );
+        let model = Model::new(&p).unwrap().0;
+        let given: Vec<u32> = (0..model.tasks).collect();
+        let state = State::new(&model, &given);
+        assert_eq!((state.peak() + model.resident) as u64, base_peak(&p));
+    }
+}
+
+/// Plans random problems under several budgets and compares with the exact optimum.
+fn against_optimum(order: Order, seed: u64, rounds: usize) {
+    let mut rng = Random::new(seed, 0);
+    let (mut solved, mut good, mut missed) = (0, 0, 0);
+    for round in 0..rounds {
+        let p = problem(
+            Shape {
+                tasks: 5 + round % 4,
+                rich: round % 3 != 0,
+            },
+            &mut rng,
+        );
+        for budget in budgets(&p) {
+            let exact = optimum(&p, budget, order);
+            let bounded = p.with_capacity(device(), Some(budget));
+            match solve(&bounded, &options(order, Method::Search), &mut |_| {}) {
+                Ok(found) => {
+                    let exact =
+                        exact.expect("a checked plan exists, so the exact search finds one");
+                    assert!(found.cost >= exact - 1e-9, "better than the optimum");
+                    assert!(
+                        found.lower_bound <= exact + 1e-9,
+                        "bound {} above {exact}",
+                        found.lower_bound
+                    );
+                    assert!(!found.optimal || found.cost <= exact + 1e-6);
+                    solved += 1;
+                    good += usize::from(found.cost <= exact * 1.01 + 1e-9);
+                }
+                Err(SolveError::Infeasible {
+                    least_found, floor, ..
+                }) => {
+                    assert!(floor <= least_found);
+                    missed += usize::from(exact.is_some());
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+    assert!(
+        good * 100 >= solved * 80,
+        "within 1 % of the optimum on {good} of {solved}"
+    );
+    assert!(
+        missed * 100 <= solved * 30,
+        "missed {missed} plans that exist, found {solved}"
+    );
+}
+
+#[test]
+fn fixed_order_plans_are_near_the_optimum() {
+    against_optimum(Order::Fixed, 3, 12);
+}
+
+#[test]
+fn free_order_plans_are_near_the_optimum() {
+    against_optimum(Order::Free, 4, 12);
+}
+
+#[test]
+fn the_floor_is_below_every_plan() {
+    let mut rng = Random::new(5, 0);
+    for round in 0..100 {
+        let p = problem(
+            Shape {
+                tasks: 4 + round % 4,
+                rich: true,
+            },
+            &mut rng,
+        );
+        let floor = floor_bytes(&p).unwrap();
+        if floor > 0 {
+            assert_eq!(optimum(&p, floor - 1, Order::Free), None);
+        }
+    }
+}
+
+#[test]
+fn threads_do_not_change_the_plan() {
+    let mut rng = Random::new(6, 0);
+    for _ in 0..4 {
+        let p = problem(
+            Shape {
+                tasks: 30,
+                rich: true,
+            },
+            &mut rng,
+        );
+        let floor = floor_bytes(&p).unwrap();
+        let p = p.with_capacity(device(), Some(floor + (base_peak(&p) - floor) * 2 / 3));
+        let one = Options {
+            time_limit: Duration::from_secs(60),
+            ..options(Order::Free, Method::Search)
+        };
+        let two = Options {
+            threads: 2,
+            ..one.clone()
+        };
+        let plan = |o: &Options| {
+            solve(&p, o, &mut |_| {})
+                .ok()
+                .map(|s| s.plan.plan().clone())
+        };
+        let first = plan(&one);
+        assert_eq!(first, plan(&one));
+        assert_eq!(first, plan(&two));
+    }
+}
+
+#[test]
+fn chen_methods_make_plans() {
+    let mut rng = Random::new(7, 0);
+    for round in 0..100 {
+        let p = problem(
+            Shape {
+                tasks: 6 + round % 30,
+                rich: round % 3 != 0,
+            },
+            &mut rng,
+        );
+        for method in [Method::KeepAll, Method::ChenSqrtN, Method::ChenGreedy] {
+            let solved = solve(&p, &options(Order::Fixed, method), &mut |_| {}).unwrap();
+            assert!(solved.plan.keeps_order());
+        }
+    }
+}
