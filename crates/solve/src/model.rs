@@ -178,15 +178,15 @@ impl Model {
         let mut overwriter = vec![NONE; values];
         let mut consumers = vec![Vec::new(); values];
         let mut grows = p.workspace.clone();
-        for t in 0..p.cost.len() {
+        for (t, grows) in grows.iter_mut().enumerate() {
             for &i in &p.inputs[t] {
                 consumers[i.value as usize].push(t as u32);
                 if i.overwritten {
                     overwriter[i.value as usize] = t as u32;
-                    grows[t] -= p.bytes[i.value as usize];
+                    *grows -= p.bytes[i.value as usize];
                 }
             }
-            grows[t] += p.outputs[t]
+            *grows += p.outputs[t]
                 .iter()
                 .map(|&v| p.bytes[v as usize])
                 .sum::<f64>();

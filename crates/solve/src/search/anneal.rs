@@ -108,7 +108,7 @@ impl<'m> Walk<'m> {
     ) {
         self.state.reset(from);
         let end = self.repairer.work + length;
-        let heat = if (epoch as usize + walk) % 2 == 0 {
+        let heat = if (epoch + walk as u64).is_multiple_of(2) {
             0.1
         } else {
             0.4

@@ -15,6 +15,8 @@ use crate::search::state::State;
 const WALKS: usize = 2;
 /// Units of work per second that the schedule expects of a walk, below what machines do.
 const RATE: f64 = 30e6;
+/// Units of work of the first epoch, per task.
+const FIRST_EPOCH: u64 = 2500;
 /// Epochs without a better plan after which the search has converged.
 const PATIENCE: u32 = 4;
 
@@ -95,7 +97,7 @@ pub(crate) fn run(
         };
     };
     let total = (options.time_limit.as_secs_f64().min(1e6) * RATE) as u64;
-    let mut length = (20_000 + 400 * u64::from(model.tasks)).max(total / 64);
+    let mut length = FIRST_EPOCH * u64::from(model.tasks);
     let mut idle = 0;
     let mut done = 0;
     let mut epoch = 0u64;
