@@ -11,6 +11,8 @@ pub mod plan;
 pub mod problem;
 pub mod sequence;
 pub mod simulate;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod units;
 pub mod validate;
 

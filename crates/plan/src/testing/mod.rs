@@ -1,0 +1,37 @@
+//! Random problems, valid random plans, and wrong plans, for tests and fuzz targets. Everything is
+//! drawn from an [`Unstructured`], so that a fuzzer's bytes and a seed's bytes share one generator.
+
+mod fuzz;
+mod plans;
+mod problems;
+
+pub use arbitrary::{Result, Unstructured};
+pub use fuzz::{generate_and_check, instance_text, plan_text, problem_text};
+pub use plans::{mutate, plan};
+pub use problems::{Shape, problem};
+
+/// Bytes that depend on the seed alone (splitmix64).
+#[must_use]
+pub fn random_bytes(seed: u64, count: usize) -> Vec<u8> {
+    let mut state = seed;
+    let mut bytes = Vec::with_capacity(count + 8);
+    while bytes.len() < count {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = state;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bytes.extend((word ^ (word >> 31)).to_le_bytes());
+    }
+    bytes.truncate(count);
+    bytes
+}
+
+/// A problem that depends on the seed and the shape alone.
+///
+/// # Panics
+/// Never: the generator only draws what it has bytes for, and a drawn problem is valid.
+#[must_use]
+pub fn random_problem(seed: u64, shape: &Shape) -> crate::Problem {
+    let bytes = random_bytes(seed, 256 + 64 * shape.max_tasks);
+    problem(&mut Unstructured::new(&bytes), shape).expect("running out of bytes draws zeros")
+}
