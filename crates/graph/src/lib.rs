@@ -8,6 +8,7 @@ pub mod graph;
 mod layers;
 pub mod lower;
 pub mod networks;
+pub mod onnx;
 pub mod op;
 pub mod properties;
 mod rewrite;

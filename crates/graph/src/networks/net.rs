@@ -226,7 +226,7 @@ impl Net {
 pub(super) fn named<T>(network: &str, result: Result<T, GraphError>) -> Result<T, NetworkError> {
     result.map_err(|source| NetworkError::Graph {
         network: network.to_owned(),
-        source,
+        source: Box::new(source),
     })
 }
 

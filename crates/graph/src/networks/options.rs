@@ -81,7 +81,7 @@ pub enum NetworkError {
         /// The network.
         network: String,
         /// The node at fault.
-        source: GraphError,
+        source: Box<GraphError>,
     },
 }
 

@@ -1,0 +1,367 @@
+//! Tensors whose contents are known at import, and how they are read from a file: typed data, raw
+//! data and external data. Every float type becomes f32, every integer type and bool i64.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use super::error::OnnxError;
+use super::proto::{TensorProto, data_type};
+
+/// The longest axis count accepted; every operator here works with at most 8.
+const MAX_RANK: usize = 16;
+
+/// A tensor whose contents are known at import.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Literal {
+    /// Lengths of the axes; empty for a scalar.
+    pub shape: Vec<usize>,
+    /// Contents, row-major; as many as the shape says.
+    pub data: Data,
+}
+
+/// The contents of a [`Literal`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Data {
+    /// Any of the file's float types.
+    Floats(Arc<[f32]>),
+    /// Any of the file's integer types; bool as 0 and 1.
+    Ints(Arc<[i64]>),
+}
+
+impl Literal {
+    /// A float tensor; `values` must be as many as `shape` says.
+    pub fn floats(shape: Vec<usize>, values: impl Into<Arc<[f32]>>) -> Literal {
+        let data = Data::Floats(values.into());
+        Literal { shape, data }
+    }
+
+    /// An integer tensor; `values` must be as many as `shape` says.
+    pub fn ints(shape: Vec<usize>, values: impl Into<Arc<[i64]>>) -> Literal {
+        let data = Data::Ints(values.into());
+        Literal { shape, data }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match &self.data {
+            Data::Floats(v) => v.len(),
+            Data::Ints(v) => v.len(),
+        }
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The contents as integers, if that is what they are.
+    pub fn as_ints(&self) -> Option<&[i64]> {
+        match &self.data {
+            Data::Ints(v) => Some(v),
+            Data::Floats(_) => None,
+        }
+    }
+
+    /// The contents as floats, integers converted.
+    pub fn to_floats(&self) -> Vec<f32> {
+        match &self.data {
+            Data::Floats(v) => v.to_vec(),
+            Data::Ints(v) => v.iter().map(|&i| i as f32).collect(),
+        }
+    }
+
+    /// The one element, as a number.
+    pub fn scalar(&self) -> Option<f64> {
+        match &self.data {
+            Data::Floats(v) if v.len() == 1 => Some(f64::from(v[0])),
+            Data::Ints(v) if v.len() == 1 => Some(v[0] as f64),
+            _ => None,
+        }
+    }
+}
+
+/// Number of elements, checked: `None` if a dimension is negative or the product overflows what a
+/// tensor may hold (2⁴⁰ elements).
+pub(super) fn element_count(dims: &[usize]) -> Option<usize> {
+    let mut count = 1usize;
+    for &dim in dims {
+        count = count.checked_mul(dim)?;
+    }
+    // A product with a zero hides an overflow of the other factors; that is harmless.
+    (count <= 1 << 40).then_some(count)
+}
+
+/// Dimensions of a tensor in a file.
+pub(super) fn checked_dims(dims: &[i64]) -> Result<Vec<usize>, String> {
+    if dims.len() > MAX_RANK {
+        return Err(format!(
+            "it has {} axes; at most {MAX_RANK} are supported",
+            dims.len()
+        ));
+    }
+    let shape: Result<Vec<usize>, _> = dims.iter().map(|&d| usize::try_from(d)).collect();
+    let shape = shape.map_err(|_| format!("its shape {dims:?} has a negative dimension"))?;
+    match element_count(&shape) {
+        Some(_) => Ok(shape),
+        None => Err(format!("its shape {dims:?} has too many elements")),
+    }
+}
+
+/// Reads tensors of one model; knows where external data may lie.
+pub(super) struct TensorReader {
+    folder: Option<PathBuf>,
+    files: HashMap<String, File>,
+}
+
+impl TensorReader {
+    /// `folder`: the model's, which external data may not leave; none if the model isn't a file.
+    pub(super) fn new(folder: Option<&Path>) -> TensorReader {
+        TensorReader {
+            folder: folder.map(Path::to_owned),
+            files: HashMap::new(),
+        }
+    }
+
+    /// Load a tensor of the file.
+    pub(super) fn load(&mut self, tensor: &TensorProto) -> Result<Literal, OnnxError> {
+        self.contents(tensor)
+            .map_err(|reason| OnnxError::Initializer {
+                name: tensor.name.clone(),
+                reason,
+            })
+    }
+
+    /// [`TensorReader::load`] with a bare reason, for tensors that have no name.
+    pub(super) fn contents(&mut self, tensor: &TensorProto) -> Result<Literal, String> {
+        let shape = checked_dims(&tensor.dims)?;
+        let count = element_count(&shape).expect("checked_dims has counted");
+        let raw = match tensor.data_location {
+            0 => None,
+            1 => Some(self.external(tensor, count)?),
+            other => return Err(format!("unknown data location {other}")),
+        };
+        let raw = raw.as_deref().or({
+            // An empty tensor may have neither raw nor typed data.
+            let has_raw = !tensor.raw_data.is_empty();
+            has_raw.then_some(&tensor.raw_data[..])
+        });
+        let data = match raw {
+            Some(raw) => from_raw(tensor.data_type, raw, count)?,
+            None => from_typed(tensor, count)?,
+        };
+        Ok(Literal { shape, data })
+    }
+
+    fn external(&mut self, tensor: &TensorProto, count: usize) -> Result<Vec<u8>, String> {
+        let entry = |key: &str| {
+            let found = tensor.external_data.iter().find(|e| e.key == key);
+            found.map(|e| e.value.as_str())
+        };
+        let number = |key: &str| match entry(key) {
+            None => Ok(None),
+            Some(text) => text
+                .parse::<u64>()
+                .map(Some)
+                .map_err(|_| format!("external data: {key} {text:?} is not a whole number")),
+        };
+        let location = entry("location").ok_or("external data without a location")?;
+        let expected = element_bytes(tensor.data_type)? * count as u64;
+        let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?);
+        if let Some(length) = length.filter(|&n| n != expected) {
+            return Err(format!(
+                "external data has {length} bytes, but the shape and type need {expected}"
+            ));
+        }
+        let file = self.open(location)?;
+        let size = file
+            .metadata()
+            .map_err(|e| format!("{location:?}: {e}"))?
+            .len();
+        if offset.checked_add(expected).is_none_or(|end| end > size) {
+            return Err(format!(
+                "external data {location:?} has {size} bytes; {expected} at offset {offset} are not in it"
+            ));
+        }
+        let length = usize::try_from(expected).map_err(|_| "too large for this machine")?;
+        let mut bytes = vec![0; length];
+        file.seek(SeekFrom::Start(offset))
+            .and_then(|_| file.read_exact(&mut bytes))
+            .map_err(|e| format!("external data {location:?}: {e}"))?;
+        Ok(bytes)
+    }
+
+    /// Open a file of the model's folder. The location must be relative, without `..`, and must not
+    /// lead out of the folder through a link.
+    fn open(&mut self, location: &str) -> Result<&mut File, String> {
+        if !self.files.contains_key(location) {
+            let folder = self.folder.as_deref();
+            let folder = folder.ok_or("external data needs a model that is read from a file")?;
+            let folder = if folder.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                folder
+            };
+            let plain = |c: Component<'_>| matches!(c, Component::Normal(_) | Component::CurDir);
+            let outside = || format!("external data {location:?} lies outside the model's folder");
+            if !Path::new(location).components().all(plain) {
+                return Err(outside());
+            }
+            let path = folder.join(location);
+            let fail = |e: std::io::Error| format!("external data {}: {e}", path.display());
+            let real = path.canonicalize().map_err(fail)?;
+            if !real.starts_with(folder.canonicalize().map_err(fail)?) {
+                return Err(outside());
+            }
+            let file = File::open(&real).map_err(fail)?;
+            self.files.insert(location.to_owned(), file);
+        }
+        Ok(self.files.get_mut(location).expect("just inserted"))
+    }
+}
+
+/// Bytes of an element in raw data.
+fn element_bytes(code: i32) -> Result<u64, String> {
+    use data_type::*;
+    match code {
+        UINT8 | INT8 | BOOL => Ok(1),
+        UINT16 | INT16 | FLOAT16 | BFLOAT16 => Ok(2),
+        FLOAT | INT32 | UINT32 => Ok(4),
+        DOUBLE | INT64 | UINT64 => Ok(8),
+        _ => Err(format!(
+            "elements of type {} are not supported",
+            data_type::name(code)
+        )),
+    }
+}
+
+/// Whether the importer treats an element type as floating point; an error if it knows neither way.
+pub(super) fn is_float(code: i32) -> Result<bool, String> {
+    use data_type::*;
+    element_bytes(code)?;
+    Ok(matches!(code, FLOAT | DOUBLE | FLOAT16 | BFLOAT16))
+}
+
+fn from_raw(code: i32, raw: &[u8], count: usize) -> Result<Data, String> {
+    use data_type::*;
+    let size = element_bytes(code)? as usize;
+    if raw.len() as u64 != size as u64 * count as u64 {
+        return Err(format!(
+            "it has {} bytes of data, but the shape and type need {}",
+            raw.len(),
+            size as u64 * count as u64
+        ));
+    }
+    /// The elements, little-endian, each converted.
+    macro_rules! elements {
+        ($t:ty, $convert:expr) => {
+            raw.chunks_exact(size_of::<$t>())
+                .map(|c| <$t>::from_le_bytes(c.try_into().expect("chunks have the exact size")))
+                .map($convert)
+                .collect()
+        };
+    }
+    Ok(match code {
+        FLOAT => Data::Floats(elements!(f32, |v| v)),
+        DOUBLE => Data::Floats(elements!(f64, |v| v as f32)),
+        FLOAT16 => Data::Floats(elements!(u16, half_to_f32)),
+        BFLOAT16 => Data::Floats(elements!(u16, |v| f32::from_bits(u32::from(v) << 16))),
+        UINT8 => Data::Ints(elements!(u8, i64::from)),
+        INT8 => Data::Ints(elements!(i8, i64::from)),
+        BOOL => Data::Ints(elements!(u8, |v| i64::from(v != 0))),
+        UINT16 => Data::Ints(elements!(u16, i64::from)),
+        INT16 => Data::Ints(elements!(i16, i64::from)),
+        INT32 => Data::Ints(elements!(i32, i64::from)),
+        UINT32 => Data::Ints(elements!(u32, i64::from)),
+        INT64 => Data::Ints(elements!(i64, |v| v)),
+        _ => Data::Ints(raw_u64(raw)?.into()),
+    })
+}
+
+fn raw_u64(raw: &[u8]) -> Result<Vec<i64>, String> {
+    let words = raw.chunks_exact(8);
+    let words = words.map(|c| u64::from_le_bytes(c.try_into().expect("chunks of 8")));
+    words.map(fits_i64).collect()
+}
+
+fn fits_i64(value: u64) -> Result<i64, String> {
+    i64::try_from(value).map_err(|_| format!("{value} does not fit a signed 64-bit integer"))
+}
+
+fn from_typed(tensor: &TensorProto, count: usize) -> Result<Data, String> {
+    use data_type::*;
+    element_bytes(tensor.data_type)?;
+    let ints32 = |convert: fn(i32) -> i64| tensor.int32_data.iter().map(|&v| convert(v)).collect();
+    let halves = |convert: fn(u16) -> f32| {
+        // The specification stores 16-bit patterns in the low bits of int32_data.
+        tensor
+            .int32_data
+            .iter()
+            .map(|&v| convert(v as u16))
+            .collect()
+    };
+    let data = match tensor.data_type {
+        FLOAT => Data::Floats(tensor.float_data.as_slice().into()),
+        DOUBLE => Data::Floats(tensor.double_data.iter().map(|&v| v as f32).collect()),
+        FLOAT16 => Data::Floats(halves(half_to_f32)),
+        BFLOAT16 => Data::Floats(halves(|v| f32::from_bits(u32::from(v) << 16))),
+        INT64 => Data::Ints(tensor.int64_data.as_slice().into()),
+        UINT64 | UINT32 => {
+            let values: Result<Vec<i64>, String> =
+                tensor.uint64_data.iter().map(|&v| fits_i64(v)).collect();
+            Data::Ints(values?.into())
+        }
+        BOOL => Data::Ints(ints32(|v| i64::from(v != 0))),
+        _ => Data::Ints(ints32(i64::from)),
+    };
+    let found = match &data {
+        Data::Floats(v) => v.len(),
+        Data::Ints(v) => v.len(),
+    };
+    if found != count {
+        return Err(format!(
+            "it has {found} elements, but its shape needs {count}"
+        ));
+    }
+    Ok(data)
+}
+
+/// IEEE half precision to single.
+fn half_to_f32(bits: u16) -> f32 {
+    let sign = u32::from(bits >> 15) << 31;
+    let exponent = u32::from(bits >> 10 & 0x1f);
+    let fraction = u32::from(bits & 0x3ff);
+    match (exponent, fraction) {
+        // Zero and subnormals: fraction · 2⁻²⁴, exact in f32.
+        (0, _) => f32::from_bits(sign | (fraction as f32 * (0.5f32).powi(24)).to_bits()),
+        (31, _) => f32::from_bits(sign | 0x7f80_0000 | fraction << 13),
+        _ => f32::from_bits(sign | (exponent + 112) << 23 | fraction << 13),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::half_to_f32;
+
+    #[test]
+    fn halves() {
+        for (bits, value) in [
+            (0x3c00, 1.0),
+            (0xc000, -2.0),
+            (0x0001, 5.960_464_5e-8),
+            (0x7bff, 65504.0),
+            (0x3555, 0.333_251_95),
+            (0x8000, -0.0),
+        ] {
+            assert_eq!(
+                half_to_f32(bits).to_bits(),
+                f32::to_bits(value),
+                "{bits:#x}"
+            );
+        }
+        assert!(half_to_f32(0x7e00).is_nan());
+        assert_eq!(half_to_f32(0xfc00), f32::NEG_INFINITY);
+    }
+}

@@ -1,0 +1,234 @@
+//! Normalizations, softmax and dropout.
+
+use super::one;
+use crate::graph::{DType, Init, TensorId};
+use crate::onnx::context::{Node, Value, axes, axis, count};
+use crate::onnx::error::{Outcome, invalid, unsupported};
+use crate::op::{Binary, Norm, Op, Reduction, Unary};
+
+/// With known statistics: [`Op::BatchNorm`] with these as its state. With computed ones, which
+/// training couldn't update: normalization by just these.
+pub(super) fn batch(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    node.attributes
+        .ignore(&["training_mode", "is_test", "consumed_inputs"]);
+    if !node.attributes.flag("spatial", true)? {
+        return unsupported!("attribute spatial = 0");
+    }
+    node.unused_outputs(1)?;
+    let epsilon = node.attributes.float("epsilon", 1e-5)?;
+    // ONNX weighs the old statistics, PyTorch and this graph the new.
+    let momentum = 1.0 - node.attributes.float("momentum", 0.9)?;
+    let momentum = (momentum * 1e9).round() / 1e9;
+    let x = node.x(0)?;
+    let (scale, shift) = (node.weight(1)?, node.weight(2)?);
+    if let Some(running) = running(node)? {
+        let op = Op::BatchNorm { epsilon, momentum };
+        return one(node.last(op, &[x, scale, shift, running])?);
+    }
+    let channels = node.dims(scale);
+    let (mean, variance) = (node.x(3)?, node.x(4)?);
+    let row = [1, channels.iter().product()];
+    let mean = node.view("mean", mean, &row)?;
+    let variance = node.view("variance", variance, &row)?;
+    let stats = node.step("stats", Op::Concat { axis: 0 }, &[mean, variance])?;
+    let norm = Norm::Batch;
+    one(node.last(Op::NormApply { norm, epsilon }, &[x, stats, scale, shift])?)
+}
+
+/// The state [means, variances] where both are known.
+fn running(node: &mut Node<'_, '_>) -> Outcome<Option<TensorId>> {
+    let (Some(mean), Some(variance)) = (node.known(3), node.known(4)) else {
+        return Ok(None);
+    };
+    let channels = mean.len();
+    if variance.len() != channels {
+        return invalid!("{channels} means and {} variances", variance.len());
+    }
+    let mut values = mean.to_floats();
+    values.extend(variance.to_floats());
+    let name = &node.proto.input[3];
+    let name = match name.strip_suffix("running_mean") {
+        Some(stem) => format!("{stem}running"),
+        None => node.part("running"),
+    };
+    let init = Init::Floats(values.into());
+    Ok(Some(node.state.b.state(&name, &[2, channels], init)?))
+}
+
+pub(super) fn instance(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    node.attributes.ignore(&["consumed_inputs"]);
+    let epsilon = node.attributes.float("epsilon", 1e-5)?;
+    let x = node.x(0)?;
+    let (scale, shift) = (node.weight(1)?, node.weight(2)?);
+    apply(node, x, Norm::Instance, epsilon, scale, shift)
+}
+
+pub(super) fn group(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    node.attributes.ignore(&["stash_type"]);
+    let epsilon = node.attributes.float("epsilon", 1e-5)?;
+    let groups = count(node.attributes.required_int("num_groups")?, "num_groups")?;
+    let x = node.x(0)?;
+    let channels = node.dims(x).get(1).copied().unwrap_or(0);
+    if groups == 0 || channels % groups != 0 {
+        return invalid!("{groups} groups of {channels} channels");
+    }
+    let mut affine = [node.weight(1)?, node.weight(2)?];
+    // Until opset 20, scale and shift are per group.
+    if node.opset() < 21 {
+        for (tensor, part) in affine.iter_mut().zip(["scale", "shift"]) {
+            let column = node.view(&format!("{part}.column"), *tensor, &[groups, 1])?;
+            let shape = vec![groups, channels / groups];
+            let op = Op::Expand { shape, scale: 1.0 };
+            let expanded = node.step(&format!("{part}.expand"), op, &[column])?;
+            *tensor = node.view(part, expanded, &[channels])?;
+        }
+    }
+    apply(
+        node,
+        x,
+        Norm::Group { groups },
+        epsilon,
+        affine[0],
+        affine[1],
+    )
+}
+
+pub(super) fn layer(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    node.attributes.ignore(&["stash_type"]);
+    node.unused_outputs(1)?;
+    let epsilon = node.attributes.float("epsilon", 1e-5)?;
+    let x = node.x(0)?;
+    let shape = node.dims(x);
+    let axis = axis(node.attributes.int("axis", -1)?, shape.len())?;
+    let inner = shape[axis..].to_vec();
+    let scale = node.weight(1)?;
+    let scale = widened(node, "scale", scale, &inner)?;
+    let shift = match node.optional_weight(2)? {
+        Some(shift) => widened(node, "shift", shift, &inner)?,
+        None => {
+            let op = Op::Fill {
+                shape: inner,
+                value: 0.0,
+                dtype: DType::F32,
+            };
+            node.step("shift", op, &[])?
+        }
+    };
+    apply(node, x, Norm::Layer { axis }, epsilon, scale, shift)
+}
+
+/// Broadcast to this shape where it isn't that already.
+fn widened(node: &mut Node<'_, '_>, part: &str, x: TensorId, shape: &[usize]) -> Outcome<TensorId> {
+    if node.dims(x) == shape {
+        return Ok(x);
+    }
+    let shape = shape.to_vec();
+    node.step(part, Op::Expand { shape, scale: 1.0 }, &[x])
+}
+
+fn apply(
+    node: &mut Node<'_, '_>,
+    x: TensorId,
+    norm: Norm,
+    epsilon: f64,
+    scale: TensorId,
+    shift: TensorId,
+) -> Outcome<Vec<Value>> {
+    let stats = node.step("stats", Op::NormStats { norm }, &[x])?;
+    one(node.last(Op::NormApply { norm, epsilon }, &[x, stats, scale, shift])?)
+}
+
+/// x / √(mean(x²) + ε) · scale
+pub(super) fn root_mean_square(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    node.attributes.ignore(&["stash_type"]);
+    let epsilon = node.attributes.float("epsilon", 1e-5)?;
+    let x = node.x(0)?;
+    let rank = node.dims(x).len();
+    let axis = axis(node.attributes.int("axis", -1)?, rank)?;
+    let scale = node.weight(1)?;
+    let y = divide_by_deviation(node, x, (axis..rank).collect(), epsilon)?;
+    one(node.last(Op::Binary(Binary::Mul), &[y, scale])?)
+}
+
+/// (x − mean) / √(variance + 10⁻⁹)
+pub(super) fn mean_variance(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    let x = node.x(0)?;
+    let rank = node.dims(x).len();
+    let axes = axes(node.attributes.ints("axes")?.unwrap_or(&[0, 2, 3]), rank)?;
+    let kind = Reduction::Mean;
+    let op = Op::Reduce {
+        kind,
+        axes: axes.clone(),
+        keep_dims: true,
+    };
+    let mean = node.step("mean", op, &[x])?;
+    let centred = node.zip("centred", Binary::Sub, x, mean)?;
+    one(divide_by_deviation(node, centred, axes, 1e-9)?)
+}
+
+fn divide_by_deviation(
+    node: &mut Node<'_, '_>,
+    x: TensorId,
+    axes: Vec<usize>,
+    epsilon: f64,
+) -> Outcome<TensorId> {
+    let square = node.zip("square", Binary::Mul, x, x)?;
+    let op = Op::Reduce {
+        kind: Reduction::Mean,
+        axes,
+        keep_dims: true,
+    };
+    let mean = node.step("mean_square", op, &[square])?;
+    let shifted = Unary::Affine {
+        scale: 1.0,
+        shift: epsilon,
+    };
+    let mean = node.map("epsilon", shifted, mean)?;
+    let factor = node.map("factor", Unary::Pow { exponent: -0.5 }, mean)?;
+    node.zip("normalized", Binary::Mul, x, factor)
+}
+
+pub(super) fn softmax(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    along_axis(node, |axis| Op::Softmax { axis })
+}
+
+pub(super) fn log_softmax(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    along_axis(node, |axis| Op::LogSoftmax { axis })
+}
+
+/// Before opset 13, over all axes from the named one on together.
+fn along_axis(node: &mut Node<'_, '_>, op: fn(usize) -> Op) -> Outcome<Vec<Value>> {
+    let x = node.x(0)?;
+    let shape = node.dims(x);
+    let old = node.opset() < 13;
+    let axis = axis(
+        node.attributes.int("axis", if old { 1 } else { -1 })?,
+        shape.len(),
+    )?;
+    let alone = shape[axis + 1..].iter().all(|&n| n == 1);
+    if !old || alone {
+        return one(node.last(op(axis), &[x])?);
+    }
+    let rows = shape[..axis].iter().product();
+    let columns = shape[axis..].iter().product();
+    let flat = node.view("rows", x, &[rows, columns])?;
+    let y = node.step("flat", op(1), &[flat])?;
+    one(node.last(Op::Reshape { shape }, &[y])?)
+}
+
+/// Training drops at the stated rate and inference doesn't, whatever the file's training_mode says.
+pub(super) fn dropout(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    node.attributes
+        .ignore(&["seed", "is_test", "consumed_inputs"]);
+    node.unused_outputs(1)?;
+    let p = match node.has(1) {
+        true => node.scalar(1, "a ratio")?,
+        false => node.attributes.float("ratio", 0.5)?,
+    };
+    let x = node.x(0)?;
+    if p == 0.0 {
+        return one(x);
+    }
+    let name = node.name.clone();
+    one(node.state.b.dropout(&name, x, p)?)
+}
