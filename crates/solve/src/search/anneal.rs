@@ -6,6 +6,11 @@ use crate::search::repair::{Repairer, Taste};
 use crate::search::rng::Random;
 use crate::search::state::{Run, State};
 
+/// Temperatures at the start of an epoch, in mean seconds of a recomputation, by walk and epoch.
+const HEATS: [[f64; 3]; 2] = [[0.2, 0.6, 0.1], [1.0, 3.0, 0.4]];
+/// How much colder an epoch ends.
+const COOLING: f64 = 0.02;
+
 /// One walk through the sequences that fit.
 pub(crate) struct Walk<'m> {
     model: &'m Model,
@@ -97,6 +102,19 @@ impl<'m> Walk<'m> {
         }
     }
 
+    /// Starts from the given order with a random taste; from `from` again if that doesn't fit.
+    fn start_over(&mut self, from: &[Task]) {
+        let given: Vec<Task> = (0..self.model.tasks).collect();
+        self.state.reset(&given);
+        let taste = Taste {
+            tries: 1 + self.rng.below(8),
+            noise: 4.0 * self.rng.unit(),
+        };
+        if !self.settle(taste) {
+            self.state.reset(from);
+        }
+    }
+
     /// One epoch of annealing from a sequence that fits, `length` units of work long.
     pub fn epoch(
         &mut self,
@@ -108,15 +126,14 @@ impl<'m> Walk<'m> {
     ) {
         self.state.reset(from);
         let end = self.repairer.work + length;
-        let heat = if (epoch + walk as u64).is_multiple_of(2) {
-            0.1
-        } else {
-            0.4
-        };
+        if (epoch + walk as u64).is_multiple_of(2) {
+            self.start_over(from);
+        }
+        let heat = HEATS[walk % 2][epoch as usize % HEATS[0].len()];
         let hot = self.repairer.mean_cost(&self.state) * heat;
         while self.repairer.work < end && !cutoff.reached() {
             let left = (end - self.repairer.work) as f64 / length as f64;
-            let temperature = hot * 0.03f64.powf(1.0 - left);
+            let temperature = hot * COOLING.powf(1.0 - left);
             for _ in 0..8 {
                 let (x, y) = (self.rng.below(4), self.rng.below(3));
                 let tries = [1, 2, 4, 8][y + usize::from(x == 0)];

@@ -18,7 +18,7 @@ const RATE: f64 = 30e6;
 /// Units of work of the first epoch, per task.
 const FIRST_EPOCH: u64 = 2500;
 /// Epochs without a better plan after which the search has converged.
-const PATIENCE: u32 = 4;
+const PATIENCE: u32 = 8;
 
 /// What the search found.
 pub(crate) struct Found {
