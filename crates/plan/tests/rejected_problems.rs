@@ -234,3 +234,28 @@ rejects!(workspace_that_overflows, E::TooManyBytes { .. }, |p| p
 .modes[0]
     .workspace =
     u64::MAX);
+rejects!(unknown_value_of_a_link, E::UnknownValue { .. }, |p| {
+    p.links[LinkId::from_u32(0)].seconds.insert(v(9), 1.0);
+});
+rejects!(link_loop, E::LinkLoop { .. }, |p| p.links
+    [LinkId::from_u32(0)]
+.to = d(0));
+rejects!(duplicate_link, E::DuplicateLink { .. }, |p| {
+    let link = p.links[LinkId::from_u32(0)].clone();
+    p.links.push(link);
+});
+rejects!(zero_bandwidth, E::BadBandwidth { .. }, |p| p.links
+    [LinkId::from_u32(0)]
+.bandwidth = 0.0);
+rejects!(infinite_bandwidth, E::BadBandwidth { .. }, |p| p.links
+    [LinkId::from_u32(0)]
+.bandwidth =
+    f64::INFINITY);
+rejects!(
+    endless_copy,
+    E::BadCost {
+        field: "bandwidth",
+        ..
+    },
+    |p| p.links[LinkId::from_u32(0)].bandwidth = 1e-300
+);

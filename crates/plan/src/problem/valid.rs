@@ -1,0 +1,281 @@
+//! A validated problem, and what is derived from its fields.
+
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
+use std::sync::Arc;
+
+use super::{Device, Keep, Link, Origin, ProblemParts, Task, Units, Value};
+use crate::ids::{DeviceId, LinkId, TaskId, ValueId};
+use crate::validate::{ProblemError, validate};
+
+/// A valid planning problem; see [`crate::problem`] for what valid means. Cloning is cheap:
+/// everything but the devices is shared.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    devices: PrimaryMap<DeviceId, Device>,
+    shared: Arc<Shared>,
+}
+
+/// What does not depend on capacities.
+#[derive(Debug)]
+struct Shared {
+    name: String,
+    units: Units,
+    links: PrimaryMap<LinkId, Link>,
+    tasks: PrimaryMap<TaskId, Task>,
+    values: PrimaryMap<ValueId, Value>,
+    consumers: SecondaryMap<ValueId, Vec<TaskId>>,
+    overwriter: SecondaryMap<ValueId, PackedOption<TaskId>>,
+    /// `[from][to]`, for all pairs of devices.
+    link_between: Vec<PackedOption<LinkId>>,
+}
+
+impl Problem {
+    /// Validates every invariant of [`crate::problem`] and derives the reverse edges.
+    ///
+    /// # Errors
+    /// The first invariant that doesn't hold, with the task, value, device or link at fault.
+    pub fn new(parts: ProblemParts) -> Result<Problem, ProblemError> {
+        validate(&parts)?;
+        let ProblemParts {
+            name,
+            units,
+            devices,
+            links,
+            tasks,
+            values,
+        } = parts;
+        let mut consumers: SecondaryMap<ValueId, Vec<TaskId>> = SecondaryMap::new();
+        let mut overwriter = SecondaryMap::new();
+        for (id, task) in tasks.iter() {
+            for &input in &task.inputs {
+                consumers[input].push(id);
+            }
+            for pair in &task.overwrites {
+                overwriter[pair.input] = PackedOption::from(id);
+            }
+        }
+        let mut link_between = vec![PackedOption::default(); devices.len() * devices.len()];
+        for (id, link) in links.iter() {
+            link_between[link.from.index() * devices.len() + link.to.index()] = id.into();
+        }
+        let shared = Shared {
+            name,
+            units,
+            links,
+            tasks,
+            values,
+            consumers,
+            overwriter,
+            link_between,
+        };
+        Ok(Problem {
+            devices,
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// What the numbers mean.
+    #[must_use]
+    pub fn units(&self) -> &Units {
+        &self.shared.units
+    }
+
+    /// All devices.
+    #[must_use]
+    pub fn devices(&self) -> &PrimaryMap<DeviceId, Device> {
+        &self.devices
+    }
+
+    /// All links.
+    #[must_use]
+    pub fn links(&self) -> &PrimaryMap<LinkId, Link> {
+        &self.shared.links
+    }
+
+    /// All tasks, in the given order.
+    #[must_use]
+    pub fn tasks(&self) -> &PrimaryMap<TaskId, Task> {
+        &self.shared.tasks
+    }
+
+    /// All values.
+    #[must_use]
+    pub fn values(&self) -> &PrimaryMap<ValueId, Value> {
+        &self.shared.values
+    }
+
+    /// One task.
+    ///
+    /// # Panics
+    /// If the id isn't of this problem.
+    #[must_use]
+    pub fn task(&self, task: TaskId) -> &Task {
+        &self.shared.tasks[task]
+    }
+
+    /// One value.
+    ///
+    /// # Panics
+    /// If the id isn't of this problem.
+    #[must_use]
+    pub fn value(&self, value: ValueId) -> &Value {
+        &self.shared.values[value]
+    }
+
+    /// The tasks that read a value, ascending; the task that overwrites it is one of them.
+    #[must_use]
+    pub fn consumers(&self, value: ValueId) -> &[TaskId] {
+        &self.shared.consumers[value]
+    }
+
+    /// The task that overwrites a value, if there is one.
+    #[must_use]
+    pub fn overwriter(&self, value: ValueId) -> Option<TaskId> {
+        self.shared.overwriter[value].expand()
+    }
+
+    /// The task that writes a value; none for a given value.
+    ///
+    /// # Panics
+    /// If the id isn't of this problem.
+    #[must_use]
+    pub fn producer(&self, value: ValueId) -> Option<TaskId> {
+        match self.value(value).origin {
+            Origin::Given(_) => None,
+            Origin::Task(task) => Some(task),
+        }
+    }
+
+    /// The link from one device to another, if there is one.
+    #[must_use]
+    pub fn link_between(&self, from: DeviceId, to: DeviceId) -> Option<LinkId> {
+        let count = self.devices.len();
+        if from.index() >= count || to.index() >= count {
+            return None;
+        }
+        self.shared.link_between[from.index() * count + to.index()].expand()
+    }
+
+    /// Seconds that a copy of a value over a link takes, waiting not included.
+    ///
+    /// # Panics
+    /// If an id isn't of this problem.
+    #[must_use]
+    pub fn copy_seconds(&self, link: LinkId, value: ValueId) -> f64 {
+        let link = &self.shared.links[link];
+        match link.seconds.get(&value) {
+            Some(&seconds) => seconds,
+            None => link.latency + self.value(value).bytes as f64 / link.bandwidth,
+        }
+    }
+
+    /// The same problem with another budget on one device. Any capacity is valid, though not every
+    /// one can be met.
+    ///
+    /// # Panics
+    /// If the device isn't of this problem.
+    #[must_use]
+    pub fn with_capacity(&self, device: DeviceId, capacity: Option<u64>) -> Problem {
+        let mut changed = self.clone();
+        changed.devices[device].capacity = capacity;
+        changed
+    }
+
+    /// Bytes in use on a device whatever the plan: resident bytes, and the given values that can
+    /// never leave. A given value can't leave when no link leads out of the device and it is kept, or
+    /// heads a chain of overwriting tasks that ends in a kept value.
+    ///
+    /// # Panics
+    /// If the device isn't of this problem.
+    #[must_use]
+    pub fn fixed_bytes(&self, device: DeviceId) -> u64 {
+        let mut bytes = self.devices[device].resident;
+        if self.shared.links.values().any(|link| link.from == device) {
+            return bytes;
+        }
+        for (id, value) in self.values().iter() {
+            if value.origin == Origin::Given(device) && self.ends_kept(id) {
+                bytes += value.bytes;
+            }
+        }
+        bytes
+    }
+
+    /// Whether the value, or the last one of the overwriting chain it heads, is kept.
+    fn ends_kept(&self, mut value: ValueId) -> bool {
+        while let Some(task) = self.overwriter(value) {
+            let pair = self
+                .task(task)
+                .overwrites
+                .iter()
+                .find(|pair| pair.input == value);
+            match pair {
+                Some(pair) => value = pair.output,
+                None => break,
+            }
+        }
+        self.value(value).keep != Keep::No
+    }
+
+    /// Cost of running every task once: the sum of its seconds on the first computing device, or on
+    /// the first device it can run on where it can't run there.
+    #[must_use]
+    pub fn base_cost(&self) -> f64 {
+        let first = self
+            .devices
+            .iter()
+            .find(|(_, device)| device.computes)
+            .map(|(id, _)| id);
+        let seconds = |task: &Task| {
+            let mode = first
+                .and_then(|device| task.mode(device))
+                .or(task.modes.first());
+            mode.map_or(0.0, |mode| mode.seconds)
+        };
+        self.tasks().values().map(seconds).sum()
+    }
+
+    /// The computing device, if there is just one.
+    #[must_use]
+    pub fn sole_device(&self) -> Option<DeviceId> {
+        let mut computing = self.devices.iter().filter(|(_, device)| device.computes);
+        match (computing.next(), computing.next()) {
+            (Some((id, _)), None) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// A copy of the fields, to build a changed problem from.
+    #[must_use]
+    pub fn parts(&self) -> ProblemParts {
+        self.clone().into_parts()
+    }
+
+    /// The fields.
+    #[must_use]
+    pub fn into_parts(self) -> ProblemParts {
+        let Shared {
+            name,
+            units,
+            links,
+            tasks,
+            values,
+            ..
+        } = &*self.shared;
+        ProblemParts {
+            name: name.clone(),
+            units: units.clone(),
+            devices: self.devices,
+            links: links.clone(),
+            tasks: tasks.clone(),
+            values: values.clone(),
+        }
+    }
+}
