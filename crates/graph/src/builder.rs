@@ -318,7 +318,7 @@ impl GraphBuilder {
     ) -> Result<TensorId, GraphError> {
         let bytes = shape::checked_bytes(&shape, dtype).map_err(|source| GraphError::Tensor {
             tensor: name.to_owned(),
-            source,
+            source: Box::new(source),
         })?;
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MAX_GRAPH_BYTES {
@@ -425,7 +425,7 @@ pub(crate) fn node_error(node: &str, op: &Op, source: ShapeError) -> GraphError 
     GraphError::Node {
         node: node.to_owned(),
         op: op.kind(),
-        source,
+        source: Box::new(source),
     }
 }
 

@@ -104,7 +104,7 @@ pub enum GraphError {
         /// Its operator, see [`crate::Op::kind`].
         op: &'static str,
         /// Why.
-        source: ShapeError,
+        source: Box<ShapeError>,
     },
     /// A tensor that isn't written by a node can't exist.
     #[error("tensor '{tensor}': {source}")]
@@ -112,7 +112,7 @@ pub enum GraphError {
         /// Its name.
         tensor: String,
         /// Why.
-        source: ShapeError,
+        source: Box<ShapeError>,
     },
     /// The first contents don't fit the tensor.
     #[error("tensor '{tensor}' of shape {shape:?} can't be initialized: {reason}")]
@@ -203,5 +203,11 @@ pub enum GraphError {
     },
     /// The planning problem isn't valid.
     #[error("the graph can't be planned: {0}")]
-    Problem(#[from] ProblemError),
+    Problem(#[source] Box<ProblemError>),
+}
+
+impl From<ProblemError> for GraphError {
+    fn from(error: ProblemError) -> GraphError {
+        GraphError::Problem(Box::new(error))
+    }
 }

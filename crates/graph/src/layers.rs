@@ -92,7 +92,15 @@ impl GraphBuilder {
     ) -> Result<TensorId, GraphError> {
         let op = Op::Conv { window, groups };
         let channels = self.channels(name, &op, x)?;
-        let per_group = channels.checked_div(groups).unwrap_or(0);
+        if groups == 0 || !channels.is_multiple_of(groups) {
+            let source = ShapeError::Attribute {
+                field: "groups",
+                value: groups.to_string(),
+                remedy: format!("it must divide the {channels} input channels"),
+            };
+            return Err(node_error(name, &op, source));
+        }
+        let per_group = channels / groups;
         let shape = [out_channels, per_group, window.kernel[0], window.kernel[1]];
         let init = fan_in_uniform(&shape[1..]);
         let mut inputs = vec![

@@ -8,8 +8,10 @@
 //!   kept. Inputs, seeds and optimizer settings are given and may be freed. The graph's outputs are
 //!   kept.
 //! * Elementwise operators overwrite an input where that can't hurt: where the input is produced by
-//!   a task, this task is its only reader, and nobody keeps it. Then the input is of no use after the
-//!   task, and to run the task again its producer would have to run again in any case.
+//!   a task that may run again, nobody keeps it, and this task is its only reader but for some that
+//!   can just as well run right before it: they read nothing else that counts and write next to
+//!   nothing, as the sums over a gradient do. Then the input is of no use after the task, and to run
+//!   the task again its producer would have to run again in any case.
 
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
@@ -21,11 +23,14 @@ use std::collections::BTreeSet;
 
 use crate::costs::Costs;
 use crate::error::GraphError;
-use crate::graph::{Graph, Node, NodeId, Role, TensorId};
+use crate::graph::{Graph, NodeId, Role, TensorId};
 use crate::storage::Storages;
 
 /// Storages begin at and occupy multiples of this many bytes.
 pub const ALIGN: u64 = 64;
+
+/// A storage that is this many times smaller than another is negligible beside it.
+const NEGLIGIBLE: u64 = 64;
 
 /// A planning problem, and what its tasks and values are in the graph.
 #[derive(Clone, Debug)]
@@ -85,7 +90,7 @@ pub fn lower(
                 .iter()
                 .map(|&out| lowering.value(&ids, out))
                 .collect(),
-            overwrites: lowering.overwrites(node, &ids),
+            overwrites: lowering.overwrites(id, &ids),
             modes: vec![Mode {
                 device,
                 seconds: cost.seconds,
@@ -215,7 +220,8 @@ impl<'a> Lowering<'a> {
     }
 
     /// The mandatory pairs, or else at most one that costs nothing.
-    fn overwrites(&self, node: &Node, ids: &Ids) -> Vec<Overwrite> {
+    fn overwrites(&self, id: NodeId, ids: &Ids) -> Vec<Overwrite> {
+        let node = self.graph.node(id);
         let pair = |&(input, output): &(usize, usize)| Overwrite {
             input: self.value(ids, node.inputs[input]),
             output: self.value(ids, node.outputs[output]),
@@ -228,11 +234,12 @@ impl<'a> Lowering<'a> {
             .op
             .in_place()
             .iter()
-            .find(|pair| self.may_overwrite(node, **pair));
+            .find(|pair| self.may_overwrite(id, **pair));
         free.map(pair).into_iter().collect()
     }
 
-    fn may_overwrite(&self, node: &Node, (input, output): (usize, usize)) -> bool {
+    fn may_overwrite(&self, id: NodeId, (input, output): (usize, usize)) -> bool {
+        let node = self.graph.node(id);
         let (Some(&input), Some(&output)) = (node.inputs.get(input), node.outputs.get(output))
         else {
             return false;
@@ -245,10 +252,32 @@ impl<'a> Lowering<'a> {
         let rerunnable = |id: NodeId| self.graph.node(id).op.rerunnable();
         self.graph.producer(root).is_some_and(rerunnable)
             && !self.wanted[root]
-            && self.readers[root].len() == 1
             && slots.count() == 1
             && self.graph.tensor(input).elements() == self.graph.tensor(output).elements()
             && self.graph.tensor(input).dtype == self.graph.tensor(output).dtype
+            && self.readers[root].iter().all(|&other| {
+                other == id || other < id && rerunnable(other) && self.goes_along(other, id, root)
+            })
+    }
+
+    /// Whether a reader of this storage can run right before another one at no cost in memory: what
+    /// it reads, the other reads too, and what it writes is negligible, beside this storage.
+    fn goes_along(&self, reader: NodeId, other: NodeId, storage: TensorId) -> bool {
+        let (reader, other) = (self.graph.node(reader), self.graph.node(other));
+        let bytes = |id: TensorId| self.graph.tensor(id).bytes();
+        let shared = |&input: &TensorId| {
+            let root = self.storages.root(input);
+            other
+                .inputs
+                .iter()
+                .any(|&input| self.storages.root(input) == root)
+        };
+        let extra = reader
+            .inputs
+            .iter()
+            .filter(|input| !shared(input))
+            .chain(&reader.outputs);
+        extra.map(|&tensor| bytes(tensor)).sum::<u64>() * NEGLIGIBLE <= bytes(storage)
     }
 }
 

@@ -103,7 +103,10 @@ impl<'a> Rule<'a> {
             Op::Slice { start, step, .. } => return self.slice(start, step, sum),
             Op::SliceGrad { start, step, .. } => self.slice_adjoint(slot, start, step)?,
             Op::Pad { begin, .. } => self.pad(begin)?,
-            Op::Reshape { .. } => self.reshape(slot, self.dy)?,
+            Op::Reshape { .. } => {
+                let shape = self.input_shape(slot);
+                self.one(slot, Op::Reshape { shape }, &[self.dy])?
+            }
             Op::Transpose { perm } => self.transpose(perm)?,
             Op::Gather { axis } => return self.gather(*axis, sum),
             Op::GatherGrad { axis, .. } => self.gather_adjoint(slot, *axis)?,
@@ -161,7 +164,10 @@ impl<'a> Rule<'a> {
     ) -> Result<TensorId, GraphError> {
         match self.builder.shape(x) == shape {
             true => Ok(x),
-            false => self.one(slot, Op::Reshape { shape }, &[x]),
+            false => {
+                let name = format!("{}.view", self.name(slot));
+                self.builder.add1(&name, Op::Reshape { shape }, &[x])
+            }
         }
     }
 
