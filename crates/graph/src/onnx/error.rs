@@ -111,11 +111,14 @@ impl From<GraphError> for Fault {
     fn from(error: GraphError) -> Fault {
         use crate::ShapeError::{ElementType, Empty, Rank, TooManyAxes};
         match &error {
-            GraphError::Node {
-                source:
-                    source @ (ElementType { .. } | Empty { .. } | Rank { .. } | TooManyAxes { .. }),
-                ..
-            } => Fault::Unsupported(format!("here ({source})")),
+            GraphError::Node { source, .. }
+                if matches!(
+                    **source,
+                    ElementType { .. } | Empty { .. } | Rank { .. } | TooManyAxes { .. }
+                ) =>
+            {
+                Fault::Unsupported(format!("here ({source})"))
+            }
             _ => Fault::Invalid(error.to_string()),
         }
     }
