@@ -1,1 +1,20 @@
-//! run
+//! The runtime: devices with their kernels, the profiler, and the executor that runs a checked plan
+//! in one arena of exactly the budget.
+
+mod arena;
+#[cfg(test)]
+mod conformance;
+mod cpu;
+mod data;
+mod error;
+mod interpret;
+mod kernels;
+mod par;
+mod real;
+mod simd;
+
+pub use arena::ALIGN;
+pub use cpu::Cpu;
+pub use data::Data;
+pub use error::RunError;
+pub use interpret::{Tensors, interpret};

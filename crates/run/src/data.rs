@@ -1,0 +1,143 @@
+//! Contents of tensors: data that a caller hands over, and initial values.
+
+use scrimp_graph::{DType, Graph, Init, Role, TensorId};
+
+use crate::error::RunError;
+use crate::kernels::elementwise::{GOLDEN, mix};
+
+/// Contents of a tensor. Floats are stored as the tensor's type says.
+#[derive(Clone, Copy, Debug)]
+pub enum Data<'a> {
+    /// For f32 and f64 tensors.
+    F32(&'a [f32]),
+    /// For f32 (rounded) and f64 tensors.
+    F64(&'a [f64]),
+    /// For i64 tensors.
+    I64(&'a [i64]),
+}
+
+impl Data<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Data::F32(data) => data.len(),
+            Data::F64(data) => data.len(),
+            Data::I64(data) => data.len(),
+        }
+    }
+
+    fn type_name(&self) -> &'static str {
+        match self {
+            Data::F32(_) => "f32",
+            Data::F64(_) => "f64",
+            Data::I64(_) => "i64",
+        }
+    }
+}
+
+/// Memory of a tensor, by its element type.
+pub(crate) enum Memory<'a> {
+    F32(&'a mut [f32]),
+    F64(&'a mut [f64]),
+    I64(&'a mut [i64]),
+}
+
+impl<'a> Memory<'a> {
+    /// `bytes` is aligned and as long as the tensor.
+    pub fn new(dtype: DType, bytes: &'a mut [u8]) -> Memory<'a> {
+        match dtype {
+            DType::F32 => Memory::F32(bytemuck::cast_slice_mut(bytes)),
+            DType::F64 => Memory::F64(bytemuck::cast_slice_mut(bytes)),
+            DType::I64 => Memory::I64(bytemuck::cast_slice_mut(bytes)),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Memory::F32(memory) => memory.len(),
+            Memory::F64(memory) => memory.len(),
+            Memory::I64(memory) => memory.len(),
+        }
+    }
+
+    /// Copies `data` into the memory of the tensor.
+    pub fn set(self, graph: &Graph, tensor: TensorId, data: Data<'_>) -> Result<(), RunError> {
+        let what = graph.tensor(tensor);
+        let wrong = RunError::WrongData {
+            tensor: what.name.clone(),
+            expected: what.elements(),
+            dtype: what.dtype,
+            found: data.len(),
+            given: data.type_name(),
+        };
+        if self.len() != data.len() {
+            return Err(wrong);
+        }
+        match (self, data) {
+            (Memory::F32(to), Data::F32(from)) => to.copy_from_slice(from),
+            (Memory::F64(to), Data::F64(from)) => to.copy_from_slice(from),
+            (Memory::I64(to), Data::I64(from)) => to.copy_from_slice(from),
+            (Memory::F64(to), Data::F32(from)) => {
+                to.iter_mut()
+                    .zip(from)
+                    .for_each(|(to, &x)| *to = f64::from(x));
+            }
+            (Memory::F32(to), Data::F64(from)) => {
+                to.iter_mut().zip(from).for_each(|(to, &x)| *to = x as f32);
+            }
+            _ => return Err(wrong),
+        }
+        Ok(())
+    }
+
+    fn fill(self, value: impl Fn(usize) -> f64) {
+        match self {
+            Memory::F32(to) => to
+                .iter_mut()
+                .enumerate()
+                .for_each(|(i, to)| *to = value(i) as f32),
+            Memory::F64(to) => to.iter_mut().enumerate().for_each(|(i, to)| *to = value(i)),
+            Memory::I64(to) => to
+                .iter_mut()
+                .enumerate()
+                .for_each(|(i, to)| *to = value(i) as i64),
+        }
+    }
+
+    /// Writes the first contents of a parameter, state or constant. Element i of a random tensor
+    /// depends on the seed, the tensor's index and i alone.
+    pub fn initialize(self, graph: &Graph, tensor: TensorId, seed: u64) -> Result<(), RunError> {
+        let (Role::Parameter(init) | Role::State(init) | Role::Constant(init)) =
+            &graph.tensor(tensor).role
+        else {
+            return Ok(());
+        };
+        let key = mix(mix(seed).wrapping_add(u64::from(tensor.as_u32())));
+        match init {
+            Init::Constant(value) => self.fill(|_| *value),
+            Init::Normal { std } => self.fill(|i| std * normal(key, i as u64)),
+            Init::Uniform { bound } => self.fill(|i| bound * (2.0 * uniform(key, i as u64) - 1.0)),
+            Init::Floats(data) => return self.set(graph, tensor, Data::F32(data)),
+            Init::Ints(data) => return self.set(graph, tensor, Data::I64(data)),
+        }
+        Ok(())
+    }
+}
+
+/// In (0, 1), 53 bits.
+fn uniform(key: u64, i: u64) -> f64 {
+    let bits = mix(key.wrapping_add(i.wrapping_mul(GOLDEN))) >> 11;
+    (bits as f64 + 0.5) / (1u64 << 53) as f64
+}
+
+/// Box–Muller: elements 2j and 2j + 1 are the cosine and sine of one pair of uniform draws.
+fn normal(key: u64, i: u64) -> f64 {
+    let pair = i & !1;
+    let radius = (-2.0 * libm::log(uniform(key, pair))).sqrt();
+    let angle = std::f64::consts::TAU * uniform(key, pair + 1);
+    radius
+        * if i & 1 == 0 {
+            libm::cos(angle)
+        } else {
+            libm::sin(angle)
+        }
+}

@@ -1,0 +1,100 @@
+//! What can go wrong while preparing or running a graph.
+
+use scrimp_graph::DType;
+
+/// An error of the runtime. Every message names what is wrong and what to do about it.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum RunError {
+    /// The operating system didn't give the memory.
+    #[error(
+        "could not reserve {bytes} bytes of memory; lower the budget or free memory on this machine"
+    )]
+    OutOfMemory {
+        /// How much was asked for.
+        bytes: u64,
+    },
+    /// The pool of worker threads could not be started.
+    #[error("could not start {threads} worker threads: {reason}")]
+    Threads {
+        /// How many were asked for.
+        threads: usize,
+        /// What the thread pool said.
+        reason: String,
+    },
+    /// No kernel for an operator with these element types or ranks.
+    #[error("no CPU kernel for {op}: {reason}")]
+    Unsupported {
+        /// The operator's name.
+        op: String,
+        /// What is not supported.
+        reason: String,
+    },
+    /// A label or index lies outside the axis it selects from.
+    #[error("{op} reads index {index}, which is outside 0..{length}; check the labels or tokens")]
+    IndexOutOfRange {
+        /// The operator's name.
+        op: &'static str,
+        /// The offending index.
+        index: i64,
+        /// Length of the axis.
+        length: usize,
+    },
+    /// The memory handed to a kernel doesn't fit the operator.
+    #[error("{what} has {found} bytes, but {expected} are needed")]
+    WrongSize {
+        /// Which piece of memory.
+        what: String,
+        /// Bytes handed over.
+        found: u64,
+        /// Bytes needed.
+        expected: u64,
+    },
+    /// Two pieces of memory that a kernel may not share overlap.
+    #[error("{what} overlaps another buffer of the same operator")]
+    Overlap {
+        /// Which piece of memory.
+        what: String,
+    },
+    /// Data of the wrong length or type for a tensor.
+    #[error(
+        "tensor {tensor:?} has {expected} elements of type {dtype:?}, but {found} of type {given} were given"
+    )]
+    WrongData {
+        /// The tensor's name.
+        tensor: String,
+        /// Elements of the tensor.
+        expected: usize,
+        /// Type of the tensor.
+        dtype: DType,
+        /// Elements given.
+        found: usize,
+        /// Type given.
+        given: &'static str,
+    },
+    /// A tensor that the operation can't be applied to.
+    #[error("tensor {tensor:?} {problem}")]
+    Tensor {
+        /// The tensor's name.
+        tensor: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A node failed.
+    #[error("node {node:?}: {source}")]
+    Node {
+        /// The node's name.
+        node: String,
+        /// Why.
+        source: Box<RunError>,
+    },
+}
+
+impl RunError {
+    /// Names the node that an error comes from.
+    pub(crate) fn in_node(node: &str, source: RunError) -> RunError {
+        RunError::Node {
+            node: node.into(),
+            source: Box::new(source),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Runs a graph node by node with a buffer of its own for every tensor: no plan, no reuse of memory.
+//! What a planned execution is compared with, and the way to evaluate a small graph.
+
+use cranelift_entity::SecondaryMap;
+use scrimp_graph::{DType, Graph, TensorId};
+
+use crate::arena::{ALIGN, Arena, Arg, Args, Piece};
+use crate::cpu::Cpu;
+use crate::data::{Data, Memory};
+use crate::error::RunError;
+
+/// Every tensor of a graph after it ran, as it was when its own operator had written it.
+pub struct Tensors {
+    arena: Arena,
+    offsets: SecondaryMap<TensorId, (u64, u64)>,
+}
+
+impl Tensors {
+    /// A tensor's elements as 64-bit floats.
+    pub fn floats(&self, graph: &Graph, tensor: TensorId) -> Vec<f64> {
+        let bytes = self.bytes(tensor);
+        match graph.tensor(tensor).dtype {
+            DType::F32 => bytemuck::cast_slice::<u8, f32>(bytes)
+                .iter()
+                .map(|&x| f64::from(x))
+                .collect(),
+            DType::F64 => bytemuck::cast_slice(bytes).to_vec(),
+            DType::I64 => bytemuck::cast_slice::<u8, i64>(bytes)
+                .iter()
+                .map(|&x| x as f64)
+                .collect(),
+        }
+    }
+
+    /// Bytes of all tensors and the largest workspace.
+    pub fn arena_bytes(&self) -> u64 {
+        self.arena.bytes()
+    }
+
+    /// A tensor's memory, aligned to [`ALIGN`].
+    pub fn bytes(&self, tensor: TensorId) -> &[u8] {
+        let (offset, bytes) = self.offsets[tensor];
+        self.arena.bytes_at(offset, bytes)
+    }
+}
+
+/// Runs all nodes in order. Given tensors that `inputs` doesn't set are initialized with `seed`
+/// (parameters, state, constants) or zero (inputs, settings, seeds). Updates don't overwrite: the old
+/// and the new values both are in the result.
+///
+/// # Errors
+/// An operator without a kernel, data of the wrong size or type, memory that isn't there.
+pub fn interpret(
+    graph: &Graph,
+    cpu: &Cpu,
+    inputs: &[(TensorId, Data<'_>)],
+    seed: u64,
+) -> Result<Tensors, RunError> {
+    let mut offsets = SecondaryMap::new();
+    let mut end = 0;
+    for (id, tensor) in graph.tensors().iter() {
+        offsets[id] = (end, tensor.bytes());
+        end += tensor.bytes().next_multiple_of(ALIGN as u64);
+    }
+    let workspace = graph
+        .nodes()
+        .keys()
+        .map(|node| cpu.workspace(graph, node))
+        .max()
+        .unwrap_or(0);
+    let mut arena = Arena::new(end + workspace)?;
+    for (id, tensor) in graph.given() {
+        let (offset, bytes) = offsets[id];
+        let memory = Memory::new(tensor.dtype, arena.bytes_at_mut(offset, bytes));
+        match inputs.iter().find(|(input, _)| *input == id) {
+            Some((_, data)) => memory.set(graph, id, *data)?,
+            None => memory.initialize(graph, id, seed)?,
+        }
+    }
+    for (id, node) in graph.nodes().iter() {
+        let mut arg = |tensor: TensorId| {
+            let what = graph.tensor(tensor);
+            let (offset, bytes) = offsets[tensor];
+            let piece = arena.piece(offset, bytes, &what.name)?;
+            Arg::new(what.dtype, &what.shape, piece, &what.name)
+        };
+        let reads = node
+            .inputs
+            .iter()
+            .map(|&t| arg(t))
+            .collect::<Result<_, _>>()?;
+        let writes = node
+            .outputs
+            .iter()
+            .map(|&t| arg(t))
+            .collect::<Result<_, _>>()?;
+        let bytes = cpu.workspace(graph, id);
+        let workspace = if bytes == 0 {
+            Piece::EMPTY
+        } else {
+            arena.piece(end, bytes, "workspace")?
+        };
+        let args = Args::new(&arena, reads, writes, workspace)?;
+        cpu.enter(|| cpu.run(&node.op, &args, &mut arena))
+            .map_err(|error| RunError::in_node(&node.name, error))?;
+    }
+    Ok(Tensors { arena, offsets })
+}

@@ -1,0 +1,428 @@
+//! Elementwise kernels: unary functions and their gradients, binary operators with broadcasting,
+//! dropout, constants. All can overwrite an input.
+
+use scrimp_graph::{Binary, Unary};
+
+use super::strides::Broadcast;
+use crate::arena::{Args, Source};
+use crate::error::RunError;
+use crate::par;
+use crate::real::Real;
+use crate::simd::wide;
+
+/// Elements per task: input and output pieces fit the second-level cache.
+const PIECE: usize = 16 * 1024;
+
+/// y ← f(x)
+fn map<T: Real>(slots: usize, y: &mut [T], x: Source<'_, T>, f: impl Fn(T) -> T + Sync) {
+    match x {
+        Source::InPlace => par::pieces(slots, y, PIECE, |_, y| {
+            wide(
+                #[inline(always)]
+                || {
+                    for y in y {
+                        *y = f(*y);
+                    }
+                },
+            );
+        }),
+        Source::From(x) => par::pieces(slots, y, PIECE, |start, y| {
+            let x = &x[start..start + y.len()];
+            wide(
+                #[inline(always)]
+                || {
+                    for (y, &x) in y.iter_mut().zip(x) {
+                        *y = f(x);
+                    }
+                },
+            );
+        }),
+    }
+}
+
+/// y ← f(a, b); at most one of them is y itself.
+fn zip<T: Real>(
+    slots: usize,
+    y: &mut [T],
+    a: Source<'_, T>,
+    b: Source<'_, T>,
+    f: impl Fn(T, T) -> T + Sync,
+) {
+    match (a, b) {
+        (Source::From(a), Source::From(b)) => par::pieces(slots, y, PIECE, |start, y| {
+            let (a, b) = (&a[start..start + y.len()], &b[start..start + y.len()]);
+            wide(
+                #[inline(always)]
+                || {
+                    for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
+                        *y = f(a, b);
+                    }
+                },
+            );
+        }),
+        (Source::InPlace, Source::From(b)) => par::pieces(slots, y, PIECE, |start, y| {
+            let b = &b[start..start + y.len()];
+            wide(
+                #[inline(always)]
+                || {
+                    for (y, &b) in y.iter_mut().zip(b) {
+                        *y = f(*y, b);
+                    }
+                },
+            );
+        }),
+        (Source::From(a), Source::InPlace) => par::pieces(slots, y, PIECE, |start, y| {
+            let a = &a[start..start + y.len()];
+            wide(
+                #[inline(always)]
+                || {
+                    for (y, &a) in y.iter_mut().zip(a) {
+                        *y = f(a, *y);
+                    }
+                },
+            );
+        }),
+        (Source::InPlace, Source::InPlace) => par::pieces(slots, y, PIECE, |_, y| {
+            for y in y {
+                *y = f(*y, *y);
+            }
+        }),
+    }
+}
+
+fn sigmoid<T: Real>(x: T) -> T {
+    T::ONE / (T::ONE + (-x).exp())
+}
+
+/// √(2/π) and the cubic coefficient of the tanh approximation of gelu.
+const GELU_TANH: (f64, f64) = (0.797_884_560_802_865_4, 0.044_715);
+
+/// 1/√(2π)
+const NORMAL_PEAK: f64 = 0.398_942_280_401_432_7;
+
+/// `x -> f(x)`
+pub fn unary<T: Real>(slots: usize, f: Unary, args: &Args) -> Result<(), RunError> {
+    let (x, y) = (args.source::<T>(0)?, args.output::<T>(0));
+    let of = T::of;
+    match f {
+        Unary::Relu => map(slots, y, x, |x| x.or_more(T::ZERO)),
+        Unary::LeakyRelu { slope } => {
+            let slope = of(slope);
+            map(
+                slots,
+                y,
+                x,
+                move |x| if x < T::ZERO { slope * x } else { x },
+            );
+        }
+        Unary::Gelu => {
+            let (half, root) = (of(0.5), of(std::f64::consts::FRAC_1_SQRT_2));
+            map(slots, y, x, move |x| half * x * (T::ONE + (x * root).erf()));
+        }
+        Unary::GeluTanh => {
+            let (half, root, cubic) = (of(0.5), of(GELU_TANH.0), of(GELU_TANH.1));
+            map(slots, y, x, move |x| {
+                half * x * (T::ONE + (root * (x + cubic * x * x * x)).tanh())
+            });
+        }
+        Unary::Sigmoid => map(slots, y, x, sigmoid),
+        Unary::Tanh => map(slots, y, x, T::tanh),
+        Unary::Clip { lo, hi } => {
+            let (lo, hi) = (of(lo), of(hi));
+            map(slots, y, x, move |x| x.or_more(lo).or_less(hi));
+        }
+        Unary::Exp => map(slots, y, x, T::exp),
+        Unary::Log => map(slots, y, x, T::ln),
+        Unary::Sqrt => map(slots, y, x, T::sqrt),
+        Unary::Erf => map(slots, y, x, T::erf),
+        Unary::Abs => map(slots, y, x, T::abs),
+        Unary::Pow { exponent: 2.0 } => map(slots, y, x, |x| x * x),
+        Unary::Pow { exponent } => {
+            let exponent = of(exponent);
+            map(slots, y, x, move |x| x.powf(exponent));
+        }
+        Unary::Silu => map(slots, y, x, |x| x * sigmoid(x)),
+        Unary::Affine { scale, shift } => {
+            let (scale, shift) = (of(scale), of(shift));
+            map(slots, y, x, move |x| scale * x + shift);
+        }
+    }
+    Ok(())
+}
+
+/// `saved, dy -> dx`, where `saved` is f(x) or x as [`Unary::saves`] says.
+pub fn unary_grad<T: Real>(slots: usize, f: Unary, args: &Args) -> Result<(), RunError> {
+    let dx = args.output::<T>(0);
+    let of = T::of;
+    if let Unary::Affine { scale, .. } = f {
+        let scale = of(scale);
+        map(slots, dx, args.source(0)?, move |dy| scale * dy);
+        return Ok(());
+    }
+    let (s, dy) = (args.source::<T>(0)?, args.source::<T>(1)?);
+    match f {
+        Unary::Relu => zip(
+            slots,
+            dx,
+            s,
+            dy,
+            |y, dy| if y > T::ZERO { dy } else { T::ZERO },
+        ),
+        Unary::LeakyRelu { slope } => {
+            let slope = of(slope);
+            zip(
+                slots,
+                dx,
+                s,
+                dy,
+                move |y, dy| if y > T::ZERO { dy } else { slope * dy },
+            );
+        }
+        Unary::Sigmoid => zip(slots, dx, s, dy, |y, dy| dy * y * (T::ONE - y)),
+        Unary::Tanh => zip(slots, dx, s, dy, |y, dy| dy * (T::ONE - y * y)),
+        Unary::Clip { lo, hi } => {
+            let (lo, hi) = (of(lo), of(hi));
+            zip(slots, dx, s, dy, move |y, dy| {
+                if y > lo && y < hi { dy } else { T::ZERO }
+            });
+        }
+        Unary::Exp => zip(slots, dx, s, dy, |y, dy| dy * y),
+        Unary::Sqrt => {
+            let half = of(0.5);
+            zip(slots, dx, s, dy, move |y, dy| half * dy / y);
+        }
+        Unary::Gelu => {
+            let (half, root, peak) = (
+                of(0.5),
+                of(std::f64::consts::FRAC_1_SQRT_2),
+                of(NORMAL_PEAK),
+            );
+            zip(slots, dx, s, dy, move |x, dy| {
+                let distribution = half * (T::ONE + (x * root).erf());
+                let density = peak * (-half * x * x).exp();
+                dy * (distribution + x * density)
+            });
+        }
+        Unary::GeluTanh => {
+            let (half, root, cubic, three) = (of(0.5), of(GELU_TANH.0), of(GELU_TANH.1), of(3.0));
+            zip(slots, dx, s, dy, move |x, dy| {
+                let t = (root * (x + cubic * x * x * x)).tanh();
+                let slope = root * (T::ONE + three * cubic * x * x);
+                dy * half * (T::ONE + t + x * (T::ONE - t * t) * slope)
+            });
+        }
+        Unary::Log => zip(slots, dx, s, dy, |x, dy| dy / x),
+        Unary::Erf => {
+            let factor = of(std::f64::consts::FRAC_2_SQRT_PI);
+            zip(slots, dx, s, dy, move |x, dy| {
+                dy * factor * (-(x * x)).exp()
+            });
+        }
+        Unary::Abs => zip(slots, dx, s, dy, |x, dy| {
+            if x > T::ZERO {
+                dy
+            } else if x < T::ZERO {
+                -dy
+            } else {
+                T::ZERO
+            }
+        }),
+        Unary::Pow { exponent: 2.0 } => {
+            let two = of(2.0);
+            zip(slots, dx, s, dy, move |x, dy| two * x * dy);
+        }
+        Unary::Pow { exponent } => {
+            let (factor, less) = (of(exponent), of(exponent - 1.0));
+            zip(slots, dx, s, dy, move |x, dy| dy * factor * x.powf(less));
+        }
+        Unary::Silu => zip(slots, dx, s, dy, |x, dy| {
+            let y = sigmoid(x);
+            dy * y * (T::ONE + x * (T::ONE - y))
+        }),
+        Unary::Affine { .. } => {}
+    }
+    Ok(())
+}
+
+/// `a, b -> c`
+pub fn binary<T: Real>(slots: usize, f: Binary, args: &Args) -> Result<(), RunError> {
+    match f {
+        Binary::Add => zip_broadcast(slots, args, |a: T, b| a + b),
+        Binary::Sub => zip_broadcast(slots, args, |a: T, b| a - b),
+        Binary::Mul => zip_broadcast(slots, args, |a: T, b| a * b),
+        Binary::Div => zip_broadcast(slots, args, |a: T, b| a / b),
+    }
+}
+
+fn zip_broadcast<T: Real>(
+    slots: usize,
+    args: &Args,
+    f: impl Fn(T, T) -> T + Sync + Copy,
+) -> Result<(), RunError> {
+    let (a, b, c) = (
+        args.source::<T>(0)?,
+        args.source::<T>(1)?,
+        args.output::<T>(0),
+    );
+    if args.input_shape(0) == args.input_shape(1) {
+        zip(slots, c, a, b, f);
+        return Ok(());
+    }
+    let axes = Broadcast::new(
+        args.output_shape(0),
+        [args.input_shape(0), args.input_shape(1)],
+    );
+    let row = axes.row();
+    let inner = axes.inner();
+    par::rows(slots, c, row, row, |index, c| {
+        let [at_a, at_b] = axes.offsets(index);
+        let (a, b) = (operand(&a, at_a, inner[0]), operand(&b, at_b, inner[1]));
+        wide(
+            #[inline(always)]
+            || zip_row(c, a, b, f),
+        );
+    });
+    Ok(())
+}
+
+/// A row of an operand and its step; `None` in place, where it is the output's row.
+fn operand<'a, T>(source: &Source<'a, T>, at: usize, step: usize) -> Option<(&'a [T], usize)> {
+    match source {
+        Source::InPlace => None,
+        Source::From(x) => Some((&x[at..], step)),
+    }
+}
+
+/// One row; an operand is (elements, step 0 or 1), or `None` where it is the output's memory.
+#[inline(always)]
+fn zip_row<T: Real>(
+    c: &mut [T],
+    a: Option<(&[T], usize)>,
+    b: Option<(&[T], usize)>,
+    f: impl Fn(T, T) -> T,
+) {
+    match (a, b) {
+        (Some((a, 0)), Some((b, 0))) => c.fill(f(a[0], b[0])),
+        (Some((a, 0)), Some((b, _))) => {
+            let a = a[0];
+            for (c, &b) in c.iter_mut().zip(b) {
+                *c = f(a, b);
+            }
+        }
+        (Some((a, _)), Some((b, 0))) => {
+            let b = b[0];
+            for (c, &a) in c.iter_mut().zip(a) {
+                *c = f(a, b);
+            }
+        }
+        (Some((a, _)), Some((b, _))) => {
+            for ((c, &a), &b) in c.iter_mut().zip(a).zip(b) {
+                *c = f(a, b);
+            }
+        }
+        (None, Some((b, 0))) => {
+            let b = b[0];
+            for c in c {
+                *c = f(*c, b);
+            }
+        }
+        (None, Some((b, _))) => {
+            for (c, &b) in c.iter_mut().zip(b) {
+                *c = f(*c, b);
+            }
+        }
+        (Some((a, 0)), None) => {
+            let a = a[0];
+            for c in c {
+                *c = f(a, *c);
+            }
+        }
+        (Some((a, _)), None) => {
+            for (c, &a) in c.iter_mut().zip(a) {
+                *c = f(a, *c);
+            }
+        }
+        (None, None) => {
+            for c in c {
+                *c = f(*c, *c);
+            }
+        }
+    }
+}
+
+/// `x -> y`: x broadcast to y's shape, times `scale`.
+pub fn expand<T: Real>(slots: usize, scale: f64, args: &Args) -> Result<(), RunError> {
+    let (x, y) = (args.input::<T>(0)?, args.output::<T>(0));
+    let scale = T::of(scale);
+    let axes = Broadcast::new(args.output_shape(0), [args.input_shape(0)]);
+    let [step] = axes.inner();
+    par::rows(slots, y, axes.row(), axes.row(), |index, y| {
+        let [at] = axes.offsets(index);
+        if step == 0 {
+            y.fill(x[at] * scale);
+        } else {
+            for (y, &x) in y.iter_mut().zip(&x[at..]) {
+                *y = x * scale;
+            }
+        }
+    });
+    Ok(())
+}
+
+/// `-> y`
+pub fn fill<T: Real>(slots: usize, value: f64, args: &Args) {
+    let value = T::of(value);
+    par::pieces(slots, args.output::<T>(0), PIECE, |_, y| y.fill(value));
+}
+
+/// `x, seed -> y`: x/(1−p), or 0 where the draw for the element's index says so.
+pub fn dropout<T: Real>(slots: usize, p: f64, stream: u64, args: &Args) -> Result<(), RunError> {
+    let (x, y) = (args.source::<T>(0)?, args.output::<T>(0));
+    let seed = args.input::<i64>(1)?[0] as u64;
+    let key = mix(mix(seed).wrapping_add(stream));
+    // The draw is a 32-bit number; it is below the threshold with probability p.
+    let threshold = (p * 4_294_967_296.0) as u64;
+    let scale = T::of(1.0 / (1.0 - p));
+    let draw = move |index: usize, x: T| {
+        let random = mix(key.wrapping_add((index as u64).wrapping_mul(GOLDEN))) >> 32;
+        if random < threshold {
+            T::ZERO
+        } else {
+            x * scale
+        }
+    };
+    par::pieces(slots, y, PIECE, |start, y| match &x {
+        Source::InPlace => wide(
+            #[inline(always)]
+            || {
+                for (i, y) in y.iter_mut().enumerate() {
+                    *y = draw(start + i, *y);
+                }
+            },
+        ),
+        Source::From(x) => {
+            let x = &x[start..start + y.len()];
+            wide(
+                #[inline(always)]
+                || {
+                    for (i, (y, &x)) in y.iter_mut().zip(x).enumerate() {
+                        *y = draw(start + i, x);
+                    }
+                },
+            );
+        }
+    });
+    Ok(())
+}
+
+/// 2^64 divided by the golden ratio, odd: the Weyl increment of the generator.
+pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A bijection of 64-bit words whose output bits each depend on all input bits (two multiplications
+/// and three shifts, the finalizer of SplitMix64). Draw `i` of a stream is `mix(key + i·GOLDEN)`.
+#[inline(always)]
+pub(crate) fn mix(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

@@ -1,0 +1,161 @@
+//! Losses and their gradients. Sums are per sample or per piece, in the workspace, then added in order.
+
+use super::reduce;
+use super::scratch::Scratch;
+use super::softmax::largest;
+use crate::arena::{Args, Source};
+use crate::error::RunError;
+use crate::par::{self, Shared};
+use crate::real::Real;
+use crate::simd::wide;
+
+/// Elements per partial sum of the squared error.
+const PIECE: usize = 16 * 1024;
+
+/// Lines of logits per partial sum of the cross-entropy.
+const LINES: usize = 16;
+
+/// Number of 64-bit partial sums that the cross-entropy of logits [N,C,..] needs.
+pub fn cross_entropy_sums(shape: &[usize]) -> usize {
+    (shape.iter().product::<usize>() / shape[1]).div_ceil(LINES)
+}
+
+/// Number of 64-bit partial sums that the squared error needs.
+pub fn squared_error_sums(elements: usize) -> usize {
+    elements.div_ceil(PIECE)
+}
+
+fn check_labels(op: &'static str, labels: &[i64], classes: usize) -> Result<(), RunError> {
+    match labels
+        .iter()
+        .find(|&&label| label < 0 || label >= classes as i64)
+    {
+        None => Ok(()),
+        Some(&index) => Err(RunError::IndexOutOfRange {
+            op,
+            index,
+            length: classes,
+        }),
+    }
+}
+
+/// A line of logits along axis 1: where it starts; neighbours are `inner` apart.
+#[inline(always)]
+fn log_sum_exp<T: Real>(logits: &[T], at: usize, classes: usize, inner: usize) -> (T, f64) {
+    if inner == 1 {
+        let line = &logits[at..at + classes];
+        let top = largest(line);
+        return (top, reduce::fold(line, line, |x, _| (x - top).exp()));
+    }
+    let line = || logits[at..].iter().step_by(inner).take(classes);
+    let top = line().fold(T::NEG_INFINITY, |top, &x| x.or_more(top));
+    (top, line().map(|&x| (x - top).exp().f64()).sum())
+}
+
+/// `logits[N,C,..], labels -> loss`: the mean of −log softmax at the labels.
+pub fn cross_entropy<T: Real>(slots: usize, args: &Args) -> Result<(), RunError> {
+    let (logits, labels, loss) = (
+        args.input::<T>(0)?,
+        args.input::<i64>(1)?,
+        args.output::<T>(0),
+    );
+    let shape = args.input_shape(0);
+    let (classes, inner) = (shape[1], shape[2..].iter().product::<usize>());
+    check_labels("CrossEntropy", labels, classes)?;
+    let sums = Scratch::new(args.workspace()).take::<f64>(cross_entropy_sums(shape))?;
+    let slots = if logits.len() < par::SMALL { 1 } else { slots };
+    let shared = Shared::new(&mut *sums);
+    par::tasks(slots, labels.len().div_ceil(LINES), &|_, task| {
+        let lines = task * LINES..((task + 1) * LINES).min(labels.len());
+        let sum = wide(|| {
+            lines.fold(0.0, |sum, line| {
+                let at = line / inner * classes * inner + line % inner;
+                let (top, total) = log_sum_exp(logits, at, classes, inner);
+                sum + total.ln() + (top - logits[at + labels[line] as usize * inner]).f64()
+            })
+        });
+        // SAFETY: each task has its own sum.
+        #[allow(unsafe_code, reason = "disjoint elements of one slice")]
+        let part = unsafe { shared.piece(task, 1) };
+        part[0] = sum;
+    });
+    loss[0] = T::of(sums.iter().sum::<f64>() / labels.len() as f64);
+    Ok(())
+}
+
+/// `logits, labels, dloss -> dlogits`: (softmax − one-hot)·dloss/count.
+pub fn cross_entropy_grad<T: Real>(slots: usize, args: &Args) -> Result<(), RunError> {
+    let (logits, labels) = (args.source::<T>(0)?, args.input::<i64>(1)?);
+    let scale = args.input::<T>(2)?[0].f64() / labels.len() as f64;
+    let dlogits = args.output::<T>(0);
+    let shape = args.input_shape(0);
+    let (classes, inner) = (shape[1], shape[2..].iter().product::<usize>());
+    check_labels("CrossEntropyGrad", labels, classes)?;
+    if let Source::From(logits) = logits {
+        par::pieces(slots, dlogits, PIECE, |at, d| {
+            d.copy_from_slice(&logits[at..at + d.len()])
+        });
+    }
+    let sample = classes * inner;
+    par::rows(slots, dlogits, sample, 4 * sample, |n, d| {
+        wide(|| {
+            for i in 0..inner {
+                let (top, total) = log_sum_exp(d, i, classes, inner);
+                let factor = T::of(scale / total);
+                if inner == 1 {
+                    for d in d.iter_mut() {
+                        *d = (*d - top).exp() * factor;
+                    }
+                } else {
+                    for d in d[i..].iter_mut().step_by(inner) {
+                        *d = (*d - top).exp() * factor;
+                    }
+                }
+                let at = labels[n * inner + i] as usize * inner + i;
+                d[at] = d[at] - T::of(scale);
+            }
+        });
+    });
+    Ok(())
+}
+
+/// `prediction, target -> loss`: the mean of (prediction − target)².
+pub fn squared_error<T: Real>(slots: usize, args: &Args) -> Result<(), RunError> {
+    let (x, target, loss) = (
+        args.input::<T>(0)?,
+        args.input::<T>(1)?,
+        args.output::<T>(0),
+    );
+    let sums = Scratch::new(args.workspace()).take::<f64>(squared_error_sums(x.len()))?;
+    let slots = if x.len() < par::SMALL { 1 } else { slots };
+    let shared = Shared::new(&mut *sums);
+    par::tasks(slots, squared_error_sums(x.len()), &|_, task| {
+        let range = task * PIECE..((task + 1) * PIECE).min(x.len());
+        let (x, target) = (&x[range.clone()], &target[range]);
+        let sum = wide(|| reduce::fold(x, target, |x, y| (x - y) * (x - y)));
+        // SAFETY: each task has its own sum.
+        #[allow(unsafe_code, reason = "disjoint elements of one slice")]
+        let part = unsafe { shared.piece(task, 1) };
+        part[0] = sum;
+    });
+    loss[0] = T::of(sums.iter().sum::<f64>() / x.len() as f64);
+    Ok(())
+}
+
+/// `prediction, target, dloss -> dprediction`
+pub fn squared_error_grad<T: Real>(slots: usize, args: &Args) -> Result<(), RunError> {
+    let (x, target) = (args.source::<T>(0)?, args.input::<T>(1)?);
+    let dx = args.output::<T>(0);
+    let scale = T::of(2.0 * args.input::<T>(2)?[0].f64() / dx.len() as f64);
+    par::pieces(slots, dx, PIECE, |start, dx| {
+        let range = start..start + dx.len();
+        let target = &target[range.clone()];
+        if let Source::From(x) = x {
+            dx.copy_from_slice(&x[range]);
+        }
+        for (dx, &target) in dx.iter_mut().zip(target) {
+            *dx = (*dx - target) * scale;
+        }
+    });
+    Ok(())
+}
