@@ -104,14 +104,14 @@ impl<'a> Memory<'a> {
     }
 
     /// Writes the first contents of a parameter, state or constant. Element i of a random tensor
-    /// depends on the seed, the tensor's index and i alone.
+    /// depends on the seed, the tensor's name and i alone.
     pub fn initialize(self, graph: &Graph, tensor: TensorId, seed: u64) -> Result<(), RunError> {
-        let (Role::Parameter(init) | Role::State(init) | Role::Constant(init)) =
-            &graph.tensor(tensor).role
-        else {
+        let what = graph.tensor(tensor);
+        let (Role::Parameter(init) | Role::State(init) | Role::Constant(init)) = &what.role else {
             return Ok(());
         };
-        let key = mix(mix(seed).wrapping_add(u64::from(tensor.as_u32())));
+        let absorb = |key: u64, byte| mix(key.wrapping_add(GOLDEN) ^ u64::from(byte));
+        let key = what.name.bytes().fold(mix(seed), absorb);
         match init {
             Init::Constant(value) => self.fill(|_| *value),
             Init::Normal { std } => self.fill(|i| std * normal(key, i as u64)),
