@@ -1,3 +1,122 @@
-//! The `scrimp` command.
+//! The `scrimp` command: reads the command line, runs one subcommand, prints its answer and ends
+//! with an exit code that says what happened.
 
-fn main() {}
+mod args;
+mod commands;
+mod failure;
+mod interrupt;
+mod output;
+mod progress;
+mod table;
+mod target;
+mod units;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde_json::Value;
+
+use crate::args::Cli;
+use crate::failure::{Failure, Kind};
+
+/// What a command has to say, for programs and for people.
+pub struct Answer {
+    /// The one object of `--json`.
+    pub json: Value,
+    /// What is printed otherwise.
+    pub text: String,
+    /// Set if the command answered but did not end well.
+    pub failure: Option<Failure>,
+}
+
+impl Answer {
+    /// An answer of a command that ended well.
+    pub fn new(json: Value, text: impl Into<String>) -> Answer {
+        Answer {
+            json,
+            text: text.into(),
+            failure: None,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    // clap's own message for people; with --json an object too, as for every other error.
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let json = cli.json;
+    match interrupt::install()
+        .map_err(anyhow::Error::from)
+        .and_then(|()| commands::run(cli))
+    {
+        Ok(answer) => finish(json, answer),
+        Err(error) => {
+            let failure = Failure::from(error);
+            explain(&failure);
+            if json {
+                print(&object(&failure.to_json()));
+            }
+            failure.exit()
+        }
+    }
+}
+
+fn finish(json: bool, answer: Answer) -> ExitCode {
+    if let Some(failure) = &answer.failure {
+        explain(failure);
+    }
+    if !print(&if json {
+        object(&answer.json)
+    } else {
+        answer.text
+    }) {
+        // The reader went away (`scrimp … | head`): nobody is left to tell.
+        return ExitCode::from(Kind::Output.code());
+    }
+    answer
+        .failure
+        .map_or(ExitCode::SUCCESS, |failure| failure.exit())
+}
+
+fn usage(error: &clap::Error) -> ExitCode {
+    let wants_json = std::env::args_os().any(|arg| arg == "--json");
+    if error.use_stderr() && wants_json {
+        let text = error.render().to_string();
+        let sentence = text
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("error: ");
+        print(&object(&Failure::new(Kind::Usage, sentence).to_json()));
+    }
+    // Help and versions go to standard output and are no error; a closed pipe is not either.
+    let _ = error.print();
+    ExitCode::from(if error.use_stderr() {
+        Kind::Usage.code()
+    } else {
+        0
+    })
+}
+
+fn object(json: &Value) -> String {
+    format!("{json:#}\n")
+}
+
+/// Writes to standard output; false if nobody reads it.
+fn print(text: &str) -> bool {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .is_ok()
+}
+
+#[allow(
+    clippy::print_stderr,
+    reason = "the one place where errors reach people"
+)]
+fn explain(failure: &Failure) {
+    eprintln!("scrimp: {failure}");
+}

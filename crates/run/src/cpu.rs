@@ -52,6 +52,11 @@ impl Cpu {
         self.machine.slots
     }
 
+    /// The widest instruction set that the kernels use here.
+    pub fn isa(&self) -> &'static str {
+        self.machine.isa.name()
+    }
+
     /// What workspaces and results depend on, for plan files: library, instruction set, threads.
     pub fn signature(&self) -> String {
         let library = match self.library {

@@ -1,0 +1,27 @@
+//! The subcommands, one file each.
+
+mod check;
+mod doctor;
+mod inspect;
+mod manual;
+mod networks;
+mod plan;
+
+use anyhow::Result;
+
+use crate::Answer;
+use crate::args::{Cli, Command};
+
+/// Runs one subcommand.
+pub fn run(cli: Cli) -> Result<Answer> {
+    let quiet = cli.quiet;
+    match cli.command {
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Plan(args) => plan::run(&args, quiet),
+        Command::Check(args) => check::run(&args),
+        Command::Networks(_) => Ok(networks::run()),
+        Command::Completions(args) => Ok(manual::completions(&args)),
+        Command::Man(args) => manual::page(&args),
+    }
+}

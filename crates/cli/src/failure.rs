@@ -1,0 +1,153 @@
+//! Exit codes, and the one sentence that goes with each.
+
+use std::process::ExitCode;
+
+use scrimp::Error;
+use scrimp::solve::SolveError;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// Why a command ended without doing all of its work. The order and numbers are documented in
+/// `docs/cli.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A bug or an operating system error that no other kind names.
+    Internal,
+    /// Unknown flags, names or values on the command line.
+    Usage,
+    /// A file that can't be read, is malformed, or doesn't fit the model.
+    Input,
+    /// No plan meets the budget.
+    Budget,
+    /// A plan breaks a rule of its problem.
+    Check,
+    /// An output can't be written.
+    Output,
+    /// `--compare` found runs that are not the same bits.
+    Differs,
+    /// This machine has too little memory for what was asked.
+    Memory,
+    /// Ctrl-C before all steps were done.
+    Interrupted,
+}
+
+impl Kind {
+    /// The process's exit code.
+    pub fn code(self) -> u8 {
+        match self {
+            Kind::Internal => 1,
+            Kind::Usage => 2,
+            Kind::Input => 3,
+            Kind::Budget => 4,
+            Kind::Check => 5,
+            Kind::Output => 6,
+            Kind::Differs => 7,
+            Kind::Memory => 8,
+            Kind::Interrupted => 130,
+        }
+    }
+}
+
+/// An error that knows its exit code.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{sentence}")]
+pub struct Failure {
+    kind: Kind,
+    sentence: String,
+    /// More keys of the JSON error object.
+    details: Value,
+}
+
+impl Failure {
+    /// A failure of this kind, told in one sentence.
+    pub fn new(kind: Kind, sentence: impl Into<String>) -> Failure {
+        Failure {
+            kind,
+            sentence: sentence.into(),
+            details: Value::Null,
+        }
+    }
+
+    /// Adds keys to the JSON error object.
+    pub fn with(mut self, details: Value) -> Failure {
+        self.details = details;
+        self
+    }
+
+    /// What `--json` prints.
+    pub fn to_json(&self) -> Value {
+        let mut error = json!({
+            "kind": self.kind,
+            "code": self.kind.code(),
+            "message": self.sentence,
+        });
+        if let (Value::Object(error), Value::Object(details)) = (&mut error, &self.details) {
+            error.extend(details.clone());
+        }
+        json!({ "error": error })
+    }
+
+    /// How the process ends.
+    pub fn exit(&self) -> ExitCode {
+        ExitCode::from(self.kind.code())
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        match error.downcast::<Failure>() {
+            Ok(failure) => failure,
+            Err(error) => match error.downcast::<scrimp::Error>() {
+                Ok(error) => error.into(),
+                Err(error) => Failure::new(Kind::Internal, format!("{error:#}")),
+            },
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let sentence = error.to_string();
+        let (kind, details) = match &error {
+            Error::UnknownModel { .. } | Error::Network(_) | Error::Budget(_) => {
+                (Kind::Usage, Value::Null)
+            }
+            Error::File { .. }
+            | Error::Onnx { .. }
+            | Error::Graph(_)
+            | Error::SeveralDevices { .. }
+            | Error::Sequence(_) => (Kind::Input, Value::Null),
+            Error::Solve(SolveError::Infeasible {
+                budget,
+                least_found,
+                floor,
+            }) => {
+                let details = json!({
+                    "budget_bytes": budget,
+                    "least_found_bytes": least_found,
+                    "floor_bytes": floor,
+                });
+                (Kind::Budget, details)
+            }
+            Error::NoLayout { budget, needed } => (
+                Kind::Budget,
+                json!({ "budget_bytes": budget, "least_found_bytes": needed }),
+            ),
+            Error::Solve(SolveError::Unsupported(_)) => (Kind::Input, Value::Null),
+            Error::Plan(violations) => (Kind::Check, violations_of(violations)),
+            Error::Layout(violations) => (Kind::Check, violations_of(violations)),
+            _ => (Kind::Internal, Value::Null),
+        };
+        Failure {
+            kind,
+            sentence,
+            details,
+        }
+    }
+}
+
+/// The violations as a key of the JSON error object.
+fn violations_of<T: ToString>(violations: &[T]) -> Value {
+    json!({ "violations": violations.iter().map(ToString::to_string).collect::<Vec<_>>() })
+}

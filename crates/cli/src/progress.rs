@@ -1,0 +1,51 @@
+//! Progress on standard error, silent when that isn't a terminal or with `--quiet`.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// One line that changes while a stage runs and goes away when it ends.
+#[derive(Debug)]
+pub struct Line(ProgressBar);
+
+impl Line {
+    /// A line for a stage of unknown length.
+    pub fn spinner(quiet: bool, stage: &'static str) -> Line {
+        Line::new(
+            quiet,
+            stage,
+            ProgressBar::no_length(),
+            "{spinner} {prefix} {elapsed} {wide_msg}",
+        )
+    }
+
+    fn new(quiet: bool, stage: &'static str, bar: ProgressBar, style: &str) -> Line {
+        // indicatif hides the bar itself when standard error isn't a terminal.
+        bar.set_draw_target(if quiet {
+            ProgressDrawTarget::hidden()
+        } else {
+            ProgressDrawTarget::stderr_with_hz(8)
+        });
+        if let Ok(style) = ProgressStyle::with_template(style) {
+            bar.set_style(style);
+        }
+        bar.set_prefix(stage);
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(Duration::from_millis(250));
+        }
+        Line(bar)
+    }
+
+    /// Shows this text behind the stage's name. Cheap when hidden: the text isn't made.
+    pub fn say(&self, text: impl FnOnce() -> String) {
+        if !self.0.is_hidden() {
+            self.0.set_message(text());
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

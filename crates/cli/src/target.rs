@@ -1,0 +1,129 @@
+//! What can be planned: a model, or a problem or an instance in JSON.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::Result;
+use scrimp::graph::networks::NetworkOptions;
+use scrimp::graph::{Graph, Loss, Optimizer};
+use scrimp::plan::Problem;
+use scrimp::plan::file::{self, Content};
+use scrimp::run::Cpu;
+use scrimp::{Error, Fit, Recipe, Source};
+
+use crate::args::{LossArg, OptimizerArg, RecipeArgs, ShapeArgs};
+use crate::failure::{Failure, Kind};
+
+/// Reads a problem or an instance, and says what must fit a budget for it.
+pub fn read_problem(path: &Path) -> Result<(Problem, Fit)> {
+    let in_file = |source| Error::File {
+        path: path.into(),
+        source,
+    };
+    let text = file::read_text(path).map_err(in_file)?;
+    match file::read(&text).map_err(in_file)? {
+        Content::Problem(problem) => Ok((problem, Fit::Layout)),
+        Content::Instance(instance) => Ok((instance.problem, Fit::LiveBytes)),
+        Content::Allocation(_) => {
+            let path = path.display();
+            let sentence = format!(
+                "'{path}' lists buffers to place, not tasks to plan; use `scrimp place '{path}'`"
+            );
+            Err(Failure::new(Kind::Input, sentence).into())
+        }
+    }
+}
+
+/// Imports a model.
+pub fn import(model: &str, shape: &ShapeArgs) -> Result<Graph> {
+    let options = NetworkOptions {
+        batch: shape.batch.unwrap_or(NetworkOptions::default().batch),
+        image: shape.image,
+        classes: shape.classes,
+        layers: shape.layers,
+        width: shape.width,
+        heads: shape.heads,
+        sequence: shape.sequence,
+        vocabulary: shape.vocabulary,
+        dropout: shape.dropout,
+    };
+    let source = Source::find(model)?;
+    if let Source::File(path) = &source {
+        let foreign = NetworkOptions {
+            batch: options.batch,
+            ..NetworkOptions::default()
+        };
+        if options != foreign {
+            let path = path.display();
+            let sentence = format!(
+                "'{path}' is a file, which has its own sizes; of the model options give only --batch"
+            );
+            return Err(Failure::new(Kind::Usage, sentence).into());
+        }
+    }
+    Ok(scrimp::import(&source, &options, shape.batch)?)
+}
+
+/// What a training step does.
+pub fn recipe(args: &RecipeArgs) -> Recipe {
+    let RecipeArgs {
+        momentum,
+        weight_decay,
+        ..
+    } = *args;
+    Recipe {
+        loss: match args.loss {
+            LossArg::CrossEntropy => Loss::CrossEntropy,
+            LossArg::Mse => Loss::MeanSquaredError,
+            LossArg::Output => Loss::Output,
+        },
+        optimizer: match args.optimizer {
+            OptimizerArg::Sgd => Optimizer::Sgd {
+                momentum: 0.0,
+                weight_decay,
+            },
+            OptimizerArg::Momentum => Optimizer::Sgd {
+                momentum,
+                weight_decay,
+            },
+            OptimizerArg::Adam => Optimizer::Adam {
+                beta1: 0.9,
+                beta2: 0.999,
+                epsilon: 1e-8,
+                weight_decay,
+            },
+        },
+    }
+}
+
+/// Whether a target is JSON rather than a model: it is a file that starts with a brace.
+fn is_json(path: &Path) -> bool {
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(64).read_to_end(&mut start));
+    read.is_ok() && start.trim_ascii_start().first() == Some(&b'{')
+}
+
+/// How a model becomes a problem.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Its sizes.
+    pub shape: &'a ShapeArgs,
+    /// What a step does.
+    pub recipe: &'a RecipeArgs,
+    /// Threads that it will run on.
+    pub threads: Option<u16>,
+}
+
+/// Reads a problem or an instance, or makes the problem of training a model.
+pub fn problem(target: &str, wanted: &Wanted<'_>) -> Result<(Problem, Fit)> {
+    let path = Path::new(target);
+    if is_json(path) {
+        return read_problem(path);
+    }
+    let graph = import(target, wanted.shape)?;
+    let training = scrimp::differentiate(&graph, recipe(wanted.recipe))?;
+    let cpu = Cpu::new(wanted.threads.map_or(0, usize::from)).map_err(Error::from)?;
+    let costs = scrimp::estimate(&training, &cpu);
+    Ok((scrimp::lower(&training, &costs)?.problem, Fit::Layout))
+}

@@ -1,0 +1,122 @@
+//! What can go wrong on the way from a model to a trained one. Every error is one sentence that says
+//! what is wrong, where, and what to do.
+
+use std::path::PathBuf;
+
+use scrimp_graph::GraphError;
+use scrimp_graph::networks::NetworkError;
+use scrimp_graph::onnx::OnnxError;
+use scrimp_plan::file::FileError;
+use scrimp_plan::{LayoutViolation, SequenceError, UnitError, Violation};
+use scrimp_run::RunError;
+use scrimp_solve::SolveError;
+use thiserror::Error;
+
+/// This crate's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a stage of the pipeline can't do its work.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Neither a built-in network nor a file.
+    #[error(
+        "'{model}' is neither a file nor a built-in network; `scrimp networks` lists the names"
+    )]
+    UnknownModel {
+        /// As given.
+        model: String,
+    },
+    /// A file that can't be read or means nothing.
+    #[error("'{}': {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: FileError,
+    },
+    /// An ONNX file that can't be imported.
+    #[error("'{}': {source}", path.display())]
+    Onnx {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: OnnxError,
+    },
+    /// An option of a built-in network.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// A model that can't be trained or planned.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// A problem for more than one computing device.
+    #[error(
+        "problem '{problem}' has several devices that compute, but a plan can be made for one only; give a problem with one"
+    )]
+    SeveralDevices {
+        /// Its name.
+        problem: String,
+    },
+    /// An order of runs that can't be executed.
+    #[error(transparent)]
+    Sequence(#[from] SequenceError),
+    /// A budget that can't be counted.
+    #[error(transparent)]
+    Budget(#[from] UnitError),
+    /// No plan, or none that this crate can make.
+    #[error(transparent)]
+    Solve(#[from] SolveError),
+    /// The runtime refuses.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// A plan that breaks rules of its problem.
+    #[error("the plan is wrong in {}: {}", count(.0.len(), "place"), list(.0))]
+    Plan(Vec<Violation>),
+    /// Offsets that are wrong.
+    #[error("the layout is wrong in {}: {}", count(.0.len(), "place"), list(.0))]
+    Layout(Vec<LayoutViolation>),
+    /// Live bytes that fit a budget in which no layout was found.
+    #[error(
+        "plans within {budget} bytes exist, but the best arrangement found in memory needs {needed}; raise the budget to {needed}"
+    )]
+    NoLayout {
+        /// What was asked.
+        budget: u64,
+        /// The least arena found.
+        needed: u64,
+    },
+}
+
+impl From<Vec<Violation>> for Error {
+    fn from(violations: Vec<Violation>) -> Error {
+        Error::Plan(violations)
+    }
+}
+
+impl From<Vec<LayoutViolation>> for Error {
+    fn from(violations: Vec<LayoutViolation>) -> Error {
+        Error::Layout(violations)
+    }
+}
+
+fn count(n: usize, what: &str) -> String {
+    if n == 1 {
+        format!("one {what}")
+    } else {
+        format!("{n} {what}s")
+    }
+}
+
+/// The first few, so that a sentence stays one.
+fn list<T: ToString>(violations: &[T]) -> String {
+    let shown = 3;
+    let mut text: Vec<String> = violations
+        .iter()
+        .take(shown)
+        .map(ToString::to_string)
+        .collect();
+    if violations.len() > shown {
+        text.push(format!("and {} more", violations.len() - shown));
+    }
+    text.join("; ")
+}

@@ -1,0 +1,340 @@
+//! The pipeline, from a model and a budget to a plan that can be executed: read it from top to
+//! bottom.
+//!
+//! Every stage is a function from the last stage's type to the next: [`import`] → [`differentiate`]
+//! → [`measure`] or [`scrimp_graph::estimate`] → [`lower`] → [`budget`] → [`plan`] (solve, check,
+//! place) → [`crate::Session`]. Nothing goes backwards except the one loop in [`plan`].
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::first_fit::place;
+use scrimp_graph::networks::{self, NetworkOptions};
+use scrimp_graph::onnx::{self, ImportOptions};
+use scrimp_graph::{Costs, Graph, Loss, Lowered, Machine, Node, Optimizer, TrainingGraph};
+use scrimp_plan::{
+    Budget, CheckedLayout, CheckedPlan, DeviceId, Plan, Problem, check, check_layout,
+};
+use scrimp_run::Cpu;
+use scrimp_solve::{Method, Options, Progress, SolveError, Solved, solve};
+
+use crate::error::{Error, Result};
+
+/// Where a model comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The name of a built-in network.
+    BuiltIn(String),
+    /// An ONNX file.
+    File(PathBuf),
+}
+
+impl Source {
+    /// A built-in network if there is one of this name, else a file that exists.
+    ///
+    /// # Errors
+    /// If it is neither.
+    pub fn find(model: &str) -> Result<Source> {
+        if networks::NAMES.iter().any(|network| network.name == model) {
+            return Ok(Source::BuiltIn(model.into()));
+        }
+        match Path::new(model).is_file() {
+            true => Ok(Source::File(model.into())),
+            false => Err(Error::UnknownModel {
+                model: model.into(),
+            }),
+        }
+    }
+}
+
+/// Stage 1, import: the graph as its author wrote it.
+///
+/// # Errors
+/// If the file can't be read or has something unsupported, or the options don't fit the network.
+pub fn import(source: &Source, options: &NetworkOptions, batch: Option<usize>) -> Result<Graph> {
+    match source {
+        Source::BuiltIn(name) => Ok(networks::build(name, options)?),
+        Source::File(path) => {
+            let options = ImportOptions {
+                batch,
+                ..ImportOptions::default()
+            };
+            onnx::import(path, &options).map_err(|source| Error::Onnx {
+                path: path.clone(),
+                source,
+            })
+        }
+    }
+}
+
+/// What a training step minimizes, and how its parameters change.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Recipe {
+    /// The loss.
+    pub loss: Loss,
+    /// The optimizer.
+    pub optimizer: Optimizer,
+}
+
+/// Stage 2, differentiate: one training step with its gradients and updates as nodes.
+///
+/// # Errors
+/// If the loss doesn't fit the graph's output, or an operator has no gradient.
+pub fn differentiate(graph: &Graph, recipe: Recipe) -> Result<TrainingGraph> {
+    Ok(scrimp_graph::train(
+        graph,
+        recipe.loss,
+        Some(recipe.optimizer),
+    )?)
+}
+
+/// Stage 3, estimate: what each node costs by the static model, the same on every machine, with the
+/// scratch memory that this device needs. The other way is [`scrimp_run::profile`], which measures.
+pub fn estimate(training: &TrainingGraph, cpu: &Cpu) -> Costs {
+    let graph = &training.graph;
+    let workspace = |node: &Node| {
+        // A node is found by what it writes.
+        let id = node
+            .outputs
+            .first()
+            .and_then(|&output| graph.producer(output));
+        id.map_or(0, |id| cpu.workspace(graph, id))
+    };
+    scrimp_graph::estimate(graph, &Machine::default(), &workspace)
+}
+
+/// Stage 4, lower: the planning problem.
+///
+/// # Errors
+/// If the graph can't be planned; see [`scrimp_graph::lower`].
+pub fn lower(training: &TrainingGraph, costs: &Costs) -> Result<Lowered> {
+    Ok(scrimp_graph::lower(
+        &training.graph,
+        &training.phases,
+        costs,
+        "cpu",
+    )?)
+}
+
+/// Stage 5, budget: a problem of one computing device, the plan without planning, and the bytes that
+/// the plan may use.
+#[derive(Clone, Debug)]
+pub struct Budgeted {
+    /// Without a capacity.
+    pub problem: Problem,
+    /// The only device that computes.
+    pub device: DeviceId,
+    /// Every task once, in the given order, everything kept until its last use.
+    pub base: CheckedPlan,
+    /// Bytes at all times that no plan can change.
+    pub fixed_bytes: u64,
+    /// None: the least for which a plan is found.
+    pub capacity: Option<u64>,
+}
+
+impl Budgeted {
+    /// The most bytes in use without planning.
+    pub fn base_peak(&self) -> u64 {
+        self.base.peak(self.device)
+    }
+}
+
+/// Works out what a budget means for a problem.
+///
+/// # Errors
+/// If several devices compute, or the given order can't be run.
+pub fn budget(problem: &Problem, budget: Budget) -> Result<Budgeted> {
+    let device = problem.sole_device().ok_or_else(|| Error::SeveralDevices {
+        problem: problem.name().into(),
+    })?;
+    let problem = problem.with_capacity(device, None);
+    let base = check(&problem, Plan::keep_all(&problem, device)?)?;
+    let capacity = budget.bytes(&problem, device, base.peak(device))?;
+    Ok(Budgeted {
+        fixed_bytes: problem.fixed_bytes(device),
+        problem,
+        device,
+        base,
+        capacity,
+    })
+}
+
+/// Stages 6 to 8, solved, checked and placed: what the executor takes.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// What was asked.
+    pub budgeted: Budgeted,
+    /// The most bytes that may be in use.
+    pub budget_bytes: u64,
+    /// The plan with its byte offsets. With [`Fit::Layout`] it is under the budget as capacity.
+    pub layout: CheckedLayout,
+    /// What the planner says of it; none for a plan that was given.
+    pub search: Option<Search>,
+}
+
+/// How a plan was found and how good it must be.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Search {
+    /// The planner.
+    pub method: Method,
+    /// No plan within the budget costs less, proven.
+    pub lower_bound: f64,
+    /// Whether the plan's cost is proven to be the least.
+    pub optimal: bool,
+    /// How long it took, all attempts together.
+    pub elapsed: Duration,
+    /// How often the planner was asked: more than once if a layout didn't fit.
+    pub attempts: usize,
+}
+
+impl Planned {
+    /// The checked plan.
+    pub fn plan(&self) -> &CheckedPlan {
+        self.layout.plan()
+    }
+
+    /// Bytes from the first to the last one that the layout uses.
+    pub fn arena_bytes(&self) -> u64 {
+        self.layout.arena_bytes(self.budgeted.device)
+    }
+
+    /// Checks plan and layout once more, now with the budget as the device's capacity, so that the
+    /// executor's arena is just that.
+    fn under_capacity(self) -> Result<Planned> {
+        let problem = self.budgeted.within(self.budget_bytes);
+        let plan = check(&problem, self.plan().plan().clone())?;
+        let layout = check_layout(&plan, self.layout.layout().clone())?;
+        Ok(Planned { layout, ..self })
+    }
+}
+
+/// What must fit the budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// The layout: what is going to be executed lies in an arena of the budget's size.
+    Layout,
+    /// The live bytes: how budgets of published instances are meant. A layout is made all the same.
+    LiveBytes,
+}
+
+/// How often the planner is asked at most.
+const ATTEMPTS: usize = 4;
+
+/// Stages 6 to 8: solve, check, place. This is the one loop of the pipeline: if the layout needs more
+/// bytes than the budget though the plan's live bytes don't, the planner is asked again for a plan
+/// that uses that much less.
+///
+/// # Errors
+/// If no plan is found, with the least budget for which there is one, or no layout fits.
+pub fn plan(
+    budgeted: &Budgeted,
+    fit: Fit,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Planned> {
+    let mut capacity = match budgeted.capacity {
+        Some(bytes) => bytes,
+        None => least(budgeted, options, watch)?,
+    };
+    let budget = capacity;
+    let mut search = Search::default();
+    let mut needed = u64::MAX;
+    for attempt in 1..=ATTEMPTS {
+        let solved = match solve(&budgeted.within(capacity), options, watch) {
+            Ok(solved) => solved,
+            // Tightened too far: the bytes that are missing are the layout's, not the plan's.
+            Err(SolveError::Infeasible { .. }) if attempt > 1 => break,
+            Err(error) => return Err(error.into()),
+        };
+        search = search.followed_by(&solved);
+        let layout = budgeted.place(solved.plan.plan().clone())?;
+        let arena = budgeted
+            .resident()
+            .saturating_add(layout.arena_bytes(budgeted.device));
+        needed = needed.min(arena);
+        if fit == Fit::LiveBytes {
+            return Ok(budgeted.planned(layout, budget, Some(search)));
+        }
+        if arena <= budget || budgeted.capacity.is_none() {
+            // Whoever asks for the least gets what the layout needs at least.
+            return budgeted
+                .planned(layout, budget.max(arena), Some(search))
+                .under_capacity();
+        }
+        capacity = capacity.saturating_sub(arena - budget);
+    }
+    Err(Error::NoLayout { budget, needed })
+}
+
+/// Stages 7 and 8 for a plan that was made before: check it under this budget, place it.
+///
+/// # Errors
+/// If the plan is wrong, needs more than the budget, or no layout fits.
+pub fn adopt(budgeted: &Budgeted, plan: Plan) -> Result<Planned> {
+    let layout = budgeted.place(plan)?;
+    let arena = budgeted
+        .resident()
+        .saturating_add(layout.arena_bytes(budgeted.device));
+    let budget = budgeted.capacity.unwrap_or(arena);
+    check(&budgeted.within(budget), layout.plan().plan().clone())?;
+    if arena > budget {
+        return Err(Error::NoLayout {
+            budget,
+            needed: arena,
+        });
+    }
+    budgeted.planned(layout, budget, None).under_capacity()
+}
+
+/// The least budget for which the planner finds a plan.
+fn least(budgeted: &Budgeted, options: &Options, watch: &mut dyn FnMut(Progress)) -> Result<u64> {
+    match solve(&budgeted.within(0), options, watch) {
+        Ok(solved) => Ok(solved.plan.peak(budgeted.device)),
+        Err(SolveError::Infeasible { least_found, .. }) => Ok(least_found),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Budgeted {
+    /// The problem under this capacity.
+    fn within(&self, bytes: u64) -> Problem {
+        self.problem.with_capacity(self.device, Some(bytes))
+    }
+
+    fn resident(&self) -> u64 {
+        self.problem.devices()[self.device].resident
+    }
+
+    /// Checks and places without a limit, to see how much the plan needs.
+    fn place(&self, plan: Plan) -> Result<CheckedLayout> {
+        Ok(place(&check(&self.problem, plan)?)?)
+    }
+
+    fn planned(&self, layout: CheckedLayout, budget_bytes: u64, search: Option<Search>) -> Planned {
+        Planned {
+            budgeted: self.clone(),
+            budget_bytes,
+            layout,
+            search,
+        }
+    }
+}
+
+impl Search {
+    /// This search and one more attempt. Only the first attempt is made under the budget itself, so
+    /// only its bound is a bound for it.
+    fn followed_by(self, solved: &Solved) -> Search {
+        let lower_bound = if self.attempts == 0 {
+            solved.lower_bound
+        } else {
+            self.lower_bound
+        };
+        Search {
+            method: solved.method,
+            lower_bound,
+            optimal: solved.cost <= lower_bound * (1.0 + 1e-9),
+            elapsed: self.elapsed + solved.elapsed,
+            attempts: self.attempts + 1,
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The numbers of a plan, as programs read them. `docs/cli.md` documents the keys.
+
+use serde::Serialize;
+
+use crate::pipeline::Planned;
+
+/// Whether a plan is known to be the cheapest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// No plan within the budget costs less, proven.
+    Optimal,
+    /// It fits the budget and is checked; a cheaper one may exist.
+    Feasible,
+}
+
+/// What a plan costs and needs. Bytes and seconds, or the units of an instance.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlanSummary {
+    /// The problem's name.
+    pub name: String,
+    /// Unit of `*_bytes`: `B`, or an instance's.
+    pub memory_unit: String,
+    /// Unit of `*cost` and `lower_bound`: `s`, or an instance's.
+    pub cost_unit: String,
+    /// The planner, or `given` for a plan from a file.
+    pub method: &'static str,
+    /// How good the plan is known to be.
+    pub status: Status,
+    /// Most that may be in use at any time, everything counted.
+    pub budget_bytes: u64,
+    /// Most in use at any time under the plan.
+    pub peak_bytes: u64,
+    /// Extent of the layout: with the device's resident bytes at most `budget_bytes`.
+    pub arena_bytes: u64,
+    /// What is there at all times and no plan can change: weights, optimizer state.
+    pub fixed_bytes: u64,
+    /// Most in use at any time when every task runs once in the given order.
+    pub base_peak_bytes: u64,
+    /// Cost of running every task once.
+    pub base_cost: f64,
+    /// Cost of the plan.
+    pub cost: f64,
+    /// (cost / base_cost − 1) · 100.
+    pub overhead_percent: f64,
+    /// Proven: no plan within the budget costs less.
+    pub lower_bound: f64,
+    /// The same for `lower_bound`.
+    pub lower_bound_percent: f64,
+    /// Whether the cost is proven to be the least.
+    pub optimal: bool,
+    /// Seconds that planning took; 0 for a given plan.
+    pub solve_seconds: f64,
+    /// How often the planner was asked; more than once if a layout didn't fit.
+    pub attempts: usize,
+    /// Runs of tasks beyond each task's first.
+    pub recomputed: usize,
+    /// Whether first runs are in the given order.
+    pub keeps_order: bool,
+    /// Tasks of the problem.
+    pub tasks: usize,
+    /// Values of the problem.
+    pub values: usize,
+    /// Steps of the plan.
+    pub steps: usize,
+}
+
+/// (cost / base − 1) · 100; 0 where nothing costs anything.
+pub fn percent_over(cost: f64, base: f64) -> f64 {
+    if base > 0.0 {
+        (cost / base - 1.0) * 100.0
+    } else {
+        0.0
+    }
+}
+
+impl PlanSummary {
+    /// The numbers of a plan.
+    pub fn new(planned: &Planned) -> PlanSummary {
+        let Planned {
+            budgeted,
+            budget_bytes,
+            search,
+            ..
+        } = planned;
+        let (problem, plan) = (&budgeted.problem, planned.plan());
+        let base_cost = budgeted.base.cost();
+        let cost = plan.cost();
+        // Every plan runs every task, whoever made it.
+        let lower_bound = search
+            .as_ref()
+            .map_or(base_cost, |search| search.lower_bound)
+            .min(cost);
+        let optimal = search
+            .as_ref()
+            .map_or(cost <= base_cost, |search| search.optimal);
+        PlanSummary {
+            name: problem.name().into(),
+            memory_unit: problem.units().memory.clone(),
+            cost_unit: problem.units().cost.clone(),
+            method: search
+                .as_ref()
+                .map_or("given", |search| search.method.name()),
+            status: if optimal {
+                Status::Optimal
+            } else {
+                Status::Feasible
+            },
+            budget_bytes: *budget_bytes,
+            peak_bytes: plan.peak(budgeted.device),
+            arena_bytes: planned.arena_bytes(),
+            fixed_bytes: budgeted.fixed_bytes,
+            base_peak_bytes: budgeted.base_peak(),
+            base_cost,
+            cost,
+            overhead_percent: percent_over(cost, base_cost),
+            lower_bound,
+            lower_bound_percent: percent_over(lower_bound, base_cost),
+            optimal,
+            solve_seconds: search
+                .as_ref()
+                .map_or(0.0, |search| search.elapsed.as_secs_f64()),
+            attempts: search.as_ref().map_or(0, |search| search.attempts),
+            recomputed: plan.recomputed(),
+            keeps_order: plan.keeps_order(),
+            tasks: problem.tasks().len(),
+            values: problem.values().len(),
+            steps: plan.steps().len(),
+        }
+    }
+}
