@@ -6,10 +6,12 @@ mod bound;
 mod chen;
 mod model;
 mod options;
+mod place;
 mod search;
 mod solve;
 
 pub use options::{Method, Options, Order, Progress, SolveError, Solved};
+pub use place::{PlaceError, Placement, place, place_intervals};
 pub use solve::{floor_bytes, solve};
 
 #[cfg(test)]

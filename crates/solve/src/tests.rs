@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use scrimp_plan::Problem;
+use scrimp_plan::{Interval, Problem, check_offsets};
 
 use crate::model::Model;
 use crate::search::rng::Random;
 use crate::search::state::State;
 use crate::testing::{Shape, base_peak, device, optimum, problem};
-use crate::{Method, Options, Order, SolveError, floor_bytes, solve};
+use crate::{Method, Options, Order, SolveError, floor_bytes, place, place_intervals, solve};
 
 fn options(order: Order, method: Method) -> Options {
     Options {
@@ -210,5 +210,50 @@ fn chen_methods_make_plans() {
             let solved = solve(&p, &options(Order::Fixed, method), &mut |_| {}).unwrap();
             assert!(solved.plan.keeps_order());
         }
+    }
+}
+
+#[test]
+fn placements_are_valid_and_mostly_lose_nothing() {
+    let mut rng = Random::new(8, 0);
+    let mut exact = 0;
+    for round in 0..100 {
+        let intervals: Vec<Interval> = (0..5 + round)
+            .map(|_| {
+                let start = rng.below(50) as u64;
+                Interval {
+                    start,
+                    end: start + rng.below(12) as u64,
+                    bytes: rng.below(20) as u64,
+                }
+            })
+            .collect();
+        let placed = place_intervals(&intervals, None);
+        let arena = check_offsets(&intervals, &placed.offsets, None).unwrap();
+        assert_eq!(arena, placed.arena_bytes);
+        assert!(placed.arena_bytes >= placed.live_bytes);
+        exact += usize::from(placed.arena_bytes == placed.live_bytes);
+    }
+    assert!(exact >= 90, "{exact} of 100 at the bound");
+}
+
+#[test]
+fn plans_are_placed_within_their_peak() {
+    let mut rng = Random::new(9, 0);
+    for _ in 0..20 {
+        let p = problem(
+            Shape {
+                tasks: 30,
+                rich: true,
+            },
+            &mut rng,
+        );
+        let solved = solve(&p, &options(Order::Fixed, Method::KeepAll), &mut |_| {}).unwrap();
+        let layout = place(&solved.plan).unwrap();
+        let resident = p.devices()[device()].resident;
+        assert_eq!(
+            layout.arena_bytes(device()) + resident,
+            solved.plan.peak(device())
+        );
     }
 }
