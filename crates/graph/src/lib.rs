@@ -2,9 +2,11 @@
 
 pub mod builder;
 pub mod costs;
+pub mod data;
 pub mod differentiate;
 pub mod error;
 pub mod graph;
+mod half;
 mod layers;
 pub mod lower;
 pub mod networks;
@@ -16,6 +18,7 @@ pub mod shape;
 pub mod storage;
 pub mod summary;
 mod text;
+pub mod weights;
 mod window;
 
 pub use builder::GraphBuilder;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::error::OnnxError;
 use super::proto::{TensorProto, data_type};
+use crate::half::{bfloat_to_f32, half_to_f32};
 
 /// The longest axis count accepted; every operator here works with at most 8.
 const MAX_RANK: usize = 16;
@@ -267,7 +268,7 @@ fn from_raw(code: i32, raw: &[u8], count: usize) -> Result<Data, String> {
         FLOAT => Data::Floats(elements!(f32, |v| v)),
         DOUBLE => Data::Floats(elements!(f64, |v| v as f32)),
         FLOAT16 => Data::Floats(elements!(u16, half_to_f32)),
-        BFLOAT16 => Data::Floats(elements!(u16, |v| f32::from_bits(u32::from(v) << 16))),
+        BFLOAT16 => Data::Floats(elements!(u16, bfloat_to_f32)),
         UINT8 => Data::Ints(elements!(u8, i64::from)),
         INT8 => Data::Ints(elements!(i8, i64::from)),
         BOOL => Data::Ints(elements!(u8, |v| i64::from(v != 0))),
@@ -306,7 +307,7 @@ fn from_typed(tensor: &TensorProto, count: usize) -> Result<Data, String> {
         FLOAT => Data::Floats(tensor.float_data.as_slice().into()),
         DOUBLE => Data::Floats(tensor.double_data.iter().map(|&v| v as f32).collect()),
         FLOAT16 => Data::Floats(halves(half_to_f32)),
-        BFLOAT16 => Data::Floats(halves(|v| f32::from_bits(u32::from(v) << 16))),
+        BFLOAT16 => Data::Floats(halves(bfloat_to_f32)),
         INT64 => Data::Ints(tensor.int64_data.as_slice().into()),
         UINT64 | UINT32 => {
             let values: Result<Vec<i64>, String> =
@@ -326,42 +327,4 @@ fn from_typed(tensor: &TensorProto, count: usize) -> Result<Data, String> {
         ));
     }
     Ok(data)
-}
-
-/// IEEE half precision to single.
-fn half_to_f32(bits: u16) -> f32 {
-    let sign = u32::from(bits >> 15) << 31;
-    let exponent = u32::from(bits >> 10 & 0x1f);
-    let fraction = u32::from(bits & 0x3ff);
-    match (exponent, fraction) {
-        // Zero and subnormals: fraction · 2⁻²⁴, exact in f32.
-        (0, _) => f32::from_bits(sign | (fraction as f32 * (0.5f32).powi(24)).to_bits()),
-        (31, _) => f32::from_bits(sign | 0x7f80_0000 | fraction << 13),
-        _ => f32::from_bits(sign | (exponent + 112) << 23 | fraction << 13),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::half_to_f32;
-
-    #[test]
-    fn halves() {
-        for (bits, value) in [
-            (0x3c00, 1.0),
-            (0xc000, -2.0),
-            (0x0001, 5.960_464_5e-8),
-            (0x7bff, 65504.0),
-            (0x3555, 0.333_251_95),
-            (0x8000, -0.0),
-        ] {
-            assert_eq!(
-                half_to_f32(bits).to_bits(),
-                f32::to_bits(value),
-                "{bits:#x}"
-            );
-        }
-        assert!(half_to_f32(0x7e00).is_nan());
-        assert_eq!(half_to_f32(0xfc00), f32::NEG_INFINITY);
-    }
 }

@@ -1,0 +1,357 @@
+//! Batches: which samples each step takes, and how they fill the graph's inputs.
+
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use thiserror::Error;
+
+use super::synthetic;
+use crate::graph::{DType, Graph, Role, TensorId};
+
+/// Floats or integers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Contents {
+    /// For f32 and f64 tensors.
+    Floats(Vec<f32>),
+    /// For i64 tensors.
+    Ints(Vec<i64>),
+}
+
+impl Contents {
+    fn len(&self) -> usize {
+        match self {
+            Contents::Floats(v) => v.len(),
+            Contents::Ints(v) => v.len(),
+        }
+    }
+
+    /// These rows of `width` elements, one after the other.
+    fn rows(&self, width: usize, rows: &[usize]) -> Contents {
+        let range = |&row: &usize| row * width..(row + 1) * width;
+        match self {
+            Contents::Floats(v) => Contents::Floats(
+                rows.iter()
+                    .flat_map(|row| &v[range(row)])
+                    .copied()
+                    .collect(),
+            ),
+            Contents::Ints(v) => Contents::Ints(
+                rows.iter()
+                    .flat_map(|row| &v[range(row)])
+                    .copied()
+                    .collect(),
+            ),
+        }
+    }
+
+    /// As an element type; integers may become floats, not the other way round.
+    fn into_type(self, dtype: DType) -> Option<Contents> {
+        match (self, dtype) {
+            (Contents::Ints(v), DType::F32 | DType::F64) => {
+                Some(Contents::Floats(v.into_iter().map(|i| i as f32).collect()))
+            }
+            (Contents::Floats(_), DType::I64) => None,
+            (contents, _) => Some(contents),
+        }
+    }
+}
+
+/// Samples with their labels or targets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Samples {
+    /// How many.
+    pub count: usize,
+    /// Shape of one sample.
+    pub x_shape: Vec<usize>,
+    /// Shape of one sample's label or target; empty for a single number.
+    pub y_shape: Vec<usize>,
+    /// Sample by sample.
+    pub x: Contents,
+    /// Sample by sample.
+    pub y: Contents,
+}
+
+/// Why data doesn't fit a graph.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum DataError {
+    /// The graph takes more or fewer inputs than a file of samples can fill.
+    #[error("the graph's inputs are {found}; data from a file fill one input and labels or target")]
+    Inputs {
+        /// Their names.
+        found: String,
+    },
+    /// Samples of another shape.
+    #[error(
+        "a sample of {array} has shape {found:?}, but input {input} takes {expected:?} per sample"
+    )]
+    Shape {
+        /// `x` or `y`.
+        array: &'static str,
+        /// The graph's input.
+        input: String,
+        /// Of the file.
+        found: Vec<usize>,
+        /// Of the graph, without the batch.
+        expected: Vec<usize>,
+    },
+    /// Floats where the graph takes integers.
+    #[error("{array} has floating-point numbers, but input {input} takes integers; convert them")]
+    Type {
+        /// `x` or `y`.
+        array: &'static str,
+        /// The graph's input.
+        input: String,
+    },
+    /// A label or token that doesn't exist.
+    #[error("{array} has the number {found}, but input {input} takes 0 to {last}")]
+    Range {
+        /// `x` or `y`.
+        array: &'static str,
+        /// The graph's input.
+        input: String,
+        /// The first number out of range.
+        found: i64,
+        /// The largest allowed.
+        last: usize,
+    },
+}
+
+/// An input of the graph that data fill.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    pub(super) tensor: TensorId,
+    pub(super) name: String,
+    pub(super) shape: Vec<usize>,
+    pub(super) dtype: DType,
+    /// One past the largest integer that makes sense, where the graph shows it.
+    pub(super) limit: Option<usize>,
+}
+
+/// Fills the inputs of a graph, step by step.
+#[derive(Clone, Debug)]
+pub struct Feed {
+    slots: Vec<Slot>,
+    source: Source,
+    seed: u64,
+    batch: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    /// The first slot takes x, the second y.
+    File(Samples),
+    Synthetic,
+}
+
+/// Names of the inputs that `train` adds.
+const LABELS: [&str; 2] = ["labels", "target"];
+
+impl Feed {
+    /// From samples, in a new random order every epoch. The graph must have one input besides
+    /// `labels` or `target`; labels may be missing in a graph that isn't for training.
+    pub fn from_samples(graph: &Graph, samples: Samples, seed: u64) -> Result<Feed, DataError> {
+        let mut slots = slots(graph);
+        // x first. An input whose name was taken by the model's own has a suffix.
+        slots.sort_by_key(|slot| LABELS.iter().any(|name| slot.name.starts_with(name)));
+        let names = || {
+            slots
+                .iter()
+                .map(|s| s.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        if slots.is_empty() || slots.len() > 2 {
+            return Err(DataError::Inputs { found: names() });
+        }
+        let batch = slots[0].shape.first().copied().unwrap_or(1);
+        let sides = [
+            ("x", &samples.x, &samples.x_shape),
+            ("y", &samples.y, &samples.y_shape),
+        ];
+        for (slot, (array, contents, shape)) in slots.iter().zip(sides) {
+            check(slot, array, contents, shape, batch)?;
+        }
+        Ok(Feed {
+            slots,
+            source: Source::File(samples),
+            seed,
+            batch,
+        })
+    }
+
+    /// Random numbers: normal for floats, uniform over what the graph takes for integers. They
+    /// serve to measure; there is nothing to learn from them.
+    pub fn synthetic(graph: &Graph, seed: u64) -> Feed {
+        let slots = slots(graph);
+        let batch = slots
+            .iter()
+            .find_map(|s| s.shape.first().copied())
+            .unwrap_or(1);
+        Feed {
+            slots,
+            source: Source::Synthetic,
+            seed,
+            batch,
+        }
+    }
+
+    /// Whether [`Feed::synthetic`] made it.
+    pub fn is_synthetic(&self) -> bool {
+        matches!(self.source, Source::Synthetic)
+    }
+
+    /// Samples per step.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// The contents of the inputs in step `step`, counted from 0.
+    pub fn step(&self, step: u64) -> Vec<(TensorId, Contents)> {
+        match &self.source {
+            Source::File(samples) => self.fill(samples, &self.order(samples.count, step)),
+            Source::Synthetic => {
+                let stream = (0..).zip(&self.slots);
+                stream
+                    .map(|(i, slot)| (slot.tensor, synthetic::contents(slot, self.seed, step, i)))
+                    .collect()
+            }
+        }
+    }
+
+    /// Samples in their own order, from `start` on, to test with: the inputs' contents and how many
+    /// of the batch count; the last sample fills the rest. None past the end or without samples.
+    pub fn test(&self, start: usize) -> Option<(Vec<(TensorId, Contents)>, usize)> {
+        let Source::File(samples) = &self.source else {
+            return None;
+        };
+        let valid = samples
+            .count
+            .checked_sub(start)
+            .filter(|&n| n > 0)?
+            .min(self.batch);
+        let rows = (start..).map(|i| i.min(samples.count - 1)).take(self.batch);
+        Some((self.fill(samples, &rows.collect::<Vec<_>>()), valid))
+    }
+
+    fn fill(&self, samples: &Samples, rows: &[usize]) -> Vec<(TensorId, Contents)> {
+        let sides = [
+            (&samples.x, &samples.x_shape),
+            (&samples.y, &samples.y_shape),
+        ];
+        let filled = self
+            .slots
+            .iter()
+            .zip(sides)
+            .map(|(slot, (contents, shape))| {
+                let width = shape.iter().product();
+                let contents = contents.rows(width, rows).into_type(slot.dtype);
+                (
+                    slot.tensor,
+                    contents.expect("from_samples has checked the types"),
+                )
+            });
+        filled.collect()
+    }
+
+    /// The samples of a step: epochs are permutations of all samples, one after the other, cut into
+    /// batches.
+    fn order(&self, count: usize, step: u64) -> Vec<usize> {
+        let first = u128::from(step) * self.batch as u128;
+        let mut epoch = None;
+        let mut permutation = Vec::new();
+        let mut rows = Vec::with_capacity(self.batch);
+        for position in (first..).take(self.batch) {
+            let this = position / count as u128;
+            if epoch != Some(this) {
+                epoch = Some(this);
+                permutation = shuffled(count, self.seed, this as u64);
+            }
+            rows.push(permutation[(position % count as u128) as usize]);
+        }
+        rows
+    }
+}
+
+/// Fisher–Yates, with a generator of its own for each epoch.
+fn shuffled(count: usize, seed: u64, epoch: u64) -> Vec<usize> {
+    let mut random = stream(seed, epoch, u64::MAX);
+    let mut order: Vec<usize> = (0..count).collect();
+    for i in (1..count).rev() {
+        order.swap(i, below(&mut random, i as u64 + 1) as usize);
+    }
+    order
+}
+
+/// A generator for a part of the data.
+pub(super) fn stream(seed: u64, major: u64, minor: u64) -> SplitMix64 {
+    let mut mixed = seed;
+    for part in [major, minor] {
+        mixed = SplitMix64::seed_from_u64(mixed ^ part.rotate_left(32)).next_u64();
+    }
+    SplitMix64::seed_from_u64(mixed)
+}
+
+/// Uniform in 0..n; the bias is below n/2⁶⁴.
+pub(super) fn below(random: &mut SplitMix64, n: u64) -> u64 {
+    ((u128::from(random.next_u64()) * u128::from(n)) >> 64) as u64
+}
+
+fn slots(graph: &Graph) -> Vec<Slot> {
+    let inputs = graph.given().filter(|(_, t)| t.role == Role::Input);
+    inputs
+        .map(|(tensor, t)| Slot {
+            tensor,
+            name: t.name.clone(),
+            shape: t.shape.clone(),
+            dtype: t.dtype,
+            limit: synthetic::limit(graph, tensor),
+        })
+        .collect()
+}
+
+fn check(
+    slot: &Slot,
+    array: &'static str,
+    contents: &Contents,
+    shape: &[usize],
+    batch: usize,
+) -> Result<(), DataError> {
+    let wrong_shape = |expected: Vec<usize>| DataError::Shape {
+        array,
+        input: slot.name.clone(),
+        found: shape.to_vec(),
+        expected,
+    };
+    let per_sample: usize = shape.iter().product();
+    let total: usize = slot.shape.iter().product();
+    // Labels of tokens are one axis [batch·sequence] in the graph: sizes count, not axes.
+    let expected = match slot.shape.split_first() {
+        Some((&first, rest)) if first == batch => rest.to_vec(),
+        _ => vec![total / batch.max(1)],
+    };
+    let same = shape == expected || array == "y" && batch.checked_mul(per_sample) == Some(total);
+    if !same {
+        return Err(wrong_shape(expected));
+    }
+    match (contents, slot.dtype) {
+        (Contents::Floats(_), DType::I64) => Err(DataError::Type {
+            array,
+            input: slot.name.clone(),
+        }),
+        (Contents::Ints(values), DType::I64) => {
+            let limit = slot.limit.map_or(i64::MAX, |n| n as i64);
+            match values.iter().find(|v| !(0..limit).contains(*v)) {
+                Some(&found) => Err(DataError::Range {
+                    array,
+                    input: slot.name.clone(),
+                    found,
+                    last: limit as usize - 1,
+                }),
+                None => Ok(()),
+            }
+        }
+        _ => {
+            debug_assert_eq!(contents.len() % per_sample.max(1), 0);
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Reading npz files: zip archives of npy arrays. Arrays `x` and `y` are the training samples,
+//! `x_test` and `y_test`, if there, the test samples; the first axis counts samples.
+//!
+//! Sizes are bounded before anything is allocated, and an npy header is parsed without recursion.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+use zip::ZipArchive;
+
+use super::feed::{Contents, Samples};
+
+/// An array's bytes. Larger data doesn't belong in memory.
+const MAX_ARRAY_BYTES: u64 = 1 << 36;
+
+/// Arrays in a file; four are used.
+const MAX_ARRAYS: usize = 4096;
+
+/// An npy header; numpy's own have about a hundred bytes.
+const MAX_HEADER_BYTES: usize = 1 << 16;
+
+/// The data of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dataset {
+    /// To train with.
+    pub train: Samples,
+    /// To test with, if the file has them.
+    pub test: Option<Samples>,
+}
+
+/// Why a file of data can't be used.
+#[derive(Debug, Error)]
+pub enum NpzError {
+    /// The system refuses.
+    #[error("cannot read {path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The archive or an array is not in order.
+    #[error("{path}: {reason}", path = path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+}
+
+impl Dataset {
+    /// Read a file.
+    pub fn read(path: &Path) -> Result<Dataset, NpzError> {
+        let file = File::open(path).map_err(|source| NpzError::Io {
+            path: path.to_owned(),
+            source,
+        })?;
+        Dataset::from_reader(BufReader::new(file)).map_err(|reason| NpzError::Format {
+            path: path.to_owned(),
+            reason,
+        })
+    }
+
+    /// The contents of a file; the error is a reason.
+    pub fn from_reader(reader: impl Read + Seek) -> Result<Dataset, String> {
+        let archive = ZipArchive::new(reader);
+        let mut archive = archive.map_err(|e| format!("it is not an npz file: {e}"))?;
+        if archive.len() > MAX_ARRAYS {
+            return Err(format!(
+                "it has {} arrays; {MAX_ARRAYS} are the limit",
+                archive.len()
+            ));
+        }
+        let train = samples(&mut archive, "x", "y")?;
+        let train = train.ok_or("it has no array x; save it with np.savez(file, x=…, y=…)")?;
+        let test = samples(&mut archive, "x_test", "y_test")?;
+        let differs = |t: &&Samples| t.x_shape != train.x_shape || t.y_shape != train.y_shape;
+        if test.as_ref().filter(differs).is_some() {
+            return Err("samples of x_test, y_test have other shapes than those of x, y".into());
+        }
+        Ok(Dataset { train, test })
+    }
+}
+
+fn samples<R: Read + Seek>(
+    archive: &mut ZipArchive<R>,
+    x: &str,
+    y: &str,
+) -> Result<Option<Samples>, String> {
+    let Some(xs) = array(archive, x)? else {
+        return Ok(None);
+    };
+    let ys = array(archive, y)?.ok_or_else(|| format!("it has {x}, but no array {y}"))?;
+    let (Some((&count, x_shape)), Some((&labels, y_shape))) =
+        (xs.shape.split_first(), ys.shape.split_first())
+    else {
+        return Err(format!("{x} and {y} need an axis that counts samples"));
+    };
+    if count != labels {
+        return Err(format!("{x} has {count} samples and {y} has {labels}"));
+    }
+    if count == 0 {
+        return Err(format!("{x} has no samples"));
+    }
+    Ok(Some(Samples {
+        count,
+        x_shape: x_shape.to_vec(),
+        y_shape: y_shape.to_vec(),
+        x: xs.contents,
+        y: ys.contents,
+    }))
+}
+
+struct Array {
+    shape: Vec<usize>,
+    contents: Contents,
+}
+
+fn array<R: Read + Seek>(archive: &mut ZipArchive<R>, name: &str) -> Result<Option<Array>, String> {
+    let Some(index) = archive.index_for_name(&format!("{name}.npy")) else {
+        return Ok(None);
+    };
+    let mut entry = archive
+        .by_index(index)
+        .map_err(|e| format!("array {name}: {e}"))?;
+    npy(&mut entry)
+        .map(Some)
+        .map_err(|reason| format!("array {name}: {reason}"))
+}
+
+/// Read one npy array.
+fn npy(reader: &mut impl Read) -> Result<Array, String> {
+    let cut = |e: std::io::Error| format!("it is cut short or damaged: {e}");
+    let mut start = [0; 8];
+    reader.read_exact(&mut start).map_err(cut)?;
+    let version = match start {
+        [0x93, b'N', b'U', b'M', b'P', b'Y', major @ 1..=3, _] => major,
+        _ => return Err("it is not an npy array".into()),
+    };
+    let mut length = [0; 4];
+    let width = if version == 1 { 2 } else { 4 };
+    reader.read_exact(&mut length[..width]).map_err(cut)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > MAX_HEADER_BYTES {
+        return Err(format!("its header claims {length} bytes"));
+    }
+    let mut header = vec![0; length];
+    reader.read_exact(&mut header).map_err(cut)?;
+    let header = String::from_utf8(header).map_err(|_| "its header is not text")?;
+    let (kind, shape) = parse_header(&header)?;
+    let bytes = shape
+        .iter()
+        .try_fold(kind.bytes(), |bytes, &n| bytes.checked_mul(n as u64))
+        .filter(|&bytes| bytes <= MAX_ARRAY_BYTES)
+        .ok_or_else(|| format!("shape {shape:?} is too large"))?;
+    // What the header claims is only believed as far as data follow.
+    let mut data = Vec::new();
+    reader.take(bytes).read_to_end(&mut data).map_err(cut)?;
+    if data.len() as u64 != bytes {
+        return Err(format!(
+            "shape {shape:?} needs {bytes} bytes, it has {}",
+            data.len()
+        ));
+    }
+    let contents = kind.decode(&data)?;
+    Ok(Array { shape, contents })
+}
+
+/// The element types that are read, little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    F16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+}
+
+impl Kind {
+    fn of(descr: &str) -> Option<Kind> {
+        Some(match descr {
+            "<f2" => Kind::F16,
+            "<f4" => Kind::F32,
+            "<f8" => Kind::F64,
+            "|i1" => Kind::I8,
+            "<i2" => Kind::I16,
+            "<i4" => Kind::I32,
+            "<i8" => Kind::I64,
+            "|u1" | "|b1" => Kind::U8,
+            "<u2" => Kind::U16,
+            "<u4" => Kind::U32,
+            "<u8" => Kind::U64,
+            _ => return None,
+        })
+    }
+
+    fn bytes(self) -> u64 {
+        match self {
+            Kind::I8 | Kind::U8 => 1,
+            Kind::F16 | Kind::I16 | Kind::U16 => 2,
+            Kind::F32 | Kind::I32 | Kind::U32 => 4,
+            Kind::F64 | Kind::I64 | Kind::U64 => 8,
+        }
+    }
+
+    fn decode(self, data: &[u8]) -> Result<Contents, String> {
+        /// Little-endian elements, converted.
+        macro_rules! elements {
+            ($t:ty, $convert:expr) => {
+                data.chunks_exact(size_of::<$t>())
+                    .map(|c| <$t>::from_le_bytes(c.try_into().expect("chunks have the exact size")))
+                    .map($convert)
+                    .collect()
+            };
+        }
+        Ok(match self {
+            Kind::F16 => Contents::Floats(elements!(u16, crate::half::half_to_f32)),
+            Kind::F32 => Contents::Floats(elements!(f32, |v| v)),
+            Kind::F64 => Contents::Floats(elements!(f64, |v| v as f32)),
+            Kind::I8 => Contents::Ints(elements!(i8, i64::from)),
+            Kind::I16 => Contents::Ints(elements!(i16, i64::from)),
+            Kind::I32 => Contents::Ints(elements!(i32, i64::from)),
+            Kind::I64 => Contents::Ints(elements!(i64, |v| v)),
+            Kind::U8 => Contents::Ints(elements!(u8, i64::from)),
+            Kind::U16 => Contents::Ints(elements!(u16, i64::from)),
+            Kind::U32 => Contents::Ints(elements!(u32, i64::from)),
+            Kind::U64 => {
+                let values: Vec<u64> = elements!(u64, |v| v);
+                let fits = values
+                    .into_iter()
+                    .map(i64::try_from)
+                    .collect::<Result<_, _>>();
+                Contents::Ints(fits.map_err(|_| "a number does not fit a signed 64-bit integer")?)
+            }
+        })
+    }
+}
+
+/// Element type and shape from the text of a Python dictionary with the keys descr, fortran_order
+/// and shape.
+fn parse_header(text: &str) -> Result<(Kind, Vec<usize>), String> {
+    let after = |key: &str| {
+        let start = text.find(&format!("'{key}'"))? + key.len() + 2;
+        text[start..]
+            .trim_start()
+            .strip_prefix(':')
+            .map(str::trim_start)
+    };
+    let missing = |key: &str| format!("its header has no {key}");
+    let descr = after("descr").ok_or_else(|| missing("descr"))?;
+    let descr = descr.strip_prefix('\'').and_then(|d| d.split('\'').next());
+    let descr = descr.ok_or("its elements are records; store plain numbers")?;
+    let kind = Kind::of(descr).ok_or_else(|| {
+        format!("its elements have type {descr:?}; convert it, for example to float32 or int64")
+    })?;
+    let order = after("fortran_order").ok_or_else(|| missing("fortran_order"))?;
+    if !order.starts_with("False") {
+        return Err("it is stored column by column; save np.ascontiguousarray of it".into());
+    }
+    let shape = after("shape").ok_or_else(|| missing("shape"))?;
+    let shape = shape.strip_prefix('(').and_then(|s| s.split_once(')'));
+    let (shape, _) = shape.ok_or("its header has no shape")?;
+    let lengths = shape.split(',').map(str::trim).filter(|n| !n.is_empty());
+    let lengths: Result<Vec<usize>, _> = lengths.map(str::parse).collect();
+    let lengths = lengths.map_err(|_| format!("its shape ({shape}) is not a list of numbers"))?;
+    match lengths.len() {
+        0..=16 => Ok((kind, lengths)),
+        n => Err(format!("it has {n} axes")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(text: &str) -> Vec<u8> {
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((text.len() as u16).to_le_bytes());
+        bytes.extend(text.as_bytes());
+        bytes
+    }
+
+    fn error(bytes: &[u8]) -> String {
+        npy(&mut &bytes[..]).err().expect("an error")
+    }
+
+    #[test]
+    fn arrays() {
+        let mut bytes = header("{'descr': '<f8', 'fortran_order': False, 'shape': (2, 1), }\n");
+        bytes.extend([1.5f64, -2.0].iter().flat_map(|v| v.to_le_bytes()));
+        let array = npy(&mut &bytes[..]).unwrap();
+        assert_eq!(array.shape, [2, 1]);
+        assert_eq!(array.contents, Contents::Floats(vec![1.5, -2.0]));
+        bytes.pop();
+        assert!(error(&bytes).contains("needs 16 bytes, it has 15"));
+    }
+
+    #[test]
+    fn headers_that_are_not_in_order() {
+        let cases = [
+            (
+                "{'descr': '>f4', 'fortran_order': False, 'shape': (2,)}",
+                "type \">f4\"",
+            ),
+            (
+                "{'descr': '<f4', 'fortran_order': True, 'shape': (2,)}",
+                "column by column",
+            ),
+            (
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (2,x)}",
+                "not a list of numbers",
+            ),
+            (
+                "{'descr': '<f4', 'fortran_order': False, 'shape': 2}",
+                "no shape",
+            ),
+            (
+                "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}",
+                "records",
+            ),
+            ("{'fortran_order': False, 'shape': (2,)}", "no descr"),
+            (
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 4294967296)}",
+                "too large",
+            ),
+            (
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000,)}",
+                "it has 0",
+            ),
+        ];
+        for (text, expected) in cases {
+            let error = error(&header(text));
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        assert!(error(b"PK").contains("cut short"));
+        assert!(error(b"\x93NUMPY\x09\x00\x00\x00").contains("not an npy"));
+        assert!(error(b"\x93NUMPY\x02\x00\xff\xff\xff\xff").contains("claims"));
+    }
+}
