@@ -117,10 +117,10 @@ fn a_solve_stops_when_told() {
     for row in &rows {
         model.any(row, &[]);
     }
-    for i in 0..14 {
-        for j in 0..i {
-            for hole in 0..13 {
-                model.any(&[!rows[i][hole], !rows[j][hole]], &[]);
+    for (i, one) in rows.iter().enumerate() {
+        for other in &rows[..i] {
+            for (&a, &b) in one.iter().zip(other) {
+                model.any(&[!a, !b], &[]);
             }
         }
     }

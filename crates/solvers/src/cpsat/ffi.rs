@@ -72,10 +72,8 @@ impl Drop for Env {
 impl Env {
     pub(super) fn new(api: &'static CpSatApi) -> Env {
         // SAFETY: no arguments; the allocation doesn't fail but aborts.
-        Env {
-            api,
-            env: unsafe { (api.new_env)() },
-        }
+        let env = unsafe { (api.new_env)() };
+        Env { api, env }
     }
 
     /// Asks a running solve to end.
