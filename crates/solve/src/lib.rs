@@ -7,6 +7,7 @@ mod chen;
 mod model;
 mod options;
 mod place;
+pub mod published;
 mod search;
 mod solve;
 

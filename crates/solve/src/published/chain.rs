@@ -1,0 +1,419 @@
+//! The forward graph as a chain of candidates for checkpoints, and the checkpoints that a policy
+//! holds in each stage (checkmate, appendix B).
+//!
+//! A training graph in checkmate's form has `2f + 1` tasks: `f` forward tasks, the loss, and the
+//! backward tasks in reverse, so that task `i` and task `2f - i` belong together. Other graphs have
+//! their forward tasks up to the first that isn't one; a later stage belongs to the last of the
+//! forward tasks whose outputs it reads.
+
+use scrimp_plan::{Problem, TaskId};
+
+use super::PublishedError;
+use super::accounting::stage_peak;
+use super::graph::Graph;
+use super::stages::{Lost, Stages};
+use cranelift_entity::EntityRef;
+
+/// Which forward tasks may become checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Candidates {
+    /// The articulation points of the forward graph, without directions (B.1).
+    Articulation,
+    /// All of them, as if each depended on the one before (B.2).
+    Linearized,
+}
+
+/// How checkpoints are chosen among the candidates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Selection {
+    /// Every one.
+    All,
+    /// Every ⌊√candidates⌋-th.
+    SqrtN,
+    /// The next one when more than so many bytes have been produced since the last.
+    Greedy {
+        /// The size of a segment.
+        bytes: f64,
+    },
+}
+
+/// What checkmate's code would report for a policy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Accounted {
+    /// Seconds of all runs.
+    pub cost: f64,
+    /// The most bytes of values in memory, as that code frees them; fixed memory isn't in it.
+    pub activation_peak: u64,
+}
+
+/// The forward part of a graph.
+pub(super) struct Chain<'g, 'p> {
+    graph: &'g Graph<'p>,
+    /// Forward tasks are `0..forward`; in checkmate's form the loss isn't one.
+    pub(super) forward: usize,
+    /// Whether task `i` and task `n - 1 - i` belong together.
+    mirrored: bool,
+    /// For each stage, the forward task it belongs to.
+    place: Vec<usize>,
+}
+
+impl<'g, 'p> Chain<'g, 'p> {
+    pub(super) fn new(graph: &'g Graph<'p>) -> Self {
+        let n = graph.tasks.len();
+        let leading = graph.tasks.iter().take_while(|task| task.forward).count();
+        let half = n / 2;
+        let backward = graph.tasks[half + 1..].iter().all(|task| !task.forward);
+        let mirrored =
+            n % 2 == 1 && backward && (leading == half || leading == half + 1) && half > 0;
+        let forward = if mirrored { half } else { leading };
+        let mut place: Vec<usize> = (0..n).collect();
+        for stage in forward..n {
+            place[stage] = if mirrored {
+                n - 1 - stage
+            } else {
+                let producers = graph.tasks[stage].inputs.iter();
+                let read = producers.filter_map(|&value| graph.values[value].producer);
+                let last = read.filter(|&task| task < forward).max();
+                last.unwrap_or(if stage == 0 { 0 } else { place[stage - 1] })
+            };
+        }
+        Chain {
+            graph,
+            forward,
+            mirrored,
+            place,
+        }
+    }
+
+    /// The candidates, ascending.
+    pub(super) fn candidates(&self, candidates: Candidates) -> Vec<usize> {
+        match candidates {
+            Candidates::Linearized => (0..self.forward).collect(),
+            Candidates::Articulation => articulation_points(&self.neighbours()),
+        }
+    }
+
+    /// The forward graph without directions.
+    fn neighbours(&self) -> Vec<Vec<usize>> {
+        let mut neighbours = vec![Vec::new(); self.forward];
+        for task in 0..self.forward {
+            for &value in &self.graph.tasks[task].inputs {
+                if let Some(producer) = self.graph.values[value].producer {
+                    neighbours[producer].push(task);
+                    neighbours[task].push(producer);
+                }
+            }
+        }
+        neighbours
+    }
+
+    pub(super) fn select(&self, candidates: &[usize], selection: Selection) -> Vec<usize> {
+        match selection {
+            Selection::All => candidates.to_vec(),
+            Selection::SqrtN => {
+                let every = candidates.len().isqrt().max(1);
+                candidates
+                    .iter()
+                    .copied()
+                    .skip(every - 1)
+                    .step_by(every)
+                    .collect()
+            }
+            Selection::Greedy { bytes } => {
+                let mut since = 0.0;
+                let mut chosen = Vec::new();
+                for task in 0..self.forward {
+                    since += self.bytes(task) as f64;
+                    if since > bytes && candidates.binary_search(&task).is_ok() {
+                        since = 0.0;
+                        chosen.push(task);
+                    }
+                }
+                chosen
+            }
+        }
+    }
+
+    /// Bytes of a task's outputs.
+    pub(super) fn bytes(&self, task: usize) -> u64 {
+        self.graph.tasks[task]
+            .outputs
+            .iter()
+            .map(|&value| self.graph.values[value].bytes)
+            .sum()
+    }
+
+    /// What is held whatever the checkpoints: what isn't forward until its last reader that isn't, and
+    /// kept values to the end.
+    fn gradients(&self) -> Vec<Vec<bool>> {
+        let n = self.graph.tasks.len();
+        let mut held = vec![vec![false; self.graph.values.len()]; n + 1];
+        for (value, what) in self.graph.values.iter().enumerate() {
+            let first = what.producer.map_or(0, |task| task + 1);
+            let backward = what.producer.is_some_and(|task| task >= self.forward);
+            let last = match (what.kept, what.consumers.last()) {
+                (true, _) => n,
+                (false, Some(&reader)) if backward => reader,
+                _ => 0,
+            };
+            for row in held.iter_mut().take(last + 1).skip(first) {
+                row[value] = true;
+            }
+        }
+        held
+    }
+
+    /// As [`Chain::gradients`], and what is forward until its last reader that is: the forward pass
+    /// recomputes nothing, the backward pass starts from what checkpoints hold.
+    pub(super) fn one_forward_pass(&self) -> Vec<Vec<bool>> {
+        let mut held = self.gradients();
+        for (value, what) in self.graph.values.iter().enumerate() {
+            let readers = what.consumers.iter().rev();
+            let last = readers
+                .copied()
+                .find(|&reader| reader <= self.forward)
+                .unwrap_or(0);
+            let first = what.producer.map_or(0, |task| task + 1);
+            for row in held.iter_mut().take(last + 1).skip(first) {
+                row[value] = true;
+            }
+        }
+        held
+    }
+
+    /// Holds the outputs of `tasks` when a stage begins, as far as they have run before.
+    pub(super) fn hold(
+        &self,
+        held: &mut [Vec<bool>],
+        stage: usize,
+        tasks: impl IntoIterator<Item = usize>,
+    ) {
+        for task in tasks.into_iter().take_while(|&task| task < stage) {
+            for &value in &self.graph.tasks[task].outputs {
+                held[stage][value] = true;
+            }
+        }
+    }
+
+    /// The segments between checkpoints: half-open ranges of tasks that begin at 0 or a checkpoint;
+    /// the last one reaches beyond the loss.
+    fn segments(&self, checkpoints: &[usize]) -> Vec<(usize, usize)> {
+        let starts = std::iter::once(0).chain(checkpoints.iter().copied());
+        let ends = checkpoints.iter().copied().chain([self.forward + 1]);
+        starts.zip(ends).collect()
+    }
+
+    /// While a stage works on a segment, forward or backward, holds all of the segment.
+    pub(super) fn hold_segments(&self, held: &mut [Vec<bool>], checkpoints: &[usize]) {
+        let n = self.graph.tasks.len();
+        for (start, end) in self.segments(checkpoints) {
+            for stage in start..(end + 1).min(self.forward + 2).min(n) {
+                self.hold(held, stage, start..end);
+            }
+            for stage in self.forward..n {
+                if (start..end).contains(&self.place[stage]) {
+                    self.hold(held, stage, start..end);
+                }
+            }
+        }
+    }
+
+    /// Chen's policy: checkpoints are held from their first run on, and segments while they are
+    /// worked on. With `whole_blocks`, the gradients of a segment are too, as the code behind
+    /// checkmate's published numbers does; that takes memory and saves nothing.
+    pub(super) fn policy(&self, checkpoints: &[usize], whole_blocks: bool) -> Vec<Vec<bool>> {
+        let n = self.graph.tasks.len();
+        let mut held = self.gradients();
+        // Each task's inputs are there when its stage begins.
+        for (value, what) in self.graph.values.iter().enumerate() {
+            for &reader in &what.consumers {
+                held[reader][value] = true;
+            }
+        }
+        for stage in 1..n {
+            self.hold(&mut held, stage, checkpoints.iter().copied());
+        }
+        self.hold_segments(&mut held, checkpoints);
+        if whole_blocks && self.mirrored {
+            for (start, end) in self.segments(checkpoints) {
+                for place in start..(end + 1).min(n) {
+                    let gradients = (start..end).rev().map(|task| n - 1 - task);
+                    self.hold(&mut held, n - 1 - place, gradients);
+                }
+            }
+        }
+        held
+    }
+
+    /// The forward task a stage belongs to.
+    pub(super) fn place(&self, stage: usize) -> usize {
+        self.place[stage]
+    }
+}
+
+impl Graph<'_> {
+    /// An error for checkpoints that can't be completed.
+    pub(super) fn lost(&self, lost: Lost) -> PublishedError {
+        let value = scrimp_plan::ValueId::new(lost.value);
+        let name = &self.problem.value(value).name;
+        let what = format!(
+            "{value} ({name}) is needed again in stage {} but can't be made again by then",
+            lost.stage
+        );
+        PublishedError::Unsupported {
+            method: self.method,
+            what,
+        }
+    }
+}
+
+/// The checkpoints that a selection among candidates gives.
+///
+/// # Errors
+/// If the problem has several devices that compute, or values that are elsewhere.
+pub fn checkpoints(
+    problem: &Problem,
+    candidates: Candidates,
+    selection: Selection,
+) -> Result<Vec<TaskId>, PublishedError> {
+    let graph = Graph::new(problem, "checkpoints")?;
+    let chain = Chain::new(&graph);
+    let chosen = chain.select(&chain.candidates(candidates), selection);
+    Ok(chosen.into_iter().map(TaskId::new).collect())
+}
+
+/// Cost and peak of a checkpoint policy the way checkmate's published code accounts for it: whole
+/// blocks of gradients held, checkpoints held to the very end whether or not they are used again, and
+/// fixed memory not counted. A plan of ours for the same runs frees after the last use and needs less.
+///
+/// # Errors
+/// As [`checkpoints`], or if something is needed that can't be made again.
+pub fn checkmate_accounting(
+    problem: &Problem,
+    checkpoints: &[TaskId],
+) -> Result<Accounted, PublishedError> {
+    let graph = Graph::new(problem, "checkmate's accounting")?;
+    let mut chosen: Vec<usize> = checkpoints.iter().map(|task| task.index()).collect();
+    chosen.sort_unstable();
+    let held = Chain::new(&graph).policy(&chosen, true);
+    let stages = Stages::complete(&graph, held).map_err(|lost| graph.lost(lost))?;
+    let seconds = stages
+        .sequence()
+        .into_iter()
+        .map(|task| graph.tasks[task].seconds);
+    Ok(Accounted {
+        cost: seconds.sum(),
+        activation_peak: stage_peak(&graph, &stages),
+    })
+}
+
+/// The vertices whose removal disconnects what is connected, where the first vertex hangs on a source
+/// and the last on a sink (both are then articulation points themselves), in O(V + E).
+fn articulation_points(neighbours: &[Vec<usize>]) -> Vec<usize> {
+    let n = neighbours.len();
+    let mut found = vec![false; n];
+    let (mut depth, mut low) = (vec![usize::MAX; n], vec![usize::MAX; n]);
+    for ends in [0, n.wrapping_sub(1)] {
+        if let Some(end) = found.get_mut(ends) {
+            *end = n > 1;
+        }
+    }
+    for root in 0..n {
+        if depth[root] != usize::MAX {
+            continue;
+        }
+        (depth[root], low[root]) = (0, 0);
+        let mut branches = 0;
+        // Vertices of the path with their parents and the next neighbour to look at.
+        let mut path = vec![(root, usize::MAX, 0)];
+        while let Some(top) = path.last_mut() {
+            let (vertex, parent, next) = *top;
+            top.2 += 1;
+            match neighbours[vertex].get(next) {
+                Some(&other) if depth[other] == usize::MAX => {
+                    depth[other] = depth[vertex] + 1;
+                    low[other] = depth[other];
+                    path.push((other, vertex, 0));
+                }
+                Some(&other) if other != parent => low[vertex] = low[vertex].min(depth[other]),
+                Some(_) => {}
+                None => {
+                    path.pop();
+                    if parent == usize::MAX {
+                        continue;
+                    }
+                    low[parent] = low[parent].min(low[vertex]);
+                    branches += usize::from(parent == root);
+                    if parent != root && low[vertex] >= depth[parent] {
+                        found[parent] = true;
+                    }
+                }
+            }
+        }
+        found[root] |= branches > 1;
+    }
+    (0..n).filter(|&vertex| found[vertex]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::articulation_points;
+
+    /// By definition: count components without each vertex.
+    fn by_removal(neighbours: &[Vec<usize>]) -> Vec<usize> {
+        let n = neighbours.len();
+        let components = |without: usize| {
+            let mut seen = vec![false; n + 2];
+            let around = |v: usize| -> Vec<usize> {
+                let mut around = neighbours.get(v).cloned().unwrap_or_default();
+                around.extend((v == 0).then_some(n));
+                around.extend((v == n).then_some(0));
+                around.extend((v == n - 1).then_some(n + 1));
+                around.extend((v == n + 1).then_some(n - 1));
+                around
+            };
+            let mut count = 0;
+            for root in 0..n + 2 {
+                if seen[root] || root == without {
+                    continue;
+                }
+                count += 1;
+                let mut stack = vec![root];
+                seen[root] = true;
+                while let Some(v) = stack.pop() {
+                    for u in around(v) {
+                        if u != without && !seen[u] {
+                            seen[u] = true;
+                            stack.push(u);
+                        }
+                    }
+                }
+            }
+            count
+        };
+        let whole = components(usize::MAX);
+        (0..n).filter(|&v| components(v) > whole).collect()
+    }
+
+    #[test]
+    fn articulation_points_are_those_whose_removal_disconnects() {
+        let mut random = crate::search::rng::Random::new(7, 0);
+        for case in 0..300 {
+            let n = 2 + random.below(9);
+            let mut neighbours = vec![Vec::new(); n];
+            for v in 1..n {
+                // Connected, with a few more edges.
+                for _ in 0..1 + random.below(2) {
+                    let u = random.below(v);
+                    neighbours[u].push(v);
+                    neighbours[v].push(u);
+                }
+            }
+            assert_eq!(
+                articulation_points(&neighbours),
+                by_removal(&neighbours),
+                "case {case}"
+            );
+        }
+    }
+}

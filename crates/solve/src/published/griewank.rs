@@ -1,0 +1,181 @@
+//! Griewank & Walther 2000: binomial checkpointing ("revolve") on the chain of candidates, followed by
+//! the fewest runs for its checkpoints.
+
+use std::time::Instant;
+
+use scrimp_plan::Problem;
+
+use super::chain::{Candidates, Chain};
+use super::chen::Search;
+use super::graph::Graph;
+use super::{Outcome, Published, PublishedError};
+
+/// Searches over the number of checkpoints.
+pub(super) fn plan(problem: &Problem, candidates: Candidates) -> Result<Outcome, PublishedError> {
+    let began = Instant::now();
+    let graph = Graph::new(problem, Published::Griewank(candidates).name())?;
+    let chain = Chain::new(&graph);
+    let allowed = chain.candidates(candidates);
+    let mut search = Search::new(&graph);
+    for slots in counts(allowed.len()) {
+        search.offer(policy(&graph, &chain, &allowed, slots), || {
+            format!("{slots} checkpoints")
+        })?;
+    }
+    search.outcome(began)
+}
+
+/// Numbers of checkpoints worth trying: all up to 32, then ever larger steps.
+fn counts(candidates: usize) -> Vec<usize> {
+    let mut counts = vec![0];
+    while let Some(&last) = counts.last()
+        && last < candidates
+    {
+        counts.push((last + 1 + last / 32).min(candidates));
+    }
+    counts
+}
+
+/// What is held in each stage with so many slots beside the input's.
+fn policy(
+    graph: &Graph<'_>,
+    chain: &Chain<'_, '_>,
+    candidates: &[usize],
+    slots: usize,
+) -> Vec<Vec<bool>> {
+    let n = graph.tasks.len();
+    // Step `j` of the chain leads from candidate `j - 1` (the input, for 0) to candidate `j`, and the
+    // last one beyond the last candidate. A stage that belongs to a task reverses the step behind it.
+    let steps = candidates.len() + 1;
+    let states = revolve(steps, slots);
+    let step_of = |stage: usize| {
+        let task = chain.place(stage);
+        candidates.partition_point(|&candidate| candidate <= task)
+    };
+    let mut held = chain.one_forward_pass();
+    for stage in 1..n {
+        let backward = stage >= chain.forward;
+        let step = if backward { step_of(stage) } else { steps - 1 };
+        let checkpoints = states[step].iter().map(|&state| candidates[state - 1]);
+        chain.hold(&mut held, stage, checkpoints);
+        if !backward {
+            continue;
+        }
+        // What the stage before has read, or made again for the same step, serves this one too.
+        for &value in &graph.tasks[stage].inputs {
+            if stage > chain.forward && graph.tasks[stage - 1].inputs.contains(&value) {
+                held[stage][value] = true;
+            }
+        }
+        if stage > chain.forward && step_of(stage - 1) == step {
+            let first = if step == 0 { 0 } else { candidates[step - 1] };
+            let last = candidates.get(step).copied().unwrap_or(chain.forward);
+            chain.hold(&mut held, stage, first..last + 1);
+        }
+    }
+    held
+}
+
+/// For each step of a chain of `steps`, the states that are stored while that step is reversed, if
+/// state 0 always is and `slots` others can be, ascending. State `j` is the input of step `j`.
+fn revolve(steps: usize, slots: usize) -> Vec<Vec<usize>> {
+    let mut stored = vec![Vec::new(); steps];
+    // Ranges of steps still to be reversed, the last first, with the states stored below them.
+    let mut ranges: Vec<(usize, usize, Vec<usize>)> = vec![(0, steps, Vec::new())];
+    while let Some((first, end, states)) = ranges.pop() {
+        let free = slots.saturating_sub(states.len());
+        if end - first == 1 || free == 0 {
+            for step in &mut stored[first..end] {
+                step.clone_from(&states);
+            }
+            continue;
+        }
+        let middle = first + advance(end - first, free);
+        let mut upper = states.clone();
+        upper.push(middle);
+        ranges.push((first, middle, states));
+        ranges.push((middle, end, upper));
+    }
+    stored
+}
+
+/// How far to advance before the next checkpoint, with `steps` to reverse and `slots` left beside the
+/// one that the range begins with. Let `c = slots + 1`, β(c, r) = (c + r choose c), and r be the least
+/// number of repetitions for which β(c, r) ≥ steps. An advance within [β(c, r − 2), β(c, r − 1)] that
+/// leaves a rest within [β(c − 1, r − 1), β(c − 1, r)] is optimal; the largest one is taken.
+fn advance(steps: usize, slots: usize) -> usize {
+    let mut repetitions = 1;
+    while binomial(slots + 1, repetitions) < steps {
+        repetitions += 1;
+    }
+    let most = binomial(slots + 1, repetitions - 1);
+    let rest = binomial(slots, repetitions - 1);
+    most.min(steps.saturating_sub(rest)).clamp(1, steps - 1)
+}
+
+/// (s + r choose s), saturating.
+fn binomial(s: usize, r: usize) -> usize {
+    let mut value: u128 = 1;
+    for i in 1..=s.min(r) as u128 {
+        value = value * ((s + r) as u128 + 1 - i) / i;
+        if value > u128::from(u32::MAX) {
+            return usize::MAX;
+        }
+    }
+    value as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Forward steps that reversing takes beyond the first sweep, by dynamic programming over where
+    /// to put the next checkpoint.
+    fn least_advances(steps: usize, slots: usize) -> Vec<Vec<usize>> {
+        let mut best = vec![vec![0; slots + 1]; steps + 1];
+        for n in 2..=steps {
+            // Without a slot, each step is reached from the start.
+            best[n][0] = n * (n - 1) / 2;
+            for s in 1..=slots {
+                let options = (1..n).map(|m| m + best[n - m][s - 1] + best[m][s]);
+                best[n][s] = options.min().unwrap_or(0);
+            }
+        }
+        best
+    }
+
+    /// Forward steps of the schedule: for each range, advancing to the checkpoint and to each step.
+    fn advances(steps: usize, slots: usize) -> usize {
+        if steps <= 1 {
+            0
+        } else if slots == 0 {
+            steps * (steps - 1) / 2
+        } else {
+            let middle = advance(steps, slots);
+            middle + advances(steps - middle, slots - 1) + advances(middle, slots)
+        }
+    }
+
+    #[test]
+    fn the_schedule_takes_the_fewest_steps_there_are() {
+        let best = least_advances(60, 8);
+        for (steps, best) in best.iter().enumerate().skip(1) {
+            for (slots, &best) in best.iter().enumerate() {
+                assert_eq!(advances(steps, slots), best, "{steps} steps, {slots} slots");
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_states_are_stored_than_there_are_slots() {
+        for steps in 1..40 {
+            for slots in 0..10 {
+                let stored = revolve(steps, slots);
+                for (step, states) in stored.iter().enumerate() {
+                    assert!(states.len() <= slots && states.iter().all(|&s| s >= 1 && s <= step));
+                    assert!(states.is_sorted());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Checkmate's largest batch (equation 10) without its quadratic constraints.
+//!
+//! All values grow with the batch size `B` and costs are compared with costs at the same size, so the
+//! set of schedules within the cost limit is that of batch size 1, and a schedule whose values take at
+//! most `P` bytes at batch size 1 fits `B = ⌊(memory − fixed) / P⌋`. So the program minimizes the peak
+//! under a limit on the cost, and what it proves about `P` it proves about `B`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use scrimp_plan::{CheckedPlan, Problem};
+use scrimp_solvers::Highs;
+use scrimp_solvers::highs::{Options, Start};
+
+use super::checkmate::fits_in_memory;
+use super::formulation::{Goal, Program};
+use super::graph::Graph;
+use super::stages::Stages;
+use super::{PublishedError, PublishedOptions};
+
+/// What a largest batch is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct MaxBatchOptions {
+    /// Bytes of the device.
+    pub memory: u64,
+    /// Bytes that don't grow with the batch: twice the parameters in the paper.
+    pub fixed: u64,
+    /// The most seconds a schedule may take, at batch size 1; equation 10 has one more forward pass.
+    pub cost: f64,
+}
+
+/// A largest batch and the schedule that reaches it.
+#[derive(Clone, Debug)]
+pub struct MaxBatch {
+    /// The largest batch size that the schedule fits.
+    pub batch: u64,
+    /// No schedule of the program fits a larger one.
+    pub bound: u64,
+    /// The schedule, checked at batch size 1 against no budget.
+    pub plan: CheckedPlan,
+    /// Wall time.
+    pub elapsed: Duration,
+}
+
+/// Finds the largest batch by checkmate's program. `problem` is the graph at batch size 1; its
+/// device's capacity is ignored, resident bytes count as part of `fixed`.
+///
+/// # Errors
+/// If the problem is outside the program, HiGHS is missing or fails, or no schedule was found.
+pub fn max_batch(
+    problem: &Problem,
+    wanted: MaxBatchOptions,
+    options: &PublishedOptions,
+) -> Result<MaxBatch, PublishedError> {
+    let began = Instant::now();
+    let device = problem.sole_device();
+    let unlimited = device.map_or_else(|| problem.clone(), |d| problem.with_capacity(d, None));
+    let graph = Graph::new(&unlimited, "checkmate")?;
+    let highs = Highs::load(options.highs.as_deref())?;
+    fits_in_memory(&graph)?;
+    let room = wanted.memory.saturating_sub(wanted.fixed);
+    let not_found = PublishedError::NotFound {
+        method: graph.method,
+        budget: room,
+        least: None,
+    };
+    let once: Vec<usize> = (0..graph.tasks.len()).collect();
+    if wanted.cost < graph.base_cost() * (1.0 - 1e-9) {
+        let what = format!(
+            "a cost of at most {} is asked for and running every task once takes {}",
+            wanted.cost,
+            graph.base_cost()
+        );
+        return Err(PublishedError::Unsupported {
+            method: graph.method,
+            what,
+        });
+    }
+    let program = Program::new(
+        &graph,
+        options.formulation,
+        Goal::Peak { cost: wanted.cost },
+    );
+    let mut start = Start::default();
+    if let Some(stages) = Stages::from_sequence(&graph, &once) {
+        start.values = program.start(&stages);
+    }
+    let solver = Options {
+        time_limit: options.time_limit,
+        threads: options.threads,
+        seed: options.seed as u32,
+        relative_gap: options.gap,
+        ..Options::default()
+    };
+    let model = Arc::new(program.model.clone());
+    let solution = highs.solve(&model, &solver, start, &mut |_| !options.stopped())?;
+    let mut best: Option<CheckedPlan> = None;
+    let mut candidates = vec![once];
+    if !solution.values.is_empty() {
+        let on = |rows: Vec<Vec<f64>>| -> Vec<Vec<bool>> {
+            rows.into_iter()
+                .map(|row| row.into_iter().map(|x| x > 0.5).collect())
+                .collect()
+        };
+        let held = on(program.held(&solution.values));
+        let runs = on(program.runs(&solution.values));
+        let stages = Stages::complete(&graph, held.clone()).unwrap_or(Stages { runs, held });
+        candidates.push(stages.sequence());
+    }
+    for runs in candidates {
+        if let Ok(plan) = graph.check(&runs)?
+            && plan.cost() <= wanted.cost * (1.0 + 1e-9)
+            && best
+                .as_ref()
+                .is_none_or(|best| plan.peak(graph.device) < best.peak(graph.device))
+        {
+            best = Some(plan);
+        }
+    }
+    let plan = best.ok_or(not_found)?;
+    let resident = graph.fixed;
+    let per_item = plan.peak(graph.device).saturating_sub(resident).max(1);
+    // The solver's tolerance is relative to the peak; a bound that is a whole number of bytes less
+    // than a millionth of it too high would still be right.
+    let least = (solution.bound.max(0.0) * program.byte_unit * (1.0 - 1e-6)).max(1.0);
+    let batch = room / per_item;
+    Ok(MaxBatch {
+        batch,
+        bound: batch.max((room as f64 / least) as u64),
+        plan,
+        elapsed: began.elapsed(),
+    })
+}

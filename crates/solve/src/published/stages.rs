@@ -1,0 +1,146 @@
+//! Frontier-advancing stages (checkmate 4.6): stage `t` ends with the first run of task `t`, and runs
+//! others before it at most once each, in index order.
+//!
+//! `R[t][k]` says that stage `t` runs task `k`, `S[t][v]` that value `v` is in memory when stage `t`
+//! begins; there is one more row of `S` for the end. Where the paper counts a spurious checkpoint for
+//! its whole stage, and a value that is computed again while it is still there twice, a plan made
+//! from the runs alone frees every value right after the last use its run serves. So the plan never
+//! needs more than the paper's `U`; the two agree wherever `S` holds nothing that isn't used.
+
+use super::graph::Graph;
+
+/// Runs and checkpoints of all stages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stages {
+    /// `[stage][task]`.
+    pub(super) runs: Vec<Vec<bool>>,
+    /// `[stage][value]`, one row more.
+    pub(super) held: Vec<Vec<bool>>,
+}
+
+/// Why checkpoints can't be completed to a plan: this value is needed in this stage, isn't held, and
+/// can't be made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lost {
+    pub(super) value: usize,
+    pub(super) stage: usize,
+}
+
+impl Stages {
+    /// The fewest runs for the given checkpoints (algorithm 2; appendix B: "optimal R for its S").
+    ///
+    /// What can't be made again is held as long as it may be needed, whatever `held` says, and what a
+    /// stage overwrites isn't held after it.
+    pub(super) fn complete(graph: &Graph<'_>, mut held: Vec<Vec<bool>>) -> Result<Stages, Lost> {
+        let n = graph.tasks.len();
+        hold_irreplaceable(graph, &mut held);
+        let mut runs = vec![vec![false; n]; n];
+        for stage in 0..n {
+            let (before, after) = held.split_at_mut(stage + 1);
+            let (now, next) = (&before[stage], &mut after[0]);
+            let row = &mut runs[stage];
+            row[stage] = true;
+            for task in (0..=stage).rev() {
+                let outputs = &graph.tasks[task].outputs;
+                // (1c): what is held next must be held already or made now.
+                if outputs.iter().any(|&value| next[value] && !now[value]) {
+                    row[task] = true;
+                }
+                if !row[task] {
+                    continue;
+                }
+                for &(input, _) in &graph.tasks[task].overwrites {
+                    next[input] = false;
+                }
+                // (1b): what a run reads must be held or made now.
+                for &value in &graph.tasks[task].inputs {
+                    let what = &graph.values[value];
+                    if now[value] || what.constant() {
+                        continue;
+                    }
+                    match what.producer {
+                        Some(producer) if graph.tasks[producer].rerunnable || producer == stage => {
+                            row[producer] = true;
+                        }
+                        _ => return Err(Lost { value, stage }),
+                    }
+                }
+            }
+            for (value, what) in graph.values.iter().enumerate() {
+                let made = what.producer.is_some_and(|task| row[task]);
+                next[value] &= now[value] || made;
+            }
+        }
+        Ok(Stages { runs, held })
+    }
+
+    /// The sequence of runs, stage by stage.
+    pub(super) fn sequence(&self) -> Vec<usize> {
+        let rows = self.runs.iter();
+        rows.flat_map(|row| (0..row.len()).filter(|&task| row[task]))
+            .collect()
+    }
+
+    /// The stages of a sequence of runs; none if a stage has a task twice or out of index order.
+    pub(super) fn from_sequence(graph: &Graph<'_>, sequence: &[usize]) -> Option<Stages> {
+        let n = graph.tasks.len();
+        let mut runs = vec![vec![false; n]; n];
+        let (mut stage, mut last) = (0, None);
+        for &task in sequence {
+            if stage == n || task > stage || last.is_some_and(|last| task <= last) {
+                return None;
+            }
+            runs[stage][task] = true;
+            last = Some(task);
+            if task == stage {
+                stage += 1;
+                last = None;
+            }
+        }
+        (stage == n && last.is_none()).then(|| Stages {
+            held: held(graph, &runs),
+            runs,
+        })
+    }
+}
+
+/// What each stage must find in memory for these runs: backwards from the last use.
+fn held(graph: &Graph<'_>, runs: &[Vec<bool>]) -> Vec<Vec<bool>> {
+    let n = graph.tasks.len();
+    let mut needed: Vec<bool> = graph.values.iter().map(|value| value.kept).collect();
+    let mut held = vec![Vec::new(); n + 1];
+    held[n] = needed.clone();
+    for stage in (0..n).rev() {
+        for task in (0..=stage).rev().filter(|&task| runs[stage][task]) {
+            for &value in &graph.tasks[task].outputs {
+                needed[value] = false;
+            }
+            for &value in &graph.tasks[task].inputs {
+                needed[value] = true;
+            }
+        }
+        held[stage] = needed.clone();
+    }
+    held
+}
+
+/// Holds given values, and outputs of tasks that run once, from where they are there to the last
+/// stage that may need them.
+fn hold_irreplaceable(graph: &Graph<'_>, held: &mut [Vec<bool>]) {
+    let reach = graph.reach();
+    for (value, what) in graph.values.iter().enumerate() {
+        let first = match what.producer {
+            None => 0,
+            Some(task) if !graph.tasks[task].rerunnable => task + 1,
+            Some(_) => continue,
+        };
+        // Gone for good with the first run of the task that overwrites it.
+        let last = match what.overwriter {
+            Some(task) => task,
+            None => graph.value_reach(value, &reach),
+        };
+        for row in held.iter_mut().take(last + 1).skip(first) {
+            row[value] = true;
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! The exact methods against brute force and each other on random small problems. Tests that need a
+//! solver are skipped, with a line that says so, where it isn't installed.
+#![allow(clippy::print_stderr, reason = "tells which tests were skipped")]
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use scrimp_plan::{Keep, Origin, Problem, ValueId};
+
+use super::graph::Graph;
+use super::stages::Stages;
+use super::*;
+use crate::options::Order;
+use crate::search::rng::Random;
+use crate::testing::{Shape, base_peak, device, optimum, problem};
+
+/// Whether HiGHS and CP-SAT are there, with a line where one isn't.
+fn installed() -> (bool, bool) {
+    let highs = scrimp_solvers::Highs::load(None).map(|_| ());
+    let cpsat = scrimp_solvers::CpSat::load(None).map(|_| ());
+    for error in [&highs, &cpsat]
+        .into_iter()
+        .filter_map(|loaded| loaded.as_ref().err())
+    {
+        eprintln!("skipped: {error}");
+    }
+    (highs.is_ok(), cpsat.is_ok())
+}
+
+/// The least cost in stages, by search over (values present, stage, next task of the stage).
+fn stage_optimum(problem: &Problem, capacity: u64) -> Option<f64> {
+    let n = problem.tasks().len();
+    let bit = |value: ValueId| 1u32 << value.as_u32();
+    let bytes = |set: u32| {
+        let values = problem
+            .values()
+            .iter()
+            .filter(|(id, _)| set & bit(*id) != 0);
+        problem.devices()[device()].resident + values.map(|(_, value)| value.bytes).sum::<u64>()
+    };
+    let select = |test: &dyn Fn(&scrimp_plan::Value) -> bool| {
+        let values = problem.values().iter().filter(|(_, value)| test(value));
+        values.fold(0, |set, (id, _)| set | bit(id))
+    };
+    let start = select(&|value| matches!(value.origin, Origin::Given(_)));
+    let kept = select(&|value| value.keep != Keep::No);
+    if bytes(start) > capacity {
+        return None;
+    }
+    let mut least: HashMap<(u32, usize, usize), u64> = HashMap::from([((start, 0, 0), 0)]);
+    let mut queue = BinaryHeap::from([Reverse((0, start, 0, 0))]);
+    while let Some(Reverse((cost, set, stage, next))) = queue.pop() {
+        if stage == n && set & kept == kept {
+            return Some(cost as f64);
+        }
+        let mut reach = |cost: u64, set: u32, stage: usize, next: usize| {
+            let known = least.entry((set, stage, next)).or_insert(u64::MAX);
+            if cost < *known {
+                *known = cost;
+                queue.push(Reverse((cost, set, stage, next)));
+            }
+        };
+        for id in problem.values().keys().filter(|id| set & bit(*id) != 0) {
+            reach(cost, set & !bit(id), stage, next);
+        }
+        for (id, task) in problem.tasks().iter() {
+            let k = id.as_u32() as usize;
+            if k < next || k > stage || stage == n || (k < stage && !task.rerunnable) {
+                continue;
+            }
+            let all = |list: &[ValueId]| list.iter().fold(0, |set, &value| set | bit(value));
+            let (inputs, outputs) = (all(&task.inputs), all(&task.outputs));
+            if set & inputs != inputs || set & outputs != 0 {
+                continue;
+            }
+            let gone = task
+                .overwrites
+                .iter()
+                .fold(0, |set, pair| set | bit(pair.input));
+            let after = (set & !gone) | outputs;
+            if bytes(after) + task.modes[0].workspace <= capacity {
+                let cost = cost + task.modes[0].seconds as u64;
+                let (stage, next) = if k == stage {
+                    (stage + 1, 0)
+                } else {
+                    (stage, k + 1)
+                };
+                reach(cost, after, stage, next);
+            }
+        }
+    }
+    None
+}
+
+/// A random problem with a budget below what it needs without planning.
+fn case(seed: u64, rich: bool, tasks: usize) -> (Problem, u64) {
+    let mut random = Random::new(seed, 17);
+    let problem = problem(Shape { tasks, rich }, &mut random);
+    let peak = base_peak(&problem);
+    let budget = peak - 1 - random.below(1 + peak as usize / 6) as u64;
+    (problem.with_capacity(device(), Some(budget)), budget)
+}
+
+/// What a method should find: this cost, proven; or a proof that there is nothing.
+fn expect(
+    what: &str,
+    outcome: Result<Outcome, PublishedError>,
+    optimum: Option<f64>,
+) -> Option<Outcome> {
+    match (outcome, optimum) {
+        (Ok(outcome), Some(cost)) => {
+            assert_eq!(outcome.plan.cost(), cost, "{what}: {:?}", outcome.note);
+            assert!(outcome.proven_optimal, "{what}: {outcome:?}");
+            assert!(
+                (outcome.lower_bound - cost).abs() < 1e-3 * cost.max(1.0),
+                "{what}"
+            );
+            Some(outcome)
+        }
+        (Err(PublishedError::Infeasible { .. }), None) => None,
+        (found, optimum) => panic!("{what}: {found:?}, but the optimum is {optimum:?}"),
+    }
+}
+
+fn options() -> PublishedOptions {
+    PublishedOptions {
+        threads: 1,
+        ..PublishedOptions::default()
+    }
+}
+
+#[test]
+fn checkmate_agrees_with_brute_force() {
+    if !installed().0 {
+        return;
+    }
+    let (mut found, mut saved) = (0, 0);
+    for seed in 0..240 {
+        let (problem, budget) = case(seed, seed % 2 == 0, 5 + seed as usize % 4);
+        let best = stage_optimum(&problem, budget);
+        let formulation = match seed % 3 {
+            0 => Formulation::Disaggregated,
+            _ => Formulation::Published,
+        };
+        let options = PublishedOptions {
+            formulation,
+            ..options()
+        };
+        let what = format!("seed {seed}");
+        if let Some(outcome) = expect(&what, Published::Checkmate.plan(&problem, &options), best) {
+            assert!(outcome.plan.keeps_order());
+            // Free within a stage can only be better.
+            assert!(optimum(&problem, budget, Order::Fixed).unwrap() <= outcome.plan.cost());
+            found += 1;
+            saved += usize::from(outcome.plan.recomputed() > 0);
+        }
+    }
+    assert!(
+        found > 50 && saved > 50,
+        "{found} feasible, {saved} with recomputation"
+    );
+}
+
+#[test]
+fn moccasin_agrees_with_brute_force() {
+    if !installed().1 {
+        return;
+    }
+    let mut saved = 0;
+    for seed in 1000..1120 {
+        let (problem, budget) = case(seed, false, 5 + seed as usize % 4);
+        let best = stage_optimum(&problem, budget);
+        let precedence = match seed % 2 {
+            0 => Precedence::Reservoir,
+            _ => Precedence::Choice,
+        };
+        // As many runs as there are stages lose nothing.
+        let options = PublishedOptions {
+            precedence,
+            runs_per_task: 8,
+            ..options()
+        };
+        let found = Published::MoccasinStaged.plan(&problem, &options);
+        if let Some(outcome) = expect(&format!("seed {seed}"), found, best) {
+            saved += usize::from(outcome.plan.recomputed() > 0);
+        }
+    }
+    assert!(saved > 20, "{saved} with recomputation");
+}
+
+#[test]
+fn unstaged_moccasin_finds_the_best_order() {
+    if !installed().1 {
+        return;
+    }
+    let mut changed = 0;
+    for seed in 2000..2060 {
+        let (problem, budget) = case(seed, false, 4 + seed as usize % 2);
+        let best = optimum(&problem, budget, Order::Free);
+        let options = PublishedOptions {
+            runs_per_task: 3,
+            ..options()
+        };
+        let found = Published::MoccasinUnstaged.plan(&problem, &options);
+        if let Some(outcome) = expect(&format!("seed {seed}"), found, best) {
+            changed += usize::from(!outcome.plan.keeps_order());
+        }
+    }
+    assert!(changed > 0);
+}
+
+#[test]
+fn two_phase_rounding_is_never_better_than_the_program_and_its_bound_holds() {
+    if !installed().0 {
+        return;
+    }
+    let mut found = 0;
+    for seed in 3000..3060 {
+        let (problem, budget) = case(seed, seed % 2 == 0, 6);
+        let best = stage_optimum(&problem, budget);
+        for rounding in [Rounding::Deterministic, Rounding::Randomized] {
+            match Published::CheckmateRounding(rounding).plan(&problem, &options()) {
+                Ok(outcome) => {
+                    let best = best.expect("a plan proves that there is one");
+                    assert!(outcome.plan.cost() >= best && outcome.lower_bound <= best + 1e-9);
+                    assert!(outcome.plan.peak(device()) <= budget);
+                    found += 1;
+                }
+                Err(PublishedError::Infeasible { .. }) => assert_eq!(best, None),
+                Err(PublishedError::NotFound { .. }) => {}
+                Err(error) => panic!("seed {seed}: {error}"),
+            }
+        }
+    }
+    assert!(found > 20, "{found} plans");
+}
+
+/// A plan's stages hold what it needs, and nothing more than their completion.
+#[test]
+fn stages_and_sequences_describe_the_same_plans() {
+    for seed in 4000..4200 {
+        let (problem, _) = case(seed, seed % 2 == 0, 7);
+        let problem = problem.with_capacity(device(), None);
+        let graph = Graph::new(&problem, "test").unwrap();
+        let once: Vec<usize> = (0..graph.tasks.len()).collect();
+        let stages = Stages::from_sequence(&graph, &once).unwrap();
+        assert_eq!(stages.sequence(), once);
+        let completed = Stages::complete(&graph, stages.held.clone()).unwrap();
+        assert_eq!(completed.sequence(), once, "seed {seed}");
+        // Any checkpoints can be completed, or it is said what is lost.
+        let mut random = Random::new(seed, 3);
+        let mut held = stages.held.clone();
+        for held in held.iter_mut().flatten() {
+            *held &= random.below(3) > 0;
+        }
+        if let Ok(stages) = Stages::complete(&graph, held) {
+            let runs = stages.sequence();
+            graph.check(&runs).unwrap().unwrap();
+            assert_eq!(
+                Stages::from_sequence(&graph, &runs).unwrap().runs,
+                stages.runs
+            );
+        }
+    }
+}
+
+#[test]
+fn heuristics_make_plans_of_training_graphs() {
+    let problem = training_chain(9);
+    let peak = base_peak(&problem);
+    for method in Published::ALL.into_iter().filter(|method| {
+        matches!(
+            method,
+            Published::ChenSqrtN(_) | Published::ChenGreedy(_) | Published::Griewank(_)
+        )
+    }) {
+        let outcome = method.plan(&problem, &options()).unwrap();
+        assert!(outcome.plan.keeps_order(), "{}", method.name());
+        let tight = problem.with_capacity(device(), Some(peak * 3 / 4));
+        let outcome = method.plan(&tight, &options()).unwrap();
+        assert!(outcome.plan.recomputed() > 0, "{}", method.name());
+        let none = problem.with_capacity(device(), Some(2));
+        let error = method.plan(&none, &options()).unwrap_err();
+        assert!(
+            matches!(error, PublishedError::NotFound { least: Some(_), .. }),
+            "{error}"
+        );
+    }
+}
+
+/// A chain of `f` forward tasks of unit cost and size, the loss, and the backward tasks.
+fn training_chain(f: usize) -> Problem {
+    let nodes: Vec<String> = (0..2 * f + 1)
+        .map(|i| {
+            format!(
+                r#"{{"name":"t{i}","cost":1,"memory":4,"is_backward":{}}}"#,
+                i > f
+            )
+        })
+        .collect();
+    let mut edges: Vec<String> = (1..2 * f + 1).map(|i| format!("[{},{i}]", i - 1)).collect();
+    edges.extend((0..f).map(|i| format!("[{i},{}]", 2 * f - i)));
+    let text = format!(
+        r#"{{"name":"chain","kind":"test","units":{{"cost":"s","memory":"B"}},"source":"","license":"","published":{{}},"outputs":[{}],"stats":{{}},"nodes":[{}],"edges":[{}]}}"#,
+        2 * f,
+        nodes.join(","),
+        edges.join(",")
+    );
+    scrimp_plan::file::read_instance(&text).unwrap().problem
+}
+
+#[test]
+fn names_are_distinct() {
+    let mut names: Vec<&str> = Published::ALL.iter().map(|method| method.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), Published::ALL.len());
+}
+
+#[test]
+fn in_place_tasks_are_outside_retention_intervals() {
+    let overwrites = |problem: &Problem| {
+        problem
+            .tasks()
+            .values()
+            .any(|task| !task.overwrites.is_empty())
+    };
+    let problem = (0..100)
+        .map(|seed| case(seed, true, 7).0)
+        .find(overwrites)
+        .unwrap();
+    let error = Published::MoccasinStaged
+        .plan(&problem, &options())
+        .unwrap_err();
+    assert!(
+        matches!(error, PublishedError::Unsupported { .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_absent_solver_is_an_error_that_says_how_to_get_it() {
+    let options = PublishedOptions {
+        highs: Some("/nonexistent/libhighs.so.1".into()),
+        ortools: Some("/nonexistent/libortools.so.9".into()),
+        ..options()
+    };
+    let problem = training_chain(3);
+    for method in [Published::Checkmate, Published::MoccasinStaged] {
+        let error = method.plan(&problem, &options).unwrap_err();
+        assert!(error.to_string().contains("/nonexistent/"), "{error}");
+    }
+}
