@@ -1,7 +1,9 @@
-//! The default search. In order: a state, its repair, the annealing over repairs.
+//! The default search. In order: a state, its repair (with the moves of groups that it may postpone),
+//! the annealing over repairs, the schedule.
 
 pub(crate) mod anneal;
 pub(crate) mod driver;
+mod postpone;
 pub(crate) mod repair;
 pub(crate) mod rng;
 pub(crate) mod state;

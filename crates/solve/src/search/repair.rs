@@ -19,11 +19,13 @@ pub(crate) struct Taste {
 
 /// An eviction that may be worth trying.
 #[derive(Clone, Copy, Debug)]
-enum Eviction {
+pub(super) enum Eviction {
     /// Run the task again just before the run at this position.
     Rerun { task: Task, before: u32 },
     /// Move the run at `from` forward in time, to position `to`.
     Advance { from: u32, to: u32 },
+    /// Move the run at `from`, and the runs before `to` that depend on it, to just before `to`.
+    Postpone { from: u32, to: u32 },
 }
 
 /// A rerun before its inputs are priced.
@@ -145,7 +147,7 @@ impl<'m> Repairer<'m> {
 
     /// Positions over the budget in `[from, to)`.
     #[inline]
-    fn crowded(&self, from: u32, to: u32) -> f64 {
+    pub(super) fn crowded(&self, from: u32, to: u32) -> f64 {
         if to <= from {
             return 0.0;
         }
@@ -155,7 +157,7 @@ impl<'m> Repairer<'m> {
 
     /// What taking `bytes` away from `[from, to)` takes off the excess, at most.
     #[inline]
-    fn relief(&self, bytes: f64, from: u32, to: u32) -> f64 {
+    pub(super) fn relief(&self, bytes: f64, from: u32, to: u32) -> f64 {
         if to <= from {
             return 0.0;
         }
@@ -264,8 +266,16 @@ impl<'m> Repairer<'m> {
                 self.gather_advance(state, v, peak, next, taste, rng);
             }
         }
+        if self.free {
+            self.gather_postponed(state, m, peak, taste.noise, rng);
+        }
         self.ranked
             .sort_unstable_by(|a, b| b.bound.total_cmp(&a.bound));
+    }
+
+    /// Adds a candidate that costs no seconds and takes `net` bytes × positions off the excess.
+    pub(super) fn offer(&mut self, net: f64, eviction: Eviction) {
+        self.candidates.push((net / self.epsilon, eviction));
     }
 
     /// Prices the inputs of the ranked evictions until `enough` are better than the rest can be.
@@ -421,6 +431,7 @@ impl<'m> Repairer<'m> {
                 }
                 ok
             }
+            Eviction::Postpone { from, to } => self.postpone(state, self.model, from, to),
         }
     }
 

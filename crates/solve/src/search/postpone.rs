@@ -1,0 +1,169 @@
+//! Postponing: moves a run, with all that depends on it, to where there is room for it.
+//!
+//! A weight gradient that is far larger than what it is made from, with the update that consumes it,
+//! is the typical case: made early it stands on top of all activations, made late it costs nothing.
+//! Neither of the two can move alone: the gradient must be made before its update, and the update may
+//! run only once.
+
+use crate::model::{Model, Task, Value};
+use crate::search::repair::{Eviction, Repairer};
+use crate::search::rng::Random;
+use crate::search::state::{Run, State};
+
+/// Most runs that move together.
+const GROUP: usize = 12;
+/// Values live at a peak whose producers are considered, largest first.
+const LARGEST: usize = 6;
+/// Positions a group is looked for in.
+const REACH: u32 = 2000;
+
+impl<'m> Repairer<'m> {
+    /// Candidates that move the run at the peak, or what made the largest values there, to a later
+    /// position with room.
+    pub(super) fn gather_postponed(
+        &mut self,
+        state: &State<'m>,
+        model: &Model,
+        peak: u32,
+        noise: f64,
+        rng: &mut Random,
+    ) {
+        let mut largest: Vec<(f64, u32)> = Vec::with_capacity(LARGEST + 1);
+        for v in 0..model.bytes.len() as Value {
+            let Some(start) = state.latest(model.producer[v as usize], peak) else {
+                continue;
+            };
+            let bytes = model.bytes[v as usize];
+            if start == 0 || bytes <= 0.0 || !state.needed_from(v, peak) {
+                continue;
+            }
+            let at = largest.partition_point(|&(b, _)| b >= bytes);
+            if at < LARGEST {
+                largest.insert(at, (bytes, start));
+                largest.truncate(LARGEST);
+            }
+        }
+        let froms = largest.into_iter().map(|(_, start)| start);
+        let mut done = Vec::with_capacity(LARGEST + 1);
+        for from in froms.chain([peak]) {
+            if !done.contains(&from) {
+                done.push(from);
+                self.gather_postponed_run(state, model, from, peak, 1.0 + noise * rng.unit());
+            }
+        }
+    }
+
+    fn gather_postponed_run(
+        &mut self,
+        state: &State<'m>,
+        model: &Model,
+        from: u32,
+        peak: u32,
+        noise: f64,
+    ) {
+        let task = state.task_of(state.run_at(from));
+        if task >= model.tasks {
+            return;
+        }
+        let Some(to) = self.room_for(state, model, task, peak) else {
+            return;
+        };
+        self.work += u64::from(to - from);
+        let Some(group) = group(state, model, from, to) else {
+            return;
+        };
+        let net = self.net_of(state, model, &group, to);
+        if net > 0.0 {
+            self.offer(net * noise, Eviction::Postpone { from, to });
+        }
+    }
+
+    /// The first position after the peak where the task's outputs and workspace would fit, or else
+    /// the one with the fewest bytes in use.
+    fn room_for(&self, state: &State<'m>, model: &Model, task: Task, peak: u32) -> Option<u32> {
+        let last = (state.len() as u32 - 1).min(peak.saturating_add(REACH));
+        let grows = model.grows[task as usize];
+        let mem = state.mem();
+        let fits = (peak + 2..=last).find(|&q| mem[q as usize - 1] + grows <= self.budget);
+        fits.or_else(|| {
+            (peak + 2..=last).min_by(|&a, &b| mem[a as usize - 1].total_cmp(&mem[b as usize - 1]))
+        })
+    }
+
+    /// Bytes × positions that moving the group takes off the excess, roughly: what its outputs no
+    /// longer hold, less what its inputs hold for longer.
+    fn net_of(&self, state: &State<'m>, model: &Model, group: &[Run], to: u32) -> f64 {
+        let mut net = 0.0;
+        for &run in group {
+            let (t, p) = (state.task_of(run), state.pos(run));
+            for &v in model.outputs.of(t) {
+                let until = state.next_run(t, p + 1);
+                let last = state.last_use(v, p, until).min(to - 1);
+                net += self.relief(model.bytes[v as usize], p, last + 1);
+            }
+            for i in model.inputs.of(t) {
+                let start = state.latest(model.producer[i.value as usize], p);
+                let inside = start.is_some_and(|s| group.contains(&state.run_at(s)));
+                if inside || state.needed_from(i.value, to) {
+                    continue;
+                }
+                let until = state.next_run(model.producer[i.value as usize], p + 1);
+                let last = state.last_use(i.value, p, until.min(to));
+                net -= model.bytes[i.value as usize] * self.crowded(last + 1, to);
+            }
+        }
+        net
+    }
+
+    /// Does what [`Eviction::Postpone`] says; false if it can't be done.
+    pub(super) fn postpone(
+        &self,
+        state: &mut State<'m>,
+        model: &Model,
+        from: u32,
+        to: u32,
+    ) -> bool {
+        let Some(group) = group(state, model, from, to) else {
+            return false;
+        };
+        let mut anchor = state.run_at(to);
+        // From the last to the first, so that nothing ever runs before what it reads.
+        for &run in group.iter().rev() {
+            let task = state.task_of(run);
+            state.remove(run);
+            let p = state.pos(anchor);
+            if !state.can_insert(task, p) {
+                return false;
+            }
+            anchor = state.insert(task, p);
+        }
+        true
+    }
+}
+
+/// The run at `from` and the runs before `to` that must stay behind it, by position: they read what
+/// the group writes, overwrite what it reads, or repeat one of its tasks. `None` if there are too many.
+fn group(state: &State<'_>, model: &Model, from: u32, to: u32) -> Option<Vec<Run>> {
+    let mut group = vec![state.run_at(from)];
+    let mut reads: Vec<Value> = Vec::new();
+    let first = state.task_of(group[0]);
+    reads.extend(model.inputs.of(first).iter().map(|i| i.value));
+    for p in from + 1..to {
+        let run = state.run_at(p);
+        let t = state.task_of(run);
+        let depends = group.iter().any(|&g| state.task_of(g) == t)
+            || model.inputs.of(t).iter().any(|i| {
+                let start = state.latest(model.producer[i.value as usize], p);
+                start.is_some_and(|s| s >= from && group.contains(&state.run_at(s)))
+                    || (i.overwritten && reads.contains(&i.value))
+            });
+        if depends {
+            if t >= model.tasks || group.len() == GROUP {
+                return None;
+            }
+            group.push(run);
+            reads.extend(model.inputs.of(t).iter().map(|i| i.value));
+        }
+    }
+    Some(group)
+}
