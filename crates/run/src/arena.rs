@@ -353,4 +353,9 @@ impl Args {
         // SAFETY: disjoint from every argument; taken once.
         unsafe { self.workspace.write() }
     }
+
+    /// Size of the workspace.
+    pub fn workspace_bytes(&self) -> u64 {
+        self.workspace.bytes as u64
+    }
 }

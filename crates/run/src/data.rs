@@ -89,7 +89,7 @@ impl<'a> Memory<'a> {
         Ok(())
     }
 
-    fn fill(self, value: impl Fn(usize) -> f64) {
+    pub fn fill(self, value: impl Fn(usize) -> f64) {
         match self {
             Memory::F32(to) => to
                 .iter_mut()

@@ -71,6 +71,12 @@ pub enum RunError {
         /// Type given.
         given: &'static str,
     },
+    /// The plan's problem isn't the one of the graph, or not for one CPU.
+    #[error("the plan doesn't belong to this graph and device: {reason}; plan again")]
+    WrongPlan {
+        /// What doesn't fit.
+        reason: String,
+    },
     /// A tensor that the operation can't be applied to.
     #[error("tensor {tensor:?} {problem}")]
     Tensor {

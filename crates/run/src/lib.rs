@@ -7,9 +7,11 @@ mod conformance;
 mod cpu;
 mod data;
 mod error;
+mod executor;
 mod interpret;
 mod kernels;
 mod par;
+mod profile;
 mod real;
 mod simd;
 
@@ -17,4 +19,6 @@ pub use arena::ALIGN;
 pub use cpu::Cpu;
 pub use data::Data;
 pub use error::RunError;
+pub use executor::{Executor, ExecutorOptions, Observer, RunEvent, RunTrace, StepTrace};
 pub use interpret::{Tensors, interpret};
+pub use profile::{ProfileOptions, ProfileProgress, profile};

@@ -518,19 +518,18 @@ fn norm_input_grad(
 fn update(optimizer: Optimizer, x: &[&[f64]]) -> Vec<Vec<f64>> {
     let (rate, step) = (x[2][0], x[2][1]);
     let mut out = vec![Vec::new(); x.len() - 2];
-    let count = x[0].len();
-    for i in 0..count {
+    for (i, &param) in x[0].iter().enumerate() {
         match optimizer {
             Optimizer::Sgd {
                 momentum,
                 weight_decay,
             } => {
-                let mut v = x[1][i] + weight_decay * x[0][i];
+                let mut v = x[1][i] + weight_decay * param;
                 if momentum != 0.0 {
                     v += momentum * x[3][i];
                     out[1].push(v);
                 }
-                out[0].push(x[0][i] - rate * v);
+                out[0].push(param - rate * v);
             }
             Optimizer::Adam {
                 beta1,
@@ -538,11 +537,11 @@ fn update(optimizer: Optimizer, x: &[&[f64]]) -> Vec<Vec<f64>> {
                 epsilon,
                 weight_decay,
             } => {
-                let g = x[1][i] + weight_decay * x[0][i];
+                let g = x[1][i] + weight_decay * param;
                 let m = beta1 * x[3][i] + (1.0 - beta1) * g;
                 let v = beta2 * x[4][i] + (1.0 - beta2) * g * g;
                 let (m_hat, v_hat) = (m / (1.0 - beta1.powf(step)), v / (1.0 - beta2.powf(step)));
-                out[0].push(x[0][i] - rate * m_hat / (v_hat.sqrt() + epsilon));
+                out[0].push(param - rate * m_hat / (v_hat.sqrt() + epsilon));
                 out[1].push(m);
                 out[2].push(v);
             }
