@@ -63,9 +63,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 _ => {}
             }
         }
+        let busy = process_seconds();
         let trace = executor.step(None)?.clone();
+        let busy = process_seconds() - busy;
         println!(
-            "step {step}: {:.3} s, predicted {:.3} s, loss {}",
+            "step {step}: {:.3} s ({busy:.2} s of CPU), predicted {:.3} s, loss {}",
             trace.seconds,
             plan.cost(),
             executor.read(training.loss)?[0]
@@ -119,4 +121,20 @@ fn bump(plan: &scrimp_plan::CheckedPlan) -> scrimp_plan::Layout {
         placed.push((at, at + buffer.bytes, buffer.end));
     }
     layout
+}
+
+/// CPU time of this process, to 10 ms; 0 where /proc isn't there.
+fn process_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<f64> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or("")
+        .split_whitespace()
+        .map(|f| f.parse().unwrap_or(0.0))
+        .collect();
+    fields
+        .get(11)
+        .zip(fields.get(12))
+        .map_or(0.0, |(user, system)| (user + system) / 100.0)
 }
