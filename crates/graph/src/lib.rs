@@ -1,4 +1,28 @@
 //! Neural network graphs: operators, shapes, importers, built-in networks, differentiation, lowering.
+//!
+//! From a network to a planning problem:
+//!
+//! ```
+//! use scrimp_graph::{DType, GraphBuilder, Loss, Machine, Optimizer, Window, estimate, lower, train};
+//!
+//! let mut b = GraphBuilder::new("small");
+//! let x = b.input("image", &[8, 3, 32, 32], DType::F32)?;
+//! let x = b.conv("conv", x, 16, Window::square(3).pad(1), 1, false)?;
+//! let x = b.batch_norm("bn", x)?;
+//! let x = b.relu("relu", x)?;
+//! let x = b.global_avg_pool("pool", x)?;
+//! let x = b.flatten("flat", x)?;
+//! let x = b.linear("classifier", x, 10, true)?;
+//! b.output(x);
+//! let graph = b.finish()?;
+//!
+//! let sgd = Optimizer::Sgd { momentum: 0.9, weight_decay: 1e-4 };
+//! let training = train(&graph, Loss::CrossEntropy, Some(sgd))?;
+//! let costs = estimate(&training.graph, &Machine::default(), &|_| 0);
+//! let lowered = lower(&training.graph, &training.phases, &costs, "cpu")?;
+//! assert_eq!(lowered.problem.tasks().len(), lowered.nodes.len());
+//! # Ok::<(), scrimp_graph::GraphError>(())
+//! ```
 
 pub mod builder;
 pub mod costs;

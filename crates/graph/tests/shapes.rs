@@ -584,3 +584,46 @@ fn losses_and_updates() {
     reject(adam(f64::NAN), &[p, p, hyper, p, p], "epsilon is NaN");
     reject(adam(1e-8), &[p, p, p, p, p], "must have shape [2]");
 }
+
+#[test]
+fn numbers_out_of_range() {
+    let (k, p): (Shape<'_>, Shape<'_>) = ((&[2, 6], F32), (&[6], F32));
+    let norm = Norm::Batch;
+    let apply = |epsilon| Op::NormApply { norm, epsilon };
+    reject(
+        apply(-1.0),
+        &[X, k, p, p],
+        "epsilon is -1.0; it must be finite and not negative",
+    );
+    reject(apply(f64::NAN), &[X, k, p, p], "epsilon is NaN");
+    let batch = |momentum| Op::BatchNorm {
+        epsilon: 1e-5,
+        momentum,
+    };
+    reject(
+        batch(1.5),
+        &[X, p, p, k],
+        "momentum is 1.5; it must be between 0 and 1",
+    );
+    reject(
+        Op::RunningStats {
+            momentum: -0.1,
+            count: 4,
+        },
+        &[k, k],
+        "momentum is -0.1",
+    );
+    reject(
+        Op::RunningStats {
+            momentum: 0.1,
+            count: 0,
+        },
+        &[k, k],
+        "count is 0",
+    );
+    let expand = Op::Expand {
+        shape: vec![6],
+        scale: f64::INFINITY,
+    };
+    reject(expand, &[p], "scale is inf");
+}

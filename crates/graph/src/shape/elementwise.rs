@@ -118,7 +118,14 @@ pub(super) fn sum_to(inputs: &[Signature<'_>], shape: &[usize]) -> Result<Inferr
     Ok((shape.to_vec(), floating(inputs)?))
 }
 
-pub(super) fn expand(inputs: &[Signature<'_>], shape: &[usize]) -> Result<Inferred, ShapeError> {
+pub(super) fn expand(
+    inputs: &[Signature<'_>],
+    shape: &[usize],
+    scale: f64,
+) -> Result<Inferred, ShapeError> {
+    if !scale.is_finite() {
+        return Err(attribute("scale", scale, "it must be finite"));
+    }
     let [x] = exactly(inputs, "1")?;
     broadcasts_to(x.0, shape)?;
     Ok((shape.to_vec(), floating(inputs)?))

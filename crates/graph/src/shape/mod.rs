@@ -70,15 +70,17 @@ fn dispatch(op: &Op, inputs: &[Signature<'_>]) -> Result<Vec<Inferred>, ShapeErr
             axes, keep_dims, ..
         } => one(elementwise::reduce(inputs, axes, *keep_dims)?),
         Op::SumTo { shape } => one(elementwise::sum_to(inputs, shape)?),
-        Op::Expand { shape, .. } => one(elementwise::expand(inputs, shape)?),
+        Op::Expand { shape, scale } => one(elementwise::expand(inputs, shape, *scale)?),
         Op::Fill { shape, dtype, .. } => one(elementwise::fill(inputs, shape, *dtype)?),
         Op::Dropout { p, .. } => one(elementwise::dropout(inputs, *p)?),
-        Op::BatchNorm { .. } => one(normalize::batch_norm(inputs)?),
+        Op::BatchNorm { epsilon, momentum } => {
+            one(normalize::batch_norm(inputs, *epsilon, *momentum)?)
+        }
         Op::NormStats { norm } => one(normalize::stats(inputs, *norm)?),
-        Op::NormApply { norm, .. } => one(normalize::apply(inputs, *norm)?),
-        Op::NormParamGrad { norm, .. } => normalize::param_grad(inputs, *norm)?,
-        Op::NormInputGrad { norm, .. } => one(normalize::input_grad(inputs, *norm)?),
-        Op::RunningStats { count, .. } => one(normalize::running(inputs, *count)?),
+        Op::NormApply { norm, epsilon } => one(normalize::apply(inputs, *norm, *epsilon)?),
+        Op::NormParamGrad { norm, epsilon } => normalize::param_grad(inputs, *norm, *epsilon)?,
+        Op::NormInputGrad { norm, epsilon } => one(normalize::input_grad(inputs, *norm, *epsilon)?),
+        Op::RunningStats { momentum, count } => one(normalize::running(inputs, *count, *momentum)?),
         Op::Softmax { axis } | Op::LogSoftmax { axis } => one(normalize::softmax(inputs, *axis)?),
         Op::SoftmaxGrad { axis } | Op::LogSoftmaxGrad { axis } => {
             one(normalize::softmax_grad(inputs, *axis)?)

@@ -35,7 +35,37 @@ pub(crate) fn norm_shapes(shape: &[usize], norm: Norm) -> Result<(usize, Vec<usi
     Ok((k, vec![c]))
 }
 
-pub(super) fn batch_norm(inputs: &[Signature<'_>]) -> Result<Inferred, ShapeError> {
+/// The number added to a variance.
+fn check_epsilon(epsilon: f64) -> Result<(), ShapeError> {
+    if epsilon >= 0.0 && epsilon.is_finite() {
+        return Ok(());
+    }
+    Err(attribute(
+        "epsilon",
+        epsilon,
+        "it must be finite and not negative",
+    ))
+}
+
+/// The weight of the newest batch in running statistics.
+fn check_momentum(momentum: f64) -> Result<(), ShapeError> {
+    if (0.0..=1.0).contains(&momentum) {
+        return Ok(());
+    }
+    Err(attribute(
+        "momentum",
+        momentum,
+        "it must be between 0 and 1",
+    ))
+}
+
+pub(super) fn batch_norm(
+    inputs: &[Signature<'_>],
+    epsilon: f64,
+    momentum: f64,
+) -> Result<Inferred, ShapeError> {
+    check_epsilon(epsilon)?;
+    check_momentum(momentum)?;
     let [x, scale, shift, running] = exactly(inputs, "4")?;
     let dtype = floating(inputs)?;
     let (c, params) = norm_shapes(x.0, Norm::Batch)?;
@@ -51,7 +81,12 @@ pub(super) fn stats(inputs: &[Signature<'_>], norm: Norm) -> Result<Inferred, Sh
     Ok((vec![2, k], floating(inputs)?))
 }
 
-pub(super) fn apply(inputs: &[Signature<'_>], norm: Norm) -> Result<Inferred, ShapeError> {
+pub(super) fn apply(
+    inputs: &[Signature<'_>],
+    norm: Norm,
+    epsilon: f64,
+) -> Result<Inferred, ShapeError> {
+    check_epsilon(epsilon)?;
     let [x, stats, scale, shift] = exactly(inputs, "4")?;
     let dtype = floating(inputs)?;
     let (k, params) = norm_shapes(x.0, norm)?;
@@ -64,7 +99,9 @@ pub(super) fn apply(inputs: &[Signature<'_>], norm: Norm) -> Result<Inferred, Sh
 pub(super) fn param_grad(
     inputs: &[Signature<'_>],
     norm: Norm,
+    epsilon: f64,
 ) -> Result<Vec<Inferred>, ShapeError> {
+    check_epsilon(epsilon)?;
     let [x, stats, dy] = exactly(inputs, "3")?;
     let dtype = floating(inputs)?;
     let (k, params) = norm_shapes(x.0, norm)?;
@@ -73,7 +110,12 @@ pub(super) fn param_grad(
     Ok(vec![(params.clone(), dtype), (params, dtype)])
 }
 
-pub(super) fn input_grad(inputs: &[Signature<'_>], norm: Norm) -> Result<Inferred, ShapeError> {
+pub(super) fn input_grad(
+    inputs: &[Signature<'_>],
+    norm: Norm,
+    epsilon: f64,
+) -> Result<Inferred, ShapeError> {
+    check_epsilon(epsilon)?;
     let (first, sums) = match norm {
         Norm::Batch => {
             let [x, stats, scale, dy, dscale, dshift] = exactly(inputs, "6")?;
@@ -99,7 +141,12 @@ pub(super) fn input_grad(inputs: &[Signature<'_>], norm: Norm) -> Result<Inferre
     Ok((x.0.to_vec(), dtype))
 }
 
-pub(super) fn running(inputs: &[Signature<'_>], count: usize) -> Result<Inferred, ShapeError> {
+pub(super) fn running(
+    inputs: &[Signature<'_>],
+    count: usize,
+    momentum: f64,
+) -> Result<Inferred, ShapeError> {
+    check_momentum(momentum)?;
     let [stats, running] = exactly(inputs, "2")?;
     let dtype = floating(inputs)?;
     if count == 0 {
