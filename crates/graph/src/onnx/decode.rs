@@ -7,7 +7,7 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 use std::path::Path;
 
 use super::error::OnnxError;
-use super::proto::ModelProto;
+use super::proto::{ModelProto, TensorProto};
 
 /// The wire format's own limit on a message.
 const MAX_FILE_BYTES: u64 = 2 << 30;
@@ -37,6 +37,13 @@ pub(super) fn decode(bytes: Bytes) -> Result<ModelProto, OnnxError> {
     let mut left = MAX_ITEMS;
     count(&bytes, Level::Model, &mut left).map_err(OnnxError::Decode)?;
     ModelProto::decode(bytes).map_err(|e| OnnxError::Decode(e.to_string()))
+}
+
+/// Decode a tensor that is stored by itself.
+pub(super) fn tensor(bytes: Bytes) -> Result<TensorProto, OnnxError> {
+    let mut left = MAX_ITEMS;
+    count(&bytes, Level::Leaf, &mut left).map_err(OnnxError::Decode)?;
+    TensorProto::decode(bytes).map_err(|e| OnnxError::Decode(e.to_string()))
 }
 
 /// Which message is being scanned, as far as that decides which fields are messages.

@@ -110,15 +110,14 @@ impl From<GraphError> for Fault {
     /// Shapes and types that ONNX allows and the graph doesn't are unsupported, not invalid.
     fn from(error: GraphError) -> Fault {
         use crate::ShapeError::{ElementType, Empty, Rank, TooManyAxes};
-        match &error {
-            GraphError::Node { source, .. }
-                if matches!(
-                    **source,
-                    ElementType { .. } | Empty { .. } | Rank { .. } | TooManyAxes { .. }
-                ) =>
-            {
-                Fault::Unsupported(format!("here ({source})"))
-            }
+        let source = match &error {
+            GraphError::Node { source, .. } | GraphError::Tensor { source, .. } => Some(&**source),
+            _ => None,
+        };
+        match source {
+            Some(
+                source @ (ElementType { .. } | Empty { .. } | Rank { .. } | TooManyAxes { .. }),
+            ) => Fault::Unsupported(format!("here ({source})")),
             _ => Fault::Invalid(error.to_string()),
         }
     }

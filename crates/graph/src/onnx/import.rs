@@ -220,13 +220,18 @@ fn outputs(mut state: State<'_>) -> Result<Graph, OnnxError> {
     for output in &state.structure.graph.output {
         let value = state.values.get(output.name.as_str()).cloned();
         let value = value.unwrap_or(Value::Missing);
-        let id = state.place(&output.name, &value).map_err(|fault| {
-            OnnxError::Invalid(match fault {
-                Fault::Invalid(reason) | Fault::Unsupported(reason) => {
-                    format!("output {:?}: {reason}", output.name)
+        let id = state
+            .place(&output.name, &value)
+            .map_err(|fault| match fault {
+                Fault::Invalid(reason) => {
+                    OnnxError::Invalid(format!("output {:?}: {reason}", output.name))
                 }
-            })
-        })?;
+                Fault::Unsupported(what) => OnnxError::Unsupported(vec![Unsupported {
+                    node: output.name.clone(),
+                    op: "an output".to_owned(),
+                    what: Some(what),
+                }]),
+            })?;
         state.b.output(id);
     }
     Ok(state.b.finish()?)

@@ -67,6 +67,11 @@ pub fn import_bytes(
     import_from(bytes.into(), None, name, options)
 }
 
+/// Read a tensor that is stored by itself, as ONNX's test data are.
+pub fn read_tensor(bytes: impl Into<Bytes>) -> Result<Literal, OnnxError> {
+    literal::TensorReader::new(None).load(&decode::tensor(bytes.into())?)
+}
+
 fn import_from(
     bytes: Bytes,
     folder: Option<&Path>,

@@ -27,7 +27,7 @@ impl<'a> Structure<'a> {
     pub(super) fn of(model: &'a ModelProto) -> Result<Structure<'a>, OnnxError> {
         let graph = model.graph.as_ref();
         let graph = graph.ok_or_else(|| OnnxError::Invalid("the file contains no graph".into()))?;
-        let opset = opset(model)?;
+        let opset = opset(model, &graph.node)?;
         if !graph.sparse_initializer.is_empty() {
             return invalid("sparse initializers are not supported; store them densely");
         }
@@ -63,7 +63,7 @@ pub(super) fn node_name(node: &NodeProto) -> &str {
     }
 }
 
-fn opset(model: &ModelProto) -> Result<i64, OnnxError> {
+fn opset(model: &ModelProto, nodes: &[NodeProto]) -> Result<i64, OnnxError> {
     let mut imports = model.opset_import.iter();
     match imports.find(|o| is_standard(&o.domain)) {
         Some(o) if OPSETS.contains(&o.version) => Ok(o.version),
@@ -73,7 +73,10 @@ fn opset(model: &ModelProto) -> Result<i64, OnnxError> {
             OPSETS.start(),
             OPSETS.end()
         )),
-        None => invalid("it imports no version of the standard operators"),
+        None if nodes.iter().any(|n| is_standard(&n.domain)) => {
+            invalid("it imports no version of the standard operators")
+        }
+        None => Ok(*OPSETS.end()),
     }
 }
 

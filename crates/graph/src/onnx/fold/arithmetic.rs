@@ -79,6 +79,13 @@ fn pairwise(op: &str, a: &Literal, b: &Literal) -> Outcome<Literal> {
             let values: Vec<f32> = v.iter().zip(&exponents).map(|(a, &b)| a.powf(b)).collect();
             Ok(Literal::floats(shape, values))
         }
+        (Data::Ints(v), Data::Floats(exponents)) if op == "Pow" => {
+            let pairs = v.iter().zip(exponents.iter());
+            let values: Vec<i64> = pairs
+                .map(|(&a, &b)| (a as f64).powf(f64::from(b)) as i64)
+                .collect();
+            Ok(Literal::ints(shape, values))
+        }
         (Data::Floats(a), Data::Floats(b)) => {
             let pairs = a.iter().zip(b.iter());
             if let Some(compare) = float_comparison(op) {

@@ -95,7 +95,6 @@ pub(super) fn group(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
 
 pub(super) fn layer(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     node.attributes.ignore(&["stash_type"]);
-    node.unused_outputs(1)?;
     let epsilon = node.attributes.float("epsilon", 1e-5)?;
     let x = node.x(0)?;
     let shape = node.dims(x);
@@ -114,7 +113,44 @@ pub(super) fn layer(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
             node.step("shift", op, &[])?
         }
     };
-    apply(node, x, Norm::Layer { axis }, epsilon, scale, shift)
+    let norm = Norm::Layer { axis };
+    let stats = node.step("stats", Op::NormStats { norm }, &[x])?;
+    let y = node.last(Op::NormApply { norm, epsilon }, &[x, stats, scale, shift])?;
+    let mut values = vec![Value::Tensor(y)];
+    if node.unused_outputs(1).is_err() {
+        values.extend(statistics(node, stats, &shape, axis, epsilon)?);
+    }
+    Ok(values)
+}
+
+/// The means and the reciprocal standard deviations, with the normalized axes of length 1.
+fn statistics(
+    node: &mut Node<'_, '_>,
+    stats: TensorId,
+    shape: &[usize],
+    axis: usize,
+    epsilon: f64,
+) -> Outcome<[Value; 2]> {
+    let rows = node.dims(stats)[1];
+    let mut outer = shape.to_vec();
+    outer[axis..].fill(1);
+    let mut row = |i: usize, part: &str| {
+        let op = Op::Slice {
+            start: vec![i, 0],
+            end: vec![i + 1, rows],
+            step: vec![1, 1],
+        };
+        let row = node.step(&format!("{part}.row"), op, &[stats])?;
+        node.view(part, row, &outer)
+    };
+    let (mean, variance) = (row(0, "mean")?, row(1, "variance")?);
+    let shifted = Unary::Affine {
+        scale: 1.0,
+        shift: epsilon,
+    };
+    let shifted = node.map("epsilon", shifted, variance)?;
+    let inverse = node.map("inverse", Unary::Pow { exponent: -0.5 }, shifted)?;
+    Ok([Value::Tensor(mean), Value::Tensor(inverse)])
 }
 
 /// Broadcast to this shape where it isn't that already.

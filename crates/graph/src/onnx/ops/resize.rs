@@ -77,13 +77,10 @@ pub(super) fn resize(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
         by_scales(&shape, &named, &scales)?
     } else {
         let sizes = node.ints(3, "sizes")?;
-        match node
+        let policy = node
             .attributes
-            .text("keep_aspect_ratio_policy", "stretch")?
-        {
-            "stretch" => by_sizes(&shape, &named, &sizes)?,
-            other => return unsupported!("keep_aspect_ratio_policy {other:?}"),
-        }
+            .text("keep_aspect_ratio_policy", "stretch")?;
+        by_sizes(&shape, &named, &sizes, policy)?
     };
     node.attributes.ignore(&["keep_aspect_ratio_policy"]);
     apply(node, &axes, &mode)
@@ -142,17 +139,32 @@ fn by_scales(shape: &[usize], named: &[usize], scales: &[f32]) -> Outcome<Vec<Ax
     Ok(axes)
 }
 
-fn by_sizes(shape: &[usize], named: &[usize], sizes: &[i64]) -> Outcome<Vec<Axis>> {
+/// Scales are those that reach the sizes, or with a policy one scale for all axes: the largest that
+/// doesn't exceed them, or the smallest that reaches them.
+fn by_sizes(shape: &[usize], named: &[usize], sizes: &[i64], policy: &str) -> Outcome<Vec<Axis>> {
     if sizes.len() != named.len() {
         return invalid!("{} sizes for {} axes", sizes.len(), named.len());
     }
     let mut axes = unchanged(shape);
     for (&i, &size) in named.iter().zip(sizes) {
         let output = count(size, "a size")?;
-        if !(1..1 << 30).contains(&output) {
-            return invalid!("a size is {output}");
-        }
         (axes[i].output, axes[i].scale) = (output, output as f64 / shape[i] as f64);
+    }
+    let scales = named.iter().map(|&i| axes[i].scale);
+    let common = match policy {
+        "stretch" => None,
+        "not_larger" => scales.reduce(f64::min),
+        "not_smaller" => scales.reduce(f64::max),
+        other => return unsupported!("keep_aspect_ratio_policy {other:?}"),
+    };
+    for &i in named {
+        if let Some(scale) = common {
+            axes[i].output = (scale * shape[i] as f64).round() as usize;
+            axes[i].scale = scale;
+        }
+        if !(1..1 << 30).contains(&axes[i].output) {
+            return invalid!("a size is {}", axes[i].output);
+        }
     }
     Ok(axes)
 }
@@ -255,8 +267,9 @@ fn coordinate(i: usize, axis: Axis, mode: &str) -> Outcome<f64> {
             input / 2.0 * (1.0 - adjustment) + half - 0.5
         }
         "tf_half_pixel_for_nn" => half,
-        "align_corners" if axis.output == 1 => 0.0,
-        "align_corners" => i as f64 * (input - 1.0) / (output - 1.0),
+        // The length that is asked for, not rounded.
+        "align_corners" if axis.scale * input == 1.0 => 0.0,
+        "align_corners" => i as f64 * (input - 1.0) / (axis.scale * input - 1.0),
         "asymmetric" => i as f64 / axis.scale,
         other => return unsupported!("coordinate_transformation_mode {other:?}"),
     })
