@@ -122,9 +122,9 @@ pub const NAMES: &[Network] = &[
         summary: "XEngine's U-Net: three levels with instance normalization and transposed convolutions",
         source: "Schuler et al. 2022, XEngine, doi:10.1145/3568956, figure 5",
         defaults: Choices {
-            image: Some([32, 32]),
-            classes: Some(480),
-            width: Some(480),
+            image: Some([128, 128]),
+            classes: Some(2),
+            width: Some(120),
             ..Choices::NONE
         },
         build: unet::build,

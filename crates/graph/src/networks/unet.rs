@@ -3,10 +3,10 @@
 //! input→5; a block is convolution, instance normalization and leaky relu, twice; blocks 2, 3 and 4
 //! end in a transposed convolution.
 //!
-//! The paper states no sizes, but its memory figures fix them: 320 MiB at batch 2 and 397 MiB at
-//! batch 4 are 243 MiB for weights and their gradients and 38.6 MiB per sample. A network of 480
-//! channels throughout on a 32×32 map (the deep part of a larger U-Net) has 242.5 MiB of weights and
-//! gradients, and its activations and their gradients fit the rest.
+//! The paper trains the deep part of a larger U-Net, fed with a feature map of 480 channels. Here the
+//! same blocks form a network of its own: an image of 3 channels goes in, channels double where the
+//! map is halved (480 at the bottom by default) and halve where it is doubled, and a mask per class
+//! comes out.
 
 use super::net::{Built, Net, Scheme, named, whole_multiple};
 use super::options::{Choices, NetworkError};
@@ -22,20 +22,20 @@ pub(super) fn build(name: &str, choices: &Choices) -> Result<Graph, NetworkError
 }
 
 fn unet(name: &str, choices: &Choices) -> Result<Graph, GraphError> {
-    let width = choices.width.unwrap_or(480);
+    let width = choices.width.unwrap_or(120);
     let gain2 = 2.0 / (1.0 + SLOPE * SLOPE);
-    let (mut net, input) = Net::with_image(name, choices, width, Scheme::FanIn { gain2 })?;
+    let (mut net, input) = Net::with_image(name, choices, 3, Scheme::FanIn { gain2 })?;
     let skip0 = block(&mut net, "block0", input, width, 2)?;
-    let skip1 = block(&mut net, "block1", skip0, width, 2)?;
-    let bottom = block(&mut net, "block2", skip1, width, 2)?;
-    let mut x = up(&mut net, "block2", bottom, width)?;
-    for (name, skip) in [("block3", skip1), ("block4", skip0)] {
+    let skip1 = block(&mut net, "block1", skip0, 2 * width, 2)?;
+    let bottom = block(&mut net, "block2", skip1, 4 * width, 2)?;
+    let mut x = up(&mut net, "block2", bottom, 2 * width)?;
+    for (name, skip, width) in [("block3", skip1, 2 * width), ("block4", skip0, width)] {
         x = net.b.concat(&format!("{name}.cat"), 1, &[x, skip])?;
         x = block(&mut net, name, x, width, 1)?;
-        x = up(&mut net, name, x, width)?;
+        x = up(&mut net, name, x, width.div_ceil(2))?;
     }
     let x = net.b.concat("block5.cat", 1, &[x, input])?;
-    let classes = choices.classes.unwrap_or(width);
+    let classes = choices.classes.unwrap_or(2);
     let mask = net.conv("block5.conv", x, classes, Window::square(3).pad(1), 1, true)?;
     net.finish(mask)
 }
