@@ -380,3 +380,60 @@ fn initialize(graph: &Graph, place: &Placement, arena: &mut Arena) -> Result<(),
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use scrimp_graph::{GraphBuilder, Loss, Window, train};
+
+    fn training() -> Graph {
+        let mut b = GraphBuilder::new("t");
+        let mut x = b.input("x", &[2, 3, 16, 16], DType::F32).expect("valid");
+        for i in 0..3 {
+            let y = b
+                .conv(&format!("c{i}"), x, 3, Window::square(3).pad(1), 1, false)
+                .expect("valid");
+            let y = b.relu(&format!("r{i}"), y).expect("valid");
+            x = b.concat(&format!("k{i}"), 1, &[x, y]).expect("valid");
+        }
+        let y = b.reshape("flat", x, &[2, 12 * 256]).expect("valid");
+        let y = b.linear("fc", y, 10, true).expect("valid");
+        b.output(y);
+        let graph = b.finish().expect("valid");
+        train(&graph, Loss::CrossEntropy, None)
+            .expect("differentiable")
+            .graph
+    }
+
+    #[test]
+    fn every_node_is_measured_even_in_the_smallest_ring() {
+        let graph = training();
+        let cpu = Cpu::new(2).expect("threads start");
+        for ring in [0, 100_000, 1 << 30] {
+            let options = ProfileOptions {
+                passes: 2,
+                ring,
+                ..ProfileOptions::default()
+            };
+            let mut last = None;
+            let costs = profile(&graph, &cpu, &options, &mut |p| last = Some(p)).expect("it runs");
+            assert!(last.is_some_and(|p| p.pass == 2 && p.node == p.nodes));
+            for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
+                let cost = costs.nodes[id];
+                assert!(
+                    cost.seconds > 0.0 && cost.seconds < 1.0,
+                    "{}: {cost:?}",
+                    node.name
+                );
+                assert_eq!(cost.workspace, cpu.workspace(&graph, id));
+            }
+        }
+    }
+
+    #[test]
+    fn the_median_ignores_an_interruption() {
+        assert_eq!(median(&mut [2.0, 1.0, 50.0]), 2.0);
+        assert_eq!(median(&mut [2.0, 1.0, 50.0, 3.0]), 2.5);
+        assert_eq!(median(&mut []), 0.0);
+    }
+}

@@ -2,7 +2,7 @@
 
 use scrimp_graph::{Binary, DType, Norm, Op, Optimizer, Reduction, Unary, Window, infer};
 
-use super::{Input, check, floats, ints};
+use super::{Input, check, floats, ints, same_in_all_ways};
 
 fn positive(shape: &[usize], key: u64) -> Input {
     let mut input = floats(shape, key);
@@ -529,6 +529,43 @@ fn updates() {
                     m.clone(),
                     v.clone(),
                 ],
+            );
+        }
+    }
+}
+
+#[test]
+fn dropout_is_reproducible_and_has_its_rate() {
+    let x = Input {
+        shape: vec![40_000],
+        floats: vec![1.0; 40_000],
+        ints: None,
+    };
+    let seed = |seed| Input {
+        shape: vec![1],
+        floats: vec![0.0],
+        ints: Some(vec![seed]),
+    };
+    for p in [0.0, 0.1, 0.5] {
+        let op = |stream| Op::Dropout { p, stream };
+        let first = same_in_all_ways(&op(1), &[x.clone(), seed(7)]);
+        let dropped = first.iter().filter(|&&y| y == 0.0).count() as f64 / 40_000.0;
+        assert!(
+            (dropped - p).abs() < 0.01,
+            "{dropped} of the elements are dropped, not {p}"
+        );
+        let kept = 1.0 / (1.0 - p);
+        assert!(first.iter().all(|&y| y == 0.0 || (y - kept).abs() < 1e-6));
+        if p > 0.0 {
+            assert_ne!(
+                first,
+                same_in_all_ways(&op(2), &[x.clone(), seed(7)]),
+                "streams differ"
+            );
+            assert_ne!(
+                first,
+                same_in_all_ways(&op(1), &[x.clone(), seed(8)]),
+                "seeds differ"
             );
         }
     }

@@ -160,33 +160,48 @@ thread_local! {
 /// Runs a case in all ways and compares with plain loops.
 pub(super) fn check(op: &Op, inputs: &[Input]) {
     let expected = naive::run(op, inputs);
+    for (float, tolerance) in [(DType::F64, 1e-11), (DType::F32, 2e-5)] {
+        compare(
+            op,
+            &in_all_ways(op, inputs, float).values,
+            &expected,
+            tolerance,
+        );
+    }
+}
+
+/// The first output in f32, which is the same however the operator runs.
+pub(super) fn same_in_all_ways(op: &Op, inputs: &[Input]) -> Vec<f64> {
+    in_all_ways(op, inputs, DType::F32).values.remove(0)
+}
+
+/// On one thread and on three, out of place and in place, always with the same bits.
+fn in_all_ways(op: &Op, inputs: &[Input], float: DType) -> Run {
     CPUS.with(|[one, three]| {
-        for (float, tolerance) in [(DType::F64, 1e-11), (DType::F32, 2e-5)] {
-            let result = run(one, op, inputs, float, &[]);
-            compare(op, &result.values, &expected, tolerance);
-            let parallel = run(three, op, inputs, float, &[]);
-            assert_eq!(
-                result.bits, parallel.bits,
-                "{op:?} depends on the number of threads"
-            );
-            let mut ways: Vec<&[(usize, usize)]> = vec![op.overwrites()];
-            ways.extend(op.in_place().chunks(1));
-            for pairs in ways {
-                let fits = |&(input, _): &(usize, usize)| {
-                    inputs.get(input).is_some_and(|input| {
-                        input.shape.iter().product::<usize>() == result.values[0].len()
-                    })
-                };
-                if !pairs.is_empty() && pairs.iter().all(fits) {
-                    let in_place = run(three, op, inputs, float, pairs);
-                    assert_eq!(
-                        result.bits, in_place.bits,
-                        "{op:?} differs in place {pairs:?}"
-                    );
-                }
+        let result = run(one, op, inputs, float, &[]);
+        let parallel = run(three, op, inputs, float, &[]);
+        assert_eq!(
+            result.bits, parallel.bits,
+            "{op:?} depends on the number of threads"
+        );
+        let mut ways: Vec<&[(usize, usize)]> = vec![op.overwrites()];
+        ways.extend(op.in_place().chunks(1));
+        for pairs in ways {
+            let fits = |&(input, _): &(usize, usize)| {
+                inputs.get(input).is_some_and(|input| {
+                    input.shape.iter().product::<usize>() == result.values[0].len()
+                })
+            };
+            if !pairs.is_empty() && pairs.iter().all(fits) {
+                let in_place = run(three, op, inputs, float, pairs);
+                assert_eq!(
+                    result.bits, in_place.bits,
+                    "{op:?} differs in place {pairs:?}"
+                );
             }
         }
-    });
+        result
+    })
 }
 
 fn compare(op: &Op, found: &[Vec<f64>], expected: &[Vec<f64>], tolerance: f64) {

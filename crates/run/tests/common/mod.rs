@@ -1,0 +1,164 @@
+//! What the tests of execution share: small networks, plans made by hand, layouts, data.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use scrimp_graph::networks::{NetworkOptions, build};
+use scrimp_graph::{
+    DType, Graph, GraphBuilder, Loss, Lowered, Optimizer, Role, TrainingGraph, Window,
+};
+use scrimp_graph::{estimate, lower, train};
+use scrimp_plan::{
+    CheckedLayout, CheckedPlan, Layout, Phase, Plan, Problem, TaskId, ValueId, check, check_layout,
+};
+use scrimp_run::{Cpu, Data, Executor};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// A network, differentiated and lowered with estimated costs.
+pub struct Case {
+    pub training: TrainingGraph,
+    pub lowered: Lowered,
+}
+
+impl Case {
+    pub fn new(graph: &Graph, optimizer: Option<Optimizer>, cpu: &Cpu) -> Case {
+        let training = train(graph, Loss::CrossEntropy, optimizer).unwrap();
+        let graph = &training.graph;
+        let mut costs = estimate(graph, &Default::default(), &|_| 0);
+        for node in graph.nodes().keys() {
+            costs.nodes[node].workspace = cpu.workspace(graph, node);
+        }
+        let lowered = lower(graph, &training.phases, &costs, "cpu").unwrap();
+        Case { training, lowered }
+    }
+
+    pub fn graph(&self) -> &Graph {
+        &self.training.graph
+    }
+
+    pub fn keep_all(&self) -> CheckedPlan {
+        let problem = &self.lowered.problem;
+        check(
+            problem,
+            Plan::keep_all(problem, problem.sole_device().unwrap()).unwrap(),
+        )
+        .unwrap()
+    }
+
+    /// Every forward value that a backward task reads is computed again right before, except where
+    /// `keep` says so.
+    pub fn recompute(&self, keep: impl Fn(TaskId) -> bool) -> CheckedPlan {
+        let problem = &self.lowered.problem;
+        let mut runs = Vec::new();
+        for (task, what) in problem.tasks().iter() {
+            if what.phase == Phase::Backward {
+                for &input in &what.inputs {
+                    again(problem, input, &keep, &mut runs);
+                }
+            }
+            runs.push(task);
+        }
+        let plan = Plan::from_runs(problem, problem.sole_device().unwrap(), &runs).unwrap();
+        check(problem, plan).unwrap()
+    }
+}
+
+/// Runs the value's producer again, after the producers of what it overwrites.
+fn again(problem: &Problem, value: ValueId, keep: &dyn Fn(TaskId) -> bool, runs: &mut Vec<TaskId>) {
+    let Some(producer) = problem.producer(value) else {
+        return;
+    };
+    let task = problem.task(producer);
+    if task.phase != Phase::Forward || !task.rerunnable || keep(producer) {
+        return;
+    }
+    for pair in &task.overwrites {
+        again(problem, pair.input, &|_| false, runs);
+    }
+    runs.push(producer);
+}
+
+/// First fit in order of beginning.
+pub fn place(plan: &CheckedPlan) -> CheckedLayout {
+    let mut layout = Layout {
+        offsets: Default::default(),
+    };
+    let mut placed: Vec<(u64, u64, usize)> = Vec::new();
+    for buffer in plan.buffers().values() {
+        placed.retain(|&(_, _, end)| end > buffer.start);
+        placed.sort_unstable();
+        let mut at = 0;
+        for &(start, end, _) in &placed {
+            if at + buffer.bytes <= start {
+                break;
+            }
+            at = at.max(end);
+        }
+        layout.offsets.push(at);
+        placed.push((at, at + buffer.bytes, buffer.end));
+    }
+    check_layout(plan, layout).unwrap()
+}
+
+/// Sets inputs, settings and the seed of step number `step`.
+pub fn set_inputs(graph: &Graph, executor: &mut Executor<'_>, step: usize) {
+    for (tensor, what) in graph.given() {
+        let count = what.elements();
+        match (&what.role, what.dtype) {
+            (Role::Input, DType::I64) => {
+                let data: Vec<i64> = (0..count).map(|i| ((i * 7 + step) % 10) as i64).collect();
+                executor.set(tensor, Data::I64(&data)).unwrap();
+            }
+            (Role::Input, _) => {
+                let draw = |i: usize| ((i * 7919 + step * 31) % 1009) as f32 / 504.0 - 1.0;
+                executor
+                    .set(tensor, Data::F32(&(0..count).map(draw).collect::<Vec<_>>()))
+                    .unwrap();
+            }
+            (Role::Hyper, _) => executor
+                .set(tensor, Data::F32(&[0.05, step as f32 + 1.0]))
+                .unwrap(),
+            (Role::Seed, _) => executor.set(tensor, Data::I64(&[step as i64])).unwrap(),
+            _ => {}
+        }
+    }
+}
+
+/// Convolutions of all kinds, batch normalization, elementwise operators that can run in place,
+/// dropout, pooling, a residual connection, a concatenation.
+pub fn small_net() -> Graph {
+    let mut b = GraphBuilder::new("small");
+    let x = b.input("x", &[4, 3, 20, 20], DType::F32).unwrap();
+    let same = Window::square(3).pad(1);
+    let x = b.conv("c1", x, 8, same, 1, false).unwrap();
+    let x = b.batch_norm("n1", x).unwrap();
+    let x = b.relu("r1", x).unwrap();
+    let y = b.conv("c2", x, 8, same, 8, true).unwrap();
+    let y = b.batch_norm("n2", y).unwrap();
+    let x = b.binary("add", scrimp_graph::Binary::Add, x, y).unwrap();
+    let x = b.relu("r2", x).unwrap();
+    let x = b.dropout("drop", x, 0.25).unwrap();
+    let z = b.conv("c3", x, 8, same, 2, true).unwrap();
+    let z = b.unary("gelu", scrimp_graph::Unary::Gelu, z).unwrap();
+    let x = b.concat("cat", 1, &[x, z]).unwrap();
+    let x = b.max_pool("pool", x, Window::square(2).stride(2)).unwrap();
+    let x = b.conv("c4", x, 12, same.stride(2), 1, true).unwrap();
+    let x = b.unary("tanh", scrimp_graph::Unary::Tanh, x).unwrap();
+    let x = b.global_avg_pool("gap", x).unwrap();
+    let x = b.flatten("flat", x).unwrap();
+    let x = b.linear("fc", x, 10, true).unwrap();
+    b.output(x);
+    b.finish().unwrap()
+}
+
+/// A built-in network, made small.
+pub fn network(name: &str, options: NetworkOptions) -> Graph {
+    build(name, &options).unwrap()
+}
+
+/// A hash of bytes; equal for equal bits only, for the purpose of these tests.
+pub fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
+}

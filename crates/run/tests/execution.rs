@@ -1,0 +1,243 @@
+//! Planned execution gives the bits of execution without a plan: every run of every task, whatever
+//! was recomputed, overwritten or freed, with freed and fresh memory full of NaN.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{Case, hash, network, place, set_inputs, small_net};
+use scrimp_graph::networks::NetworkOptions;
+use scrimp_graph::{Graph, Optimizer};
+use scrimp_plan::{CheckedPlan, TaskId, check, check_layout};
+use scrimp_run::{Cpu, Data, Executor, ExecutorOptions, RunError, interpret};
+use std::collections::HashMap;
+
+const SGD: Optimizer = Optimizer::Sgd {
+    momentum: 0.9,
+    weight_decay: 1e-3,
+};
+const ADAM: Optimizer = Optimizer::Adam {
+    beta1: 0.9,
+    beta2: 0.999,
+    epsilon: 1e-8,
+    weight_decay: 0.0,
+};
+
+/// Hashes of all outputs by step and task, and the losses.
+type Bits = (HashMap<(usize, TaskId), Vec<u64>>, Vec<f32>);
+
+/// Three steps; a task that runs again must write the same bits again.
+fn execute(case: &Case, plan: &CheckedPlan, cpu: &Cpu) -> Bits {
+    let layout = place(plan);
+    let device = case.lowered.problem.sole_device().unwrap();
+    let options = ExecutorOptions {
+        seed: 5,
+        poison: true,
+    };
+    let graph = case.graph();
+    let mut executor = Executor::new(graph, &case.lowered, &layout, cpu, options).unwrap();
+    let mut seen = HashMap::new();
+    let mut losses = Vec::new();
+    for step in 0..3 {
+        set_inputs(graph, &mut executor, step);
+        let mut count = 0;
+        let mut observer = |event: &scrimp_run::RunEvent<'_>| {
+            let bits: Vec<u64> = event.outputs().map(|(_, bytes)| hash(bytes)).collect();
+            let first = seen
+                .entry((step, event.task))
+                .or_insert_with(|| bits.clone());
+            assert_eq!(
+                *first,
+                bits,
+                "{} differs when run again",
+                graph.node(event.node).name
+            );
+            count += usize::from(event.again);
+        };
+        let trace = executor.step(Some(&mut observer)).unwrap();
+        assert_eq!(trace.measured_peak_bytes, plan.peak(device));
+        assert_eq!(
+            trace.runs.len(),
+            case.lowered.nodes.len() + plan.recomputed()
+        );
+        assert_eq!(count, plan.recomputed());
+        losses.push(executor.read(case.training.loss).unwrap()[0]);
+    }
+    assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
+    (seen, losses)
+}
+
+fn compare(graph: &Graph, optimizer: Option<Optimizer>) {
+    let cpu = Cpu::new(2).unwrap();
+    let case = Case::new(graph, optimizer, &cpu);
+    let base = execute(&case, &case.keep_all(), &cpu);
+    let all = case.recompute(|_| false);
+    let some = case.recompute(|task| task.as_u32() % 3 == 0);
+    assert!(all.recomputed() > some.recomputed() && some.recomputed() > 0);
+    for plan in [all, some] {
+        let planned = execute(&case, &plan, &cpu);
+        assert_eq!(base.1, planned.1, "losses differ");
+        assert_eq!(base.0, planned.0, "some task's output differs");
+    }
+    // One thread and five give the same bits as two.
+    for threads in [1, 5] {
+        let cpu = Cpu::new(threads).unwrap();
+        let case = Case::new(graph, optimizer, &cpu);
+        assert_eq!(
+            base,
+            execute(&case, &case.keep_all(), &cpu),
+            "{threads} threads differ"
+        );
+    }
+}
+
+#[test]
+fn a_small_network_of_everything() {
+    compare(&small_net(), Some(SGD));
+    compare(&small_net(), Some(ADAM));
+    compare(&small_net(), None);
+}
+
+#[test]
+fn a_transformer() {
+    let options = NetworkOptions {
+        batch: 2,
+        layers: Some(2),
+        width: Some(32),
+        heads: Some(4),
+        sequence: Some(24),
+        vocabulary: Some(50),
+        dropout: Some(0.1),
+        ..NetworkOptions::default()
+    };
+    compare(&network("transformer", options), Some(ADAM));
+}
+
+#[test]
+fn a_u_net() {
+    let options = NetworkOptions {
+        batch: 2,
+        image: Some([16, 16]),
+        classes: Some(10),
+        width: Some(12),
+        ..NetworkOptions::default()
+    };
+    compare(&network("unet", options), Some(SGD));
+}
+
+#[test]
+fn training_lowers_the_loss_and_agrees_with_the_interpreter() {
+    let cpu = Cpu::new(2).unwrap();
+    let graph = network(
+        "digits",
+        NetworkOptions {
+            batch: 16,
+            ..NetworkOptions::default()
+        },
+    );
+    let case = Case::new(&graph, Some(SGD), &cpu);
+    let plan = case.recompute(|task| task.as_u32() % 2 == 0);
+    let layout = place(&plan);
+    let options = ExecutorOptions {
+        seed: 1,
+        poison: false,
+    };
+    let mut executor = Executor::new(case.graph(), &case.lowered, &layout, &cpu, options).unwrap();
+    let mut losses = Vec::new();
+    for _ in 0..8 {
+        set_inputs(case.graph(), &mut executor, 0);
+        executor.step(None).unwrap();
+        losses.push(executor.read(case.training.loss).unwrap()[0]);
+    }
+    assert!(losses[7] < 0.5 * losses[0], "{losses:?}");
+
+    let elements = |name: &str| {
+        case.graph()
+            .tensor(case.graph().find(name).unwrap())
+            .elements()
+    };
+    let image: Vec<f32> = (0..elements("input"))
+        .map(|i| ((i * 7919) % 1009) as f32 / 504.0 - 1.0)
+        .collect();
+    let labels: Vec<i64> = (0..elements("labels"))
+        .map(|i| (i * 7 % 10) as i64)
+        .collect();
+    let inputs = [
+        (case.graph().find("input").unwrap(), Data::F32(&image)),
+        (case.graph().find("labels").unwrap(), Data::I64(&labels)),
+    ];
+    let tensors = interpret(case.graph(), &cpu, &inputs, 1).unwrap();
+    assert_eq!(
+        tensors.floats(case.graph(), case.training.loss)[0] as f32,
+        losses[0]
+    );
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let cpu = Cpu::new(1).unwrap();
+    let case = Case::new(&small_net(), Some(SGD), &cpu);
+    let (graph, lowered) = (case.graph(), &case.lowered);
+    let layout = place(&case.keep_all());
+    let options = ExecutorOptions::default();
+    // More threads need more workspace than was planned.
+    let many = Cpu::new(4).unwrap();
+    let error = Executor::new(graph, lowered, &layout, &many, options).unwrap_err();
+    assert!(
+        matches!(error, RunError::WrongPlan { .. }) && error.to_string().contains("workspace"),
+        "{error}"
+    );
+
+    let mut executor = Executor::new(graph, lowered, &layout, &cpu, options).unwrap();
+    let error = executor.step(None).unwrap_err();
+    assert!(error.to_string().contains("must be set"), "{error}");
+    assert!(
+        executor.read(case.training.loss).is_err(),
+        "nothing has been computed yet"
+    );
+    set_inputs(graph, &mut executor, 0);
+    executor.step(None).unwrap();
+    executor.read(case.training.loss).unwrap();
+    let param = case.training.updates[0];
+    assert_eq!(
+        executor.read(param.0).unwrap(),
+        executor.read(param.1).unwrap()
+    );
+    set_inputs(graph, &mut executor, 1);
+    assert!(
+        executor.read(case.training.loss).is_err(),
+        "setting an input may overwrite outputs"
+    );
+    assert!(
+        executor.read(case.training.predictions).is_err(),
+        "predictions aren't kept"
+    );
+
+    let labels = graph.find("labels").unwrap();
+    executor.set(labels, Data::I64(&[10; 4])).unwrap();
+    let error = executor.step(None).unwrap_err();
+    assert!(error.to_string().contains("index 10"), "{error}");
+    assert!(executor.set(labels, Data::F32(&[1.0; 4])).is_err());
+    assert!(executor.set(case.training.loss, Data::F32(&[1.0])).is_err());
+}
+
+#[test]
+fn the_arena_is_the_capacity() {
+    let cpu = Cpu::new(1).unwrap();
+    let case = Case::new(&small_net(), Some(SGD), &cpu);
+    let base = case.keep_all();
+    let device = case.lowered.problem.sole_device().unwrap();
+    let capacity = 2 * place(&base).arena_bytes(device);
+    let problem = case.lowered.problem.with_capacity(device, Some(capacity));
+    let plan = check(&problem, base.plan().clone()).unwrap();
+    let layout = check_layout(&plan, place(&base).layout().clone()).unwrap();
+    let executor = Executor::new(
+        case.graph(),
+        &case.lowered,
+        &layout,
+        &cpu,
+        ExecutorOptions::default(),
+    )
+    .unwrap();
+    assert_eq!(executor.arena_bytes(), capacity);
+}

@@ -1,0 +1,92 @@
+//! Nothing is allocated while a step runs: a counting allocator watches the whole process.
+
+#![allow(unsafe_code, reason = "a global allocator that counts")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that reports its measurement"
+)]
+
+mod common;
+
+use common::{Case, network, place, set_inputs, small_net};
+use scrimp_graph::Optimizer;
+use scrimp_graph::networks::NetworkOptions;
+use scrimp_run::{Cpu, Executor, ExecutorOptions};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+struct Counting;
+
+static WATCHING: AtomicBool = AtomicBool::new(false);
+static BYTES: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: hands everything to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if WATCHING.load(Relaxed) {
+            BYTES.fetch_add(layout.size() as u64, Relaxed);
+        }
+        // SAFETY: the caller's conditions.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's conditions.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Bytes that one step may allocate outside the arena: the thread pool takes a block of its queue now
+/// and then.
+const FIXED_OVERHEAD: u64 = 16 * 1024;
+
+#[test]
+fn a_step_allocates_nothing_outside_the_arena() {
+    let transformer = NetworkOptions {
+        batch: 2,
+        layers: Some(2),
+        width: Some(64),
+        heads: Some(4),
+        sequence: Some(32),
+        vocabulary: Some(100),
+        dropout: Some(0.1),
+        ..NetworkOptions::default()
+    };
+    let resnet = NetworkOptions {
+        batch: 2,
+        image: Some([64, 64]),
+        ..NetworkOptions::default()
+    };
+    let graphs = [
+        ("small", small_net()),
+        ("transformer", network("transformer", transformer)),
+        ("resnet18", network("resnet18", resnet)),
+    ];
+    let cpu = Cpu::new(2).unwrap();
+    for (name, graph) in graphs {
+        let sgd = Optimizer::Sgd {
+            momentum: 0.9,
+            weight_decay: 0.0,
+        };
+        let case = Case::new(&graph, Some(sgd), &cpu);
+        let layout = place(&case.recompute(|task| task.as_u32() % 2 == 0));
+        let options = ExecutorOptions::default();
+        let mut executor =
+            Executor::new(case.graph(), &case.lowered, &layout, &cpu, options).unwrap();
+        let mut most = 0;
+        for step in 0..4 {
+            set_inputs(case.graph(), &mut executor, step);
+            BYTES.store(0, Relaxed);
+            WATCHING.store(step > 0, Relaxed);
+            executor.step(None).unwrap();
+            WATCHING.store(false, Relaxed);
+            most = most.max(BYTES.load(Relaxed));
+        }
+        println!("{name}: at most {most} bytes allocated outside the arena in a step");
+        assert!(most <= FIXED_OVERHEAD, "{name}: {most} bytes");
+    }
+}
