@@ -9,7 +9,7 @@ pub mod feed;
 mod first_fit;
 pub mod machine;
 pub mod pipeline;
-
+pub mod report;
 pub mod summary;
 
 pub use scrimp_graph as graph;

@@ -1,0 +1,213 @@
+//! What the pictures share: scales and their ticks, escaping, names of phases.
+
+use scrimp_plan::{Phase, Units};
+
+/// Appends formatted text to a `String`, which can't fail.
+macro_rules! put {
+    ($out:expr, $($format:tt)*) => {{
+        use std::fmt::Write as _;
+        let _ = write!($out, $($format)*);
+    }};
+}
+pub(super) use put;
+
+/// Width of the pictures that share a time axis.
+pub(super) const WIDTH: f64 = 1120.0;
+/// Where the plots of these pictures begin and end; lanes have their names to the left.
+pub(super) const LEFT: f64 = 104.0;
+pub(super) const RIGHT: f64 = WIDTH - 16.0;
+
+/// Text as part of HTML or SVG, inside or outside of attributes.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            '\n' => escaped.push(' '),
+            // What XML doesn't allow, and what would change the direction of the text around it.
+            c if c.is_control()
+                || ('\u{202a}'..='\u{202e}').contains(&c)
+                || ('\u{2066}'..='\u{2069}').contains(&c) =>
+            {
+                escaped.push('\u{fffd}');
+            }
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// A linear map from numbers to pixels.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    max: f64,
+    from: f64,
+    to: f64,
+}
+
+impl Scale {
+    /// Maps 0 to `from` and `max` to `to`.
+    pub(super) fn new(max: f64, from: f64, to: f64) -> Scale {
+        Scale {
+            max: if max > 0.0 { max } else { 1.0 },
+            from,
+            to,
+        }
+    }
+
+    pub(super) fn at(&self, number: f64) -> f64 {
+        self.from + number / self.max * (self.to - self.from)
+    }
+
+    pub(super) fn max(&self) -> f64 {
+        self.max
+    }
+}
+
+/// Positions of about `count` round ticks up to `max`.
+fn ticks(max: f64, count: f64) -> Vec<f64> {
+    if !(max > 0.0 && max.is_finite()) {
+        return vec![0.0];
+    }
+    let rough = max / count;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|m| m * power)
+        .find(|&step| step >= rough);
+    let step = step.unwrap_or(rough);
+    (0..)
+        .map(|i| f64::from(i) * step)
+        .take_while(|&tick| tick <= max * 1.000_001)
+        .collect()
+}
+
+/// A number without needless zeros.
+fn plain(number: f64) -> String {
+    if number >= 10_000.0 && number.fract() == 0.0 {
+        return grouped(number as u64);
+    }
+    let text = format!("{number:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A whole number with its thousands apart.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// An amount of memory; with thousands apart where it isn't in bytes.
+pub(super) fn memory(units: &Units, amount: u64) -> String {
+    match units.bytes_per_unit() {
+        Some(_) => units.format_memory(amount),
+        None => format!("{} {}", grouped(amount), units.memory),
+    }
+}
+
+/// An amount of cost, to three or more significant digits.
+pub(super) fn cost(units: &Units, amount: f64) -> String {
+    match units.in_seconds() {
+        true => units.format_cost(amount),
+        false if amount >= 100.0 => format!("{} {}", grouped(amount.round() as u64), units.cost),
+        false => format!(
+            "{} {}",
+            plain((amount * 1000.0).round() / 1000.0),
+            units.cost
+        ),
+    }
+}
+
+/// Ticks of memory with their labels.
+pub(super) fn memory_ticks(units: &Units, max: f64) -> Vec<(f64, String)> {
+    let Some(unit) = units.bytes_per_unit() else {
+        return ticks(max, 5.0)
+            .into_iter()
+            .map(|tick| (tick, plain(tick)))
+            .collect();
+    };
+    let names = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let bytes = max * unit as f64;
+    let power = (0..6)
+        .rev()
+        .find(|&p| bytes >= 1024f64.powi(p))
+        .unwrap_or(0);
+    let scale = 1024f64.powi(power) / unit as f64;
+    let label = |tick: f64| {
+        if tick == 0.0 {
+            "0".into()
+        } else {
+            format!("{} {}", plain(tick), names[power as usize])
+        }
+    };
+    ticks(max / scale, 5.0)
+        .into_iter()
+        .map(|tick| (tick * scale, label(tick)))
+        .collect()
+}
+
+/// Ticks of cost with their labels.
+pub(super) fn cost_ticks(units: &Units, max: f64) -> Vec<(f64, String)> {
+    let (scale, name) = match max {
+        _ if !units.in_seconds() => (1.0, ""),
+        m if m >= 1.0 => (1.0, " s"),
+        m if m >= 1e-3 => (1e-3, " ms"),
+        _ => (1e-6, " µs"),
+    };
+    let label = |tick: f64| {
+        if tick == 0.0 {
+            "0".into()
+        } else {
+            format!("{}{name}", plain(tick))
+        }
+    };
+    ticks(max / scale, 8.0)
+        .into_iter()
+        .map(|tick| (tick * scale, label(tick)))
+        .collect()
+}
+
+/// The style class and the name of a phase.
+pub(super) fn phase(phase: Phase) -> (&'static str, &'static str) {
+    match phase {
+        Phase::Forward => ("fwd", "forward"),
+        Phase::Backward => ("bwd", "backward"),
+        Phase::Update => ("upd", "update"),
+    }
+}
+
+/// The vertical lines and labels of a time axis.
+pub(super) fn time_axis(
+    out: &mut String,
+    units: &Units,
+    x: Scale,
+    top: f64,
+    bottom: f64,
+    labels: bool,
+) {
+    for (tick, label) in cost_ticks(units, x.max()) {
+        let at = x.at(tick);
+        put!(
+            out,
+            r#"<line class="grid" x1="{at:.1}" x2="{at:.1}" y1="{top}" y2="{bottom}"/>"#
+        );
+        if labels {
+            put!(
+                out,
+                r#"<text class="tick mid" x="{at:.1}" y="{:.1}">{label}</text>"#,
+                bottom + 15.0
+            );
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What each device and each link does when: one lane each, and one for the plan without
+//! recomputation to compare with.
+
+use super::draw::{LEFT, RIGHT, Scale, WIDTH, cost, escape, memory, phase, put, time_axis};
+use scrimp_plan::{CheckedPlan, Lane, Problem, Step, Timeline};
+use std::collections::BTreeSet;
+
+const LANE: f64 = 22.0;
+const GAP: f64 = 10.0;
+
+/// A stretch of a lane, of one colour.
+struct Block {
+    start: f64,
+    end: f64,
+    class: &'static str,
+    tip: String,
+    steps: usize,
+}
+
+/// The picture of all lanes of both plans, up to `end`.
+pub(super) fn picture(
+    base: (&CheckedPlan, &Timeline),
+    planned: (&CheckedPlan, &Timeline),
+    end: f64,
+) -> String {
+    let problem = planned.0.problem();
+    let x = Scale::new(end, LEFT, RIGHT);
+    let mut rows = Vec::new();
+    for (which, name) in [(base, "without a plan"), (planned, "planned")] {
+        for lane in lanes(which.1) {
+            rows.push((row_name(problem, lane, name), which, lane));
+        }
+    }
+    let bottom = rows.len() as f64 * (LANE + GAP);
+    let mut out = String::new();
+    let height = bottom + 24.0;
+    put!(
+        out,
+        r#"<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Compute and copies over time">"#
+    );
+    time_axis(&mut out, problem.units(), x, 0.0, bottom, true);
+    for (i, (name, (plan, timeline), lane)) in rows.iter().enumerate() {
+        let y = i as f64 * (LANE + GAP) + GAP / 2.0;
+        let short: String = name.chars().take(17).collect();
+        put!(
+            out,
+            r#"<text class="lane end" x="{:.1}" y="{:.1}"><title>{}</title>{}</text>"#,
+            LEFT - 8.0,
+            y + 15.0,
+            escape(name),
+            escape(&short)
+        );
+        put!(
+            out,
+            r#"<rect class="track" x="{LEFT}" y="{y:.1}" width="{:.1}" height="{LANE}"/>"#,
+            RIGHT - LEFT
+        );
+        draw(&mut out, &merged(blocks(plan, timeline, *lane), x), x, y);
+    }
+    out.push_str("</svg>");
+    out
+}
+
+fn lanes(timeline: &Timeline) -> BTreeSet<Lane> {
+    timeline
+        .spans()
+        .iter()
+        .filter(|span| span.end > span.start)
+        .map(|span| span.lane)
+        .collect()
+}
+
+fn row_name(problem: &Problem, lane: Lane, plan: &str) -> String {
+    let devices = problem.devices();
+    match lane {
+        Lane::Device(device) if devices.values().filter(|device| device.computes).count() > 1 => {
+            format!("{} {plan}", devices[device].name)
+        }
+        Lane::Device(_) => plan.to_owned(),
+        Lane::Link(link) => {
+            let link = &problem.links()[link];
+            format!("{} → {}", devices[link.from].name, devices[link.to].name)
+        }
+    }
+}
+
+fn blocks(plan: &CheckedPlan, timeline: &Timeline, lane: Lane) -> Vec<Block> {
+    let problem = plan.problem();
+    let units = problem.units();
+    let mut seen = BTreeSet::new();
+    let mut blocks = Vec::new();
+    for (&step, span) in plan.steps().iter().zip(timeline.spans()) {
+        let (class, what, detail) = match step {
+            Step::Run { task, .. } => {
+                let first = seen.insert(task);
+                let (class, name) = phase(problem.task(task).phase);
+                let class = if first { class } else { "again" };
+                (
+                    class,
+                    problem.task(task).name.as_str(),
+                    if first { name } else { "runs again" }.to_owned(),
+                )
+            }
+            Step::Copy { value, .. } => {
+                let value = problem.value(value);
+                ("copy", value.name.as_str(), memory(units, value.bytes))
+            }
+            Step::Free { .. } => continue,
+        };
+        if span.lane == lane {
+            let tip = format!("{what}\n{detail}, {}", cost(units, span.end - span.start));
+            blocks.push(Block {
+                start: span.start,
+                end: span.end,
+                class,
+                tip,
+                steps: 1,
+            });
+        }
+    }
+    blocks
+}
+
+/// Joins neighbours of one colour that are too narrow to tell apart.
+fn merged(blocks: Vec<Block>, x: Scale) -> Vec<Block> {
+    let mut joined: Vec<Block> = Vec::new();
+    for block in blocks {
+        let narrow = x.at(block.end) - x.at(block.start) < 0.7;
+        match joined.last_mut() {
+            Some(last)
+                if narrow
+                    && last.class == block.class
+                    && x.at(block.start) - x.at(last.end) < 0.3
+                    && x.at(last.end) - x.at(last.start) < 2.0 =>
+            {
+                last.end = block.end;
+                last.steps += 1;
+            }
+            _ => joined.push(block),
+        }
+    }
+    joined
+}
+
+fn draw(out: &mut String, blocks: &[Block], x: Scale, y: f64) {
+    // What runs again is drawn last and at least a pixel wide, so that it is seen.
+    let (again, first): (Vec<&Block>, Vec<&Block>) =
+        blocks.iter().partition(|block| block.class == "again");
+    for block in first.into_iter().chain(again) {
+        let (start, end) = (x.at(block.start), x.at(block.end));
+        let least = if block.class == "again" { 1.2 } else { 0.3 };
+        let width = (end - start - if end - start > 3.0 { 0.5 } else { 0.0 }).max(least);
+        let more = if block.steps > 1 {
+            format!(" and {} more", block.steps - 1)
+        } else {
+            String::new()
+        };
+        put!(
+            out,
+            r#"<rect class="{}" x="{start:.2}" y="{y:.1}" width="{width:.2}" height="{LANE}" data-tip="{}{more}"/>"#,
+            block.class,
+            tip(&block.tip)
+        );
+    }
+}
+
+/// Escapes a tip line by line: its line breaks stay.
+pub(super) fn tip(text: &str) -> String {
+    text.split('\n').map(escape).collect::<Vec<_>>().join("\n")
+}

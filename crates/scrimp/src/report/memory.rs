@@ -1,0 +1,289 @@
+//! Memory over time: bytes in use on a device, planned and without a plan, against the budget.
+
+use super::draw::{LEFT, RIGHT, Scale, WIDTH, escape, memory, memory_ticks, put, time_axis};
+use scrimp_plan::{CheckedPlan, DeviceId, Step, Timeline, Units, simulate};
+
+const HEIGHT: f64 = 300.0;
+const TOP: f64 = 14.0;
+const BOTTOM: f64 = HEIGHT - 24.0;
+/// Columns that show their numbers under the pointer.
+const COLUMNS: usize = 276;
+
+/// Bytes in use from a moment on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Point {
+    time: f64,
+    bytes: u64,
+}
+
+/// Bytes in use on one device as a function of time. Several points at one moment are a spike.
+fn curve(plan: &CheckedPlan, timeline: &Timeline, device: DeviceId) -> Vec<Point> {
+    let mut now = 0.0;
+    let mut points = Vec::new();
+    for (k, (&step, span)) in plan.steps().iter().zip(timeline.spans()).enumerate() {
+        let bytes = plan.profile(device)[k];
+        match step {
+            Step::Run { device: at, .. } if at == device => {
+                points.push(Point {
+                    time: span.start,
+                    bytes,
+                });
+                let workspace = plan
+                    .binding(k)
+                    .workspace
+                    .map_or(0, |buffer| plan.buffers()[buffer].bytes);
+                now = span.end;
+                points.push(Point {
+                    time: now,
+                    bytes: bytes - workspace,
+                });
+            }
+            Step::Free { device: at, .. } if at == device => {
+                points.push(Point {
+                    time: span.start,
+                    bytes,
+                });
+                now = span.end;
+            }
+            // The destination takes the bytes in its own turn, however long the link is busy.
+            Step::Copy { to, .. } if to == device => points.push(Point { time: now, bytes }),
+            _ => {}
+        }
+    }
+    if let Some(last) = points.last() {
+        points.push(Point {
+            time: timeline.makespan(),
+            bytes: last.bytes,
+        });
+    }
+    points
+}
+
+/// The curve as a path of horizontal and vertical lines, at most a few per pixel: of the points in
+/// one pixel column only the first, least, greatest and last are drawn.
+fn path(points: &[Point], x: Scale, y: Scale) -> String {
+    let mut out = String::new();
+    let mut rest = points;
+    while let Some(first) = rest.first() {
+        let column = (x.at(first.time) * 2.0).floor();
+        let count = rest
+            .iter()
+            .take_while(|point| (x.at(point.time) * 2.0).floor() == column)
+            .count();
+        let (here, later) = rest.split_at(count);
+        rest = later;
+        let bytes = here.iter().map(|point| point.bytes);
+        let (low, high) = (bytes.clone().min().unwrap_or(0), bytes.max().unwrap_or(0));
+        let at = |bytes: u64| y.at(bytes as f64);
+        let position = x.at(first.time);
+        if out.is_empty() {
+            put!(out, "M{position:.1},{:.1}", at(first.bytes));
+        } else {
+            put!(out, "H{position:.1}V{:.1}", at(first.bytes));
+        }
+        if count > 1 {
+            put!(
+                out,
+                "V{:.1}V{:.1}V{:.1}",
+                at(high),
+                at(low),
+                at(here[count - 1].bytes)
+            );
+        }
+    }
+    out
+}
+
+/// The picture for one device. `budget` is drawn as a line; `x` is shared with other pictures.
+pub(super) fn picture(
+    base: (&CheckedPlan, &Timeline),
+    planned: (&CheckedPlan, &Timeline),
+    device: DeviceId,
+    budget: Option<u64>,
+    end: f64,
+) -> String {
+    let problem = planned.0.problem();
+    let units = problem.units();
+    let curves = [
+        curve(base.0, base.1, device),
+        curve(planned.0, planned.1, device),
+    ];
+    let peak = base.0.peak(device).max(planned.0.peak(device));
+    // A budget far above both peaks would flatten the curves; then it is only named.
+    let shown = budget.filter(|&budget| budget <= peak.saturating_mul(2));
+    let y = Scale::new(peak.max(shown.unwrap_or(0)) as f64 * 1.06, BOTTOM, TOP);
+    let x = Scale::new(end, LEFT, RIGHT);
+    let mut out = String::new();
+    let label = format!("Memory over time on {}", problem.devices()[device].name);
+    put!(
+        out,
+        r#"<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{}">"#,
+        escape(&label)
+    );
+    axes(&mut out, units, x, y);
+    let fixed = problem.fixed_bytes(device);
+    if fixed > 0 {
+        let top = y.at(fixed as f64);
+        put!(
+            out,
+            r#"<rect class="fixedpart" x="{LEFT}" y="{top:.1}" width="{:.1}" height="{:.1}"/>"#,
+            RIGHT - LEFT,
+            BOTTOM - top
+        );
+        put!(
+            out,
+            r#"<text class="note" x="{:.1}" y="{:.1}">fixed: {}</text>"#,
+            LEFT + 6.0,
+            top - 4.0,
+            escape(&memory(units, fixed))
+        );
+    }
+    for (points, class) in curves.iter().zip(["base", "plan"]) {
+        if let (Some(first), Some(last)) = (points.first(), points.last()) {
+            let line = path(points, x, y);
+            let (from, to) = (x.at(first.time), x.at(last.time));
+            put!(
+                out,
+                r#"<path class="area {class}" d="{line}H{to:.1}V{BOTTOM}H{from:.1}Z"/><path class="line {class}" d="{line}"/>"#
+            );
+        }
+    }
+    if let Some(budget) = shown {
+        let at = y.at(budget as f64);
+        put!(
+            out,
+            r#"<line class="budget" x1="{LEFT}" x2="{RIGHT}" y1="{at:.1}" y2="{at:.1}"/>"#
+        );
+        let text = escape(&memory(units, budget));
+        put!(
+            out,
+            r#"<text class="note budgettext end" x="{:.1}" y="{:.1}">budget {text}</text>"#,
+            RIGHT - 4.0,
+            at - 5.0
+        );
+    }
+    columns(&mut out, planned, device, &curves, x);
+    out.push_str("</svg>");
+    out
+}
+
+fn axes(out: &mut String, units: &Units, x: Scale, y: Scale) {
+    time_axis(out, units, x, TOP, BOTTOM, true);
+    for (tick, label) in memory_ticks(units, y.max()) {
+        let at = y.at(tick);
+        put!(
+            out,
+            r#"<line class="grid" x1="{LEFT}" x2="{RIGHT}" y1="{at:.1}" y2="{at:.1}"/>"#
+        );
+        put!(
+            out,
+            r#"<text class="tick end" x="{:.1}" y="{:.1}">{label}</text>"#,
+            LEFT - 8.0,
+            at + 4.0
+        );
+    }
+}
+
+/// Invisible columns with the numbers of their stretch of time.
+fn columns(
+    out: &mut String,
+    planned: (&CheckedPlan, &Timeline),
+    device: DeviceId,
+    curves: &[Vec<Point>; 2],
+    x: Scale,
+) {
+    let problem = planned.0.problem();
+    let units = problem.units();
+    let width = (RIGHT - LEFT) / COLUMNS as f64;
+    let mut most = curves.each_ref().map(|points| Most {
+        points,
+        next: 0,
+        last: 0,
+    });
+    let steps: Vec<_> = planned.0.steps().iter().zip(planned.1.spans()).collect();
+    let mut step = 0;
+    for i in 0..COLUMNS {
+        let end = (i + 1) as f64 / COLUMNS as f64 * x.max();
+        let middle = (i as f64 + 0.5) / COLUMNS as f64 * x.max();
+        while step + 1 < steps.len() && steps[step].1.end < middle {
+            step += 1;
+        }
+        let running = steps[step..]
+            .iter()
+            .take(200)
+            .find_map(|(step, span)| match step {
+                Step::Run { task, device: at }
+                    if *at == device && span.start <= middle && middle <= span.end =>
+                {
+                    Some(*task)
+                }
+                _ => None,
+            });
+        let [base, plan] = most.each_mut().map(|most| most.until(end));
+        let mut tip = String::new();
+        if let Some(task) = running {
+            put!(tip, "{}\n", escape(&problem.task(task).name));
+        }
+        let line = |name: &str, bytes: Option<u64>| {
+            bytes.map(|bytes| format!("{name}: {}\n", escape(&memory(units, bytes))))
+        };
+        tip.extend(line("planned", plan));
+        tip.extend(line("without a plan", base));
+        let at = LEFT + i as f64 * width;
+        put!(
+            out,
+            r#"<rect class="column" x="{at:.1}" y="{TOP}" width="{width:.1}" height="{:.0}" data-tip="{}"/>"#,
+            BOTTOM - TOP,
+            tip.trim_end()
+        );
+    }
+}
+
+/// Walks over a curve and gives the most bytes in use in each stretch.
+struct Most<'a> {
+    points: &'a [Point],
+    next: usize,
+    last: u64,
+}
+
+impl Most<'_> {
+    /// None after the curve's end.
+    fn until(&mut self, end: f64) -> Option<u64> {
+        let mut most = (self.next > 0 && self.next < self.points.len()).then_some(self.last);
+        while let Some(point) = self.points.get(self.next).filter(|point| point.time < end) {
+            most = Some(most.unwrap_or(0).max(point.bytes));
+            self.last = point.bytes;
+            self.next += 1;
+        }
+        most
+    }
+}
+
+/// Memory over time on one device as a file of its own, in light colours.
+///
+/// # Panics
+/// If the device isn't of the plans' problem.
+#[must_use]
+pub fn svg_memory(
+    base: &CheckedPlan,
+    planned: &CheckedPlan,
+    device: DeviceId,
+    budget: Option<u64>,
+) -> String {
+    let (base_times, times) = (simulate(base), simulate(planned));
+    let end = base_times.makespan().max(times.makespan());
+    let picture = picture((base, &base_times), (planned, &times), device, budget, end);
+    let style = concat!(
+        "<style>",
+        include_str!("colours.css"),
+        include_str!("pictures.css"),
+        "</style>"
+    );
+    picture
+        .replacen(
+            "<svg ",
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"alone\" ",
+            1,
+        )
+        .replacen('>', &format!(">{style}"), 1)
+}

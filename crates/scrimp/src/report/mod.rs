@@ -1,0 +1,81 @@
+//! What a plan does, to look at: one HTML file that opens offline, pictures as SVG, and a trace for
+//! Perfetto.
+//!
+//! | file | what |
+//! |---|---|
+//! | `page` | the page: its sections in order |
+//! | `memory`, `lanes`, `matrices`, `arena`, `losses` | one picture each |
+//! | `recomputed` | what runs again, what for, and what it frees |
+//! | `draw` | scales, axes, escaping: what the pictures share |
+//! | `perfetto` | the trace |
+
+mod arena;
+mod draw;
+mod lanes;
+mod losses;
+mod matrices;
+mod memory;
+mod page;
+mod perfetto;
+mod recomputed;
+
+use scrimp_plan::{CheckedLayout, CheckedPlan, DeviceId};
+
+pub use memory::svg_memory;
+pub use page::html;
+pub use perfetto::perfetto;
+
+/// Everything that a report shows. Texts are plain; they are escaped where they go into the page.
+#[derive(Clone, Copy, Debug)]
+pub struct ReportInput<'a> {
+    /// The page's title, e.g. the model and its batch size.
+    pub title: &'a str,
+    /// The planner.
+    pub method: &'a str,
+    /// How the search ended, e.g. `optimal` or `time limit`.
+    pub status: &'a str,
+    /// The budget of the device that computes (the first one, if there are several), where it isn't
+    /// the capacity that the plan was checked against.
+    pub budget: Option<u64>,
+    /// Further rows for the table of numbers: name and value.
+    pub numbers: &'a [(String, String)],
+    /// The plan without recomputation, to compare with.
+    pub base: &'a CheckedPlan,
+    /// The plan. Of the same problem, but for capacities.
+    pub planned: &'a CheckedPlan,
+    /// Where the plan's buffers are.
+    pub layout: Option<&'a CheckedLayout>,
+    /// Remarks of the planner: name and text.
+    pub why: &'a [(String, String)],
+    /// Training losses, if the plan was run.
+    pub losses: Option<Losses<'a>>,
+}
+
+/// Losses per training step.
+#[derive(Clone, Copy, Debug)]
+pub struct Losses<'a> {
+    /// With the plan.
+    pub planned: &'a [f64],
+    /// Without it, or nothing if it wasn't run.
+    pub base: &'a [f64],
+}
+
+impl ReportInput<'_> {
+    /// The device that the summary speaks of: the first that computes.
+    fn device(&self) -> DeviceId {
+        let devices = self.planned.problem().devices();
+        let computing = devices.iter().find(|(_, device)| device.computes);
+        computing
+            .map(|(id, _)| id)
+            .expect("a problem has a computing device")
+    }
+
+    fn budget_of(&self, device: DeviceId) -> Option<u64> {
+        let capacity = self.planned.problem().devices()[device].capacity;
+        if device == self.device() {
+            self.budget.or(capacity)
+        } else {
+            capacity
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! The page: a summary, then one section per picture.
+
+use std::collections::BTreeMap;
+
+use super::draw::{cost, escape, grouped, memory, phase, put};
+use super::matrices::{self, Stages};
+use super::recomputed::{self, Again};
+use super::{ReportInput, arena, lanes, losses, memory as over_time};
+use scrimp_plan::{CheckedPlan, DeviceId, TaskId, Timeline, simulate};
+
+/// Both plans with their times, computed once.
+struct Both<'a> {
+    input: &'a ReportInput<'a>,
+    base: Timeline,
+    planned: Timeline,
+    again: BTreeMap<TaskId, Again>,
+}
+
+/// The report as one HTML page that needs nothing else.
+#[must_use]
+pub fn html(input: &ReportInput<'_>) -> String {
+    let both = Both {
+        input,
+        base: simulate(input.base),
+        planned: simulate(input.planned),
+        again: recomputed::find(input.base, input.planned, input.device()),
+    };
+    let mut out = String::new();
+    put!(
+        out,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+    );
+    put!(
+        out,
+        r#"<meta name="viewport" content="width=device-width,initial-scale=1"><title>{}</title>"#,
+        escape(input.title)
+    );
+    for style in [
+        include_str!("colours.css"),
+        include_str!("pictures.css"),
+        include_str!("page.css"),
+    ] {
+        put!(out, "<style>{style}</style>");
+    }
+    out.push_str("</head><body><main>");
+    both.summary(&mut out);
+    both.over_time(&mut out);
+    both.why(&mut out);
+    both.matrices(&mut out);
+    both.arena(&mut out);
+    both.losses(&mut out);
+    both.numbers(&mut out);
+    put!(
+        out,
+        "</main><footer>scrimp {}</footer>",
+        env!("CARGO_PKG_VERSION")
+    );
+    put!(
+        out,
+        "<div id=\"tip\" hidden></div><script>{}</script></body></html>\n",
+        include_str!("page.js")
+    );
+    out
+}
+
+/// A change in per cent: `−20.0 %`, `+0.3 %`, `±0 %`.
+fn change(from: f64, to: f64) -> String {
+    let percent = if from > 0.0 {
+        (to - from) / from * 100.0
+    } else {
+        0.0
+    };
+    match percent {
+        p if p.abs() < 0.005 => "±0 %".into(),
+        p if p.abs() < 1.0 => format!("{}{:.2} %", if p < 0.0 { "−" } else { "+" }, p.abs()),
+        p => format!("{}{:.1} %", if p < 0.0 { "−" } else { "+" }, p.abs()),
+    }
+}
+
+fn section(out: &mut String, title: &str, text: &str) {
+    put!(out, "<section><h2>{}</h2>", escape(title));
+    if !text.is_empty() {
+        put!(out, "<p>{text}</p>");
+    }
+}
+
+/// A legend: pairs of style class and name.
+fn legend(out: &mut String, keys: &[(&str, &str)]) {
+    out.push_str("<p class=\"legend\">");
+    for (class, name) in keys {
+        put!(
+            out,
+            r#"<span><i class="key {class}"></i>{}</span>"#,
+            escape(name)
+        );
+    }
+    out.push_str("</p>");
+}
+
+impl Both<'_> {
+    fn plans(&self) -> (&CheckedPlan, &CheckedPlan) {
+        (self.input.base, self.input.planned)
+    }
+
+    /// The devices that a plan uses, the summary's first.
+    fn used_devices(&self) -> Vec<DeviceId> {
+        let (base, planned) = self.plans();
+        let first = self.input.device();
+        let mut devices: Vec<DeviceId> = planned.problem().devices().keys().collect();
+        devices
+            .retain(|&device| device == first || base.peak(device).max(planned.peak(device)) > 0);
+        devices.sort_by_key(|&device| (device != first, device));
+        devices
+    }
+
+    fn summary(&self, out: &mut String) {
+        let (base, planned) = self.plans();
+        let device = self.input.device();
+        let units = planned.problem().units();
+        put!(out, "<header><div><h1>{}</h1>", escape(self.input.title));
+        put!(
+            out,
+            "<p class=\"quiet\">planned by {}, {}",
+            escape(self.input.method),
+            escape(self.input.status)
+        );
+        put!(
+            out,
+            "</p></div><button id=\"theme\" type=\"button\">light / dark</button></header>"
+        );
+        out.push_str("<div class=\"tiles\">");
+        let mut tile = |name: &str, number: String, note: String| {
+            put!(
+                out,
+                "<div><h3>{}</h3><b>{}</b><span>{}</span></div>",
+                escape(name),
+                escape(&number),
+                escape(&note)
+            );
+        };
+        let (before, after) = (base.peak(device), planned.peak(device));
+        let saved = format!(
+            "{} without a plan: {}",
+            memory(units, before),
+            change(before as f64, after as f64)
+        );
+        tile("peak memory", memory(units, after), saved);
+        if let Some(budget) = self.input.budget_of(device) {
+            let share = if budget > 0 {
+                after as f64 / budget as f64 * 100.0
+            } else {
+                0.0
+            };
+            tile(
+                "budget",
+                memory(units, budget),
+                format!("{share:.1} % of it used at the peak"),
+            );
+        }
+        let (before, after) = (self.base.makespan(), self.planned.makespan());
+        tile(
+            "time per step",
+            cost(units, after),
+            format!("{} without a plan", cost(units, before)),
+        );
+        let extra = planned.recomputed();
+        let runs = format!(
+            "{extra} of {} runs repeat one",
+            grouped((planned.problem().tasks().len() + extra) as u64)
+        );
+        tile("overhead", change(before, after), runs);
+        out.push_str("</div>");
+    }
+
+    fn over_time(&self, out: &mut String) {
+        let (base, planned) = self.plans();
+        let problem = planned.problem();
+        let end = self.base.makespan().max(self.planned.makespan());
+        section(out, "Memory over time", "");
+        legend(
+            out,
+            &[
+                ("planline", "planned"),
+                ("baseline", "without a plan"),
+                ("budgetline", "budget"),
+                ("fixedpart", "fixed: no plan can free it"),
+            ],
+        );
+        let devices = self.used_devices();
+        for &device in &devices {
+            if devices.len() > 1 {
+                put!(out, "<h3>{}</h3>", escape(&problem.devices()[device].name));
+            }
+            let budget = self.input.budget_of(device);
+            out.push_str(&over_time::picture(
+                (base, &self.base),
+                (planned, &self.planned),
+                device,
+                budget,
+                end,
+            ));
+        }
+        out.push_str("<h3>What runs when</h3>");
+        let mut keys: Vec<(&str, &str)> = Vec::new();
+        for task in problem.tasks().values() {
+            let key = phase(task.phase);
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        keys.push(("again", "runs again"));
+        if !problem.links().is_empty() {
+            keys.push(("copy", "copies"));
+        }
+        legend(out, &keys);
+        out.push_str(&lanes::picture(
+            (base, &self.base),
+            (planned, &self.planned),
+            end,
+        ));
+        out.push_str("</section>");
+    }
+
+    fn why(&self, out: &mut String) {
+        let (base, planned) = self.plans();
+        let problem = planned.problem();
+        section(out, "What runs again, and why", "");
+        for (name, text) in self.input.why {
+            put!(out, "<p><b>{}:</b> {}</p>", escape(name), escape(text));
+        }
+        if self.again.is_empty() {
+            out.push_str("<p>Nothing: every task runs once.</p></section>");
+            return;
+        }
+        let peak = recomputed::peak_task(base, self.input.device())
+            .map_or("", |task| &problem.task(task).name);
+        let freed: u64 = self.again.values().map(|again| again.freed).sum();
+        put!(
+            out,
+            "<p>Without a plan, memory is scarcest while <b>{}</b> runs. The {} tasks below free {} by then: their \
+             results are dropped, and made again for the tasks that read them later. Tasks that free nothing \
+             there are run to make others' inputs, or for another tight spot.</p>",
+            escape(peak),
+            grouped(self.again.len() as u64),
+            escape(&memory(problem.units(), freed))
+        );
+        out.push_str(&recomputed::table(problem, &self.again));
+        out.push_str("</section>");
+    }
+
+    fn matrices(&self, out: &mut String) {
+        let (base, planned) = self.plans();
+        let problem = planned.problem();
+        let mut text = String::from(
+            "Stage <i>t</i> ends with the first execution of the <i>t</i>-th task. R: the tasks that run in each stage, \
+             with repeated ones off the diagonal. S: the tasks whose results are in memory when the stage begins.",
+        );
+        let per_cell = matrices::tasks_per_cell(problem.tasks().len());
+        if per_cell > 1 {
+            put!(
+                text,
+                " Each cell stands for {per_cell} tasks and {per_cell} stages, and shows whether anything is there."
+            );
+        }
+        section(out, "The matrices R and S", &text);
+        let name = |task: usize| {
+            phase(
+                problem
+                    .tasks()
+                    .values()
+                    .nth(task)
+                    .map_or(scrimp_plan::Phase::Forward, |task| task.phase),
+            )
+            .0
+        };
+        let (runs, kept) = matrices::picture(&Stages::new(base), &Stages::new(planned), name);
+        out.push_str("<div class=\"pair\"><figure>");
+        legend(
+            out,
+            &[
+                ("fwd", "forward"),
+                ("bwd", "backward"),
+                ("upd", "update"),
+                ("again", "runs again"),
+            ],
+        );
+        put!(
+            out,
+            "{runs}<figcaption>R: what runs</figcaption></figure><figure>"
+        );
+        legend(
+            out,
+            &[
+                ("kept", "in memory"),
+                ("dropped", "in memory only without a plan"),
+            ],
+        );
+        put!(
+            out,
+            "{kept}<figcaption>S: what is kept</figcaption></figure></div></section>"
+        );
+    }
+
+    fn arena(&self, out: &mut String) {
+        let Some(layout) = self.input.layout else {
+            return;
+        };
+        let pictures: Vec<_> = self
+            .used_devices()
+            .into_iter()
+            .filter_map(|device| Some((device, arena::picture(layout, device)?)))
+            .collect();
+        if pictures.is_empty() {
+            return;
+        }
+        section(
+            out,
+            "Where in memory",
+            "Each rectangle is a buffer: its bytes in the arena, from the step that makes it to the step that frees it.",
+        );
+        legend(
+            out,
+            &[
+                ("fwd", "made forward"),
+                ("bwd", "made backward"),
+                ("upd", "made by an update"),
+                ("given", "given"),
+                ("scratch", "workspace"),
+            ],
+        );
+        for (device, picture) in &pictures {
+            if pictures.len() > 1 {
+                put!(
+                    out,
+                    "<h3>{}</h3>",
+                    escape(&layout.plan().problem().devices()[*device].name)
+                );
+            }
+            out.push_str(picture);
+        }
+        out.push_str("</section>");
+    }
+
+    fn losses(&self, out: &mut String) {
+        let Some((series, picture)) = self
+            .input
+            .losses
+            .and_then(|series| Some((series, losses::picture(series)?)))
+        else {
+            return;
+        };
+        let same = match series.base {
+            [] => "",
+            base if base
+                .iter()
+                .map(|loss| loss.to_bits())
+                .eq(series.planned.iter().map(|loss| loss.to_bits())) =>
+            {
+                "The losses with and without the plan are the same, bit for bit."
+            }
+            _ => "The losses with and without the plan differ.",
+        };
+        section(out, "Training loss", same);
+        legend(
+            out,
+            &[("planline", "planned"), ("baseline", "without a plan")],
+        );
+        put!(out, "{picture}</section>");
+    }
+
+    fn numbers(&self, out: &mut String) {
+        let (base, planned) = self.plans();
+        let (problem, device) = (planned.problem(), self.input.device());
+        let units = problem.units();
+        section(out, "Numbers", "");
+        out.push_str("<table class=\"numbers\"><tbody>");
+        let mut row = |name: &str, number: &str| {
+            put!(
+                out,
+                "<tr><th>{}</th><td>{}</td></tr>",
+                escape(name),
+                escape(number)
+            );
+        };
+        let exact = |amount: u64| match units.bytes_per_unit() {
+            Some(1) => format!("{} B ({})", grouped(amount), memory(units, amount)),
+            _ => format!("{} {}", grouped(amount), units.memory),
+        };
+        row("problem", problem.name());
+        row("method", self.input.method);
+        row("status", self.input.status);
+        if let Some(budget) = self.input.budget_of(device) {
+            row("budget", &exact(budget));
+        }
+        row("peak", &exact(planned.peak(device)));
+        row("peak without a plan", &exact(base.peak(device)));
+        row("fixed", &exact(problem.fixed_bytes(device)));
+        if let Some(layout) = self.input.layout {
+            row("arena", &exact(layout.arena_bytes(device)));
+        }
+        row("cost of all runs", &cost(units, planned.cost()));
+        row("cost without a plan", &cost(units, base.cost()));
+        row("time per step", &cost(units, self.planned.makespan()));
+        row("time without a plan", &cost(units, self.base.makespan()));
+        row(
+            "tasks, values",
+            &format!(
+                "{}, {}",
+                grouped(problem.tasks().len() as u64),
+                grouped(problem.values().len() as u64)
+            ),
+        );
+        row(
+            "steps, runs beyond the first",
+            &format!(
+                "{}, {}",
+                grouped(planned.steps().len() as u64),
+                planned.recomputed()
+            ),
+        );
+        row(
+            "first runs in the given order",
+            if planned.keeps_order() { "yes" } else { "no" },
+        );
+        for (name, number) in self.input.numbers {
+            row(name, number);
+        }
+        out.push_str("</tbody></table></section>");
+    }
+}
