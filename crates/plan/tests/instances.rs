@@ -193,7 +193,7 @@ fn small_computers_page_to_a_memory_that_does_not_compute() {
     let problem = read_instance(&read_text(path.unwrap()).unwrap())
         .unwrap()
         .problem;
-    assert!(problem.units().in_seconds());
+    assert_eq!(problem.units().seconds_per_unit(), Some(1.0));
     assert_eq!(problem.sole_device(), Some(DeviceId::new(0)));
     assert_eq!((problem.devices().len(), problem.links().len()), (2, 2));
     // 12,288 bytes at 24.5 MB/s and 18.5 µs; the file's energy of that copy is 0.15 W times it.

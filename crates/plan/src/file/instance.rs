@@ -241,6 +241,9 @@ fn short(unit: &str) -> String {
         "" => "units".into(),
         "byte" | "bytes" => "B".into(),
         "second" | "seconds" => "s".into(),
+        "millisecond" | "milliseconds" => "ms".into(),
+        "microsecond" | "microseconds" => "µs".into(),
+        "nanosecond" | "nanoseconds" => "ns".into(),
         "abstract" | "1" => "units".into(),
         other => other.into(),
     }

@@ -195,10 +195,16 @@ impl Units {
         }
     }
 
-    /// Whether costs are in seconds.
+    /// Seconds in one unit of cost; none if it isn't a time.
     #[must_use]
-    pub fn in_seconds(&self) -> bool {
-        self.cost == "s"
+    pub fn seconds_per_unit(&self) -> Option<f64> {
+        match self.cost.as_str() {
+            "s" => Some(1.0),
+            "ms" => Some(1e-3),
+            "µs" => Some(1e-6),
+            "ns" => Some(1e-9),
+            _ => None,
+        }
     }
 
     /// An amount of memory for people: `1.50 GiB`, or `1500 abstract units`.
@@ -213,13 +219,12 @@ impl Units {
         }
     }
 
-    /// An amount of cost for people: `12.3 ms`, or `47769 abstract units`.
+    /// An amount of cost for people: `12.3 ms`, or `47769 abstract time units`.
     #[must_use]
     pub fn format_cost(&self, amount: f64) -> String {
-        if self.in_seconds() {
-            format_seconds(amount)
-        } else {
-            format!("{amount} {}", self.cost)
+        match self.seconds_per_unit() {
+            Some(unit) => format_seconds(amount * unit),
+            None => format!("{amount} {}", self.cost),
         }
     }
 }

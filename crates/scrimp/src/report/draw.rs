@@ -118,10 +118,10 @@ pub(super) fn memory(units: &Units, amount: u64) -> String {
 
 /// An amount of cost, to three or more significant digits.
 pub(super) fn cost(units: &Units, amount: f64) -> String {
-    match units.in_seconds() {
-        true => units.format_cost(amount),
-        false if amount >= 100.0 => format!("{} {}", grouped(amount.round() as u64), units.cost),
-        false => format!(
+    match units.seconds_per_unit() {
+        Some(_) => units.format_cost(amount),
+        None if amount >= 100.0 => format!("{} {}", grouped(amount.round() as u64), units.cost),
+        None => format!(
             "{} {}",
             plain((amount * 1000.0).round() / 1000.0),
             units.cost
@@ -159,11 +159,13 @@ pub(super) fn memory_ticks(units: &Units, max: f64) -> Vec<(f64, String)> {
 
 /// Ticks of cost with their labels.
 pub(super) fn cost_ticks(units: &Units, max: f64) -> Vec<(f64, String)> {
-    let (scale, name) = match max {
-        _ if !units.in_seconds() => (1.0, ""),
-        m if m >= 1.0 => (1.0, " s"),
-        m if m >= 1e-3 => (1e-3, " ms"),
-        _ => (1e-6, " µs"),
+    let (scale, name) = match units.seconds_per_unit() {
+        None => (1.0, ""),
+        Some(unit) => match max * unit {
+            seconds if seconds >= 1.0 => (1.0 / unit, " s"),
+            seconds if seconds >= 1e-3 => (1e-3 / unit, " ms"),
+            _ => (1e-6 / unit, " µs"),
+        },
     };
     let label = |tick: f64| {
         if tick == 0.0 {

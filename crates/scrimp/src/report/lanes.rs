@@ -143,7 +143,7 @@ fn merged(blocks: Vec<Block>, x: Scale) -> Vec<Block> {
 }
 
 fn draw(out: &mut String, blocks: &[Block], x: Scale, y: f64) {
-    // What runs again is drawn last and at least a pixel wide, so that it is seen.
+    // What runs again is drawn last, at least a pixel wide and with a mark above, so that it is seen.
     let (again, first): (Vec<&Block>, Vec<&Block>) =
         blocks.iter().partition(|block| block.class == "again");
     for block in first.into_iter().chain(again) {
@@ -155,6 +155,14 @@ fn draw(out: &mut String, blocks: &[Block], x: Scale, y: f64) {
         } else {
             String::new()
         };
+        if block.class == "again" {
+            let mark = (start + width / 2.0 - 1.5).max(start);
+            put!(
+                out,
+                r#"<path class="again" d="M{mark:.2},{:.1}h3l-1.5,4z"/>"#,
+                y - 4.5
+            );
+        }
         put!(
             out,
             r#"<rect class="{}" x="{start:.2}" y="{y:.1}" width="{width:.2}" height="{LANE}" data-tip="{}{more}"/>"#,

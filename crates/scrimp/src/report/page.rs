@@ -201,13 +201,7 @@ impl Both<'_> {
             ));
         }
         out.push_str("<h3>What runs when</h3>");
-        let mut keys: Vec<(&str, &str)> = Vec::new();
-        for task in problem.tasks().values() {
-            let key = phase(task.phase);
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
-        }
+        let mut keys = self.phases();
         keys.push(("again", "runs again"));
         if !problem.links().is_empty() {
             keys.push(("copy", "copies"));
@@ -219,6 +213,18 @@ impl Both<'_> {
             end,
         ));
         out.push_str("</section>");
+    }
+
+    /// The legend's keys of the phases that occur.
+    fn phases(&self) -> Vec<(&'static str, &'static str)> {
+        let mut keys = Vec::new();
+        for task in self.input.planned.problem().tasks().values() {
+            let key = phase(task.phase);
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        keys
     }
 
     fn why(&self, out: &mut String) {
@@ -275,15 +281,9 @@ impl Both<'_> {
         };
         let (runs, kept) = matrices::picture(&Stages::new(base), &Stages::new(planned), name);
         out.push_str("<div class=\"pair\"><figure>");
-        legend(
-            out,
-            &[
-                ("fwd", "forward"),
-                ("bwd", "backward"),
-                ("upd", "update"),
-                ("again", "runs again"),
-            ],
-        );
+        let mut keys = self.phases();
+        keys.push(("again", "runs again"));
+        legend(out, &keys);
         put!(
             out,
             "{runs}<figcaption>R: what runs</figcaption></figure><figure>"

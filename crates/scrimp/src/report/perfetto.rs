@@ -6,16 +6,12 @@ use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
 /// The plan's simulated timeline as Chrome trace events. Times are in microseconds; where the
-/// problem's costs aren't in seconds, one unit of cost is one microsecond.
+/// problem's costs aren't times, one unit of cost is one microsecond.
 #[must_use]
 pub fn perfetto(plan: &CheckedPlan) -> String {
     let problem = plan.problem();
     let timeline = simulate(plan);
-    let scale = if problem.units().in_seconds() {
-        1e6
-    } else {
-        1.0
-    };
+    let scale = 1e6 * problem.units().seconds_per_unit().unwrap_or(1e-6);
     let mut events: Vec<Json> = names(problem);
     let mut seen = BTreeSet::new();
     for (k, (&step, span)) in plan.steps().iter().zip(timeline.spans()).enumerate() {
