@@ -113,6 +113,22 @@ fn numbers_for_people() {
 }
 
 #[test]
+fn units_of_published_instances() {
+    let format = |unit: &str, amount| {
+        Units {
+            cost: unit.into(),
+            memory: "B".into(),
+        }
+        .format_cost(amount)
+    };
+    assert_eq!(format("s", 0.25), "250 ms");
+    assert_eq!(format("µs", 405_670.0), "406 ms");
+    assert_eq!(format("1/100 ms", 188_252.0), "1.88 s");
+    assert_eq!(format("1/0 ms", 2.0), "2 1/0 ms");
+    assert_eq!(format("FLOPs", 2.0), "2 FLOPs");
+}
+
+#[test]
 fn budgets() {
     let parse = |text: &str| text.parse::<Budget>();
     assert_eq!(parse("8GiB"), Ok(Budget::Bytes(8 << 30)));

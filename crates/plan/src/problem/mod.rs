@@ -198,13 +198,23 @@ impl Units {
     /// Seconds in one unit of cost; none if it isn't a time.
     #[must_use]
     pub fn seconds_per_unit(&self) -> Option<f64> {
-        match self.cost.as_str() {
-            "s" => Some(1.0),
-            "ms" => Some(1e-3),
-            "µs" => Some(1e-6),
-            "ns" => Some(1e-9),
-            _ => None,
-        }
+        // Published costs come in units like `1/100 ms` too.
+        let fraction = self
+            .cost
+            .strip_prefix("1/")
+            .and_then(|rest| rest.split_once(' '));
+        let (divisor, unit) = match fraction {
+            Some((divisor, unit)) => (divisor.parse::<u32>().ok()?, unit),
+            None => (1, self.cost.as_str()),
+        };
+        let seconds = match unit {
+            "s" => 1.0,
+            "ms" => 1e-3,
+            "µs" => 1e-6,
+            "ns" => 1e-9,
+            _ => return None,
+        };
+        (divisor > 0).then(|| seconds / f64::from(divisor))
     }
 
     /// An amount of memory for people: `1.50 GiB`, or `1500 abstract units`.

@@ -205,9 +205,15 @@ pub(super) fn time_axis(
             r#"<line class="grid" x1="{at:.1}" x2="{at:.1}" y1="{top}" y2="{bottom}"/>"#
         );
         if labels {
+            // A label centred at the right border would be cut off.
+            let (anchor, at) = if at > RIGHT - 28.0 {
+                ("end", RIGHT)
+            } else {
+                ("mid", at)
+            };
             put!(
                 out,
-                r#"<text class="tick mid" x="{at:.1}" y="{:.1}">{label}</text>"#,
+                r#"<text class="tick {anchor}" x="{at:.1}" y="{:.1}">{label}</text>"#,
                 bottom + 15.0
             );
         }

@@ -10,6 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 const SIDE: f64 = 520.0;
 /// Most rows and columns that are told apart.
 const CELLS: usize = 600;
+/// Shades of cells that stand for several tasks.
+const SHADES: usize = 4;
+
+/// Per task, stages `[from, to)`.
+type Ranges = BTreeMap<usize, Vec<(usize, usize)>>;
 
 /// What happens in which stage.
 pub(super) struct Stages {
@@ -18,7 +23,7 @@ pub(super) struct Stages {
     /// `(stage, task)` of each run that isn't the task's first.
     again: Vec<(usize, usize)>,
     /// Per task, the stages `[from, to)` at whose beginning an output is in memory.
-    kept: BTreeMap<usize, Vec<(usize, usize)>>,
+    kept: Ranges,
 }
 
 impl Stages {
@@ -98,7 +103,7 @@ impl Stages {
     }
 
     /// What the other keeps and this doesn't, if both run first in the same order.
-    fn dropped(&self, other: &Stages) -> BTreeMap<usize, Vec<(usize, usize)>> {
+    fn dropped(&self, other: &Stages) -> Ranges {
         let mut dropped = BTreeMap::new();
         if self.order == other.order {
             for (&task, theirs) in &other.kept {
@@ -168,15 +173,18 @@ pub(super) fn tasks_per_cell(tasks: usize) -> usize {
 /// Rows and columns, several stages or tasks to one where there are too many.
 struct Grid {
     per_cell: usize,
+    rows: usize,
     cell: f64,
 }
 
 impl Grid {
     fn new(tasks: usize) -> Grid {
         let per_cell = tasks_per_cell(tasks);
+        let rows = tasks.div_ceil(per_cell).max(1);
         Grid {
             per_cell,
-            cell: SIDE / tasks.div_ceil(per_cell).max(1) as f64,
+            rows,
+            cell: SIDE / rows as f64,
         }
     }
 
@@ -223,39 +231,56 @@ impl Grid {
         out.push_str("\"/>");
     }
 
-    fn columns(
-        &self,
-        out: &mut String,
-        class: &str,
-        ranges: &BTreeMap<usize, Vec<(usize, usize)>>,
-    ) {
-        let mut cells: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
+    /// Ranges of stages per task. Where a cell stands for several of both, it is drawn in one of
+    /// four shades.
+    fn columns(&self, out: &mut String, class: &str, ranges: &Ranges) {
+        let mut columns: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
         for (task, ranges) in ranges {
-            let rows = ranges
-                .iter()
-                .map(|&(from, to)| (from / self.per_cell, to.div_ceil(self.per_cell)));
-            cells.entry(task / self.per_cell).or_default().extend(rows);
-        }
-        put!(out, r#"<path class="{class}" d=""#);
-        for (column, mut rows) in cells {
-            rows.sort_unstable();
-            let mut joined: Vec<(usize, usize)> = Vec::new();
-            for (from, to) in rows {
-                match joined.last_mut() {
-                    Some(last) if from <= last.1 => last.1 = last.1.max(to),
-                    _ => joined.push((from, to)),
+            let rows = columns
+                .entry(task / self.per_cell)
+                .or_insert_with(|| vec![0.0; self.rows]);
+            for &(from, to) in ranges {
+                for (row, count) in rows
+                    .iter_mut()
+                    .enumerate()
+                    .take(to.div_ceil(self.per_cell))
+                    .skip(from / self.per_cell)
+                {
+                    let (first, end) = (row * self.per_cell, (row + 1) * self.per_cell);
+                    *count += (to.min(end) - from.max(first)) as f64;
                 }
             }
-            let cell = self.cell;
-            for (from, to) in joined {
-                let (x, y, height) = (
-                    column as f64 * cell,
-                    from as f64 * cell,
-                    (to - from) as f64 * cell,
+        }
+        let all = (self.per_cell * self.per_cell) as f64;
+        let shade = |count: f64| (count / all * SHADES as f64).ceil() as usize;
+        for level in 1..=SHADES {
+            let mut path = String::new();
+            for (column, rows) in &columns {
+                let mut row = 0;
+                while row < rows.len() {
+                    let length = rows[row..]
+                        .iter()
+                        .take_while(|&&count| shade(count) == level)
+                        .count();
+                    if length > 0 {
+                        self.bar(&mut path, *column, row, length);
+                    }
+                    row += length.max(1);
+                }
+            }
+            if !path.is_empty() {
+                let opacity = level as f64 / SHADES as f64;
+                put!(
+                    out,
+                    r#"<path class="{class}" fill-opacity="{opacity}" d="{path}"/>"#
                 );
-                put!(out, "M{x:.2},{y:.2}h{cell:.2}v{height:.2}h-{cell:.2}z");
             }
         }
-        out.push_str("\"/>");
+    }
+
+    fn bar(&self, path: &mut String, column: usize, row: usize, length: usize) {
+        let (cell, height) = (self.cell, length as f64 * self.cell);
+        let (x, y) = (column as f64 * cell, row as f64 * cell);
+        put!(path, "M{x:.2},{y:.2}h{cell:.2}v{height:.2}h-{cell:.2}z");
     }
 }

@@ -1,7 +1,7 @@
 //! Memory over time: bytes in use on a device, planned and without a plan, against the budget.
 
 use super::draw::{LEFT, RIGHT, Scale, WIDTH, escape, memory, memory_ticks, put, time_axis};
-use scrimp_plan::{CheckedPlan, DeviceId, Step, Timeline, Units, simulate};
+use scrimp_plan::{BufferId, CheckedPlan, DeviceId, Step, Timeline, Units, simulate};
 
 const HEIGHT: f64 = 300.0;
 const TOP: f64 = 14.0;
@@ -20,35 +20,31 @@ struct Point {
 fn curve(plan: &CheckedPlan, timeline: &Timeline, device: DeviceId) -> Vec<Point> {
     let mut now = 0.0;
     let mut points = Vec::new();
+    let bytes_of = |buffer: BufferId| plan.buffers()[buffer].bytes;
     for (k, (&step, span)) in plan.steps().iter().zip(timeline.spans()).enumerate() {
         let bytes = plan.profile(device)[k];
-        match step {
-            Step::Run { device: at, .. } if at == device => {
-                points.push(Point {
-                    time: span.start,
-                    bytes,
-                });
-                let workspace = plan
-                    .binding(k)
-                    .workspace
-                    .map_or(0, |buffer| plan.buffers()[buffer].bytes);
-                now = span.end;
-                points.push(Point {
-                    time: now,
-                    bytes: bytes - workspace,
-                });
-            }
+        let binding = plan.binding(k);
+        let passing = match step {
+            Step::Run { device: at, .. } if at == device => binding.workspace.map(bytes_of),
             Step::Free { device: at, .. } if at == device => {
-                points.push(Point {
-                    time: span.start,
-                    bytes,
-                });
-                now = span.end;
+                binding.inputs.first().copied().map(bytes_of)
             }
             // The destination takes the bytes in its own turn, however long the link is busy.
-            Step::Copy { to, .. } if to == device => points.push(Point { time: now, bytes }),
-            _ => {}
-        }
+            Step::Copy { to, .. } if to == device => {
+                points.push(Point { time: now, bytes });
+                continue;
+            }
+            _ => continue,
+        };
+        points.push(Point {
+            time: span.start,
+            bytes,
+        });
+        now = span.end;
+        points.push(Point {
+            time: now,
+            bytes: bytes - passing.unwrap_or(0),
+        });
     }
     if let Some(last) = points.last() {
         points.push(Point {
@@ -184,7 +180,8 @@ fn axes(out: &mut String, units: &Units, x: Scale, y: Scale) {
     }
 }
 
-/// Invisible columns with the numbers of their stretch of time.
+/// Invisible columns with the numbers of their stretch of time; neighbours that would say the same
+/// are one.
 fn columns(
     out: &mut String,
     planned: (&CheckedPlan, &Timeline),
@@ -192,50 +189,75 @@ fn columns(
     curves: &[Vec<Point>; 2],
     x: Scale,
 ) {
-    let problem = planned.0.problem();
-    let units = problem.units();
-    let width = (RIGHT - LEFT) / COLUMNS as f64;
+    let units = planned.0.problem().units();
     let mut most = curves.each_ref().map(|points| Most {
         points,
         next: 0,
         last: 0,
     });
-    let steps: Vec<_> = planned.0.steps().iter().zip(planned.1.spans()).collect();
-    let mut step = 0;
-    for i in 0..COLUMNS {
-        let end = (i + 1) as f64 / COLUMNS as f64 * x.max();
-        let middle = (i as f64 + 0.5) / COLUMNS as f64 * x.max();
-        while step + 1 < steps.len() && steps[step].1.end < middle {
-            step += 1;
-        }
-        let running = steps[step..]
-            .iter()
-            .take(200)
-            .find_map(|(step, span)| match step {
-                Step::Run { task, device: at }
-                    if *at == device && span.start <= middle && middle <= span.end =>
-                {
-                    Some(*task)
-                }
-                _ => None,
-            });
-        let [base, plan] = most.each_mut().map(|most| most.until(end));
-        let mut tip = String::new();
-        if let Some(task) = running {
-            put!(tip, "{}\n", escape(&problem.task(task).name));
-        }
-        let line = |name: &str, bytes: Option<u64>| {
-            bytes.map(|bytes| format!("{name}: {}\n", escape(&memory(units, bytes))))
+    let mut running = Running {
+        plan: planned.0,
+        timeline: planned.1,
+        device,
+        step: 0,
+    };
+    let moment = |column: f64| column / COLUMNS as f64 * x.max();
+    let mut joined: Vec<(usize, String)> = Vec::new();
+    for column in 0..COLUMNS {
+        let [base, plan] = most
+            .each_mut()
+            .map(|most| most.until(moment(column as f64 + 1.0)));
+        let mut lines: Vec<String> = Vec::new();
+        lines.extend(running.at(moment(column as f64 + 0.5)).map(escape));
+        let bytes = |name: &str, bytes: Option<u64>| {
+            Some(format!("{name}: {}", escape(&memory(units, bytes?))))
         };
-        tip.extend(line("planned", plan));
-        tip.extend(line("without a plan", base));
-        let at = LEFT + i as f64 * width;
+        lines.extend(bytes("planned", plan));
+        lines.extend(bytes("without a plan", base));
+        let tip = lines.join("\n");
+        if joined.last().is_none_or(|(_, last)| *last != tip) {
+            joined.push((column, tip));
+        }
+    }
+    let width = (RIGHT - LEFT) / COLUMNS as f64;
+    let ends = joined
+        .iter()
+        .skip(1)
+        .map(|(column, _)| *column)
+        .chain([COLUMNS]);
+    for ((start, tip), end) in joined.iter().zip(ends) {
+        let (at, wide) = (LEFT + *start as f64 * width, (end - start) as f64 * width);
         put!(
             out,
-            r#"<rect class="column" x="{at:.1}" y="{TOP}" width="{width:.1}" height="{:.0}" data-tip="{}"/>"#,
-            BOTTOM - TOP,
-            tip.trim_end()
+            r#"<rect class="column" x="{at:.1}" y="{TOP}" width="{wide:.1}" height="{:.0}" data-tip="{tip}"/>"#,
+            BOTTOM - TOP
         );
+    }
+}
+
+/// Walks over a timeline and names the task that runs at each of some ascending moments.
+struct Running<'a> {
+    plan: &'a CheckedPlan,
+    timeline: &'a Timeline,
+    device: DeviceId,
+    step: usize,
+}
+
+impl<'a> Running<'a> {
+    fn at(&mut self, moment: f64) -> Option<&'a str> {
+        let spans = self.timeline.spans();
+        while let Some(&step) = self.plan.steps().get(self.step) {
+            match step {
+                Step::Run { task, device }
+                    if device == self.device && spans[self.step].end > moment =>
+                {
+                    let here = spans[self.step].start <= moment;
+                    return here.then(|| self.plan.problem().task(task).name.as_str());
+                }
+                _ => self.step += 1,
+            }
+        }
+        None
     }
 }
 

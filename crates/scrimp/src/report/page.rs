@@ -177,16 +177,21 @@ impl Both<'_> {
         let problem = planned.problem();
         let end = self.base.makespan().max(self.planned.makespan());
         section(out, "Memory over time", "");
-        legend(
-            out,
-            &[
-                ("planline", "planned"),
-                ("baseline", "without a plan"),
-                ("budgetline", "budget"),
-                ("fixedpart", "fixed: no plan can free it"),
-            ],
-        );
         let devices = self.used_devices();
+        let mut keys = vec![("planline", "planned"), ("baseline", "without a plan")];
+        if devices
+            .iter()
+            .any(|&device| self.input.budget_of(device).is_some())
+        {
+            keys.push(("budgetline", "budget"));
+        }
+        if devices
+            .iter()
+            .any(|&device| problem.fixed_bytes(device) > 0)
+        {
+            keys.push(("fixedpart", "fixed: no plan can free it"));
+        }
+        legend(out, &keys);
         for &device in &devices {
             if devices.len() > 1 {
                 put!(out, "<h3>{}</h3>", escape(&problem.devices()[device].name));
@@ -241,17 +246,22 @@ impl Both<'_> {
         let peak = recomputed::peak_task(base, self.input.device())
             .map_or("", |task| &problem.task(task).name);
         let freed: u64 = self.again.values().map(|again| again.freed).sum();
+        let outcome = match freed {
+            0 => "None of the tasks below frees anything there: they run again for another tight spot.".into(),
+            freed => format!(
+                "Dropping results of the tasks below frees {} by then; they are made again for the tasks that read \
+                 them later. Those that free nothing there run again to make others' inputs, or for another tight \
+                 spot.",
+                memory(problem.units(), freed)
+            ),
+        };
+        let (peak, outcome) = (escape(peak), escape(&outcome));
         put!(
             out,
-            "<p>Without a plan, memory is scarcest while <b>{}</b> runs. The {} tasks below free {} by then: their \
-             results are dropped, and made again for the tasks that read them later. Tasks that free nothing \
-             there are run to make others' inputs, or for another tight spot.</p>",
-            escape(peak),
-            grouped(self.again.len() as u64),
-            escape(&memory(problem.units(), freed))
+            "<p>Without a plan, memory is scarcest while <b>{peak}</b> runs. {outcome}</p>"
         );
-        out.push_str(&recomputed::table(problem, &self.again));
-        out.push_str("</section>");
+        let table = recomputed::table(problem, &self.again);
+        put!(out, "<div class=\"scroll\">{table}</div></section>");
     }
 
     fn matrices(&self, out: &mut String) {
@@ -265,7 +275,7 @@ impl Both<'_> {
         if per_cell > 1 {
             put!(
                 text,
-                " Each cell stands for {per_cell} tasks and {per_cell} stages, and shows whether anything is there."
+                " Each cell stands for {per_cell} tasks and {per_cell} stages; the darker it is in S, the more of them are in memory."
             );
         }
         section(out, "The matrices R and S", &text);

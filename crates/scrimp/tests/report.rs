@@ -1,0 +1,246 @@
+//! The report of a small plan that recomputes, swaps and overwrites; and of random ones: always
+//! well-formed, without outside references, without unescaped names.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use cranelift_entity::EntityRef;
+use scrimp::report::{Losses, ReportInput, html, perfetto, svg_memory};
+use scrimp_plan::testing::{
+    Shape, Unstructured, plan as random_plan, random_bytes, random_problem,
+};
+use scrimp_plan::*;
+use std::collections::BTreeMap;
+
+fn d(index: usize) -> DeviceId {
+    DeviceId::new(index)
+}
+
+fn run(task: usize) -> Step {
+    Step::Run {
+        task: TaskId::new(task),
+        device: d(0),
+    }
+}
+
+fn free(value: usize) -> Step {
+    Step::Free {
+        value: ValueId::new(value),
+        device: d(0),
+    }
+}
+
+/// Three layers forward, three backward with workspace, an update of the weights; linked to a host.
+fn problem() -> Problem {
+    let mut parts = ProblemParts {
+        name: "three layers".into(),
+        ..ProblemParts::default()
+    };
+    for (name, computes, resident) in [("gpu", true, 1 << 20), ("host", false, 0)] {
+        parts.devices.push(Device {
+            name: name.into(),
+            capacity: None,
+            computes,
+            resident,
+        });
+    }
+    for (from, to) in [(0, 1), (1, 0)] {
+        let seconds = BTreeMap::new();
+        parts.links.push(Link {
+            from: d(from),
+            to: d(to),
+            bandwidth: 8e9,
+            latency: 1e-5,
+            seconds,
+        });
+    }
+    let mut value = |name: &str, mib: u64, origin, keep| {
+        parts.values.push(Value {
+            name: name.into(),
+            bytes: mib << 20,
+            origin,
+            keep,
+        });
+    };
+    value("weights", 4, Origin::Given(d(0)), Keep::No);
+    value("image <1> & \"more\"", 2, Origin::Given(d(0)), Keep::No);
+    for (i, mib) in [8, 6, 4, 4, 6, 8, 4].into_iter().enumerate() {
+        let keep = if i == 6 { Keep::On(d(0)) } else { Keep::No };
+        value(
+            &format!("output {i}"),
+            mib,
+            Origin::Task(TaskId::new(i)),
+            keep,
+        );
+    }
+    let mut task = |name: &str, phase, inputs: &[usize], output, milliseconds, mib: u64| {
+        let seconds = f64::from(milliseconds) * 1e-3;
+        parts.tasks.push(Task {
+            name: name.into(),
+            phase,
+            inputs: inputs.iter().map(|&value| ValueId::new(value)).collect(),
+            outputs: vec![ValueId::new(output)],
+            overwrites: vec![],
+            modes: vec![Mode {
+                device: d(0),
+                seconds,
+                joules: 0.0,
+                workspace: mib << 20,
+            }],
+            rerunnable: phase != Phase::Update,
+        });
+    };
+    task("conv<1>", Phase::Forward, &[0, 1], 2, 3, 2);
+    task("conv2", Phase::Forward, &[0, 2], 3, 2, 0);
+    task("conv3", Phase::Forward, &[0, 3], 4, 2, 0);
+    task("conv3 backward", Phase::Backward, &[3, 4], 5, 4, 2);
+    task("conv2 backward", Phase::Backward, &[2, 3, 5], 6, 4, 2);
+    task("conv1 backward", Phase::Backward, &[1, 2, 6], 7, 6, 2);
+    task("update", Phase::Update, &[0, 7], 8, 1, 0);
+    let pair = Overwrite {
+        input: ValueId::new(0),
+        output: ValueId::new(8),
+    };
+    parts.tasks[TaskId::new(6)].overwrites.push(pair);
+    Problem::new(parts).unwrap()
+}
+
+/// Swaps conv2's output out and back, and makes conv1's again.
+fn planned() -> Vec<Step> {
+    let copy = |from, to| Step::Copy {
+        value: ValueId::new(3),
+        from: d(from),
+        to: d(to),
+    };
+    let mut steps = vec![
+        run(0),
+        run(1),
+        free(2),
+        run(2),
+        copy(0, 1),
+        free(3),
+        copy(1, 0),
+    ];
+    steps.push(Step::Free {
+        value: ValueId::new(3),
+        device: d(1),
+    });
+    steps.extend([
+        run(3),
+        free(4),
+        run(0),
+        run(4),
+        free(3),
+        free(5),
+        run(5),
+        free(1),
+    ]);
+    steps.extend([free(2), free(6), run(6), free(7)]);
+    steps
+}
+
+/// Everything that the page shows, with a layout that stacks buffers without reuse.
+fn page(base: &CheckedPlan, planned: &CheckedPlan, losses: bool) -> String {
+    let mut top: BTreeMap<DeviceId, u64> = BTreeMap::new();
+    let stack = |buffer: &Buffer| {
+        let top = top.entry(buffer.device).or_default();
+        *top += buffer.bytes;
+        *top - buffer.bytes
+    };
+    let offsets = planned.buffers().values().map(stack).collect();
+    let layout = check_layout(planned, Layout { offsets }).unwrap();
+    let series = [2.0, 1.5, f64::NAN, 1.0];
+    html(&ReportInput {
+        title: "three <layers>",
+        method: "by hand",
+        status: "as an example",
+        budget: Some(24 << 20),
+        numbers: &[("solve seconds".into(), "0".into())],
+        base,
+        planned,
+        layout: Some(&layout),
+        why: &[("remark".into(), "a < b".into())],
+        losses: losses.then_some(Losses {
+            planned: &series,
+            base: &series,
+        }),
+    })
+}
+
+/// The page without its styles and scripts.
+fn body(page: &str) -> String {
+    let mut rest = page.to_owned();
+    for tag in ["style", "script"] {
+        while let Some(start) = rest.find(&format!("<{tag}>")) {
+            let end = rest.find(&format!("</{tag}>")).unwrap() + tag.len() + 3;
+            rest.replace_range(start..end, "");
+        }
+    }
+    rest.replace("><", ">\n<")
+}
+
+/// Checks that tags are nested, attributes quoted, and numbers are numbers.
+fn well_formed(text: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    for piece in text.split('<').skip(1) {
+        let (tag, after) = piece
+            .split_once('>')
+            .unwrap_or_else(|| panic!("unclosed: {piece}"));
+        assert!(!after.contains('>'), "stray > after {tag}");
+        let name = tag.trim_matches('/').split(' ').next().unwrap();
+        assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), Some(name), "{tag}");
+        } else if !tag.ends_with('/') && !["!doctype", "meta"].contains(&name) {
+            open.push(name);
+        }
+        for attribute in ["x=\"", "y=\"", "width=\"", "height=\"", " d=\""] {
+            if let Some((_, value)) = tag.split_once(attribute) {
+                let value = value.split('"').next().unwrap();
+                assert!(!value.contains("NaN") && !value.contains("inf"), "{tag}");
+            }
+        }
+        assert!(
+            !tag.contains("width=\"-") && !tag.contains("height=\"-"),
+            "{tag}"
+        );
+    }
+    assert!(open.is_empty(), "{open:?}");
+    assert!(!text.contains("src=") && !text.contains("@import") && !text.contains("url("));
+}
+
+#[test]
+fn the_page_of_a_small_plan() {
+    let problem = problem();
+    let base = check(&problem, Plan::keep_all(&problem, d(0)).unwrap()).unwrap();
+    let planned = check(&problem, Plan { steps: planned() }).unwrap();
+    let page = page(&base, &planned, true);
+    well_formed(&body(&page));
+    assert!(!page.contains("conv<1>") && page.contains("conv&lt;1&gt;"));
+    assert!(
+        !page.contains("://"),
+        "the page refers to something outside"
+    );
+    insta::assert_snapshot!("page", body(&page));
+    let picture = svg_memory(&base, &planned, d(0), Some(24 << 20));
+    insta::assert_snapshot!("memory", body(&picture));
+    let trace: serde_json::Value = serde_json::from_str(&perfetto(&planned)).unwrap();
+    insta::assert_json_snapshot!("trace", trace);
+}
+
+#[test]
+fn pages_of_random_plans_are_well_formed() {
+    for seed in 0..40 {
+        let shape = Shape {
+            several_devices: seed % 2 == 0,
+            ..Shape::everything(30)
+        };
+        let problem = random_problem(seed, &shape);
+        let bytes = random_bytes(seed, 2000);
+        let u = &mut Unstructured::new(&bytes);
+        let plans = [(); 2].map(|()| check(&problem, random_plan(u, &problem).unwrap()).unwrap());
+        well_formed(&body(&page(&plans[0], &plans[1], false)));
+        for device in problem.devices().keys() {
+            well_formed(&body(&svg_memory(&plans[0], &plans[1], device, None)));
+        }
+        assert!(serde_json::from_str::<serde_json::Value>(&perfetto(&plans[1])).is_ok());
+    }
+}
