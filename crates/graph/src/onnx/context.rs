@@ -373,6 +373,17 @@ pub(super) fn check_size(shape: &[usize], dtype: DType) -> Outcome<()> {
     }
 }
 
+/// Tables and matrices that are computed at import have at most this many elements.
+const MAX_TABLE: usize = 1 << 26;
+
+/// Refuses a table of this shape that would be too large, before it is computed.
+pub(super) fn check_table(shape: &[usize]) -> Outcome<()> {
+    match element_count(shape).filter(|&n| n <= MAX_TABLE) {
+        Some(_) => Ok(()),
+        None => unsupported!("with a table of more than {MAX_TABLE} elements"),
+    }
+}
+
 /// An axis, counted from the end where it is negative.
 pub(super) fn axis(axis: i64, rank: usize) -> Outcome<usize> {
     let counted = if axis < 0 {

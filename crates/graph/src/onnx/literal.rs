@@ -66,6 +66,14 @@ impl Literal {
         }
     }
 
+    /// The contents as floats, if that is what they are.
+    pub fn as_floats(&self) -> Option<&[f32]> {
+        match &self.data {
+            Data::Floats(v) => Some(v),
+            Data::Ints(_) => None,
+        }
+    }
+
     /// The contents as floats, integers converted.
     pub fn to_floats(&self) -> Vec<f32> {
         match &self.data {
@@ -84,15 +92,13 @@ impl Literal {
     }
 }
 
-/// Number of elements, checked: `None` if a dimension is negative or the product overflows what a
-/// tensor may hold (2⁴⁰ elements).
+/// Number of elements, checked: `None` if it is more than 2⁴⁰, counting axes of length 0 as 1 so
+/// that no product of some of the lengths overflows either.
 pub(super) fn element_count(dims: &[usize]) -> Option<usize> {
-    let mut count = 1usize;
-    for &dim in dims {
-        count = count.checked_mul(dim)?;
-    }
-    // A product with a zero hides an overflow of the other factors; that is harmless.
-    (count <= 1 << 40).then_some(count)
+    let multiply = |count: usize, &dim: &usize| count.checked_mul(dim.max(1));
+    let count = dims.iter().try_fold(1, multiply)?;
+    let empty = dims.contains(&0);
+    (count <= 1 << 40).then_some(if empty { 0 } else { count })
 }
 
 /// Dimensions of a tensor in a file.

@@ -1,5 +1,6 @@
 //! Arithmetic, comparisons and reductions of known tensors. Integers are checked for overflow.
 
+use super::MAX_ELEMENTS;
 use super::select::{common_shape, expand, flat, strides};
 use crate::onnx::context::{Node, axes};
 use crate::onnx::error::{Outcome, invalid, unsupported};
@@ -173,7 +174,10 @@ pub(super) fn reduce(node: &Node<'_, '_>, op: &str, x: &Literal) -> Outcome<Lite
         "ReduceProd" => "Mul",
         _ => "Add",
     };
-    let mut results: Vec<Option<i64>> = vec![None; element_count(&kept).unwrap_or(0)];
+    let Some(count) = element_count(&kept).filter(|&n| n <= MAX_ELEMENTS) else {
+        return unsupported!("of known values with more than {MAX_ELEMENTS} elements");
+    };
+    let mut results: Vec<Option<i64>> = vec![None; count];
     let x_steps = strides(&x.shape);
     for (position, &value) in values.iter().enumerate() {
         let index: Vec<usize> = x_steps

@@ -9,13 +9,13 @@ use select::{expand, flat, select, strides};
 
 use super::context::{Node, Value, Weight, axis, check_size, count};
 use super::error::{Outcome, invalid, unsupported};
-use super::literal::{Data, Literal};
+use super::literal::{Data, Literal, element_count};
 use super::proto::data_type;
 use super::shapes;
 use crate::graph::{DType, Init};
 
 /// Folded tensors don't get larger: they are computed at import and kept in memory.
-const MAX_ELEMENTS: usize = 1 << 26;
+const MAX_ELEMENTS: usize = 1 << 24;
 
 const UNARY: &[&str] = &[
     "Abs",
@@ -265,34 +265,37 @@ fn concat(node: &Node<'_, '_>, inputs: &[Literal]) -> Outcome<Literal> {
     for part in inputs {
         let differs = |(i, (a, b)): (usize, (&usize, &usize))| i != axis && a != b;
         let fits = part.shape.len() == shape.len()
-            && !part.shape.iter().zip(&shape).enumerate().any(differs)
-            && part.as_ints().is_some() == first.as_ints().is_some();
+            && !part.shape.iter().zip(&shape).enumerate().any(differs);
         if !fits {
-            return invalid!("shapes or types of its inputs differ");
+            return invalid!("shapes of its inputs differ");
         }
-        shape[axis] += part.shape[axis];
+        shape[axis] = shape[axis].saturating_add(part.shape[axis]);
     }
-    let outer: usize = shape[..axis].iter().product();
+    if element_count(&shape).is_none_or(|n| n > MAX_ELEMENTS) {
+        return unsupported!("of known values with more than {MAX_ELEMENTS} elements");
+    }
+    let rows: usize = shape[..axis].iter().product();
     let inner: usize = shape[axis + 1..].iter().product();
-    let chunks = (0..outer).flat_map(|row| {
-        inputs.iter().map(move |part| {
-            let length = part.shape[axis] * inner;
-            (part, row * length..(row + 1) * length)
-        })
-    });
-    let data = match first.data {
-        Data::Floats(_) => Data::Floats(
-            chunks
-                .flat_map(|(part, range)| part.to_floats()[range].to_vec())
-                .collect(),
-        ),
-        Data::Ints(_) => Data::Ints(
-            chunks
-                .flat_map(|(part, range)| part.as_ints().unwrap_or_default()[range].to_vec())
-                .collect(),
-        ),
+    let widths: Vec<usize> = inputs.iter().map(|part| part.shape[axis] * inner).collect();
+    let ints: Option<Vec<&[i64]>> = inputs.iter().map(Literal::as_ints).collect();
+    let floats: Option<Vec<&[f32]>> = inputs.iter().map(Literal::as_floats).collect();
+    let data = match (ints, floats) {
+        (Some(parts), _) => Data::Ints(interleave(&parts, &widths, rows).into()),
+        (_, Some(parts)) => Data::Floats(interleave(&parts, &widths, rows).into()),
+        _ => return invalid!("types of its inputs differ"),
     };
     Ok(Literal { shape, data })
+}
+
+/// Row by row, each part's elements of that row.
+fn interleave<T: Copy>(parts: &[&[T]], widths: &[usize], rows: usize) -> Vec<T> {
+    let mut joined = Vec::new();
+    for row in 0..rows {
+        for (part, width) in parts.iter().zip(widths) {
+            joined.extend_from_slice(&part[row * width..(row + 1) * width]);
+        }
+    }
+    joined
 }
 
 fn gather(node: &Node<'_, '_>, inputs: &[Literal]) -> Outcome<Literal> {

@@ -1,8 +1,8 @@
 //! Operators that move elements.
 
 use super::one;
-use crate::graph::{DType, TensorId};
-use crate::onnx::context::{Node, Value, Weight, axes, axis, check_size, count};
+use crate::graph::TensorId;
+use crate::onnx::context::{Node, Value, Weight, axes, axis, check_table, count};
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::onnx::shapes::{
     Range, checked_indices, flattened, permutation, reshaped, slices, squeezed, tiled, unsqueezed,
@@ -213,7 +213,7 @@ fn pad_by_index(
         if total == 0 {
             return unsupported!("with an empty result");
         }
-        check_size(&[total], DType::I64)?;
+        check_table(&[total])?;
         let indices = (-before..length + after).map(|i| reflected(mode, i, length));
         let Some(indices) = indices.collect::<Option<Vec<i64>>>() else {
             return unsupported!("mode {mode:?}");
@@ -268,6 +268,7 @@ pub(super) fn tile(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     let shape = node.dims(x);
     let tiled = tiled(node, &shape)?;
     for (axis, (length, total)) in shape.into_iter().zip(tiled).enumerate() {
+        check_table(&[total])?;
         let indices = (0..total).map(|i| (i % length) as i64).collect();
         x = node.take(&format!("axis{axis}"), x, axis, indices)?;
     }

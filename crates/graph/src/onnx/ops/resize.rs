@@ -4,7 +4,7 @@
 
 use super::one;
 use crate::graph::{DType, TensorId};
-use crate::onnx::context::{Node, Value, axis, check_size, count};
+use crate::onnx::context::{Node, Value, axis, check_size, check_table, count};
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::op::Op;
 
@@ -172,6 +172,9 @@ fn by_sizes(shape: &[usize], named: &[usize], sizes: &[i64], policy: &str) -> Ou
 fn apply(node: &mut Node<'_, '_>, axes: &[Axis], mode: &Mode) -> Outcome<Vec<Value>> {
     let output: Vec<usize> = axes.iter().map(|a| a.output).collect();
     check_size(&output, DType::F32)?;
+    for axis in axes {
+        check_table(&[axis.output])?;
+    }
     let mut x = node.x(0)?;
     let weights: Vec<Weights> = axes
         .iter()
@@ -213,7 +216,7 @@ fn resample(
         return node.take(&part, x, i, indices);
     }
     let shape = [axis.output, axis.input];
-    check_size(&shape, DType::F32)?;
+    check_table(&shape)?;
     let mut matrix = vec![0.0f64; axis.output * axis.input];
     for (row, weights) in matrix.chunks_mut(axis.input).zip(weights) {
         weights.iter().for_each(|&(i, w)| row[i] += w);

@@ -2,7 +2,7 @@
 
 use super::one;
 use crate::graph::TensorId;
-use crate::onnx::context::{Node, Value, count};
+use crate::onnx::context::{Node, Value, check_table, count};
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::op::{Binary, Op, Reduction, Unary, Window};
 
@@ -348,6 +348,7 @@ fn uncount(
             .map(|n| window.kernel[axis] as f64 / n.max(1) as f64)
             .collect()
     };
+    check_table(&shape[2..])?;
     let (rows, columns) = (factors(0), factors(1));
     let values = rows
         .iter()
