@@ -9,7 +9,7 @@ use scrimp_graph::onnx::OnnxError;
 use scrimp_plan::file::FileError;
 use scrimp_plan::{LayoutViolation, SequenceError, UnitError, Violation};
 use scrimp_run::RunError;
-use scrimp_solve::SolveError;
+use scrimp_solve::{PlaceError, SolveError};
 use thiserror::Error;
 
 /// This crate's result.
@@ -75,6 +75,9 @@ pub enum Error {
     /// Offsets that are wrong.
     #[error("the layout is wrong in {}: {}", count(.0.len(), "place"), list(.0))]
     Layout(Vec<LayoutViolation>),
+    /// A placement that went wrong.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// Live bytes that fit a budget in which no layout was found.
     #[error(
         "plans within {budget} bytes exist, but the best arrangement found in memory needs {needed}; raise the budget to {needed}"

@@ -5,8 +5,6 @@
 //! the functions of [`pipeline`], in order.
 
 pub mod error;
-pub mod feed;
-mod first_fit;
 pub mod machine;
 pub mod pipeline;
 pub mod report;

@@ -8,7 +8,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::first_fit::place;
 use scrimp_graph::networks::{self, NetworkOptions};
 use scrimp_graph::onnx::{self, ImportOptions};
 use scrimp_graph::{Costs, Graph, Loss, Lowered, Machine, Node, Optimizer, TrainingGraph};
@@ -16,7 +15,7 @@ use scrimp_plan::{
     Budget, CheckedLayout, CheckedPlan, DeviceId, Plan, Problem, check, check_layout,
 };
 use scrimp_run::Cpu;
-use scrimp_solve::{Method, Options, Progress, SolveError, Solved, solve};
+use scrimp_solve::{Method, Options, PlaceError, Progress, SolveError, Solved, place, solve};
 
 use crate::error::{Error, Result};
 
@@ -198,13 +197,24 @@ impl Planned {
         self.layout.arena_bytes(self.budgeted.device)
     }
 
-    /// Checks plan and layout once more, now with the budget as the device's capacity, so that the
-    /// executor's arena is just that.
+    /// Checks plan and layout once more with a capacity, which becomes the size of the executor's
+    /// arena: the budget, or what running without a plan needs if that is less.
     fn under_capacity(self) -> Result<Planned> {
-        let problem = self.budgeted.within(self.budget_bytes);
-        let plan = check(&problem, self.plan().plan().clone())?;
+        let Budgeted {
+            problem, device, ..
+        } = &self.budgeted;
+        let needed = problem.devices()[*device]
+            .resident
+            .saturating_add(self.arena_bytes());
+        let budget_bytes = self.budget_bytes.max(needed);
+        let capacity = budget_bytes.min(self.budgeted.base_peak().max(needed));
+        let plan = check(&self.budgeted.within(capacity), self.plan().plan().clone())?;
         let layout = check_layout(&plan, self.layout.layout().clone())?;
-        Ok(Planned { layout, ..self })
+        Ok(Planned {
+            budget_bytes,
+            layout,
+            ..self
+        })
     }
 }
 
@@ -232,11 +242,13 @@ pub fn plan(
     options: &Options,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Planned> {
-    let mut capacity = match budgeted.capacity {
+    let budget = match budgeted.capacity {
         Some(bytes) => bytes,
         None => least(budgeted, options, watch)?,
     };
-    let budget = capacity;
+    // Published budgets are for live bytes; who asks for the least gets what the layout needs.
+    let limit = budgeted.capacity.filter(|_| fit == Fit::Layout);
+    let mut capacity = budget;
     let mut search = Search::default();
     let mut needed = u64::MAX;
     for attempt in 1..=ATTEMPTS {
@@ -247,21 +259,23 @@ pub fn plan(
             Err(error) => return Err(error.into()),
         };
         search = search.followed_by(&solved);
-        let layout = budgeted.place(solved.plan.plan().clone())?;
-        let arena = budgeted
-            .resident()
-            .saturating_add(layout.arena_bytes(budgeted.device));
-        needed = needed.min(arena);
-        if fit == Fit::LiveBytes {
-            return Ok(budgeted.planned(layout, budget, Some(search)));
+        let problem = budgeted.problem.with_capacity(budgeted.device, limit);
+        match place(&check(&problem, solved.plan.plan().clone())?) {
+            Ok(layout) if fit == Fit::LiveBytes => {
+                return Ok(budgeted.planned(layout, budget, Some(search)));
+            }
+            Ok(layout) => {
+                return budgeted
+                    .planned(layout, budget, Some(search))
+                    .under_capacity();
+            }
+            Err(PlaceError::OverCapacity { arena, available }) => {
+                let excess = arena - available;
+                needed = needed.min(budget.saturating_add(excess));
+                capacity = capacity.saturating_sub(excess);
+            }
+            Err(error) => return Err(error.into()),
         }
-        if arena <= budget || budgeted.capacity.is_none() {
-            // Whoever asks for the least gets what the layout needs at least.
-            return budgeted
-                .planned(layout, budget.max(arena), Some(search))
-                .under_capacity();
-        }
-        capacity = capacity.saturating_sub(arena - budget);
     }
     Err(Error::NoLayout { budget, needed })
 }
@@ -271,19 +285,19 @@ pub fn plan(
 /// # Errors
 /// If the plan is wrong, needs more than the budget, or no layout fits.
 pub fn adopt(budgeted: &Budgeted, plan: Plan) -> Result<Planned> {
-    let layout = budgeted.place(plan)?;
-    let arena = budgeted
-        .resident()
-        .saturating_add(layout.arena_bytes(budgeted.device));
-    let budget = budgeted.capacity.unwrap_or(arena);
-    check(&budgeted.within(budget), layout.plan().plan().clone())?;
-    if arena > budget {
-        return Err(Error::NoLayout {
+    let problem = budgeted
+        .problem
+        .with_capacity(budgeted.device, budgeted.capacity);
+    let plan = check(&problem, plan)?;
+    let budget = budgeted.capacity.unwrap_or(plan.peak(budgeted.device));
+    match place(&plan) {
+        Ok(layout) => budgeted.planned(layout, budget, None).under_capacity(),
+        Err(PlaceError::OverCapacity { arena, available }) => Err(Error::NoLayout {
             budget,
-            needed: arena,
-        });
+            needed: budget.saturating_add(arena - available),
+        }),
+        Err(error) => Err(error.into()),
     }
-    budgeted.planned(layout, budget, None).under_capacity()
 }
 
 /// The least budget for which the planner finds a plan.
@@ -299,15 +313,6 @@ impl Budgeted {
     /// The problem under this capacity.
     fn within(&self, bytes: u64) -> Problem {
         self.problem.with_capacity(self.device, Some(bytes))
-    }
-
-    fn resident(&self) -> u64 {
-        self.problem.devices()[self.device].resident
-    }
-
-    /// Checks and places without a limit, to see how much the plan needs.
-    fn place(&self, plan: Plan) -> Result<CheckedLayout> {
-        Ok(place(&check(&self.problem, plan)?)?)
     }
 
     fn planned(&self, layout: CheckedLayout, budget_bytes: u64, search: Option<Search>) -> Planned {
