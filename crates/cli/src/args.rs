@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use scrimp::plan::{Budget, parse_seconds};
+use scrimp::plan::{Budget, parse_bytes, parse_seconds};
 use scrimp::solve::{Method, Order};
 
 /// Run and train neural networks in less memory than they need.
@@ -39,6 +39,8 @@ pub enum Command {
     Inspect(InspectArgs),
     Plan(PlanArgs),
     Check(CheckArgs),
+    Train(TrainArgs),
+    Place(PlaceArgs),
     Networks(NetworksArgs),
     Doctor(DoctorArgs),
     Completions(CompletionsArgs),
@@ -78,6 +80,9 @@ pub struct PlanArgs {
     pub recipe: RecipeArgs,
     #[command(flatten)]
     pub solve: SolveArgs,
+    /// Where a model's seconds come from
+    #[arg(long, value_enum, default_value_t = CostsArg::Static)]
+    pub costs: CostsArg,
     /// Write the plan here
     #[arg(long, short, value_name = "PLAN.json")]
     pub output: Option<PathBuf>,
@@ -99,6 +104,67 @@ pub struct CheckArgs {
     /// Check against this budget instead of the capacity in the problem
     #[arg(long, short)]
     pub budget: Option<Budget>,
+}
+
+/// Train a model inside a byte budget
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  scrimp train digits --data testdata/digits.npz --budget 50% --steps 600 --compare
+  scrimp train resnet50 --batch 8 --budget 50% --steps 2 --compare --json
+  scrimp train model.onnx --budget 2GiB --steps 100 --data train.npz --optimizer adam --save w.safetensors
+  scrimp train model.onnx --budget 2GiB --steps 100 --data train.npz --optimizer adam --resume w.safetensors")]
+pub struct TrainArgs {
+    /// An ONNX file or the name of a built-in network (see `scrimp networks`)
+    pub model: String,
+    /// Most memory in use at any time: bytes (8GiB), a share of what planning can change (50%), or min
+    #[arg(long, short)]
+    pub budget: Budget,
+    /// How many steps
+    #[arg(long, short)]
+    pub steps: u64,
+    #[command(flatten)]
+    pub shape: ShapeArgs,
+    /// Training data; without it the data is random (made from the seed)
+    #[arg(long, value_name = "FILE.npz")]
+    pub data: Option<PathBuf>,
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
+    /// Learning rate (0.1 for sgd, 0.01 for momentum, 0.001 for adam unless given)
+    #[arg(long, value_parser = positive)]
+    pub lr: Option<f64>,
+    #[command(flatten)]
+    pub solve: SolveArgs,
+    /// Where the seconds that the planner sees come from
+    #[arg(long, value_enum, default_value_t = CostsArg::Profile)]
+    pub costs: CostsArg,
+    /// Use this saved plan (it is checked again) instead of planning
+    #[arg(long, value_name = "PLAN.json", conflicts_with_all = ["method", "order", "time_limit"])]
+    pub plan: Option<PathBuf>,
+    /// Write the weights, the optimizer's state and the step number here at the end or at Ctrl-C
+    #[arg(long, value_name = "FILE.safetensors")]
+    pub save: Option<PathBuf>,
+    /// Go on from a file written by --save
+    #[arg(long, value_name = "FILE.safetensors")]
+    pub resume: Option<PathBuf>,
+    /// Train without a plan too, and say whether every loss, gradient and weight is the same bits
+    #[arg(long)]
+    pub compare: bool,
+}
+
+/// Place buffers with known lifetimes: offsets that don't overlap, in as few bytes as can be found
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  scrimp place allocation.json
+  scrimp place allocation.json --capacity 1MiB -o offsets.json")]
+pub struct PlaceArgs {
+    /// An allocation instance in JSON: buffers with bytes, start and end
+    pub instance: PathBuf,
+    /// Most bytes to use (else as in the file, else unlimited)
+    #[arg(long, short, value_parser = parse_bytes)]
+    pub capacity: Option<u64>,
+    /// Write the offsets here
+    #[arg(long, short, value_name = "OFFSETS.json")]
+    pub output: Option<PathBuf>,
 }
 
 /// List the built-in networks
@@ -197,9 +263,9 @@ pub struct SearchArgs {
     /// Most time for the search: 10, 2.5s, 500ms, 2min, 1h
     #[arg(long, default_value = "10s", value_parser = parse_seconds)]
     pub time_limit: Duration,
-    /// Seed of everything random
-    #[arg(long, default_value_t = 0)]
-    pub seed: u64,
+    /// Seed of everything random (0, or that of the file to --resume, unless given)
+    #[arg(long)]
+    pub seed: Option<u64>,
     /// Threads to search and to compute with (all that are there, unless given)
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
@@ -225,6 +291,15 @@ pub struct SolveArgs {
     pub order: Order,
     #[command(flatten)]
     pub search: SearchArgs,
+}
+
+/// Where seconds come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CostsArg {
+    /// Counted operations and bytes at an assumed speed; the same on every machine
+    Static,
+    /// Every distinct operator and shape measured on this machine
+    Profile,
 }
 
 /// Losses.
@@ -254,6 +329,10 @@ fn number(text: &str, right: impl Fn(f64) -> bool, wanted: &str) -> Result<f64, 
         .ok()
         .filter(|x: &f64| x.is_finite() && right(*x))
         .ok_or(format!("give {wanted}"))
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    number(text, |x| x > 0.0, "a number above 0")
 }
 
 fn not_negative(text: &str) -> Result<f64, String> {

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use scrimp::Error;
+use scrimp::run::RunError;
 use scrimp::solve::SolveError;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -113,6 +114,19 @@ impl From<Error> for Failure {
             Error::UnknownModel { .. } | Error::Network(_) | Error::Budget(_) => {
                 (Kind::Usage, Value::Null)
             }
+            Error::Memory { needed, available } => (
+                Kind::Memory,
+                json!({ "needed_bytes": needed, "available_bytes": available }),
+            ),
+            Error::Run(RunError::OutOfMemory { bytes }) => {
+                (Kind::Memory, json!({ "needed_bytes": bytes }))
+            }
+            Error::Weights(_)
+            | Error::Resume { .. }
+            | Error::Npz(_)
+            | Error::Data(_)
+            | Error::NoAccuracy { .. }
+            | Error::Run(_) => (Kind::Input, Value::Null),
             Error::File { .. }
             | Error::Onnx { .. }
             | Error::Graph(_)

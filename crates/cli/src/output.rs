@@ -35,6 +35,11 @@ impl OutputFile {
         Ok(())
     }
 
+    /// Where it is, for writers that rename by themselves.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// A new file beside the output, removed when dropped.
     fn temporary(&self) -> Result<NamedTempFile> {
         let folder = match self.0.parent() {

@@ -19,6 +19,12 @@ impl Line {
         )
     }
 
+    /// A line for a stage of so many parts.
+    pub fn bar(quiet: bool, stage: &'static str, length: u64) -> Line {
+        let style = "{prefix} {bar:30} {pos}/{len} {eta} {wide_msg}";
+        Line::new(quiet, stage, ProgressBar::new(length), style)
+    }
+
     fn new(quiet: bool, stage: &'static str, bar: ProgressBar, style: &str) -> Line {
         // indicatif hides the bar itself when standard error isn't a terminal.
         bar.set_draw_target(if quiet {
@@ -41,6 +47,11 @@ impl Line {
         if !self.0.is_hidden() {
             self.0.set_message(text());
         }
+    }
+
+    /// Moves a bar.
+    pub fn at(&self, position: u64) {
+        self.0.set_position(position);
     }
 }
 

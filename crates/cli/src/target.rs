@@ -6,14 +6,15 @@ use std::path::Path;
 
 use anyhow::Result;
 use scrimp::graph::networks::NetworkOptions;
-use scrimp::graph::{Graph, Loss, Optimizer};
+use scrimp::graph::{Costs, Graph, Loss, Optimizer, TrainingGraph};
 use scrimp::plan::Problem;
 use scrimp::plan::file::{self, Content};
-use scrimp::run::Cpu;
+use scrimp::run::{Cpu, ProfileOptions, ProfileProgress, profile};
 use scrimp::{Error, Fit, Recipe, Source};
 
-use crate::args::{LossArg, OptimizerArg, RecipeArgs, ShapeArgs};
+use crate::args::{CostsArg, LossArg, OptimizerArg, RecipeArgs, ShapeArgs};
 use crate::failure::{Failure, Kind};
+use crate::progress::Line;
 
 /// Reads a problem or an instance, and says what must fit a budget for it.
 pub fn read_problem(path: &Path) -> Result<(Problem, Fit)> {
@@ -111,6 +112,10 @@ pub struct Wanted<'a> {
     pub shape: &'a ShapeArgs,
     /// What a step does.
     pub recipe: &'a RecipeArgs,
+    /// Where seconds come from.
+    pub costs: CostsArg,
+    /// Whether to show no progress.
+    pub quiet: bool,
     /// Threads that it will run on.
     pub threads: Option<u16>,
 }
@@ -124,6 +129,25 @@ pub fn problem(target: &str, wanted: &Wanted<'_>) -> Result<(Problem, Fit)> {
     let graph = import(target, wanted.shape)?;
     let training = scrimp::differentiate(&graph, recipe(wanted.recipe))?;
     let cpu = Cpu::new(wanted.threads.map_or(0, usize::from)).map_err(Error::from)?;
-    let costs = scrimp::estimate(&training, &cpu);
+    let costs = costs(&training, &cpu, wanted.costs, wanted.quiet)?;
     Ok((scrimp::lower(&training, &costs)?.problem, Fit::Layout))
+}
+
+/// What each node costs on this machine, measured or estimated.
+pub fn costs(training: &TrainingGraph, cpu: &Cpu, source: CostsArg, quiet: bool) -> Result<Costs> {
+    if source == CostsArg::Static {
+        return Ok(scrimp::estimate(&training.graph, cpu));
+    }
+    let line = Line::spinner(quiet, "profiling");
+    let mut watch = |news: ProfileProgress| {
+        let ProfileProgress {
+            pass,
+            passes,
+            node,
+            nodes,
+        } = news;
+        line.say(|| format!("pass {} of {passes}, node {node} of {nodes}", pass + 1));
+    };
+    let costs = profile(&training.graph, cpu, &ProfileOptions::default(), &mut watch);
+    Ok(costs.map_err(Error::from)?)
 }

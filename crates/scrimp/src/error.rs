@@ -4,8 +4,10 @@
 use std::path::PathBuf;
 
 use scrimp_graph::GraphError;
+use scrimp_graph::data::{DataError, NpzError};
 use scrimp_graph::networks::NetworkError;
 use scrimp_graph::onnx::OnnxError;
+use scrimp_graph::weights::WeightsError;
 use scrimp_plan::file::FileError;
 use scrimp_plan::{LayoutViolation, SequenceError, UnitError, Violation};
 use scrimp_run::RunError;
@@ -87,6 +89,41 @@ pub enum Error {
         budget: u64,
         /// The least arena found.
         needed: u64,
+    },
+    /// Weights that can't be read or don't fit.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// A file that training can't go on from.
+    #[error("can't go on from '{}': {reason}", path.display())]
+    Resume {
+        /// Which.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A file of data that can't be read.
+    #[error(transparent)]
+    Npz(#[from] NpzError),
+    /// Data that doesn't fit the model.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// Test samples whose accuracy isn't defined.
+    #[error(
+        "the accuracy on test samples isn't defined: {reason}; leave x_test and y_test out of the data"
+    )]
+    NoAccuracy {
+        /// Why.
+        reason: String,
+    },
+    /// More memory than there is.
+    #[error(
+        "{needed} bytes are needed, but this machine has {available} to take; lower the budget or the batch size, or free memory"
+    )]
+    Memory {
+        /// For the largest arena.
+        needed: u64,
+        /// As the operating system says.
+        available: u64,
     },
 }
 

@@ -89,8 +89,7 @@ pub fn differentiate(graph: &Graph, recipe: Recipe) -> Result<TrainingGraph> {
 
 /// Stage 3, estimate: what each node costs by the static model, the same on every machine, with the
 /// scratch memory that this device needs. The other way is [`scrimp_run::profile`], which measures.
-pub fn estimate(training: &TrainingGraph, cpu: &Cpu) -> Costs {
-    let graph = &training.graph;
+pub fn estimate(graph: &Graph, cpu: &Cpu) -> Costs {
     let workspace = |node: &Node| {
         // A node is found by what it writes.
         let id = node

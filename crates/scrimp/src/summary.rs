@@ -62,7 +62,7 @@ pub struct PlanSummary {
     /// Values of the problem.
     pub values: usize,
     /// Steps of the plan.
-    pub steps: usize,
+    pub plan_steps: usize,
 }
 
 /// (cost / base − 1) · 100; 0 where nothing costs anything.
@@ -125,7 +125,7 @@ impl PlanSummary {
             keeps_order: plan.keeps_order(),
             tasks: problem.tasks().len(),
             values: problem.values().len(),
-            steps: plan.steps().len(),
+            plan_steps: plan.steps().len(),
         }
     }
 }

@@ -17,7 +17,7 @@ pub fn run(args: &InspectArgs) -> Result<Answer> {
     let graph = target::import(&args.model, &args.shape)?;
     let training = scrimp::differentiate(&graph, target::recipe(&args.recipe))?;
     let cpu = Cpu::new(0).map_err(scrimp::Error::from)?;
-    let costs = scrimp::estimate(&training, &cpu);
+    let costs = scrimp::estimate(&training.graph, &cpu);
     let problem = scrimp::lower(&training, &costs)?.problem;
     let step = Step {
         tasks: problem.tasks().len(),

@@ -5,7 +5,10 @@ mod doctor;
 mod inspect;
 mod manual;
 mod networks;
+mod place;
 mod plan;
+mod train;
+mod trained;
 
 use anyhow::Result;
 
@@ -17,6 +20,8 @@ pub fn run(cli: Cli) -> Result<Answer> {
     let quiet = cli.quiet;
     match cli.command {
         Command::Inspect(args) => inspect::run(&args),
+        Command::Train(args) => train::run(&args, quiet),
+        Command::Place(args) => place::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Plan(args) => plan::run(&args, quiet),
         Command::Check(args) => check::run(&args),

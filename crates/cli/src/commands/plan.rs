@@ -22,6 +22,8 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
     let wanted = Wanted {
         shape: &args.shape,
         recipe: &args.recipe,
+        costs: args.costs,
+        quiet,
         threads: args.solve.search.threads,
     };
     let (problem, fit) = target::problem(&args.target, &wanted)?;
@@ -66,7 +68,7 @@ pub fn options(args: &SolveArgs) -> Options {
         method: args.method,
         order: args.order,
         time_limit: args.search.time_limit,
-        seed: args.search.seed,
+        seed: args.search.seed.unwrap_or(0),
         threads: args.search.threads(),
         stop: Some(interrupt::flag()),
     }

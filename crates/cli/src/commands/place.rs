@@ -1,0 +1,78 @@
+//! `scrimp place`: offsets for buffers with known lifetimes.
+
+use anyhow::Result;
+use scrimp::Error;
+use scrimp::plan::file::read_text;
+use scrimp::plan::{check_offsets, format_bytes, read_allocation_instance};
+use scrimp::solve::place_intervals;
+use serde_json::json;
+
+use crate::Answer;
+use crate::args::PlaceArgs;
+use crate::failure::{Failure, Kind};
+use crate::output::claim;
+use crate::table::Table;
+
+/// Reads, places, checks.
+pub fn run(args: &PlaceArgs) -> Result<Answer> {
+    let output = claim(args.output.as_ref())?;
+    let in_file = |source| Error::File {
+        path: args.instance.clone(),
+        source,
+    };
+    let text = read_text(&args.instance).map_err(in_file)?;
+    let instance = read_allocation_instance(&text).map_err(in_file)?;
+    let capacity = args.capacity.or(instance.capacity);
+    let placed = place_intervals(&instance.intervals, capacity);
+    let arena =
+        check_offsets(&instance.intervals, &placed.offsets, None).map_err(|violations| {
+            let all: Vec<String> = violations.iter().map(ToString::to_string).collect();
+            Failure::new(
+                Kind::Internal,
+                format!(
+                    "the placement is wrong, please report this: {}",
+                    all.join("; ")
+                ),
+            )
+        })?;
+    if let Some(capacity) = capacity.filter(|&capacity| arena > capacity) {
+        let sentence = format!(
+            "the buffers were packed into {arena} bytes at best, but the capacity is {capacity}; \
+             {} bytes are held at the worst moment, so no packing is below that",
+            placed.live_bytes
+        );
+        let details = json!({ "budget_bytes": capacity, "least_found_bytes": arena, "floor_bytes": placed.live_bytes });
+        return Err(Failure::new(Kind::Budget, sentence).with(details).into());
+    }
+    let offsets: Vec<_> = instance.ids.iter().zip(&placed.offsets).collect();
+    let json = json!({
+        "name": instance.name,
+        "buffers": offsets.len(),
+        "capacity_bytes": capacity,
+        "arena_bytes": arena,
+        "live_bytes": placed.live_bytes,
+        "optimal": arena == placed.live_bytes,
+        "offsets": offsets
+            .iter()
+            .map(|(id, offset)| json!({ "id": id, "offset": offset }))
+            .collect::<Vec<_>>(),
+    });
+    if let Some(output) = output {
+        output.write(format!("{json:#}\n").as_bytes())?;
+    }
+    let mut table = Table::new("lrl");
+    if let Some(capacity) = capacity {
+        table.row(["capacity", &format_bytes(capacity), ""]);
+    }
+    table
+        .row(["arena", &format_bytes(arena), "computed and checked"])
+        .row([
+            "held at most",
+            &format_bytes(placed.live_bytes),
+            "no packing is below that",
+        ]);
+    Ok(Answer::new(
+        json,
+        format!("{}: {} buffers\n{table}", instance.name, offsets.len()),
+    ))
+}

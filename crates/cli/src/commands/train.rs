@@ -1,0 +1,138 @@
+//! `scrimp train`: trains a model inside a byte budget.
+
+use anyhow::Result;
+use scrimp::graph::TrainingGraph;
+use scrimp::graph::data::{Dataset, Feed, Samples};
+use scrimp::plan::file::read_text;
+use scrimp::plan::plan_from_json;
+use scrimp::run::Cpu;
+use scrimp::solve::place;
+use scrimp::{Budgeted, Error, Fit, Job, Outcome, Planned, Recipe, Start, StepRecord, training};
+
+use super::plan;
+use super::trained::{Told, answer};
+use crate::args::{LossArg, OptimizerArg, TrainArgs};
+use crate::failure::{Failure, Kind};
+use crate::output::claim;
+use crate::progress::Line;
+use crate::{Answer, interrupt, target};
+
+/// The stages of the pipeline, then the training loop, then the answer.
+pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
+    let save = claim(args.save.as_ref())?;
+    let data = args
+        .data
+        .as_deref()
+        .map(Dataset::read)
+        .transpose()
+        .map_err(Error::from)?;
+    let (train, test) = data.map_or((None, None), |data| (Some(data.train), data.test));
+    let graph = target::import(&args.model, &args.shape)?;
+    let recipe = target::recipe(&args.recipe);
+    let training = scrimp::differentiate(&graph, recipe)?;
+    let start = start(args, &training, recipe)?;
+    let feed = feed(&training, train, start.seed)?;
+    let cpu = Cpu::new(args.solve.search.threads()).map_err(Error::from)?;
+    let costs = target::costs(&training, &cpu, args.costs, quiet)?;
+    let lowered = scrimp::lower(&training, &costs)?;
+    let budgeted = scrimp::budget(&lowered.problem, args.budget)?;
+    let planned = planned(args, &budgeted, quiet)?;
+    let job = Job {
+        training: &training,
+        lowered: &lowered,
+        cpu: &cpu,
+        feed: &feed,
+        optimizer: recipe.optimizer,
+        learning_rate: learning_rate(args),
+        start: &start,
+    };
+    let outcome = execute(args, job, &planned, quiet)?;
+    if let Some(save) = &save {
+        let written = outcome.planned.weights.write(save.path());
+        written.map_err(|error| Failure::new(Kind::Output, error.to_string()))?;
+    }
+    let accuracy = match (&test, args.recipe.loss) {
+        (Some(test), LossArg::CrossEntropy) => {
+            let line = Line::spinner(quiet, "testing");
+            line.say(|| format!("{} samples", test.count));
+            let weights = &outcome.planned.weights;
+            Some(scrimp::accuracy(
+                &graph,
+                weights,
+                test,
+                &cpu,
+                planned.budget_bytes,
+            )?)
+        }
+        _ => None,
+    };
+    answer(&Told {
+        args,
+        planned: &planned,
+        job: &job,
+        outcome: &outcome,
+        accuracy,
+    })
+}
+
+fn start(args: &TrainArgs, training: &TrainingGraph, recipe: Recipe) -> Result<Start> {
+    let seed = args.solve.search.seed;
+    match &args.resume {
+        Some(path) => Ok(Start::resume(path, training, recipe.optimizer, seed)?),
+        None => Ok(Start::new(seed.unwrap_or(0))),
+    }
+}
+
+fn feed(training: &TrainingGraph, samples: Option<Samples>, seed: u64) -> Result<Feed> {
+    match samples {
+        Some(samples) => {
+            Ok(Feed::from_samples(&training.graph, samples, seed).map_err(Error::from)?)
+        }
+        None => Ok(Feed::synthetic(&training.graph, seed)),
+    }
+}
+
+fn learning_rate(args: &TrainArgs) -> f32 {
+    let usual = match args.recipe.optimizer {
+        OptimizerArg::Sgd => 0.1,
+        OptimizerArg::Momentum => 0.01,
+        OptimizerArg::Adam => 0.001,
+    };
+    args.lr.unwrap_or(usual) as f32
+}
+
+/// A plan from a file, or a new one.
+fn planned(args: &TrainArgs, budgeted: &Budgeted, quiet: bool) -> Result<Planned> {
+    let Some(path) = &args.plan else {
+        return plan::solve(budgeted, Fit::Layout, &args.solve, quiet);
+    };
+    let in_plan = |source| Error::File {
+        path: path.clone(),
+        source,
+    };
+    let text = read_text(path).map_err(in_plan)?;
+    let plan = plan_from_json(&budgeted.problem, &text).map_err(in_plan)?;
+    Ok(scrimp::adopt(budgeted, plan)?)
+}
+
+/// Trains with a bar on the terminal, without a plan too if asked.
+fn execute(args: &TrainArgs, job: Job<'_>, planned: &Planned, quiet: bool) -> Result<Outcome> {
+    let base = match args.compare {
+        true => Some(place(&planned.budgeted.base).map_err(Error::from)?),
+        false => None,
+    };
+    let line = Line::bar(quiet, "training", args.steps);
+    let mut watch = |index: u64, record: &StepRecord| {
+        line.at(index + 1);
+        line.say(|| format!("loss {:.4}", record.loss));
+    };
+    let stop = interrupt::flag();
+    Ok(training::run(
+        job,
+        &planned.layout,
+        base.as_ref(),
+        args.steps,
+        &stop,
+        &mut watch,
+    )?)
+}

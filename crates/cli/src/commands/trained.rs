@@ -1,0 +1,161 @@
+//! What `scrimp train` answers.
+
+use anyhow::Result;
+use scrimp::plan::{format_bytes, format_seconds};
+use scrimp::{Job, Outcome, PlanSummary, Planned, percent_over};
+use serde_json::{Value, json};
+
+use super::plan;
+use crate::args::TrainArgs;
+use crate::failure::{Failure, Kind};
+use crate::table::Table;
+use crate::units::Units;
+use crate::{Answer, interrupt};
+
+/// Everything that there is to tell.
+pub struct Told<'a> {
+    /// What was asked.
+    pub args: &'a TrainArgs,
+    /// The plan.
+    pub planned: &'a Planned,
+    /// What was trained.
+    pub job: &'a Job<'a>,
+    /// How it went.
+    pub outcome: &'a Outcome,
+    /// On test samples.
+    pub accuracy: Option<f64>,
+}
+
+/// The plan's numbers and the run's, and a failure if the run stopped early or differed.
+pub fn answer(told: &Told<'_>) -> Result<Answer> {
+    let summary = PlanSummary::new(told.planned);
+    let difference = told.outcome.first_difference(told.job);
+    let interrupted = (told.outcome.planned.records.len() as u64) < told.args.steps;
+    let mut json = serde_json::to_value(&summary)?;
+    if let (Value::Object(all), Value::Object(run)) =
+        (&mut json, object(told, difference.as_deref()))
+    {
+        all.extend(run);
+        all.insert("interrupted".into(), interrupted.into());
+    }
+    let units = Units::of(&told.planned.budgeted.problem);
+    let text = format!(
+        "{}\n{}",
+        plan::describe(&summary, told.args.budget, &units),
+        describe(told, &summary, difference.as_deref())
+    );
+    let mut answer = Answer::new(json, text);
+    if let Some(what) = difference {
+        let sentence = format!(
+            "the run under the plan is not the same as without: {what} differs; please report this"
+        );
+        answer.failure = Some(Failure::new(Kind::Differs, sentence));
+    } else if interrupted && interrupt::requested() {
+        let done = told.outcome.planned.records.len();
+        let saved = if told.args.save.is_some() {
+            ", which are saved"
+        } else {
+            ""
+        };
+        let sentence = format!(
+            "interrupted after {done} of {} steps{saved}",
+            told.args.steps
+        );
+        answer.failure = Some(Failure::new(Kind::Interrupted, sentence));
+    }
+    Ok(answer)
+}
+
+fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
+    let (run, base) = (&told.outcome.planned, told.outcome.base.as_ref());
+    json!({
+        "steps": run.records.len(),
+        "steps_done": run.steps_done,
+        "batch": told.job.feed.batch(),
+        "seed": told.job.start.seed,
+        "learning_rate": told.job.learning_rate,
+        "threads": told.job.cpu.threads(),
+        "device": told.job.cpu.signature(),
+        "synthetic_data": told.job.feed.is_synthetic(),
+        "losses": run.losses(),
+        "planned_peak_bytes": told.planned.plan().peak(told.planned.budgeted.device),
+        "measured_peak_bytes": run.measured_peak_bytes(),
+        "resident_bytes": told.planned.budgeted.fixed_bytes,
+        "allocated_bytes": run.arena_bytes,
+        "step_seconds": run.step_seconds(),
+        "predicted_step_seconds": told.planned.plan().cost(),
+        "seconds_per_step": run.breakdown,
+        "bit_identical": told.outcome.bit_identical(told.job),
+        "first_difference": difference,
+        "base_step_seconds": base.map(|base| base.step_seconds()),
+        "base_predicted_step_seconds": told.planned.budgeted.base.cost(),
+        "base_measured_peak_bytes": base.map(|base| base.measured_peak_bytes()),
+        "base_allocated_bytes": base.map(|base| base.arena_bytes),
+        "base_losses": base.map(|base| base.losses()),
+        "slowdown_percent": base.map(|base| percent_over(run.step_seconds(), base.step_seconds())),
+        "test_accuracy": told.accuracy,
+    })
+}
+
+fn describe(told: &Told<'_>, summary: &PlanSummary, difference: Option<&str>) -> String {
+    let run = &told.outcome.planned;
+    let losses = run.losses();
+    let mut table = Table::new("lrl");
+    let data = if told.job.feed.is_synthetic() {
+        "random data: measures, learns nothing"
+    } else {
+        ""
+    };
+    table.row(["steps", &losses.len().to_string(), data]);
+    if let (Some(first), Some(last)) = (losses.first(), losses.last()) {
+        table.row([
+            "loss",
+            &format!("{last:.4}"),
+            &format!("of the last step; {first:.4} of the first"),
+        ]);
+    }
+    if let Some(accuracy) = told.accuracy {
+        table.row([
+            "test accuracy",
+            &format!("{:.2} %", accuracy * 100.0),
+            "measured, on samples not trained with",
+        ]);
+    }
+    let predicted = format!(
+        "measured, median; {} predicted",
+        format_seconds(summary.cost)
+    );
+    table
+        .row(["peak", &format_bytes(run.measured_peak_bytes()), "measured"])
+        .row([
+            "memory taken",
+            &format_bytes(run.arena_bytes),
+            "one arena, before the first step",
+        ])
+        .row([
+            "seconds per step",
+            &format_seconds(run.step_seconds()),
+            &predicted,
+        ]);
+    if let Some(base) = &told.outcome.base {
+        let slowdown = percent_over(run.step_seconds(), base.step_seconds());
+        table
+            .row([
+                "  without a plan",
+                &format_seconds(base.step_seconds()),
+                "measured, median",
+            ])
+            .row(["slowdown", &format!("{slowdown:+.1} %"), "measured"])
+            .row([
+                "peak without a plan",
+                &format_bytes(base.measured_peak_bytes()),
+                "measured",
+            ]);
+        let (same, what) = match difference {
+            None => ("yes", "every loss, gradient and final weight compared"),
+            Some(what) => ("NO", what),
+        };
+        table.row(["same bits", same, what]);
+    }
+    table.to_string()
+}

@@ -1,0 +1,250 @@
+//! One training run: an executor that is fed step by step, from a start or from where a file of
+//! weights left off.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use cranelift_entity::EntityRef;
+use scrimp_graph::data::{Contents, Feed};
+use scrimp_graph::weights::Weights;
+use scrimp_graph::{Lowered, Optimizer, Role, Storages, TensorId, TrainingGraph};
+use scrimp_plan::{CheckedLayout, Phase};
+use scrimp_run::{Cpu, Data, Executor, ExecutorOptions, Observer, RunEvent, StepTrace};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::checkpoint::{self, Start};
+use crate::error::{Error, Result};
+
+/// What is trained with what; everything but the plan.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// The training step.
+    pub training: &'a TrainingGraph,
+    /// Its tasks and values.
+    pub lowered: &'a Lowered,
+    /// The device.
+    pub cpu: &'a Cpu,
+    /// The data.
+    pub feed: &'a Feed,
+    /// How parameters change.
+    pub optimizer: Optimizer,
+    /// Step size.
+    pub learning_rate: f32,
+    /// Where to begin.
+    pub start: &'a Start,
+}
+
+/// A training run under one plan.
+#[derive(Debug)]
+pub struct Session<'a> {
+    job: Job<'a>,
+    executor: Executor<'a>,
+    /// Steps done since the very first one, by this run and those that it resumes.
+    step: u64,
+    /// Index in the training graph's list of gradients, by the tensor that a node writes.
+    gradients: HashMap<TensorId, usize>,
+    breakdown: Breakdown,
+    /// Of the last step.
+    trace: StepTrace,
+}
+
+/// What one step did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepRecord {
+    /// The loss before the update.
+    pub loss: f32,
+    /// Wall-clock time of the step, without setting inputs.
+    pub seconds: f64,
+    /// Most bytes in use.
+    pub measured_peak_bytes: u64,
+    /// A hash of each gradient's bytes, as the training graph lists them; empty unless asked for.
+    pub gradients: Vec<u64>,
+}
+
+/// Where the time of a run went, in seconds over all of its steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Breakdown {
+    /// First runs of forward tasks.
+    pub forward: f64,
+    /// First runs of backward tasks.
+    pub backward: f64,
+    /// Updates.
+    pub update: f64,
+    /// Runs beyond the first.
+    pub recompute: f64,
+    /// Between runs.
+    pub other: f64,
+}
+
+impl<'a> Session<'a> {
+    /// Prepares the plan and fills weights and state.
+    ///
+    /// # Errors
+    /// If the plan doesn't fit the job or this machine, or memory isn't there.
+    pub fn new(job: Job<'a>, layout: &CheckedLayout) -> Result<Session<'a>> {
+        let options = ExecutorOptions {
+            seed: job.start.seed,
+            ..ExecutorOptions::default()
+        };
+        let graph = &job.training.graph;
+        let mut executor = Executor::new(graph, job.lowered, layout, job.cpu, options)?;
+        for (tensor, values) in &job.start.tensors {
+            executor.set(*tensor, Data::F32(values))?;
+        }
+        Ok(Session {
+            executor,
+            step: job.start.step,
+            gradients: gradient_writers(job.training),
+            breakdown: Breakdown::default(),
+            trace: StepTrace::default(),
+            job,
+        })
+    }
+
+    /// Trains one step. `hash` asks for the gradients' hashes.
+    ///
+    /// # Errors
+    /// If a kernel refuses its data.
+    pub fn step(&mut self, hash: bool) -> Result<StepRecord> {
+        self.feed()?;
+        let training = self.job.training;
+        let mut gradients = vec![0; if hash { training.gradients.len() } else { 0 }];
+        let mut hashing = 0.0;
+        let mut observe = |event: &RunEvent<'_>| {
+            let start = Instant::now();
+            for (tensor, bytes) in event.outputs() {
+                if let Some(&index) = self.gradients.get(&tensor) {
+                    gradients[index] = xxh3_64(bytes);
+                }
+            }
+            hashing += start.elapsed().as_secs_f64();
+        };
+        let observer: Option<Observer<'_>> = if hash { Some(&mut observe) } else { None };
+        let trace = self.executor.step(observer)?;
+        self.trace.clone_from(trace);
+        self.trace.seconds -= hashing;
+        self.breakdown.add(&self.trace, self.job.lowered, training);
+        let loss = self
+            .executor
+            .read(training.loss)?
+            .first()
+            .copied()
+            .unwrap_or(f32::NAN);
+        self.step += 1;
+        Ok(StepRecord {
+            loss,
+            seconds: self.trace.seconds,
+            measured_peak_bytes: self.trace.measured_peak_bytes,
+            gradients,
+        })
+    }
+
+    /// Sets inputs, the settings of the optimizer and the random state for the next step.
+    fn feed(&mut self) -> Result<()> {
+        for (tensor, contents) in self.job.feed.step(self.step) {
+            set(&mut self.executor, tensor, &contents)?;
+        }
+        let (seed, number) = (self.job.start.seed, self.step + 1);
+        // 53 bits, so that any number type holds them.
+        let random = [(xxh3_64_with_seed(&self.step.to_le_bytes(), seed) >> 11) as i64];
+        for (tensor, what) in self.job.training.graph.given() {
+            match what.role {
+                Role::Hyper => {
+                    let hyper = [self.job.learning_rate, number as f32];
+                    self.executor.set(tensor, Data::F32(&hyper))?;
+                }
+                Role::Seed => self.executor.set(tensor, Data::I64(&random))?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Steps done, those before a resumption included.
+    pub fn steps_done(&self) -> u64 {
+        self.step
+    }
+
+    /// Bytes of the arena.
+    pub fn arena_bytes(&self) -> u64 {
+        self.executor.arena_bytes()
+    }
+
+    /// What the last step did, run by run.
+    pub fn trace(&self) -> &StepTrace {
+        &self.trace
+    }
+
+    /// Where the time went.
+    pub fn breakdown(&self) -> Breakdown {
+        self.breakdown
+    }
+
+    /// Parameters, optimizer state and running statistics, with the step number and the seed.
+    ///
+    /// # Errors
+    /// If they can't be read.
+    pub fn weights(&self) -> Result<Weights> {
+        let Job {
+            training,
+            optimizer,
+            start,
+            ..
+        } = self.job;
+        checkpoint::take(&self.executor, training, optimizer, start.seed, self.step)
+    }
+}
+
+/// Sets an input's contents.
+pub(crate) fn set(
+    executor: &mut Executor<'_>,
+    tensor: TensorId,
+    contents: &Contents,
+) -> Result<()> {
+    let data = match contents {
+        Contents::Floats(values) => Data::F32(values),
+        Contents::Ints(values) => Data::I64(values),
+    };
+    executor.set(tensor, data).map_err(Error::from)
+}
+
+/// The tensors whose writers complete a gradient. A gradient that is a view is complete when its
+/// storage is.
+fn gradient_writers(training: &TrainingGraph) -> HashMap<TensorId, usize> {
+    let storages = Storages::new(&training.graph);
+    let indices = training.gradients.iter().enumerate();
+    indices
+        .map(|(index, &(_, gradient))| (storages.root(gradient), index))
+        .collect()
+}
+
+impl Breakdown {
+    fn add(&mut self, trace: &StepTrace, lowered: &Lowered, training: &TrainingGraph) {
+        let mut seen = vec![false; lowered.nodes.len()];
+        let mut running = 0.0;
+        for run in &trace.runs {
+            running += run.seconds;
+            let again = std::mem::replace(&mut seen[run.task.index()], true);
+            let part = match training.phases[lowered.nodes[run.task]] {
+                _ if again => &mut self.recompute,
+                Phase::Forward => &mut self.forward,
+                Phase::Backward => &mut self.backward,
+                Phase::Update => &mut self.update,
+            };
+            *part += run.seconds;
+        }
+        self.other += (trace.seconds - running).max(0.0);
+    }
+
+    /// The same per step.
+    pub fn per_step(self, steps: u64) -> Breakdown {
+        let share = |seconds: f64| seconds / steps.max(1) as f64;
+        Breakdown {
+            forward: share(self.forward),
+            backward: share(self.backward),
+            update: share(self.update),
+            recompute: share(self.recompute),
+            other: share(self.other),
+        }
+    }
+}
