@@ -8,6 +8,8 @@ use std::time::Duration;
 use scrimp_plan::CheckedPlan;
 use thiserror::Error;
 
+use crate::published::{Published, PublishedError};
+
 /// A way to plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
@@ -21,16 +23,24 @@ pub enum Method {
     /// Chen et al. 2016, algorithm 3: close a segment when it has produced so many bytes; the number
     /// is searched for.
     ChenGreedy,
+    /// Another published planner.
+    Published(Published),
 }
 
 impl Method {
     /// Every method.
-    pub const ALL: [Method; 4] = [
-        Method::Search,
-        Method::KeepAll,
-        Method::ChenSqrtN,
-        Method::ChenGreedy,
-    ];
+    pub const ALL: [Method; 15] = {
+        let mut all = [Method::Search; 15];
+        all[1] = Method::KeepAll;
+        all[2] = Method::ChenSqrtN;
+        all[3] = Method::ChenGreedy;
+        let mut i = 0;
+        while i < Published::ALL.len() {
+            all[4 + i] = Method::Published(Published::ALL[i]);
+            i += 1;
+        }
+        all
+    };
 
     /// The name that [`FromStr`] reads.
     pub fn name(self) -> &'static str {
@@ -39,6 +49,7 @@ impl Method {
             Method::KeepAll => "keep-all",
             Method::ChenSqrtN => "chen-sqrt-n",
             Method::ChenGreedy => "chen-greedy",
+            Method::Published(published) => published.name(),
         }
     }
 }
@@ -155,7 +166,8 @@ pub struct Solved {
     pub plan: CheckedPlan,
     /// Its seconds.
     pub cost: f64,
-    /// Proven: no plan with the order that was asked for takes fewer seconds.
+    /// Proven: no plan with the order that was asked for takes fewer seconds. Of a published exact
+    /// method: no plan of its model does (see [`crate::published`]).
     pub lower_bound: f64,
     /// The cost meets the bound (but for rounding).
     pub optimal: bool,
@@ -184,6 +196,9 @@ pub enum SolveError {
     /// The problem has something this crate can't plan yet.
     #[error("{0}")]
     Unsupported(String),
+    /// A published planner has no plan.
+    #[error(transparent)]
+    Published(PublishedError),
     /// A planner made a sequence that isn't a plan. A defect of this crate.
     #[error("internal error, please report: the {method} method made an invalid plan: {what}")]
     Defect {

@@ -6,6 +6,7 @@ use scrimp_plan::{DeviceId, Phase, Plan, Problem, check};
 
 use crate::model::{Model, Task};
 use crate::options::{Method, Options, Order, Progress, SolveError, Solved};
+use crate::published::{Published, PublishedError, PublishedOptions};
 use crate::search::driver;
 use crate::search::state::State;
 use crate::{bound, chen};
@@ -34,6 +35,10 @@ pub fn solve(
         Method::KeepAll => (given, model.base_cost()),
         Method::ChenSqrtN => (chen::sqrt_n(&model, &forward), model.base_cost()),
         Method::ChenGreedy => (chen::greedy(&model, &forward, budget), model.base_cost()),
+        Method::Published(method) => {
+            let floor = bound::floor(&model) as u64;
+            return by_published(problem, method, options, floor);
+        }
         Method::Search => {
             let found = driver::run(&model, budget, options, start, progress);
             (found.runs, found.lower_bound)
@@ -56,6 +61,45 @@ pub fn solve(
         plan,
         method: options.method,
         elapsed: start.elapsed(),
+    })
+}
+
+fn by_published(
+    problem: &Problem,
+    method: Published,
+    options: &Options,
+    floor: u64,
+) -> Result<Solved, SolveError> {
+    if options.order == Order::Fixed && method.reorders() {
+        let text = "moccasin-unstaged changes the order; use `--method moccasin` for a fixed one";
+        return Err(SolveError::Unsupported(text.into()));
+    }
+    let limits = PublishedOptions {
+        time_limit: options.time_limit,
+        threads: options.threads,
+        seed: options.seed,
+        stop: options.stop.clone(),
+        ..PublishedOptions::default()
+    };
+    let outcome = method.plan(problem, &limits).map_err(|error| match error {
+        PublishedError::NotFound {
+            budget,
+            least: Some(least_found),
+            ..
+        } => SolveError::Infeasible {
+            budget,
+            least_found,
+            floor,
+        },
+        error => SolveError::Published(error),
+    })?;
+    Ok(Solved {
+        cost: outcome.plan.cost(),
+        lower_bound: outcome.lower_bound,
+        optimal: outcome.proven_optimal,
+        plan: outcome.plan,
+        method: options.method,
+        elapsed: outcome.elapsed,
     })
 }
 
