@@ -1,19 +1,17 @@
 //! Plans a published instance by a published method:
-//! `published INSTANCE.json METHOD BUDGET [SECONDS] [THREADS] [C_V] [disaggregated] [choice]`, where
+//! `published INSTANCE.json METHOD BUDGET [SECONDS] [THREADS] [C_V] [choice]`, where
 //! the budget is like `90%` or `12GB`.
 #![allow(clippy::print_stdout, reason = "a command")]
 
 use std::time::Duration;
 
 use scrimp_plan::{Budget, Plan, check, file::read_instance};
-use scrimp_solve::published::{Formulation, Precedence, Published, PublishedOptions};
+use scrimp_solve::published::{Precedence, Published, PublishedOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [file, method, budget, rest @ ..] = &words[..] else {
-        return Err(
-            "INSTANCE METHOD BUDGET [SECONDS] [THREADS] [C_V] [disaggregated] [choice]".into(),
-        );
+        return Err("INSTANCE METHOD BUDGET [SECONDS] [THREADS] [C_V] [choice]".into());
     };
     let problem = read_instance(&std::fs::read_to_string(file)?)?.problem;
     let device = problem.sole_device().ok_or("several devices")?;
@@ -37,11 +35,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         time_limit: Duration::from_secs(numbers.next().unwrap_or(60) as u64),
         threads: numbers.next().unwrap_or(2),
         runs_per_task: numbers.next().unwrap_or(2),
-        formulation: if has("disaggregated") {
-            Formulation::Disaggregated
-        } else {
-            Formulation::Published
-        },
         precedence: if has("choice") {
             Precedence::Choice
         } else {

@@ -29,8 +29,8 @@ pub enum Method {
 
 impl Method {
     /// Every method.
-    pub const ALL: [Method; 15] = {
-        let mut all = [Method::Search; 15];
+    pub const ALL: [Method; 17] = {
+        let mut all = [Method::Search; 17];
         all[1] = Method::KeepAll;
         all[2] = Method::ChenSqrtN;
         all[3] = Method::ChenGreedy;

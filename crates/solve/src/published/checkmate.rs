@@ -7,10 +7,10 @@ use scrimp_plan::{CheckedPlan, Problem};
 use scrimp_solvers::Highs;
 use scrimp_solvers::highs::{Options, Solution, Start, Status};
 
-use super::formulation::{Goal, MAX_COLUMNS, Program, columns};
+use super::formulation::{Formulation, Goal, MAX_COLUMNS, Program, columns};
 use super::graph::Graph;
 use super::stages::Stages;
-use super::{Outcome, PublishedError, PublishedOptions};
+use super::{Outcome, Published, PublishedError, PublishedOptions};
 
 /// How often a solution that is over the budget by the solver's tolerance is sent back.
 const ATTEMPTS: usize = 5;
@@ -18,13 +18,14 @@ const ATTEMPTS: usize = 5;
 pub(super) fn plan(
     problem: &Problem,
     options: &PublishedOptions,
+    formulation: Formulation,
 ) -> Result<Outcome, PublishedError> {
     let began = Instant::now();
-    let graph = Graph::new(problem, "checkmate")?;
+    let graph = Graph::new(problem, Published::Checkmate(formulation).name())?;
     let highs = Highs::load(options.highs.as_deref())?;
     fits_in_memory(&graph)?;
     let mut budget = graph.capacity;
-    let program = Program::new(&graph, options.formulation, Goal::Cost { budget });
+    let program = Program::new(&graph, formulation, Goal::Cost { budget });
     let known = known_plan(&graph, options)?;
     let mut start = Start::default();
     if let Some((stages, _)) = &known {
@@ -137,7 +138,7 @@ fn known_plan(
 }
 
 /// The plan of a solution; `Err` holds its peak if that is over the budget, by the tolerance.
-fn decode(
+pub(super) fn decode(
     graph: &Graph<'_>,
     program: &Program,
     solution: &Solution,

@@ -147,6 +147,8 @@ impl Program {
                     Entry::Always
                 } else if stage < first || stage == n || stage > graph.value_reach(value, &reach) {
                     Entry::Never
+                } else if graph.irreplaceable(value) && stage <= graph.last_use(value) {
+                    Entry::Always
                 } else {
                     Entry::Column(self.model.binary(0.0))
                 }

@@ -176,6 +176,28 @@ impl<'a> Graph<'a> {
             .unwrap_or(self.capacity)
     }
 
+    /// Whether a value can't be made again.
+    pub(super) fn irreplaceable(&self, value: usize) -> bool {
+        let producer = self.values[value].producer;
+        producer.is_none_or(|task| !self.tasks[task].rerunnable)
+    }
+
+    /// The last task whose first run reads a value; the number of tasks if it must be there at the
+    /// end, 0 if nothing needs it.
+    pub(super) fn last_use(&self, value: usize) -> usize {
+        let value = &self.values[value];
+        let last = value.consumers.last().copied().unwrap_or(0);
+        if value.kept { self.tasks.len() } else { last }
+    }
+
+    /// Lets only some tasks run again.
+    pub(super) fn restrict(&mut self, may_rerun: &[bool]) {
+        for (task, &may) in self.tasks.iter_mut().zip(may_rerun) {
+            task.rerunnable &= may;
+        }
+        self.forbid_impossible_reruns();
+    }
+
     /// For each task, the last stage in which running it can serve anything: its own, or the last one
     /// in which one of its outputs can be read or must be there. `tasks.len()` is the end.
     pub(super) fn reach(&self) -> Vec<usize> {

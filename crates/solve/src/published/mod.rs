@@ -11,7 +11,9 @@ mod accounting;
 mod chain;
 mod checkmate;
 mod chen;
+mod exact;
 mod formulation;
+mod gaps;
 mod graph;
 mod griewank;
 mod max_batch;
@@ -39,7 +41,10 @@ pub use rounding::Rounding;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Published {
     /// Checkmate's mixed-integer program, equations 1–9.
-    Checkmate,
+    Checkmate(Formulation),
+    /// Checkmate's program with only the recomputations that can be part of a better plan than the
+    /// search's. The same optimum; our own.
+    Exact,
     /// Its linear relaxation, rounded in two phases (algorithm 2), with a search over ε.
     CheckmateRounding(Rounding),
     /// Moccasin's constraint program, in stages (domain 11).
@@ -56,8 +61,10 @@ pub enum Published {
 
 impl Published {
     /// Every planner.
-    pub const ALL: [Published; 11] = [
-        Published::Checkmate,
+    pub const ALL: [Published; 13] = [
+        Published::Checkmate(Formulation::Published),
+        Published::Checkmate(Formulation::Disaggregated),
+        Published::Exact,
         Published::CheckmateRounding(Rounding::Deterministic),
         Published::CheckmateRounding(Rounding::Randomized),
         Published::MoccasinStaged,
@@ -75,7 +82,9 @@ impl Published {
     pub fn name(self) -> &'static str {
         use Candidates::{Articulation, Linearized};
         match self {
-            Published::Checkmate => "checkmate",
+            Published::Checkmate(Formulation::Published) => "checkmate",
+            Published::Checkmate(Formulation::Disaggregated) => "checkmate-disaggregated",
+            Published::Exact => "exact",
             Published::CheckmateRounding(Rounding::Deterministic) => "checkmate-rounding",
             Published::CheckmateRounding(Rounding::Randomized) => "checkmate-rounding-randomized",
             Published::MoccasinStaged => "moccasin",
@@ -106,7 +115,8 @@ impl Published {
         options: &PublishedOptions,
     ) -> Result<Outcome, PublishedError> {
         match self {
-            Published::Checkmate => checkmate::plan(problem, options),
+            Published::Checkmate(formulation) => checkmate::plan(problem, options, formulation),
+            Published::Exact => exact::plan(problem, options),
             Published::CheckmateRounding(rounding) => rounding::plan(problem, options, rounding),
             Published::MoccasinStaged => moccasin::plan(problem, options, true),
             Published::MoccasinUnstaged => moccasin::plan(problem, options, false),
@@ -128,7 +138,7 @@ pub struct PublishedOptions {
     pub seed: u64,
     /// Stop when the cost is within this fraction of the bound.
     pub gap: f64,
-    /// How checkmate's program states when memory is freed.
+    /// How the programs behind rounding and the largest batch state when memory is freed.
     pub formulation: Formulation,
     /// Moccasin's C_v: how often a task may run, its first run included.
     pub runs_per_task: usize,

@@ -142,12 +142,12 @@ fn checkmate_agrees_with_brute_force() {
             0 => Formulation::Disaggregated,
             _ => Formulation::Published,
         };
-        let options = PublishedOptions {
-            formulation,
-            ..options()
-        };
         let what = format!("seed {seed}");
-        if let Some(outcome) = expect(&what, Published::Checkmate.plan(&problem, &options), best) {
+        if let Some(outcome) = expect(
+            &what,
+            Published::Checkmate(formulation).plan(&problem, &options()),
+            best,
+        ) {
             assert!(outcome.plan.keeps_order());
             // Free within a stage can only be better.
             assert!(optimum(&problem, budget, Order::Fixed).unwrap() <= outcome.plan.cost());
@@ -346,8 +346,43 @@ fn an_absent_solver_is_an_error_that_says_how_to_get_it() {
         ..options()
     };
     let problem = training_chain(3);
-    for method in [Published::Checkmate, Published::MoccasinStaged] {
+    for method in [
+        Published::Checkmate(Formulation::Published),
+        Published::Exact,
+        Published::MoccasinStaged,
+    ] {
         let error = method.plan(&problem, &options).unwrap_err();
         assert!(error.to_string().contains("/nonexistent/"), "{error}");
     }
+}
+
+/// Its plan may be outside the stages, where the search found one there: never worse than the best in
+/// stages, never better than the best in this order, and the bound holds for stages.
+#[test]
+fn the_restricted_program_loses_nothing() {
+    if !installed().0 {
+        return;
+    }
+    let mut saved = 0;
+    for seed in 5000..5080 {
+        let (problem, budget) = case(seed, seed % 2 == 0, 5 + seed as usize % 4);
+        let stages = stage_optimum(&problem, budget);
+        let order = optimum(&problem, budget, Order::Fixed);
+        match Published::Exact.plan(&problem, &options()) {
+            Ok(found) => {
+                let order = order.expect("a plan proves that there is one");
+                let cost = found.plan.cost();
+                assert!(cost >= order, "seed {seed}: {cost} < {order}");
+                assert!(found.proven_optimal, "seed {seed}: {found:?}");
+                if let Some(stages) = stages {
+                    assert!(cost <= stages, "seed {seed}: {cost} > {stages}");
+                    assert!(found.lower_bound <= stages + 1e-6, "seed {seed}: {found:?}");
+                }
+                saved += usize::from(found.plan.recomputed() > 0);
+            }
+            Err(PublishedError::Infeasible { .. }) => assert_eq!(stages, None, "seed {seed}"),
+            Err(error) => panic!("seed {seed}: {error}"),
+        }
+    }
+    assert!(saved > 20, "{saved} with recomputation");
 }

@@ -339,7 +339,8 @@ impl<'w> Instance<'w> {
         (status >= 0).then_some(value)
     }
 
-    pub(super) fn solution(&self, columns: usize, rows: usize) -> Call<Vec<f64>> {
+    /// Values and reduced costs of the columns.
+    pub(super) fn solution(&self, columns: usize, rows: usize) -> Call<(Vec<f64>, Vec<f64>)> {
         let (mut values, mut duals) = (vec![0.0; columns], vec![0.0; columns]);
         let (mut activity, mut prices) = (vec![0.0; rows], vec![0.0; rows]);
         // SAFETY: the four buffers have the model's lengths.
@@ -352,7 +353,7 @@ impl<'w> Instance<'w> {
                 prices.as_mut_ptr(),
             )
         };
-        ok(status, "Highs_getSolution").map(|()| values)
+        ok(status, "Highs_getSolution").map(|()| (values, duals))
     }
 }
 

@@ -106,6 +106,8 @@ pub struct Solution {
     pub status: Status,
     /// One per column; empty if there is no solution.
     pub values: Vec<f64>,
+    /// By how much the objective of a linear program grows per unit of each column; empty for others.
+    pub reduced_costs: Vec<f64>,
     /// Objective of `values`; infinity without.
     pub objective: f64,
     /// No solution has a smaller objective; minus infinity if nothing is known.
@@ -218,6 +220,7 @@ impl Highs {
                     Status::Unknown
                 },
                 values: best.values.unwrap_or_default(),
+                reduced_costs: Vec::new(),
                 objective: best.objective,
                 bound: best.bound,
                 basis: None,
@@ -403,13 +406,18 @@ impl Job {
             (Status::Optimal, false) => objective,
             (_, false) => f64::NEG_INFINITY,
         };
+        let (values, mut reduced_costs) = if has_values {
+            highs.solution(columns, rows)?
+        } else {
+            Default::default()
+        };
+        if mip {
+            reduced_costs.clear();
+        }
         Ok(Solution {
             status,
-            values: if has_values {
-                highs.solution(columns, rows)?
-            } else {
-                Vec::new()
-            },
+            values,
+            reduced_costs,
             objective,
             bound,
             basis: if mip {
