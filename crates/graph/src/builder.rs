@@ -96,7 +96,7 @@ impl GraphBuilder {
         self.initialized(name, shape, init, Role::Constant)
     }
 
-    /// The random seed of the step, i64 of shape [1]; always the same tensor.
+    /// The random seed of the step, i64 of shape `[1]`; always the same tensor.
     pub fn seed(&mut self) -> Result<TensorId, GraphError> {
         if let Some(seed) = self.seed {
             return Ok(seed);

@@ -89,7 +89,7 @@ pub enum Role {
     Constant(Init),
     /// The [learning rate, step number] tensor of update nodes.
     Hyper,
-    /// The random seed of the step, i64[1].
+    /// The random seed of the step, `i64[1]`.
     Seed,
 }
 

@@ -352,7 +352,7 @@ pub enum Op {
     },
     /// `x -> y`
     Transpose {
-        /// y's axis i is x's axis perm[i].
+        /// y's axis i is x's axis `perm[i]`.
         perm: Vec<usize>,
     },
     /// `x[N,C,H,W] -> y`: nearest neighbour by a whole factor.

@@ -1,10 +1,10 @@
 //! Differentiation: from a network to the graph of one training step.
 //!
-//! 1. `rewrite` expands what training and inference do differently, [`loss`] appends the loss.
-//! 2. [`backward`] walks the nodes in reverse and builds the gradients that parameters need, by the
-//!    [`rules`] of each operator.
-//! 3. [`update`] adds the optimizer's nodes and puts each where it can run first.
-//! 4. [`validate`] checks the result once more, as a whole.
+//! 1. `rewrite` expands what training and inference do differently, `loss` appends the loss.
+//! 2. `backward` walks the nodes in reverse and builds the gradients that parameters need, by the
+//!    `rules` of each operator.
+//! 3. `update` adds the optimizer's nodes and puts each where it can run first.
+//! 4. `validate` checks the result once more, as a whole.
 
 mod backward;
 mod loss;
