@@ -299,3 +299,33 @@ fn training_is_deterministic() {
     };
     assert_eq!(text(), text());
 }
+
+/// A convolution that reads joined channels: of learned ones and data, with a weight of this size.
+fn joined(kernel: usize) -> Result<TrainingGraph, GraphError> {
+    let mut b = GraphBuilder::new("joined");
+    let x = b.input("x", &[2, 4, 6, 6], DType::F32)?;
+    let y = b.conv("first", x, 3, Window::square(3).pad(1), 1, false)?;
+    let cat = b.concat("cat", 1, &[x, y])?;
+    let out = b.conv("last", cat, 8, Window::square(kernel).same(), 1, false)?;
+    b.output(out);
+    train(&b.finish()?, Loss::CrossEntropy, Some(SGD))
+}
+
+/// The gradient of each part is built by itself, with its part of the weight, and none for data;
+/// the weight is updated as soon as its last part is copied.
+#[test]
+fn gradients_of_joined_channels_are_built_apart() {
+    let training = joined(1).unwrap();
+    let graph = &training.graph;
+    assert!(graph.find("grad(cat)").is_none());
+    assert!(graph.find("grad(x)").is_none());
+    let weight = graph.find("grad(first).weight").unwrap();
+    assert_eq!(graph.tensor(weight).shape, [8, 3, 1, 1]);
+    let at = |name| position(&training, name);
+    assert_eq!(at("update(last.weight)"), at("grad(first).weight") + 1);
+    assert_eq!(at("grad(first)"), at("update(last.weight)") + 1);
+    // A weight that is larger than what it reads isn't copied.
+    let large = joined(5).unwrap();
+    assert!(large.graph.find("grad(cat)").is_some());
+    assert!(large.graph.find("grad(first).weight").is_none());
+}

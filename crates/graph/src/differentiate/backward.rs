@@ -31,7 +31,7 @@ pub(super) fn run(
         .iter()
         .map(|(id, node)| (id, node.clone()))
         .collect();
-    let mut sums: SecondaryMap<TensorId, PackedOption<TensorId>> = SecondaryMap::new();
+    let mut sums = Sums::new();
     let one = Op::Fill {
         shape: builder.shape(loss).to_vec(),
         value: 1.0,
@@ -52,17 +52,20 @@ pub(super) fn run(
         let mut rule = rules::Rule::new(builder, node, dy);
         for slot in flow.slots(node) {
             let input = node.inputs[slot];
-            let sum = sums[input].expand();
-            let total = match (rule.gradient(slot, sum)?, sum) {
-                (Contribution::Nothing, _) => continue,
-                (Contribution::Part(part), None) | (Contribution::Total(part), _) => part,
-                (Contribution::Part(part), Some(sum)) => {
-                    let name = format!("{}.sum", rule.name(slot));
-                    rule.builder
-                        .add1(&name, Op::Binary(Binary::Add), &[sum, part])?
+            if let Some(parts) = rule.concatenated_input(slot, flow.readers[input]) {
+                for part in parts.into_iter().filter(|part| flow.wanted[part.tensor]) {
+                    let gradient = rule.conv_part(&part)?;
+                    add(
+                        rule.builder,
+                        &mut sums,
+                        part.tensor,
+                        Contribution::Part(gradient),
+                    )?;
                 }
-            };
-            sums[input] = total.into();
+                continue;
+            }
+            let contribution = rule.gradient(slot, sums[input].expand())?;
+            add(rule.builder, &mut sums, input, contribution)?;
         }
     }
     let parameters = builder
@@ -73,6 +76,27 @@ pub(super) fn run(
             _ => None,
         });
     Ok(parameters.collect())
+}
+
+type Sums = SecondaryMap<TensorId, PackedOption<TensorId>>;
+
+/// Adds a contribution to the gradient of a tensor.
+fn add(
+    builder: &mut GraphBuilder,
+    sums: &mut Sums,
+    tensor: TensorId,
+    contribution: Contribution,
+) -> Result<(), GraphError> {
+    let total = match (contribution, sums[tensor].expand()) {
+        (Contribution::Nothing, _) => return Ok(()),
+        (Contribution::Part(part), None) | (Contribution::Total(part), _) => part,
+        (Contribution::Part(part), Some(sum)) => {
+            let name = format!("{}.sum", gradient_name(builder, tensor));
+            builder.add1(&name, Op::Binary(Binary::Add), &[sum, part])?
+        }
+    };
+    sums[tensor] = total.into();
+    Ok(())
 }
 
 /// The name of the nodes and tensors that make up the gradient of a tensor.
@@ -86,6 +110,8 @@ struct Flow {
     wanted: SecondaryMap<TensorId, bool>,
     /// It depends on what a step brings along.
     data: SecondaryMap<TensorId, bool>,
+    /// How many input slots of nodes it is in.
+    readers: SecondaryMap<TensorId, usize>,
 }
 
 impl Flow {
@@ -93,6 +119,7 @@ impl Flow {
         let mut flow = Flow {
             wanted: SecondaryMap::new(),
             data: SecondaryMap::new(),
+            readers: SecondaryMap::new(),
         };
         for (id, tensor) in builder.tensors().iter() {
             flow.wanted[id] = matches!(tensor.role, Role::Parameter(_));
@@ -101,6 +128,9 @@ impl Flow {
         for node in builder.nodes().values() {
             let wanted = (0..node.inputs.len()).any(|slot| flow.passes(node, slot));
             let data = node.inputs.iter().any(|&input| flow.data[input]);
+            for &input in &node.inputs {
+                flow.readers[input] += 1;
+            }
             for &output in &node.outputs {
                 flow.wanted[output] = wanted && builder.dtype(output) != DType::I64;
                 flow.data[output] = data;

@@ -1,12 +1,79 @@
 //! Gradients of convolutions and matrix products.
 
-use super::Rule;
+use super::{Rule, gradient_name};
 use crate::error::GraphError;
 use crate::graph::TensorId;
 use crate::op::{Op, Reduction, Window};
 use crate::shape::elements;
 
+/// Some of the channels that a convolution reads.
+pub(in crate::differentiate) struct Channels {
+    /// They are this tensor.
+    pub(in crate::differentiate) tensor: TensorId,
+    /// The first of them, in the convolution's input.
+    start: usize,
+    /// One past the last of them.
+    end: usize,
+}
+
 impl Rule<'_> {
+    /// What a convolution's input is joined of, where the gradient is better built for each part by
+    /// itself: the whole needn't be in memory together with its parts, nor be copied to them. It
+    /// takes copies of the weight's parts, so the weight must be the smaller; and nothing else may
+    /// read the joined tensor (`readers` is the number of input slots that it is in).
+    pub(in crate::differentiate) fn concatenated_input(
+        &self,
+        slot: usize,
+        readers: usize,
+    ) -> Option<Vec<Channels>> {
+        let (Op::Conv { groups: 1, .. }, 0, 1) = (&self.node.op, slot, readers) else {
+            return None;
+        };
+        let (x, w) = (
+            self.builder.get(self.node.inputs[0]),
+            self.builder.get(self.node.inputs[1]),
+        );
+        let producer = self.builder.producer(self.node.inputs[0])?;
+        if producer.op != (Op::Concat { axis: 1 }) || w.bytes() > x.bytes() {
+            return None;
+        }
+        let mut end = 0;
+        let parts = producer.inputs.iter().map(|&tensor| {
+            let start = end;
+            end += self.builder.shape(tensor)[1];
+            Channels { tensor, start, end }
+        });
+        Some(parts.collect())
+    }
+
+    /// The gradient of some channels of a convolution's input: the convolution's own, with the part
+    /// of the weight that reads them.
+    pub(in crate::differentiate) fn conv_part(
+        &mut self,
+        part: &Channels,
+    ) -> Result<TensorId, GraphError> {
+        let Op::Conv { window, groups } = self.node.op else {
+            return Err(self.not_differentiable("only a convolution's input is split"));
+        };
+        let name = gradient_name(self.builder, part.tensor);
+        let shape = self.input_shape(1);
+        let slice = Op::Slice {
+            start: vec![0, part.start, 0, 0],
+            end: vec![shape[0], part.end, shape[2], shape[3]],
+            step: vec![1; 4],
+        };
+        let weight = self
+            .builder
+            .add1(&format!("{name}.weight"), slice, &[self.node.inputs[1]])?;
+        let x = self.builder.shape(part.tensor);
+        let op = Op::ConvInputGrad {
+            window,
+            groups,
+            input_hw: [x[2], x[3]],
+        };
+        self.builder.add1(&name, op, &[self.dy, weight])
+    }
+
     /// `x, w[, b] -> y`
     pub(super) fn conv(
         &mut self,
