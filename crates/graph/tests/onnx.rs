@@ -470,6 +470,61 @@ fn tensors_that_are_not_in_order() {
 }
 
 #[test]
+fn nodes_that_are_not_in_order() {
+    let with =
+        |node: NodeProto, w: TensorProto| bad(&model(vec![node], vec![w], vec![image()], &["y"]));
+    let w = || floats("w", &[2, 2], &[0.0; 4]);
+    let flat = || floats("w", &[4], &[0.0; 4]);
+    let cases = [
+        (
+            with(node("Gemm", &["w", "w"], &["y"]), flat()),
+            "must be matrices",
+        ),
+        (
+            with(node("MatMul", &["x"], &["y"]), w()),
+            "input 1 is missing",
+        ),
+        (
+            with(node("Conv", &["x", "w"], &["y"]), w()),
+            "its weight has shape [2, 2]",
+        ),
+        (
+            with(node("Softmax", &["x"], &["y"]).int("axis", 4), w()),
+            "axis 4 of a tensor with 4 axes",
+        ),
+        (
+            with(
+                node("Transpose", &["x"], &["y"]).ints("perm", &[0, 1, 1, 2]),
+                w(),
+            ),
+            "permutation",
+        ),
+        (
+            with(node("Concat", &["x", "x"], &["y"]), w()),
+            "attribute axis is missing",
+        ),
+        (
+            with(node("Relu", &["x"], &["y"]).int("kernel", 1), w()),
+            "attribute kernel",
+        ),
+        (
+            with(node("Softmax", &["x"], &["y"]).float("axis", 1.0), w()),
+            "wrong type",
+        ),
+        (
+            with(
+                node("MaxPool", &["x"], &["y"]).ints("kernel_shape", &[2, i64::MAX]),
+                w(),
+            ),
+            "too large",
+        ),
+    ];
+    for (error, expected) in cases {
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn external_data() {
     let folder = tempfile::tempdir().unwrap();
     let values: Vec<u8> = [0.0f32, 1.0, 2.0]

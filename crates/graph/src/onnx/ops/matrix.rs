@@ -74,6 +74,9 @@ pub(super) fn gemm(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
         trans_b: node.attributes.flag("transB", false)?,
     };
     let (a, b) = (node.x(0)?, node.weight(1)?);
+    if node.dims(a).len() != 2 || node.dims(b).len() != 2 {
+        return invalid!("its operands must be matrices");
+    }
     let c = match beta {
         0.0 => None,
         _ => node.optional_weight(2)?,
