@@ -1,9 +1,10 @@
-//! The matrices R and S of the checkmate paper. Row `t` is stage `t`, which ends with the first
-//! execution of the `t`-th task; column `i` is task `i`. `R[t, i]`: task `i` runs in stage `t`.
-//! `S[t, i]`: an output of task `i` is in memory when stage `t` begins.
+//! The matrices R and S of the checkmate paper, drawn. Row `t` is stage `t`, column `i` the `i`-th
+//! task. `R[t, i]`: the task runs in the stage. `S[t, i]`: an output of the task is in memory when
+//! the stage begins.
 
-use super::draw::put;
-use scrimp_plan::{CheckedPlan, Step, TaskId};
+use super::draw::{phase, put};
+use super::stages::{Ranges, Stages};
+use scrimp_plan::Problem;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Side of a matrix in the picture.
@@ -13,154 +14,23 @@ const CELLS: usize = 600;
 /// Shades of cells that stand for several tasks.
 const SHADES: usize = 4;
 
-/// Per task, stages `[from, to)`.
-type Ranges = BTreeMap<usize, Vec<(usize, usize)>>;
-
-/// What happens in which stage.
-pub(super) struct Stages {
-    /// Tasks in the order of their first runs.
-    order: Vec<TaskId>,
-    /// `(stage, task)` of each run that isn't the task's first.
-    again: Vec<(usize, usize)>,
-    /// Per task, the stages `[from, to)` at whose beginning an output is in memory.
-    kept: Ranges,
-}
-
-impl Stages {
-    pub(super) fn new(plan: &CheckedPlan) -> Stages {
-        let problem = plan.problem();
-        let mut stages = Stages {
-            order: Vec::new(),
-            again: Vec::new(),
-            kept: BTreeMap::new(),
-        };
-        let mut seen = BTreeSet::new();
-        // Per task, how many of its outputs are on how many devices, and since which stage.
-        let mut held: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
-        let mut stage = 0;
-        let mut over = false;
-        let last = problem.tasks().len().saturating_sub(1);
-        for &step in plan.steps() {
-            // What is freed right after a first run still belongs to the stage that it ends.
-            if over && !matches!(step, Step::Free { .. }) {
-                stage = (stage + 1).min(last);
-                over = false;
-            }
-            match step {
-                Step::Run { task, .. } => {
-                    let what = problem.task(task);
-                    for pair in &what.overwrites {
-                        if let Some(producer) = problem.producer(pair.input) {
-                            stages.drop_one(&mut held, producer.as_u32() as usize, stage + 1);
-                        }
-                    }
-                    if !what.outputs.is_empty() {
-                        let entry = held.entry(task.as_u32() as usize).or_insert((0, stage + 1));
-                        entry.0 += what.outputs.len();
-                    }
-                    if seen.insert(task) {
-                        stages.order.push(task);
-                        over = true;
-                    } else {
-                        stages.again.push((stage, task.as_u32() as usize));
-                    }
-                }
-                Step::Free { value, .. } => {
-                    if let Some(producer) = problem.producer(value) {
-                        stages.drop_one(&mut held, producer.as_u32() as usize, stage + 1);
-                    }
-                }
-                Step::Copy { value, .. } => {
-                    if let Some(producer) = problem.producer(value) {
-                        held.entry(producer.as_u32() as usize)
-                            .or_insert((0, stage + 1))
-                            .0 += 1;
-                    }
-                }
-            }
-        }
-        for (task, (_, from)) in held {
-            stages.keep(task, from, last + 1);
-        }
-        stages
-    }
-
-    fn drop_one(&mut self, held: &mut BTreeMap<usize, (usize, usize)>, task: usize, end: usize) {
-        if let Some((count, from)) = held.get_mut(&task) {
-            *count -= 1;
-            let (count, from) = (*count, *from);
-            if count == 0 {
-                held.remove(&task);
-                self.keep(task, from, end);
-            }
-        }
-    }
-
-    fn keep(&mut self, task: usize, from: usize, to: usize) {
-        if from < to {
-            self.kept.entry(task).or_default().push((from, to));
-        }
-    }
-
-    /// What the other keeps and this doesn't, if both run first in the same order.
-    fn dropped(&self, other: &Stages) -> Ranges {
-        let mut dropped = BTreeMap::new();
-        if self.order == other.order {
-            for (&task, theirs) in &other.kept {
-                let ours = self.kept.get(&task).map_or(&[][..], Vec::as_slice);
-                let rest: Vec<_> = theirs
-                    .iter()
-                    .flat_map(|&range| without(range, ours))
-                    .collect();
-                if !rest.is_empty() {
-                    dropped.insert(task, rest);
-                }
-            }
-        }
-        dropped
-    }
-}
-
-/// A range without some sorted ranges.
-fn without((mut from, to): (usize, usize), holes: &[(usize, usize)]) -> Vec<(usize, usize)> {
-    let mut rest = Vec::new();
-    for &(start, end) in holes {
-        if from < start.min(to) {
-            rest.push((from, start.min(to)));
-        }
-        from = from.max(end);
-    }
-    if from < to {
-        rest.push((from, to));
-    }
-    rest
-}
-
-/// Both matrices of a plan; what only the base keeps is shown in S as dropped.
-pub(super) fn picture(
-    base: &Stages,
-    planned: &Stages,
-    names: impl Fn(usize) -> &'static str,
-) -> (String, String) {
-    let grid = Grid::new(planned.order.len());
+/// R and S.
+pub(super) fn pictures(problem: &Problem, stages: &Stages) -> (String, String) {
+    let grid = Grid::new(stages.order.len());
     let mut runs = grid.open("R: which task runs in which stage");
-    let first = planned
-        .order
-        .iter()
-        .enumerate()
-        .map(|(stage, task)| (stage, task.as_u32() as usize));
-    let mut classes: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
-    for (stage, task) in first {
-        classes.entry(names(task)).or_default().push((stage, task));
+    let mut first: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
+    for (stage, &task) in stages.order.iter().enumerate() {
+        let (class, _) = phase(problem.task(task).phase);
+        first.entry(class).or_default().push((stage, stage));
     }
-    for (class, cells) in &classes {
+    for (class, cells) in &first {
         grid.cells(&mut runs, class, cells, grid.dot(1.6));
     }
-    grid.cells(&mut runs, "again", &planned.again, grid.dot(3.2));
+    grid.cells(&mut runs, "again", &stages.again, grid.dot(3.2));
     runs.push_str("</svg>");
     let mut kept = grid.open("S: what is in memory when a stage begins");
-    grid.columns(&mut kept, "kept", &planned.kept);
-    grid.columns(&mut kept, "dropped", &planned.dropped(base));
+    grid.columns(&mut kept, "kept", &stages.kept);
+    grid.columns(&mut kept, "dropped", &stages.dropped);
     kept.push_str("</svg>");
     (runs, kept)
 }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `page` | the page: its sections in order |
 //! | `memory`, `lanes`, `matrices`, `arena`, `losses` | one picture each |
+//! | `stages` | a plan cut into stages, for the matrices |
 //! | `recomputed` | what runs again, what for, and what it frees |
 //! | `draw` | scales, axes, escaping: what the pictures share |
 //! | `perfetto` | the trace |
@@ -18,6 +19,7 @@ mod memory;
 mod page;
 mod perfetto;
 mod recomputed;
+mod stages;
 
 use scrimp_plan::{CheckedLayout, CheckedPlan, DeviceId};
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::draw::{cost, escape, grouped, memory, phase, put};
-use super::matrices::{self, Stages};
 use super::recomputed::{self, Again};
-use super::{ReportInput, arena, lanes, losses, memory as over_time};
+use super::stages::Stages;
+use super::{ReportInput, arena, lanes, losses, matrices, memory as over_time};
 use scrimp_plan::{CheckedPlan, DeviceId, TaskId, Timeline, simulate};
 
 /// Both plans with their times, computed once.
@@ -207,7 +207,6 @@ impl Both<'_> {
         }
         out.push_str("<h3>What runs when</h3>");
         let mut keys = self.phases();
-        keys.push(("again", "runs again"));
         if !problem.links().is_empty() {
             keys.push(("copy", "copies"));
         }
@@ -220,7 +219,7 @@ impl Both<'_> {
         out.push_str("</section>");
     }
 
-    /// The legend's keys of the phases that occur.
+    /// The legend's keys of the phases that occur, and of repeated runs if there are any.
     fn phases(&self) -> Vec<(&'static str, &'static str)> {
         let mut keys = Vec::new();
         for task in self.input.planned.problem().tasks().values() {
@@ -228,6 +227,9 @@ impl Both<'_> {
             if !keys.contains(&key) {
                 keys.push(key);
             }
+        }
+        if !self.again.is_empty() {
+            keys.push(("again", "runs again"));
         }
         keys
     }
@@ -265,11 +267,11 @@ impl Both<'_> {
     }
 
     fn matrices(&self, out: &mut String) {
-        let (base, planned) = self.plans();
-        let problem = planned.problem();
+        let problem = self.input.planned.problem();
         let mut text = String::from(
-            "Stage <i>t</i> ends with the first execution of the <i>t</i>-th task. R: the tasks that run in each stage, \
-             with repeated ones off the diagonal. S: the tasks whose results are in memory when the stage begins.",
+            "Tasks are counted in the order of their first executions; stage <i>t</i> ends with the <i>t</i>-th of \
+             these. R: the tasks that run in each stage, with repeated ones off the diagonal. S: the tasks whose \
+             results are in memory when the stage begins.",
         );
         let per_cell = matrices::tasks_per_cell(problem.tasks().len());
         if per_cell > 1 {
@@ -279,32 +281,19 @@ impl Both<'_> {
             );
         }
         section(out, "The matrices R and S", &text);
-        let name = |task: usize| {
-            phase(
-                problem
-                    .tasks()
-                    .values()
-                    .nth(task)
-                    .map_or(scrimp_plan::Phase::Forward, |task| task.phase),
-            )
-            .0
-        };
-        let (runs, kept) = matrices::picture(&Stages::new(base), &Stages::new(planned), name);
+        let stages = Stages::new(self.input.planned);
+        let (runs, kept) = matrices::pictures(problem, &stages);
         out.push_str("<div class=\"pair\"><figure>");
-        let mut keys = self.phases();
-        keys.push(("again", "runs again"));
-        legend(out, &keys);
+        legend(out, &self.phases());
         put!(
             out,
             "{runs}<figcaption>R: what runs</figcaption></figure><figure>"
         );
-        legend(
-            out,
-            &[
-                ("kept", "in memory"),
-                ("dropped", "in memory only without a plan"),
-            ],
-        );
+        let mut keys = vec![("kept", "in memory")];
+        if !stages.dropped.is_empty() {
+            keys.push(("dropped", "dropped, and needed later"));
+        }
+        legend(out, &keys);
         put!(
             out,
             "{kept}<figcaption>S: what is kept</figcaption></figure></div></section>"
@@ -328,16 +317,18 @@ impl Both<'_> {
             "Where in memory",
             "Each rectangle is a buffer: its bytes in the arena, from the step that makes it to the step that frees it.",
         );
-        legend(
-            out,
-            &[
-                ("fwd", "made forward"),
-                ("bwd", "made backward"),
-                ("upd", "made by an update"),
-                ("given", "given"),
-                ("scratch", "workspace"),
-            ],
-        );
+        let mut keys = vec![
+            ("fwd", "made forward"),
+            ("bwd", "made backward"),
+            ("upd", "made by an update"),
+            ("given", "given"),
+            ("scratch", "workspace"),
+        ];
+        keys.retain(|(class, _)| {
+            let mark = format!("\"buffer {class}\"");
+            pictures.iter().any(|(_, picture)| picture.contains(&mark))
+        });
+        legend(out, &keys);
         for (device, picture) in &pictures {
             if pictures.len() > 1 {
                 put!(
