@@ -1,40 +1,108 @@
-//! Lower bounds: on the bytes of any plan, and on the seconds of a plan within a budget.
+//! Lower bounds on the bytes of any plan.
 
-use crate::model::Model;
+use crate::model::{Model, Task};
 
-/// Bytes without which no plan exists: the given values at the start, the kept ones at the end, and
-/// for each task what it reads and writes, its workspace, and what can't leave memory.
+/// Bytes without which no plan exists, whatever the order: for each task what it reads and writes,
+/// its workspace, and every value that can't leave memory while it runs.
+///
+/// A value that can't be made again can't leave before its last reader has run. So while task `t`
+/// runs for the first time, every such value is there that was made before `t` (it is given, or `t`
+/// descends from its producer) and is read after it (by `t` or a descendant of `t`, or at the end).
 pub(crate) fn floor(model: &Model) -> f64 {
-    let pinned = pinned(model);
-    let total: f64 = (0..model.bytes.len())
-        .filter(|&v| pinned[v])
-        .map(|v| model.bytes[v])
+    let reach = Reach::new(model);
+    let lasting = lasting(model);
+    let size = |v: u32| {
+        if model.pinned[v as usize] {
+            0.0
+        } else {
+            model.bytes[v as usize]
+        }
+    };
+    let at = |t: Task| {
+        let mut bytes = model.pinned_bytes + model.workspace[t as usize];
+        bytes += model.outputs.of(t).iter().map(|&v| size(v)).sum::<f64>();
+        for i in model.inputs.of(t).iter().filter(|i| !i.overwritten) {
+            bytes += size(i.value);
+        }
+        for v in 0..model.bytes.len() as u32 {
+            let make = model.producer[v as usize];
+            let made = make == model.start() || reach.has(make, t);
+            let own = model.inputs.of(t).iter().any(|i| i.value == v) || make == t;
+            if made && !own && lasting[v as usize] {
+                let read = |&r: &Task| r == model.end() || reach.has(t, r);
+                if model.consumers.of(v).iter().any(read) {
+                    bytes += size(v);
+                }
+            }
+        }
+        bytes
+    };
+    let inner = (0..model.tasks).map(at).fold(0.0, f64::max);
+    let given = model.grows[model.start() as usize];
+    let kept: f64 = model
+        .inputs
+        .of(model.end())
+        .iter()
+        .map(|i| model.bytes[i.value as usize])
         .sum();
-    (0..model.tasks + 2)
-        .map(|t| {
-            let mut own = model.grows[t as usize] + total;
-            for i in model.inputs.of(t) {
-                if !pinned[i.value as usize] {
-                    own += model.bytes[i.value as usize];
-                }
-            }
-            for &v in model.outputs.of(t) {
-                if pinned[v as usize] {
-                    own -= model.bytes[v as usize];
-                }
-            }
-            own
-        })
-        .fold(0.0, f64::max)
-        + model.resident
+    inner.max(given).max(kept) + model.resident
 }
 
-/// Values that are in memory throughout: given, kept, and overwritten by nobody.
-fn pinned(model: &Model) -> Vec<bool> {
-    (0..model.bytes.len() as u32)
-        .map(|v| {
-            model.producer[v as usize] == model.start()
-                && model.consumers.of(v).contains(&model.end())
-        })
-        .collect()
+/// Values that can't be made again: given, written by a task that runs once, or made only from a
+/// value that the making destroyed and that can't be made again.
+fn lasting(model: &Model) -> Vec<bool> {
+    let mut lasting = vec![false; model.bytes.len()];
+    let tasks = std::iter::once(model.start()).chain(0..model.tasks);
+    for t in tasks {
+        let once = !model.rerunnable[t as usize]
+            || model
+                .inputs
+                .of(t)
+                .iter()
+                .any(|i| i.overwritten && lasting[i.value as usize]);
+        for &v in model.outputs.of(t) {
+            lasting[v as usize] = once;
+        }
+    }
+    lasting
+}
+
+/// Which tasks descend from which.
+struct Reach {
+    words: usize,
+    bits: Vec<u64>,
+    tasks: u32,
+}
+
+/// With more tasks than this the floor knows no descendants: their table would take too much memory.
+const MOST_TASKS: u32 = 20_000;
+
+impl Reach {
+    fn new(model: &Model) -> Reach {
+        let tasks = if model.tasks <= MOST_TASKS {
+            model.tasks
+        } else {
+            0
+        };
+        let words = (tasks as usize).div_ceil(64);
+        let mut bits = vec![0u64; words * tasks as usize];
+        for t in (0..tasks).rev() {
+            for &v in model.outputs.of(t) {
+                for &r in model.consumers.of(v).iter().filter(|&&r| r < tasks) {
+                    bits[t as usize * words + r as usize / 64] |= 1 << (r % 64);
+                    for w in 0..words {
+                        bits[t as usize * words + w] |= bits[r as usize * words + w];
+                    }
+                }
+            }
+        }
+        Reach { words, bits, tasks }
+    }
+
+    /// Whether `b` descends from `a`.
+    fn has(&self, a: Task, b: Task) -> bool {
+        a < self.tasks
+            && b < self.tasks
+            && self.bits[a as usize * self.words + b as usize / 64] >> (b % 64) & 1 == 1
+    }
 }

@@ -73,6 +73,11 @@ pub(crate) struct Model {
     pub consumers: Lists<Task>,
     /// Bytes that are always in use beside the values.
     pub resident: f64,
+    /// Values whose buffer is in use throughout: given, and kept or overwritten in a chain that ends
+    /// in a kept value.
+    pub pinned: Vec<bool>,
+    /// Bytes of those buffers.
+    pub pinned_bytes: f64,
 }
 
 impl Model {
@@ -138,7 +143,7 @@ impl Model {
             );
             outputs.push(task.outputs.iter().map(|v| v.as_u32()).collect::<Vec<_>>());
         }
-        let model = Model::from_lists(Parts {
+        let mut model = Model::from_lists(Parts {
             cost,
             workspace,
             rerunnable,
@@ -149,6 +154,7 @@ impl Model {
             kept,
             resident: problem.devices()[device].resident as f64,
         });
+        model.pin(problem);
         let total: f64 =
             model.resident + model.bytes.iter().sum::<f64>() + model.workspace.iter().sum::<f64>();
         if total >= EXACT {
@@ -160,7 +166,26 @@ impl Model {
         Ok((model, device))
     }
 
-    pub(crate) fn from_lists(mut p: Parts) -> Model {
+    /// Finds the pinned buffers.
+    fn pin(&mut self, problem: &Problem) {
+        let heads = self.outputs.of(self.start()).to_vec();
+        for head in heads {
+            let mut chain = vec![head];
+            let mut last = ValueId::from_u32(head);
+            while let Some(by) = problem.overwriter(last)
+                && let Some(output) = problem.task(by).overwritten_by(last)
+            {
+                chain.push(output.as_u32());
+                last = output;
+            }
+            if problem.value(last).keep != Keep::No {
+                self.pinned_bytes += self.bytes[head as usize];
+                chain.iter().for_each(|&v| self.pinned[v as usize] = true);
+            }
+        }
+    }
+
+    fn from_lists(mut p: Parts) -> Model {
         let n = p.cost.len() as u32;
         let values = p.bytes.len();
         for list in [&mut p.cost, &mut p.workspace] {
@@ -204,6 +229,8 @@ impl Model {
             overwriter,
             consumers: Lists::new(consumers),
             resident: p.resident,
+            pinned: vec![false; values],
+            pinned_bytes: 0.0,
         }
     }
 

@@ -10,6 +10,8 @@ use crate::search::rng::Random;
 
 /// Nodes of an attempt: a lucky order needs few, an unlucky one millions.
 const NODES: u64 = 1_000;
+/// Nodes times items over all attempts.
+const WORK: u64 = 16_000_000;
 /// How far later attempts move items in the order, as a share of their number.
 const SHAKE: f64 = 0.1;
 /// Larger sets are left to the greedy packing: a node takes time proportional to them.
@@ -31,6 +33,9 @@ pub(crate) fn pack(items: &Items, goal: u64, attempts: u32) -> Option<Packing> {
     ];
     let all: Vec<u32> = (0..items.len() as u32).collect();
     let mut rng = Random::new(0, 0);
+    let attempts = attempts
+        .min((WORK / (NODES * all.len().max(1) as u64)) as u32)
+        .max(2);
     for attempt in 0..attempts {
         let key = &keys[attempt as usize % keys.len()];
         let mut order = all.clone();

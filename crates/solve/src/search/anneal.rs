@@ -17,6 +17,7 @@ pub(crate) struct Walk<'m> {
     pub repairer: Repairer<'m>,
     /// The budget to meet; the repairer's is above it while the first plan is looked for.
     target: f64,
+    cutoff: Cutoff<'m>,
     pub state: State<'m>,
     pub rng: Random,
     /// The cheapest sequence that fits, and its cost.
@@ -26,12 +27,20 @@ pub(crate) struct Walk<'m> {
 }
 
 impl<'m> Walk<'m> {
-    pub fn new(model: &'m Model, order: &[Task], budget: f64, free: bool, rng: Random) -> Walk<'m> {
+    pub fn new(
+        model: &'m Model,
+        order: &[Task],
+        budget: f64,
+        free: bool,
+        cutoff: Cutoff<'m>,
+        rng: Random,
+    ) -> Walk<'m> {
         let state = State::new(model, order);
         Walk {
             model,
-            repairer: Repairer::new(model, budget, free),
+            repairer: Repairer::new(model, budget, free, cutoff),
             target: budget,
+            cutoff,
             leanest: (state.peak(), order.to_vec()),
             state,
             rng,
@@ -54,14 +63,14 @@ impl<'m> Walk<'m> {
     }
 
     /// Looks for a first plan within the budget: directly, then squeezing the budget step by step.
-    pub fn first_plan(&mut self, walk: usize, cutoff: Cutoff<'_>) {
+    pub fn first_plan(&mut self, walk: usize) {
         let target = self.repairer.budget;
         let taste = Taste {
             tries: 4 << walk,
             noise: 0.3 * walk as f64,
         };
         if !self.settle(taste) {
-            self.squeeze(target, cutoff);
+            self.squeeze(target);
         }
         self.repairer.budget = target;
         if self.repairer.fits(&self.state) {
@@ -70,9 +79,9 @@ impl<'m> Walk<'m> {
     }
 
     /// Lowers the budget from the present peak towards `target`, annealing where repair fails.
-    fn squeeze(&mut self, target: f64, cutoff: Cutoff<'_>) {
+    fn squeeze(&mut self, target: f64) {
         let mut failures = 0;
-        while self.leanest.0 > target && failures < 60 && !cutoff.reached() {
+        while self.leanest.0 > target && failures < 60 && !self.cutoff.reached() {
             let peak = self.state.peak();
             let share = [1.0, 0.5, 0.25, 0.1, 0.03, 0.01][failures % 6];
             self.repairer.budget = (peak - (peak - target) * share)
@@ -116,14 +125,7 @@ impl<'m> Walk<'m> {
     }
 
     /// One epoch of annealing from a sequence that fits, `length` units of work long.
-    pub fn epoch(
-        &mut self,
-        from: &[Task],
-        length: u64,
-        epoch: u64,
-        walk: usize,
-        cutoff: Cutoff<'_>,
-    ) {
+    pub fn epoch(&mut self, from: &[Task], length: u64, epoch: u64, walk: usize) {
         self.state.reset(from);
         let end = self.repairer.work + length;
         if (epoch + walk as u64).is_multiple_of(2) {
@@ -131,7 +133,7 @@ impl<'m> Walk<'m> {
         }
         let heat = HEATS[walk % 2][epoch as usize % HEATS[0].len()];
         let hot = self.repairer.mean_cost(&self.state) * heat;
-        while self.repairer.work < end && !cutoff.reached() {
+        while self.repairer.work < end && !self.cutoff.reached() {
             let left = (end - self.repairer.work) as f64 / length as f64;
             let temperature = hot * COOLING.powf(1.0 - left);
             for _ in 0..8 {
@@ -202,6 +204,9 @@ impl<'m> Walk<'m> {
         let cost = |s: &State<'_>, r: Run| s.model.cost[s.task_of(r) as usize];
         extra.sort_by(|&a, &b| cost(&self.state, b).total_cmp(&cost(&self.state, a)));
         for run in extra {
+            if self.cutoff.reached() {
+                break;
+            }
             self.try_drop(run);
         }
     }

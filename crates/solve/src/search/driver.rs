@@ -28,7 +28,7 @@ pub(crate) struct Found {
 }
 
 /// When a search must end.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Cutoff<'a> {
     deadline: Option<Instant>,
     options: &'a Options,
@@ -41,10 +41,10 @@ impl Cutoff<'_> {
 }
 
 /// Searches for the cheapest sequence within `budget` bytes, resident ones not counted.
-pub(crate) fn run(
-    model: &Model,
+pub(crate) fn run<'m>(
+    model: &'m Model,
     budget: f64,
-    options: &Options,
+    options: &'m Options,
     start: Instant,
     progress: &mut dyn FnMut(Progress),
 ) -> Found {
@@ -69,6 +69,7 @@ pub(crate) fn run(
                 &given,
                 budget,
                 free,
+                cutoff,
                 Random::new(options.seed, k as u64),
             )
         })
@@ -85,7 +86,7 @@ pub(crate) fn run(
         }
     };
     each(&mut walks, &|k, walk| {
-        walk.first_plan(k, cutoff);
+        walk.first_plan(k);
     });
     let Some((mut cost, mut runs)) = best_of(&walks) else {
         let leanest = walks
@@ -110,7 +111,7 @@ pub(crate) fn run(
         });
         let length_now = length.min(total - done).max(1);
         each(&mut walks, &|k, walk| {
-            walk.epoch(&runs, length_now, epoch, k, cutoff);
+            walk.epoch(&runs, length_now, epoch, k);
         });
         done += length_now;
         length = length * 3 / 2;

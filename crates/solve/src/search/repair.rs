@@ -5,6 +5,7 @@
 //! again too, whichever is cheaper at the current price of a byte for one position.
 
 use crate::model::{Model, Task, Value};
+use crate::search::driver::Cutoff;
 use crate::search::rng::Random;
 use crate::search::state::State;
 
@@ -22,9 +23,9 @@ pub(crate) struct Taste {
 pub(super) enum Eviction {
     /// Run the task again just before the run at this position.
     Rerun { task: Task, before: u32 },
-    /// Move the run at `from` forward in time, to position `to`.
+    /// Move the run at `from` to the earlier position `to`.
     Advance { from: u32, to: u32 },
-    /// Move the run at `from`, and the runs before `to` that depend on it, to just before `to`.
+    /// Move the run at `from`, and what depends on it until then, to just before position `to`.
     Postpone { from: u32, to: u32 },
 }
 
@@ -56,15 +57,21 @@ pub(crate) struct Repairer<'m> {
     over_bytes: Vec<f64>,
     ranked: Vec<Ranked>,
     candidates: Vec<(f64, Eviction)>,
+    moves: Vec<(f64, Eviction)>,
     /// Units of work done: a deterministic clock.
     pub work: u64,
+    cutoff: Cutoff<'m>,
 }
 
-/// How deep producers of producers are considered.
-const DEPTH: u32 = 3;
+/// How deep producers of producers are run again for one eviction.
+const DEPTH: u32 = 60;
+/// How many values one estimate looks at.
+const VISITS: u32 = 40;
+/// Evictions tried beyond the promising ones when none of those helps.
+const FALLBACKS: usize = 24;
 
 impl<'m> Repairer<'m> {
-    pub fn new(model: &'m Model, budget: f64, free: bool) -> Repairer<'m> {
+    pub fn new(model: &'m Model, budget: f64, free: bool, cutoff: Cutoff<'m>) -> Repairer<'m> {
         let base = model.base_cost();
         Repairer {
             model,
@@ -76,7 +83,9 @@ impl<'m> Repairer<'m> {
             over_bytes: Vec::new(),
             ranked: Vec::new(),
             candidates: Vec::new(),
+            moves: Vec::new(),
             work: 0,
+            cutoff,
         }
     }
 
@@ -119,7 +128,7 @@ impl<'m> Repairer<'m> {
             if bytes <= self.budget {
                 return true;
             }
-            if steps == 0 || state.cost() >= limit {
+            if steps == 0 || state.cost() >= limit || self.cutoff.reached() {
                 return false;
             }
             steps -= 1;
@@ -177,54 +186,89 @@ impl<'m> Repairer<'m> {
     ) -> bool {
         self.survey(state);
         self.rank(state, peak, taste, rng);
-        self.estimate(state, taste.tries);
-        self.candidates.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+        let price = self.price;
+        // Where nothing helps at the usual price, bytes are dearer: more is made again.
+        for dearer in [1.0, 10.0, 1000.0] {
+            self.price = price.max(self.epsilon / self.budget.max(1.0)) * dearer;
+            self.estimate(state, taste.tries);
+            if let Some((eviction, paid)) = self.best_candidate(state, taste, rng) {
+                let done = self.apply(state, eviction);
+                debug_assert!(done, "what could be applied can be applied again");
+                self.price = price;
+                if paid > 0.0 {
+                    self.price = if price == 0.0 {
+                        paid
+                    } else {
+                        0.9 * price + 0.1 * paid
+                    };
+                }
+                return done;
+            }
+        }
+        self.price = price;
+        false
+    }
+
+    /// Tries the most promising moves and reruns for real; the best one and its seconds per byte and
+    /// position taken off the excess.
+    fn best_candidate(
+        &mut self,
+        state: &mut State<'m>,
+        taste: Taste,
+        rng: &mut Random,
+    ) -> Option<(Eviction, f64)> {
         let before = self.over_bytes[self.over_bytes.len() - 1];
         let cost = state.cost();
-        let mut best: Option<(f64, usize, f64)> = None;
-        for k in 0..self.candidates.len() {
-            if k >= taste.tries && best.is_some() {
-                break;
-            }
-            self.work += state.len() as u64 / 4 + 50;
-            let mark = state.mark();
-            if self.apply(state, self.candidates[k].1) {
-                let gain = before - self.excess(state);
-                if gain > 0.0 {
-                    let added = state.cost() - cost;
-                    let score = if added > -0.5 * self.epsilon {
-                        gain / (added + self.epsilon)
-                    } else {
-                        gain / self.epsilon * (2.0 - added / self.epsilon)
-                    };
-                    let score = score * (1.0 + taste.noise * rng.unit());
-                    if best.is_none_or(|b| score > b.0) {
-                        best = Some((score, k, added / gain));
+        let mut best: Option<(f64, Eviction, f64)> = None;
+        for moves in [true, false] {
+            let list = if moves {
+                &mut self.moves
+            } else {
+                &mut self.candidates
+            };
+            list.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+            let most = if moves {
+                taste.tries + 4
+            } else {
+                taste.tries + FALLBACKS
+            };
+            for k in 0..list.len().min(most) {
+                if !moves && k >= taste.tries && best.is_some() {
+                    break;
+                }
+                let list = if moves { &self.moves } else { &self.candidates };
+                let eviction = list[k].1;
+                self.work += state.len() as u64 / 4 + 50;
+                let mark = state.mark();
+                if self.apply(state, eviction) {
+                    let gain = before - self.excess(state);
+                    if gain > 0.0 {
+                        let added = state.cost() - cost;
+                        let score = if added > -0.5 * self.epsilon {
+                            gain / (added + self.epsilon)
+                        } else {
+                            gain / self.epsilon * (2.0 - added / self.epsilon)
+                        };
+                        let score = score * (1.0 + taste.noise * rng.unit());
+                        if best.is_none_or(|b| score > b.0) {
+                            best = Some((score, eviction, added / gain));
+                        }
                     }
                 }
+                state.undo_to(mark);
             }
-            state.undo_to(mark);
         }
-        let Some((_, k, price)) = best else {
-            return false;
-        };
-        let done = self.apply(state, self.candidates[k].1);
-        debug_assert!(done, "what could be applied can be applied again");
-        if price > 0.0 {
-            self.price = if self.price == 0.0 {
-                price
-            } else {
-                0.9 * self.price + 0.1 * price
-            };
-        }
-        done
+        best.map(|(_, eviction, paid)| (eviction, paid))
     }
 
     /// Lists what could be evicted at a position, with scores that ignore what the new runs' inputs take.
     fn rank(&mut self, state: &State<'m>, peak: u32, taste: Taste, rng: &mut Random) {
         let m = self.model;
         self.ranked.clear();
-        self.candidates.clear();
+        self.moves.clear();
+        if self.free {
+            self.gather_postponed(state, m, peak, taste.noise, rng);
+        }
         self.work += m.bytes.len() as u64 / 2;
         for v in 0..m.bytes.len() as Value {
             let bytes = m.bytes[v as usize];
@@ -266,50 +310,36 @@ impl<'m> Repairer<'m> {
                 self.gather_advance(state, v, peak, next, taste, rng);
             }
         }
-        if self.free {
-            self.gather_postponed(state, m, peak, taste.noise, rng);
-        }
         self.ranked
             .sort_unstable_by(|a, b| b.bound.total_cmp(&a.bound));
-    }
-
-    /// Adds a candidate that costs no seconds and takes `net` bytes × positions off the excess.
-    pub(super) fn offer(&mut self, net: f64, eviction: Eviction) {
-        self.candidates.push((net / self.epsilon, eviction));
     }
 
     /// Prices the inputs of the ranked evictions until `enough` are better than the rest can be.
     fn estimate(&mut self, state: &State<'m>, enough: usize) {
         let mut kept: Vec<f64> = Vec::with_capacity(enough + 1);
+        self.candidates.clear();
         for k in 0..self.ranked.len() {
             let r = self.ranked[k];
-            if kept.len() >= enough && r.bound <= kept[enough - 1] {
-                // Not priced, so that it can only be tried when the priced ones fail.
-                self.candidates.push((
-                    r.bound * 1e-9,
-                    Eviction::Rerun {
-                        task: r.task,
-                        before: r.before,
-                    },
-                ));
-                continue;
+            let eviction = Eviction::Rerun {
+                task: r.task,
+                before: r.before,
+            };
+            // Those that aren't priced, or seem useless, are tried only when the others fail.
+            let mut score = r.bound * 1e-9;
+            if kept.len() < enough || r.bound > kept[enough - 1] {
+                let mut visits = VISITS;
+                let (seconds, area) =
+                    self.inputs_price(state, r.task, r.before, &mut visits, r.relief);
+                self.work += 10 + u64::from(VISITS - visits);
+                let net = r.relief - area;
+                if net > 0.0 {
+                    score = net / (seconds + r.seconds) * r.noise;
+                    let at = kept.partition_point(|&x| x >= score);
+                    kept.insert(at, score);
+                    kept.truncate(enough);
+                }
             }
-            self.work += 10;
-            let (seconds, area) = self.inputs_price(state, r.task, r.before, DEPTH, r.relief);
-            let net = r.relief - area;
-            if net > 0.0 {
-                let score = net / (seconds + r.seconds) * r.noise;
-                self.candidates.push((
-                    score,
-                    Eviction::Rerun {
-                        task: r.task,
-                        before: r.before,
-                    },
-                ));
-                let at = kept.partition_point(|&x| x >= score);
-                kept.insert(at, score);
-                kept.truncate(enough);
-            }
+            self.candidates.push((score, eviction));
         }
     }
 
@@ -359,19 +389,24 @@ impl<'m> Repairer<'m> {
         }
     }
 
+    /// Adds a candidate that costs no seconds and takes `net` bytes × positions off the excess.
+    pub(super) fn offer(&mut self, net: f64, eviction: Eviction) {
+        self.moves.push((net, eviction));
+    }
+
     /// Seconds and bytes × positions that having the inputs of `t` at `p` takes. Stops where the area
-    /// exceeds `limit`.
+    /// exceeds `limit`; after `visits` values the rest is kept.
     fn inputs_price(
         &self,
         state: &State<'m>,
         t: Task,
         p: u32,
-        depth: u32,
+        visits: &mut u32,
         limit: f64,
     ) -> (f64, f64) {
         let (mut seconds, mut area) = (0.0, 0.0);
         for i in self.model.inputs.of(t) {
-            let (s, a) = self.input_price(state, i.value, p, depth, limit - area);
+            let (s, a) = self.input_price(state, i.value, p, visits, limit - area);
             seconds += s;
             area += a;
             if area > limit {
@@ -387,7 +422,7 @@ impl<'m> Repairer<'m> {
         state: &State<'m>,
         v: Value,
         p: u32,
-        depth: u32,
+        visits: &mut u32,
         limit: f64,
     ) -> (f64, f64) {
         let m = self.model;
@@ -399,10 +434,11 @@ impl<'m> Repairer<'m> {
         };
         let kept = keep * self.price;
         let cost = m.cost[t as usize];
-        if keep == 0.0 || kept <= cost || depth == 0 || !m.rerunnable[t as usize] {
+        if keep == 0.0 || kept <= cost || *visits == 0 || !m.rerunnable[t as usize] {
             return (0.0, keep);
         }
-        let (s, a) = self.inputs_price(state, t, p, depth - 1, limit.min(keep));
+        *visits -= 1;
+        let (s, a) = self.inputs_price(state, t, p, visits, limit.min(keep));
         if kept <= s + cost + a * self.price {
             (0.0, keep)
         } else {
@@ -415,12 +451,13 @@ impl<'m> Repairer<'m> {
         match eviction {
             Eviction::Rerun { task, before } => {
                 let anchor = state.run_at(before);
-                let ok = self.rerun(state, task, anchor, DEPTH + 1);
+                let ok = self.rerun(state, task, anchor, DEPTH);
                 if ok {
                     self.drop_useless(state, task);
                 }
                 ok
             }
+            Eviction::Postpone { from, to } => self.postpone(state, self.model, from, to),
             Eviction::Advance { from, to } => {
                 let run = state.run_at(from);
                 let task = state.task_of(run);
@@ -431,7 +468,6 @@ impl<'m> Repairer<'m> {
                 }
                 ok
             }
-            Eviction::Postpone { from, to } => self.postpone(state, self.model, from, to),
         }
     }
 
@@ -451,7 +487,8 @@ impl<'m> Repairer<'m> {
                         m.bytes[i.value as usize] * self.crowded(last + 1, p + 1) * self.price;
                     let make = m.producer[i.value as usize];
                     keep > m.cost[make as usize] && m.rerunnable[make as usize] && {
-                        let (s, a) = self.inputs_price(state, make, p, depth - 1, f64::INFINITY);
+                        let mut visits = VISITS;
+                        let (s, a) = self.inputs_price(state, make, p, &mut visits, f64::INFINITY);
                         keep > m.cost[make as usize] + s + a * self.price
                     }
                 }
