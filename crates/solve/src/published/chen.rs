@@ -28,26 +28,38 @@ pub(super) fn sqrt_n(problem: &Problem, candidates: Candidates) -> Result<Outcom
     search.outcome(began)
 }
 
-/// Searches over the size of segments, from nothing to three times the peak of √n.
-pub(super) fn greedy(problem: &Problem, candidates: Candidates) -> Result<Outcome, PublishedError> {
-    let began = Instant::now();
-    let graph = Graph::new(problem, Published::ChenGreedy(candidates).name())?;
-    let chain = Chain::new(&graph);
+/// The stages of greedy's whole sweep: with every size of segments from nothing to three times the
+/// peak of √n.
+pub(super) fn greedy_sweep(
+    graph: &Graph<'_>,
+    candidates: Candidates,
+    visit: &mut dyn FnMut(Vec<Vec<bool>>, f64) -> Result<(), PublishedError>,
+) -> Result<(), PublishedError> {
+    let chain = Chain::new(graph);
     let all = chain.candidates(Candidates::Linearized);
     let policy = chain.policy(&chain.select(&all, Selection::SqrtN), false);
-    let sqrt = Stages::complete(&graph, policy).map_err(|lost| graph.lost(lost))?;
-    let peak = stage_peak(&graph, &sqrt) as f64;
+    let sqrt = Stages::complete(graph, policy).map_err(|lost| graph.lost(lost))?;
+    let peak = stage_peak(graph, &sqrt) as f64;
     let allowed = chain.candidates(candidates);
-    let mut search = Search::new(&graph);
     let mut seen = BTreeSet::new();
     for step in 0..STEPS {
         let bytes = peak * step as f64 / STEPS_PER_PEAK;
         let chosen = chain.select(&allowed, Selection::Greedy { bytes });
         if seen.insert(chosen.clone()) {
-            let held = chain.policy(&chosen, false);
-            search.offer(held, || format!("segments of {bytes:.0} bytes"))?;
+            visit(chain.policy(&chosen, false), bytes)?;
         }
     }
+    Ok(())
+}
+
+/// Searches over the size of segments.
+pub(super) fn greedy(problem: &Problem, candidates: Candidates) -> Result<Outcome, PublishedError> {
+    let began = Instant::now();
+    let graph = Graph::new(problem, Published::ChenGreedy(candidates).name())?;
+    let mut search = Search::new(&graph);
+    greedy_sweep(&graph, candidates, &mut |held, bytes| {
+        search.offer(held, || format!("segments of {bytes:.0} bytes"))
+    })?;
     search.outcome(began)
 }
 

@@ -218,7 +218,10 @@ impl Program {
         let (limit, peak) = match goal {
             Goal::Cost { budget } => (scale(budget.saturating_sub(graph.fixed)), None),
             Goal::Peak { .. } => {
-                let peak = self.model.column(1.0, 0.0, f64::INFINITY, Kind::Continuous);
+                let least = scale(graph.working_set());
+                let peak = self
+                    .model
+                    .column(1.0, least, f64::INFINITY, Kind::Continuous);
                 (f64::INFINITY, Some(peak))
             }
         };

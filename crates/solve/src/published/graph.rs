@@ -190,6 +190,15 @@ impl<'a> Graph<'a> {
         if value.kept { self.tasks.len() } else { last }
     }
 
+    /// The most bytes, beside the fixed ones, that some task has in memory while it runs.
+    pub(super) fn working_set(&self) -> u64 {
+        let sets = self.tasks.iter().map(|task| {
+            let inputs = task.inputs.iter().map(|&value| self.values[value].bytes);
+            inputs.sum::<u64>() + task.allocates + task.workspace
+        });
+        sets.max().unwrap_or(0)
+    }
+
     /// Lets only some tasks run again.
     pub(super) fn restrict(&mut self, may_rerun: &[bool]) {
         for (task, &may) in self.tasks.iter_mut().zip(may_rerun) {

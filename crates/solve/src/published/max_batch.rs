@@ -12,7 +12,9 @@ use scrimp_plan::{CheckedPlan, Problem};
 use scrimp_solvers::Highs;
 use scrimp_solvers::highs::{Options, Start};
 
+use super::chain::Candidates;
 use super::checkmate::fits_in_memory;
+use super::chen::greedy_sweep;
 use super::formulation::{Goal, Program};
 use super::graph::Graph;
 use super::stages::Stages;
@@ -25,7 +27,8 @@ pub struct MaxBatchOptions {
     pub memory: u64,
     /// Bytes that don't grow with the batch: twice the parameters in the paper.
     pub fixed: u64,
-    /// The most seconds a schedule may take, at batch size 1; equation 10 has one more forward pass.
+    /// The most seconds a schedule may take, at the graph's batch size; equation 10 allows one more
+    /// forward pass.
     pub cost: f64,
 }
 
@@ -36,19 +39,39 @@ pub struct MaxBatch {
     pub batch: u64,
     /// No schedule of the program fits a larger one.
     pub bound: u64,
-    /// The schedule, checked at batch size 1 against no budget.
+    /// The schedule, checked at the graph's batch size against no budget.
     pub plan: CheckedPlan,
     /// Wall time.
     pub elapsed: Duration,
 }
 
-/// Finds the largest batch by checkmate's program. `problem` is the graph at batch size 1; its
-/// device's capacity is ignored, resident bytes count as part of `fixed`.
+/// Schedules of the heuristics within the cost.
+fn known(graph: &Graph<'_>, cost: f64) -> Result<Vec<Vec<usize>>, PublishedError> {
+    let mut known = Vec::new();
+    for candidates in [Candidates::Articulation, Candidates::Linearized] {
+        greedy_sweep(graph, candidates, &mut |held, _| {
+            if let Ok(stages) = Stages::complete(graph, held) {
+                let runs = stages.sequence();
+                let seconds: f64 = runs.iter().map(|&task| graph.tasks[task].seconds).sum();
+                if seconds <= cost {
+                    known.push(runs);
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(known)
+}
+
+/// Finds the largest batch by checkmate's program. `problem` is the graph at batch size `at`, with
+/// costs of that size too; its device's capacity is ignored, and resident bytes aren't counted beside
+/// `fixed`.
 ///
 /// # Errors
 /// If the problem is outside the program, HiGHS is missing or fails, or no schedule was found.
 pub fn max_batch(
     problem: &Problem,
+    at: u64,
     wanted: MaxBatchOptions,
     options: &PublishedOptions,
 ) -> Result<MaxBatch, PublishedError> {
@@ -81,10 +104,24 @@ pub fn max_batch(
         options.formulation,
         Goal::Peak { cost: wanted.cost },
     );
-    let mut start = Start::default();
-    if let Some(stages) = Stages::from_sequence(&graph, &once) {
-        start.values = program.start(&stages);
+    let mut candidates = known(&graph, wanted.cost)?;
+    candidates.push(once);
+    let mut lean: Option<(u64, Stages)> = None;
+    for runs in &candidates {
+        if let (Ok(plan), Some(stages)) = (graph.check(runs)?, Stages::from_sequence(&graph, runs))
+        {
+            let peak = plan.peak(graph.device);
+            if lean.as_ref().is_none_or(|(least, _)| peak < *least) {
+                lean = Some((peak, stages));
+            }
+        }
     }
+    let start = Start {
+        values: lean
+            .map(|(_, stages)| program.start(&stages))
+            .unwrap_or_default(),
+        basis: None,
+    };
     let solver = Options {
         time_limit: options.time_limit,
         threads: options.threads,
@@ -95,7 +132,6 @@ pub fn max_batch(
     let model = Arc::new(program.model.clone());
     let solution = highs.solve(&model, &solver, start, &mut |_| !options.stopped())?;
     let mut best: Option<CheckedPlan> = None;
-    let mut candidates = vec![once];
     if !solution.values.is_empty() {
         let on = |rows: Vec<Vec<f64>>| -> Vec<Vec<bool>> {
             rows.into_iter()
@@ -118,15 +154,15 @@ pub fn max_batch(
         }
     }
     let plan = best.ok_or(not_found)?;
-    let resident = graph.fixed;
-    let per_item = plan.peak(graph.device).saturating_sub(resident).max(1);
-    // The solver's tolerance is relative to the peak; a bound that is a whole number of bytes less
-    // than a millionth of it too high would still be right.
+    let at = at.max(1) as f64;
+    let peak = plan.peak(graph.device).saturating_sub(graph.fixed).max(1);
+    // The solver's tolerances are relative to the peak, and far below a millionth of it.
     let least = (solution.bound.max(0.0) * program.byte_unit * (1.0 - 1e-6)).max(1.0);
-    let batch = room / per_item;
+    let batch = (room as f64 * at / peak as f64).floor() as u64;
+    let bound = (room as f64 * at / least).floor() as u64;
     Ok(MaxBatch {
         batch,
-        bound: batch.max((room as f64 / least) as u64),
+        bound: bound.max(batch),
         plan,
         elapsed: began.elapsed(),
     })
