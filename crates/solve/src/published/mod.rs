@@ -33,7 +33,7 @@ use thiserror::Error;
 
 pub use chain::{Accounted, Candidates, Selection, checkmate_accounting, checkpoints};
 pub use formulation::Formulation;
-pub use max_batch::{MaxBatch, MaxBatchOptions, max_batch};
+pub use max_batch::{MaxBatch, MaxBatchOptions, max_batch, max_batch_by};
 pub use moccasin::Precedence;
 pub use rounding::Rounding;
 
