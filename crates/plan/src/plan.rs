@@ -58,7 +58,7 @@ pub enum Step {
     },
 }
 
-/// A list of steps. Says nothing about whether it is right: see [`crate::check`].
+/// A list of steps. Says nothing about whether it is right: see [`check`](fn@crate::check).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// In order of issue.

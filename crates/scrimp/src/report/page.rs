@@ -263,7 +263,14 @@ impl Both<'_> {
             "<p>Without a plan, memory is scarcest while <b>{peak}</b> runs. {outcome}</p>"
         );
         let table = recomputed::table(problem, &self.again);
-        put!(out, "<div class=\"scroll\">{table}</div></section>");
+        let count = match self.again.len() {
+            1 => "1 task".into(),
+            count => format!("{} tasks", grouped(count as u64)),
+        };
+        put!(
+            out,
+            "<p class=\"quiet\">{count}; click a heading to sort by it</p><div class=\"scroll\">{table}</div></section>"
+        );
     }
 
     fn matrices(&self, out: &mut String) {
