@@ -19,6 +19,8 @@ pub use arena::ALIGN;
 pub use cpu::Cpu;
 pub use data::Data;
 pub use error::RunError;
-pub use executor::{Executor, ExecutorOptions, Observer, RunEvent, RunTrace, StepTrace};
+pub use executor::{
+    Executor, ExecutorOptions, FIXED_OVERHEAD_BYTES, Observer, RunEvent, RunTrace, StepTrace,
+};
 pub use interpret::{Tensors, interpret};
 pub use profile::{ProfileOptions, ProfileProgress, profile};

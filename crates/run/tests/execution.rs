@@ -5,10 +5,11 @@
 
 mod common;
 
-use common::{Case, hash, network, place, set_inputs, small_net};
+use common::{Case, estimate_with, hash, network, place, set_inputs, small_net};
+use cranelift_entity::SecondaryMap;
 use scrimp_graph::networks::NetworkOptions;
-use scrimp_graph::{Graph, Optimizer};
-use scrimp_plan::{CheckedPlan, TaskId, check, check_layout};
+use scrimp_graph::{Graph, Optimizer, inference, lower};
+use scrimp_plan::{CheckedPlan, Phase, Plan, TaskId, check, check_layout};
 use scrimp_run::{Cpu, Data, Executor, ExecutorOptions, RunError, interpret};
 use std::collections::HashMap;
 
@@ -240,4 +241,49 @@ fn the_arena_is_the_capacity() {
     )
     .unwrap();
     assert_eq!(executor.arena_bytes(), capacity);
+}
+
+#[test]
+fn inference_runs_in_an_arena_too() {
+    let cpu = Cpu::new(2).unwrap();
+    let graph = inference(&network(
+        "digits",
+        NetworkOptions {
+            batch: 4,
+            ..NetworkOptions::default()
+        },
+    ))
+    .unwrap();
+    let lowered = lower(
+        &graph,
+        &SecondaryMap::with_default(Phase::Forward),
+        &estimate_with(&graph, &cpu),
+        "cpu",
+    )
+    .unwrap();
+    let device = lowered.problem.sole_device().unwrap();
+    let plan = check(
+        &lowered.problem,
+        Plan::keep_all(&lowered.problem, device).unwrap(),
+    )
+    .unwrap();
+    let options = ExecutorOptions {
+        seed: 2,
+        poison: true,
+    };
+    let layout = place(&plan);
+    let mut executor = Executor::new(&graph, &lowered, &layout, &cpu, options).unwrap();
+    let input = graph.find("input").unwrap();
+    for round in 0..2 {
+        let image: Vec<f32> = (0..4 * 64)
+            .map(|i| ((i + round) % 17) as f32 / 16.0)
+            .collect();
+        executor.set(input, Data::F32(&image)).unwrap();
+        let trace = executor.step(None).unwrap();
+        assert_eq!(trace.measured_peak_bytes, plan.peak(device));
+        let tensors = interpret(&graph, &cpu, &[(input, Data::F32(&image))], 2).unwrap();
+        for &output in graph.outputs() {
+            assert_eq!(executor.bytes(output).unwrap(), tensors.bytes(output));
+        }
+    }
 }

@@ -12,7 +12,7 @@ mod common;
 use common::{Case, network, place, set_inputs, small_net};
 use scrimp_graph::Optimizer;
 use scrimp_graph::networks::NetworkOptions;
-use scrimp_run::{Cpu, Executor, ExecutorOptions};
+use scrimp_run::{Cpu, Executor, ExecutorOptions, FIXED_OVERHEAD_BYTES};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -39,10 +39,6 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-/// Bytes that one step may allocate outside the arena: the thread pool takes a block of its queue now
-/// and then.
-const FIXED_OVERHEAD: u64 = 16 * 1024;
 
 #[test]
 fn a_step_allocates_nothing_outside_the_arena() {
@@ -87,6 +83,6 @@ fn a_step_allocates_nothing_outside_the_arena() {
             most = most.max(BYTES.load(Relaxed));
         }
         println!("{name}: at most {most} bytes allocated outside the arena in a step");
-        assert!(most <= FIXED_OVERHEAD, "{name}: {most} bytes");
+        assert!(most <= FIXED_OVERHEAD_BYTES, "{name}: {most} bytes");
     }
 }

@@ -22,6 +22,10 @@ use crate::cpu::Cpu;
 use crate::data::{Data, Memory};
 use crate::error::RunError;
 
+/// Most bytes that a step allocates outside the arena: the thread pool may take a block of its queue.
+/// Kernels and the executor allocate nothing (a test counts).
+pub const FIXED_OVERHEAD_BYTES: u64 = 16 * 1024;
+
 /// How to execute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExecutorOptions {

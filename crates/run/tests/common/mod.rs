@@ -4,10 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use scrimp_graph::networks::{NetworkOptions, build};
+use scrimp_graph::{Costs, estimate, lower, train};
 use scrimp_graph::{
     DType, Graph, GraphBuilder, Loss, Lowered, Optimizer, Role, TrainingGraph, Window,
 };
-use scrimp_graph::{estimate, lower, train};
 use scrimp_plan::{
     CheckedLayout, CheckedPlan, Layout, Phase, Plan, Problem, TaskId, ValueId, check, check_layout,
 };
@@ -24,10 +24,7 @@ impl Case {
     pub fn new(graph: &Graph, optimizer: Option<Optimizer>, cpu: &Cpu) -> Case {
         let training = train(graph, Loss::CrossEntropy, optimizer).unwrap();
         let graph = &training.graph;
-        let mut costs = estimate(graph, &Default::default(), &|_| 0);
-        for node in graph.nodes().keys() {
-            costs.nodes[node].workspace = cpu.workspace(graph, node);
-        }
+        let costs = estimate_with(graph, cpu);
         let lowered = lower(graph, &training.phases, &costs, "cpu").unwrap();
         Case { training, lowered }
     }
@@ -76,6 +73,15 @@ fn again(problem: &Problem, value: ValueId, keep: &dyn Fn(TaskId) -> bool, runs:
         again(problem, pair.input, &|_| false, runs);
     }
     runs.push(producer);
+}
+
+/// Estimated seconds, and the workspaces of this device.
+pub fn estimate_with(graph: &Graph, cpu: &Cpu) -> Costs {
+    let mut costs = estimate(graph, &Default::default(), &|_| 0);
+    for node in graph.nodes().keys() {
+        costs.nodes[node].workspace = cpu.workspace(graph, node);
+    }
+    costs
 }
 
 /// First fit in order of beginning.
