@@ -4,16 +4,19 @@
 
 mod bound;
 mod chen;
+mod gaps;
 mod model;
 mod options;
 mod place;
 pub mod published;
 mod search;
 mod solve;
+mod sweep;
 
 pub use options::{Method, Options, Order, Progress, SolveError, Solved};
 pub use place::{PlaceError, Placement, place, place_intervals};
 pub use solve::{floor_bytes, solve};
+pub use sweep::solve_sweep;
 
 #[cfg(test)]
 mod testing;

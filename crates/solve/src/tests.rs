@@ -8,7 +8,9 @@ use crate::model::Model;
 use crate::search::rng::Random;
 use crate::search::state::State;
 use crate::testing::{Shape, base_peak, device, optimum, problem};
-use crate::{Method, Options, Order, SolveError, floor_bytes, place, place_intervals, solve};
+use crate::{
+    Method, Options, Order, SolveError, floor_bytes, place, place_intervals, solve, solve_sweep,
+};
 
 fn options(order: Order, method: Method) -> Options {
     Options {
@@ -137,12 +139,12 @@ fn against_optimum(order: Order, seed: u64, rounds: usize) {
 
 #[test]
 fn fixed_order_plans_are_near_the_optimum() {
-    against_optimum(Order::Fixed, 3, 12);
+    against_optimum(Order::Fixed, 3, 40);
 }
 
 #[test]
 fn free_order_plans_are_near_the_optimum() {
-    against_optimum(Order::Free, 4, 12);
+    against_optimum(Order::Free, 4, 20);
 }
 
 #[test]
@@ -256,4 +258,77 @@ fn plans_are_placed_within_their_peak() {
             solved.plan.peak(device())
         );
     }
+}
+
+#[test]
+fn larger_budgets_are_not_slower_in_a_sweep() {
+    let mut rng = Random::new(10, 0);
+    for order in [Order::Fixed, Order::Free] {
+        let p = problem(
+            Shape {
+                tasks: 24,
+                rich: true,
+            },
+            &mut rng,
+        );
+        let (floor, peak) = (floor_bytes(&p).unwrap(), base_peak(&p));
+        let budgets: Vec<u64> = (0..20)
+            .rev()
+            .map(|k| floor + (peak - floor) * k / 19)
+            .collect();
+        let brief = Options {
+            time_limit: Duration::from_millis(100),
+            ..options(order, Method::Search)
+        };
+        let outcomes = solve_sweep(&p, &budgets, &brief, &mut |_, _| {}).unwrap();
+        let mut last = 0.0;
+        for (budget, outcome) in &outcomes {
+            match outcome {
+                Ok(solved) => {
+                    assert!(solved.plan.peak(device()) <= *budget && solved.cost >= last);
+                    last = solved.cost;
+                }
+                Err(_) => last = f64::INFINITY,
+            }
+        }
+        assert!(
+            outcomes[0].1.is_ok(),
+            "the largest budget needs no recomputation"
+        );
+    }
+}
+
+#[test]
+fn the_gap_bound_is_never_above_the_optimum() {
+    let mut rng = Random::new(11, 0);
+    let (mut share, mut count) = (0.0, 0);
+    for round in 0..300 {
+        let p = problem(
+            Shape {
+                tasks: 4 + round % 5,
+                rich: round % 3 != 0,
+            },
+            &mut rng,
+        );
+        let model = Model::new(&p).unwrap().0;
+        for budget in budgets(&p) {
+            if let Some(exact) = optimum(&p, budget, Order::Fixed) {
+                let bound = crate::gaps::fixed_order(&model, budget as f64 - model.resident, exact);
+                assert!(
+                    bound <= exact + 1e-6,
+                    "bound {bound} above the optimum {exact}"
+                );
+                let base = model.base_cost();
+                if exact > base {
+                    share += (bound - base) / (exact - base);
+                    count += 1;
+                }
+            }
+        }
+    }
+    assert!(
+        share / f64::from(count) > 0.4,
+        "on average {} of the optimum",
+        share / f64::from(count)
+    );
 }

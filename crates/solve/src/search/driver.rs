@@ -5,6 +5,7 @@
 
 use std::time::Instant;
 
+use crate::gaps;
 use crate::model::{Model, Task};
 use crate::options::{Options, Order, Progress};
 use crate::search::anneal::Walk;
@@ -49,7 +50,7 @@ pub(crate) fn run<'m>(
     progress: &mut dyn FnMut(Progress),
 ) -> Found {
     let given: Vec<Task> = (0..model.tasks).collect();
-    let lower_bound = model.base_cost();
+    let mut lower_bound = model.base_cost();
     let cutoff = Cutoff {
         deadline: start.checked_add(options.time_limit),
         options,
@@ -97,12 +98,15 @@ pub(crate) fn run<'m>(
             lower_bound,
         };
     };
+    if !free {
+        lower_bound = gaps::fixed_order(model, budget, cost);
+    }
     let total = (options.time_limit.as_secs_f64().min(1e6) * RATE) as u64;
     let mut length = FIRST_EPOCH * u64::from(model.tasks);
     let mut idle = 0;
     let mut done = 0;
     let mut epoch = 0u64;
-    while idle < PATIENCE && done < total && !cutoff.reached() && cost > lower_bound * (1.0 + 1e-12)
+    while idle < PATIENCE && done < total && !cutoff.reached() && cost > lower_bound * (1.0 + 1e-9)
     {
         progress(Progress {
             elapsed: start.elapsed(),
@@ -123,6 +127,9 @@ pub(crate) fn run<'m>(
             (cost, runs) = (better, order);
             idle = 0;
         }
+    }
+    if !free {
+        lower_bound = lower_bound.max(gaps::fixed_order(model, budget, cost));
     }
     progress(Progress {
         elapsed: start.elapsed(),

@@ -1,0 +1,91 @@
+//! [`solve_sweep`]: one problem under many budgets, such that a larger budget never gives a slower
+//! plan.
+
+use scrimp_plan::{DeviceId, Plan, Problem, check};
+
+use crate::model::Model;
+use crate::options::{Options, Progress, SolveError, Solved};
+use crate::solve::solve;
+
+/// Plans the problem under each budget (in bytes, resident ones included) and returns the outcomes in
+/// the order of the budgets. Each budget gets the options' time limit. A plan for a smaller budget
+/// also serves a larger one where it is the faster of the two.
+///
+/// # Errors
+/// [`SolveError::Unsupported`] for problems that no single device can run; what goes wrong with one
+/// budget is in its own outcome.
+#[allow(
+    clippy::type_complexity,
+    reason = "one outcome per budget, in their order"
+)]
+pub fn solve_sweep(
+    problem: &Problem,
+    budgets: &[u64],
+    options: &Options,
+    progress: &mut dyn FnMut(u64, Progress),
+) -> Result<Vec<(u64, Result<Solved, SolveError>)>, SolveError> {
+    let (_, device) = Model::new(problem)?;
+    let mut ascending: Vec<usize> = (0..budgets.len()).collect();
+    ascending.sort_by_key(|&k| budgets[k]);
+    let mut outcomes: Vec<Option<Result<Solved, SolveError>>> = vec![None; budgets.len()];
+    let mut before: Option<Solved> = None;
+    for k in ascending {
+        let budget = budgets[k];
+        let bounded = problem.with_capacity(device, Some(budget));
+        let mut outcome = solve(&bounded, options, &mut |news| progress(budget, news));
+        if let Some(leaner) = &before {
+            let slower = outcome.as_ref().map_or(true, |s| s.cost > leaner.cost);
+            if slower {
+                let bound = outcome.as_ref().map_or(0.0, |s| s.lower_bound);
+                outcome = adopt(&bounded, device, leaner, bound);
+            }
+        }
+        if let Ok(solved) = &outcome {
+            before = Some(solved.clone());
+        }
+        outcomes[k] = Some(outcome);
+    }
+    Ok(budgets
+        .iter()
+        .copied()
+        .zip(outcomes.into_iter().flatten())
+        .collect())
+}
+
+/// The plan for a smaller budget, checked under this one.
+fn adopt(
+    problem: &Problem,
+    device: DeviceId,
+    leaner: &Solved,
+    bound: f64,
+) -> Result<Solved, SolveError> {
+    let runs: Vec<_> = leaner
+        .plan
+        .steps()
+        .iter()
+        .filter_map(|step| match step {
+            scrimp_plan::Step::Run { task, .. } => Some(*task),
+            _ => None,
+        })
+        .collect();
+    let defect = |what: String| SolveError::Defect {
+        method: leaner.method.name(),
+        what,
+    };
+    let plan = Plan::from_runs(problem, device, &runs).map_err(|e| defect(e.to_string()))?;
+    let plan = check(problem, plan).map_err(|all| {
+        defect(
+            all.iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("; "),
+        )
+    })?;
+    let lower_bound = bound.min(leaner.cost);
+    Ok(Solved {
+        plan,
+        lower_bound,
+        optimal: leaner.cost <= lower_bound * (1.0 + 1e-9),
+        ..leaner.clone()
+    })
+}
