@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every check of the repository: formatting, lints, documentation, tests. Ends with one line that
-# says how many tests passed. Needs only cargo; uses cargo-nextest where it is installed.
+# says how many tests passed. Needs only cargo; uses cargo-nextest where it is installed. With Python,
+# the solvers behind the published exact methods are installed into an environment beside the build.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 log="$(mktemp)"
@@ -17,6 +18,18 @@ tests() {
     printf '\n== %s\n' "$*"
     "$@" 2>&1 | tee -a "$log" || failed=1
 }
+
+# One wheel carries HiGHS and CP-SAT. Without it their tests say that they are skipped.
+if [ -z "${SCRIMP_PYTHON:-}${SCRIMP_HIGHS:-}${SCRIMP_ORTOOLS:-}" ] && command -v python3 >/dev/null; then
+    mkdir -p "${CARGO_TARGET_DIR:-target}"
+    solvers="$(cd "${CARGO_TARGET_DIR:-target}" && pwd)/solvers"
+    if { [ -x "$solvers/bin/pip" ] || python3 -m venv "$solvers"; } &&
+        "$solvers/bin/pip" install --quiet --disable-pip-version-check --no-deps 'ortools==9.15.*'; then
+        export SCRIMP_PYTHON="$solvers"
+    else
+        printf 'no solvers: `pip install ortools` failed; tests that need them are skipped\n'
+    fi
+fi
 
 stage cargo fmt --all --check
 stage cargo clippy --workspace --all-targets -- -D warnings

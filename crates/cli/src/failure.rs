@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use scrimp::Error;
 use scrimp::run::RunError;
 use scrimp::solve::SolveError;
+use scrimp::solve::published::PublishedError;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -148,7 +149,13 @@ impl From<Error> for Failure {
                 Kind::Budget,
                 json!({ "budget_bytes": budget, "least_found_bytes": needed }),
             ),
-            Error::Solve(SolveError::Unsupported(_)) => (Kind::Input, Value::Null),
+            Error::Solve(SolveError::Published(
+                PublishedError::Infeasible { budget, .. } | PublishedError::NotFound { budget, .. },
+            )) => (Kind::Budget, json!({ "budget_bytes": budget })),
+            Error::Solve(
+                SolveError::Unsupported(_)
+                | SolveError::Published(PublishedError::Unsupported { .. }),
+            ) => (Kind::Input, Value::Null),
             Error::Plan(violations) => (Kind::Check, violations_of(violations)),
             Error::Layout(violations) => (Kind::Check, violations_of(violations)),
             _ => (Kind::Internal, Value::Null),

@@ -1,6 +1,6 @@
 //! Planners: one function, [`solve`], whose method is an option, and placement, [`place`].
 //!
-//! Every plan that leaves this crate has been through [`scrimp_plan::check`].
+//! Every plan that leaves this crate has been through [`fn@scrimp_plan::check`].
 
 mod bound;
 mod chen;

@@ -167,7 +167,7 @@ fn moccasin_agrees_with_brute_force() {
         return;
     }
     let mut saved = 0;
-    for seed in 1000..1120 {
+    for seed in 1000..1070 {
         let (problem, budget) = case(seed, false, 5 + seed as usize % 4);
         let best = stage_optimum(&problem, budget);
         let precedence = match seed % 2 {
@@ -185,7 +185,7 @@ fn moccasin_agrees_with_brute_force() {
             saved += usize::from(outcome.plan.recomputed() > 0);
         }
     }
-    assert!(saved > 20, "{saved} with recomputation");
+    assert!(saved > 15, "{saved} with recomputation");
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn unstaged_moccasin_finds_the_best_order() {
         return;
     }
     let mut changed = 0;
-    for seed in 2000..2060 {
+    for seed in 2000..2045 {
         let (problem, budget) = case(seed, false, 4 + seed as usize % 2);
         let best = optimum(&problem, budget, Order::Free);
         let options = PublishedOptions {
