@@ -65,7 +65,7 @@ pub struct InspectArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   scrimp plan resnet50 --batch 8 --budget 50% -o plan.json --problem-out problem.json
-  scrimp plan model.onnx --budget 2GiB
+  scrimp plan model.onnx --budget 2GiB --report plan.html --trace plan.trace.json
   scrimp plan instance.json --budget 80% --method chen-sqrt-n
   scrimp plan problem.json --budget min --time-limit 30s --json")]
 pub struct PlanArgs {
@@ -89,6 +89,8 @@ pub struct PlanArgs {
     /// Write the problem that was planned here
     #[arg(long, value_name = "PROBLEM.json")]
     pub problem_out: Option<PathBuf>,
+    #[command(flatten)]
+    pub reports: ReportArgs,
 }
 
 /// Check a saved plan against its problem, trusting neither
@@ -149,6 +151,8 @@ pub struct TrainArgs {
     /// Train without a plan too, and say whether every loss, gradient and weight is the same bits
     #[arg(long)]
     pub compare: bool,
+    #[command(flatten)]
+    pub reports: ReportArgs,
 }
 
 /// Place buffers with known lifetimes: offsets that don't overlap, in as few bytes as can be found
@@ -300,6 +304,18 @@ pub enum CostsArg {
     Static,
     /// Every distinct operator and shape measured on this machine
     Profile,
+}
+
+/// What to write besides the result.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Outputs")]
+pub struct ReportArgs {
+    /// Write a report that opens offline in any browser here
+    #[arg(long, value_name = "OUT.html")]
+    pub report: Option<PathBuf>,
+    /// Write a trace for Perfetto (ui.perfetto.dev) here
+    #[arg(long, value_name = "OUT.json")]
+    pub trace: Option<PathBuf>,
 }
 
 /// Losses.

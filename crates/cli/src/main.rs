@@ -7,9 +7,9 @@ mod failure;
 mod interrupt;
 mod output;
 mod progress;
+mod reports;
 mod table;
 mod target;
-mod units;
 
 use std::io::Write;
 use std::process::ExitCode;

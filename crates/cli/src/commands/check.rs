@@ -11,7 +11,6 @@ use crate::args::CheckArgs;
 use crate::failure::{Failure, Kind};
 use crate::table::Table;
 use crate::target;
-use crate::units::Units;
 
 /// Reads both files, checks, and says what the plan does.
 pub fn run(args: &CheckArgs) -> Result<Answer> {
@@ -34,7 +33,7 @@ pub fn run(args: &CheckArgs) -> Result<Answer> {
 
 fn valid(plan: &CheckedPlan) -> Answer {
     let problem = plan.problem();
-    let units = Units::of(problem);
+    let units = problem.units();
     let (base_cost, cost) = (problem.base_cost(), plan.cost());
     let overhead = percent_over(cost, base_cost);
     let makespan = simulate(plan).makespan();
@@ -42,11 +41,11 @@ fn valid(plan: &CheckedPlan) -> Answer {
     let mut devices = Vec::new();
     for (id, device) in problem.devices().iter() {
         let limit = device.capacity.map_or("no limit".into(), |bytes| {
-            format!("of {}", units.memory(bytes))
+            format!("of {}", units.format_memory(bytes))
         });
         table.row([
             format!("peak on {}", device.name),
-            units.memory(plan.peak(id)),
+            units.format_memory(plan.peak(id)),
             limit,
         ]);
         devices.push(json!({
@@ -57,10 +56,14 @@ fn valid(plan: &CheckedPlan) -> Answer {
     }
     table.row([
         "cost".into(),
-        units.cost(cost),
+        units.format_cost(cost),
         format!("{overhead:+.2} % over running every task once"),
     ]);
-    table.row(["makespan".into(), units.cost(makespan), "simulated".into()]);
+    table.row([
+        "makespan".into(),
+        units.format_cost(makespan),
+        "simulated".into(),
+    ]);
     table.row([
         "recomputed".into(),
         plan.recomputed().to_string(),
@@ -79,7 +82,7 @@ fn valid(plan: &CheckedPlan) -> Answer {
         "recomputed": plan.recomputed(),
         "keeps_order": plan.keeps_order(),
         "tasks": problem.tasks().len(),
-        "steps": plan.steps().len(),
+        "plan_steps": plan.steps().len(),
     });
     Answer::new(
         json,

@@ -1,7 +1,7 @@
 //! `scrimp plan`: a plan for a model, an instance or a problem.
 
 use anyhow::Result;
-use scrimp::plan::{Budget, format_seconds, plan_to_json, problem_to_json};
+use scrimp::plan::{Budget, Units, format_seconds, plan_to_json, problem_to_json};
 use scrimp::solve::{Options, Progress};
 use scrimp::{Budgeted, Fit, PlanSummary, Planned, Status};
 use serde_json::json;
@@ -11,14 +11,15 @@ use crate::args::{PlanArgs, SolveArgs};
 use crate::interrupt;
 use crate::output::claim;
 use crate::progress::Line;
+use crate::reports::Reports;
 use crate::table::Table;
 use crate::target::{self, Wanted};
-use crate::units::Units;
 
 /// Plans, writes what was asked for and summarizes.
 pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
     let output = claim(args.output.as_ref())?;
     let problem_out = claim(args.problem_out.as_ref())?;
+    let reports = Reports::claim(&args.reports)?;
     let wanted = Wanted {
         shape: &args.shape,
         recipe: &args.recipe,
@@ -39,7 +40,8 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         output.write(plan_to_json(&budgeted.problem, planned.plan().plan()).as_bytes())?;
     }
     let summary = PlanSummary::new(&planned);
-    let text = describe(&summary, args.budget, &Units::of(&problem));
+    reports.write(&planned, &summary, None)?;
+    let text = describe(&summary, args.budget, problem.units());
     let mut json = serde_json::to_value(&summary)?;
     json["interrupted"] = json!(interrupt::requested());
     Ok(Answer::new(json, text))
@@ -91,31 +93,39 @@ pub fn describe(summary: &PlanSummary, budget: Budget, units: &Units) -> String 
         other => format!("{other} asked"),
     };
     table
-        .row(["budget".into(), units.memory(summary.budget_bytes), asked])
+        .row([
+            "budget".into(),
+            units.format_memory(summary.budget_bytes),
+            asked,
+        ])
         .row([
             "peak".into(),
-            units.memory(summary.peak_bytes),
+            units.format_memory(summary.peak_bytes),
             "computed and checked".into(),
         ])
         .row([
             "peak without a plan".into(),
-            units.memory(summary.base_peak_bytes),
+            units.format_memory(summary.base_peak_bytes),
             "computed".into(),
         ])
         .row([
             "always there".into(),
-            units.memory(summary.fixed_bytes),
+            units.format_memory(summary.fixed_bytes),
             "weights, optimizer state".into(),
         ])
         .row([
             "layout".into(),
-            units.memory(summary.arena_bytes),
+            units.format_memory(summary.arena_bytes),
             "computed and checked".into(),
         ])
-        .row(["cost".into(), units.cost(summary.cost), "predicted".into()])
+        .row([
+            "cost".into(),
+            units.format_cost(summary.cost),
+            "predicted".into(),
+        ])
         .row([
             "cost without a plan".into(),
-            units.cost(summary.base_cost),
+            units.format_cost(summary.base_cost),
             "predicted".into(),
         ])
         .row(["overhead".into(), overhead, proven])

@@ -7,7 +7,9 @@ use scrimp::plan::file::read_text;
 use scrimp::plan::plan_from_json;
 use scrimp::run::Cpu;
 use scrimp::solve::place;
-use scrimp::{Budgeted, Error, Fit, Job, Outcome, Planned, Recipe, Start, StepRecord, training};
+use scrimp::{
+    Budgeted, Error, Fit, Job, Outcome, PlanSummary, Planned, Recipe, Start, StepRecord, training,
+};
 
 use super::plan;
 use super::trained::{Told, answer};
@@ -15,11 +17,13 @@ use crate::args::{LossArg, OptimizerArg, TrainArgs};
 use crate::failure::{Failure, Kind};
 use crate::output::claim;
 use crate::progress::Line;
+use crate::reports::Reports;
 use crate::{Answer, interrupt, target};
 
 /// The stages of the pipeline, then the training loop, then the answer.
 pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let save = claim(args.save.as_ref())?;
+    let reports = Reports::claim(&args.reports)?;
     let data = args
         .data
         .as_deref()
@@ -66,6 +70,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         }
         _ => None,
     };
+    reports.write(&planned, &PlanSummary::new(&planned), Some(&outcome))?;
     answer(&Told {
         args,
         planned: &planned,

@@ -9,7 +9,6 @@ use super::plan;
 use crate::args::TrainArgs;
 use crate::failure::{Failure, Kind};
 use crate::table::Table;
-use crate::units::Units;
 use crate::{Answer, interrupt};
 
 /// Everything that there is to tell.
@@ -38,10 +37,10 @@ pub fn answer(told: &Told<'_>) -> Result<Answer> {
         all.extend(run);
         all.insert("interrupted".into(), interrupted.into());
     }
-    let units = Units::of(&told.planned.budgeted.problem);
+    let units = told.planned.budgeted.problem.units();
     let text = format!(
         "{}\n{}",
-        plan::describe(&summary, told.args.budget, &units),
+        plan::describe(&summary, told.args.budget, units),
         describe(told, &summary, difference.as_deref())
     );
     let mut answer = Answer::new(json, text);

@@ -1,0 +1,105 @@
+//! The report and the trace that `plan` and `train` write.
+
+use anyhow::Result;
+use scrimp::plan::format_seconds;
+use scrimp::report::{Losses, ReportInput, html, perfetto};
+use scrimp::{Outcome, PlanSummary, Planned, Status};
+
+use crate::args::ReportArgs;
+use crate::output::{OutputFile, claim};
+
+/// Where to write them.
+pub struct Reports {
+    page: Option<OutputFile>,
+    trace: Option<OutputFile>,
+}
+
+impl Reports {
+    /// Finds out whether they can be written.
+    pub fn claim(args: &ReportArgs) -> Result<Reports> {
+        Ok(Reports {
+            page: claim(args.report.as_ref())?,
+            trace: claim(args.trace.as_ref())?,
+        })
+    }
+
+    /// Writes what was asked for.
+    pub fn write(
+        &self,
+        planned: &Planned,
+        summary: &PlanSummary,
+        outcome: Option<&Outcome>,
+    ) -> Result<()> {
+        if let Some(trace) = &self.trace {
+            trace.write(perfetto(planned.plan()).as_bytes())?;
+        }
+        if let Some(page) = &self.page {
+            page.write(report(planned, summary, outcome).as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+fn report(planned: &Planned, summary: &PlanSummary, outcome: Option<&Outcome>) -> String {
+    let widened = |losses: Vec<f32>| losses.into_iter().map(f64::from).collect::<Vec<_>>();
+    let losses = outcome
+        .map(|outcome| widened(outcome.planned.losses()))
+        .unwrap_or_default();
+    let base = outcome.and_then(|outcome| outcome.base.as_ref());
+    let base_losses = base.map(|base| widened(base.losses())).unwrap_or_default();
+    let status = match summary.status {
+        Status::Optimal => "optimal: proven to cost the least",
+        Status::Feasible => "feasible: checked, perhaps not the cheapest",
+    };
+    html(&ReportInput {
+        title: &summary.name,
+        method: summary.method,
+        status,
+        budget: Some(summary.budget_bytes),
+        numbers: &numbers(planned, summary, outcome),
+        base: &planned.budgeted.base,
+        planned: planned.plan(),
+        layout: Some(&planned.layout),
+        why: &[],
+        losses: outcome.map(|_| Losses {
+            planned: &losses,
+            base: &base_losses,
+        }),
+    })
+}
+
+/// Rows that the report can't work out itself.
+fn numbers(
+    planned: &Planned,
+    summary: &PlanSummary,
+    outcome: Option<&Outcome>,
+) -> Vec<(String, String)> {
+    let units = planned.budgeted.problem.units();
+    let mut rows = vec![
+        (
+            "lower bound on the overhead, proven".into(),
+            format!("{:+.2} %", summary.lower_bound_percent),
+        ),
+        (
+            "planning took".into(),
+            format_seconds(summary.solve_seconds),
+        ),
+    ];
+    if let Some(outcome) = outcome {
+        let run = &outcome.planned;
+        rows.push(("steps".into(), run.records.len().to_string()));
+        rows.push((
+            "peak, measured".into(),
+            units.format_memory(run.measured_peak_bytes()),
+        ));
+        rows.push((
+            "seconds per step, measured".into(),
+            format_seconds(run.step_seconds()),
+        ));
+        if let Some(base) = &outcome.base {
+            let seconds = format_seconds(base.step_seconds());
+            rows.push(("seconds per step without a plan, measured".into(), seconds));
+        }
+    }
+    rows
+}

@@ -1,0 +1,146 @@
+//! What is said about the command is true: help as it was reviewed, and every key of `--json` stands
+//! in docs/cli.md and the other way round.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use support::{digits, instance, object, scrimp, text, write};
+use tempfile::tempdir;
+
+const COMMANDS: [&str; 9] = [
+    "inspect",
+    "plan",
+    "check",
+    "train",
+    "place",
+    "networks",
+    "doctor",
+    "completions",
+    "man",
+];
+
+#[test]
+fn help() {
+    insta::assert_snapshot!("help", text(&scrimp(&["--help"])));
+    for command in COMMANDS {
+        let help = text(&scrimp(&[command, "--help"]));
+        assert!(help.contains("Examples:"), "{command} has no examples");
+        insta::assert_snapshot!(format!("help-{command}"), help);
+    }
+}
+
+#[test]
+fn networks_as_a_table() {
+    insta::assert_snapshot!("networks", text(&scrimp(&["networks"])));
+}
+
+#[test]
+fn a_plan_as_a_table() {
+    let folder = tempdir().unwrap();
+    let path = instance(folder.path(), |_| {});
+    let shown = text(&scrimp(&[
+        "plan",
+        path.to_str().unwrap(),
+        "--budget",
+        "100%",
+    ]));
+    let steady: Vec<&str> = shown
+        .lines()
+        .filter(|line| !line.starts_with("planning took"))
+        .collect();
+    insta::assert_snapshot!("plan", steady.join("\n"));
+}
+
+/// The keys of an object, with those of objects in it after a dot; `[]` stands for list elements.
+fn keys(value: &Value, prefix: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let key = if prefix.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{prefix}.{key}")
+                };
+                found.insert(key.clone());
+                keys(value, &key, found);
+            }
+        }
+        Value::Array(items) => items
+            .iter()
+            .for_each(|item| keys(item, &format!("{prefix}[]"), found)),
+        _ => {}
+    }
+}
+
+/// The keys in the table of a section: the first cell of each row, in backquotes.
+fn documented(command: &str) -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let heading = format!("## scrimp {command}\n");
+    let section = page
+        .split(&heading)
+        .nth(1)
+        .unwrap_or_else(|| panic!("docs/cli.md has no {heading}"));
+    let section = section.split("\n## ").next().unwrap();
+    let cells = section
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    cells.map(|(key, _)| key.to_owned()).collect()
+}
+
+fn agree(command: &str, args: &[&str]) {
+    let mut printed = BTreeSet::new();
+    keys(&object(args), "", &mut printed);
+    let mut said = documented(command);
+    if command == "train" {
+        said.extend(documented("plan"));
+    }
+    assert_eq!(printed, said, "scrimp {command}");
+}
+
+#[test]
+fn keys_are_documented() {
+    let folder = tempdir().unwrap();
+    let chain = instance(folder.path(), |_| {});
+    let chain = chain.to_str().unwrap();
+    let plan = folder.path().join("plan.json");
+    let plan = plan.to_str().unwrap();
+    let buffers = json!({
+        "name": "two", "kind": "allocation", "capacity": 20, "published": {}, "stats": {},
+        "buffer_fields": ["id", "lower", "upper", "size"],
+        "buffers": [["a", 0, 2, 10], ["b", 1, 3, 10]],
+    });
+    let buffers = write(
+        folder.path(),
+        "buffers.json",
+        buffers.to_string().as_bytes(),
+    );
+    agree("plan", &["plan", chain, "--budget", "100%", "-o", plan]);
+    agree("check", &["check", chain, plan]);
+    agree("inspect", &["inspect", "digits"]);
+    agree("networks", &["networks"]);
+    agree("doctor", &["doctor"]);
+    agree("place", &["place", buffers.to_str().unwrap()]);
+    agree("completions", &["completions", "bash"]);
+    agree("man", &["man"]);
+    let data = digits();
+    let train = [
+        "train",
+        "digits",
+        "--batch",
+        "8",
+        "--budget",
+        "70%",
+        "--steps",
+        "1",
+        "--time-limit",
+        "1",
+    ];
+    agree(
+        "train",
+        &[&train[..], &["--compare", "--data", &data]].concat(),
+    );
+}

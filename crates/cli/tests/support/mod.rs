@@ -1,0 +1,169 @@
+//! Running the command, and files to run it on.
+#![allow(dead_code, reason = "every test program uses its own part")]
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+/// The digits of the repository.
+pub fn digits() -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../testdata/digits.npz")
+        .display()
+        .to_string()
+}
+
+/// Runs the command.
+pub fn scrimp(args: &[&str]) -> Output {
+    assert_cmd::Command::cargo_bin("scrimp")
+        .unwrap()
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+/// Standard output as text.
+pub fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Standard error as text.
+pub fn complaint(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Runs the command with `--json` and reads the one object that it prints.
+pub fn object(args: &[&str]) -> Value {
+    let output = scrimp(&[args, &["--json"]].concat());
+    assert!(output.status.success(), "{args:?}: {}", complaint(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Runs a command that must fail: with this exit code, a sentence on standard error, and the same in
+/// one object on standard output if `--json` is given. Returns the sentence.
+pub fn fails(code: i32, args: &[&str]) -> String {
+    let output = scrimp(args);
+    let sentence = complaint(&output);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {sentence}");
+    assert!(
+        output.stdout.is_empty(),
+        "{args:?} printed {}",
+        text(&output)
+    );
+    assert!(!sentence.contains("panicked"), "{args:?}: {sentence}");
+    let with_json = scrimp(&[args, &["--json"]].concat());
+    let error: Value = serde_json::from_slice(&with_json.stdout).unwrap();
+    assert_eq!(error["error"]["code"], code, "{args:?}: {error}");
+    assert!(
+        error["error"]["message"]
+            .as_str()
+            .is_some_and(|text| !text.is_empty())
+    );
+    sentence
+}
+
+/// An instance of a chain of four nodes; `change` may spoil it.
+pub fn instance(folder: &Path, change: impl FnOnce(&mut Value)) -> PathBuf {
+    let mut instance = json!({
+        "name": "chain",
+        "kind": "test",
+        "units": { "cost": "abstract", "memory": "abstract" },
+        "nodes": [
+            { "name": "a", "cost": 1.0, "memory": 10 },
+            { "name": "b", "cost": 2.0, "memory": 10 },
+            { "name": "c", "cost": 2.0, "memory": 10 },
+            { "name": "d", "cost": 1.0, "memory": 1 },
+        ],
+        "edges": [[0, 1], [1, 2], [2, 3], [0, 3]],
+    });
+    change(&mut instance);
+    write(folder, "instance.json", instance.to_string().as_bytes())
+}
+
+/// Writes a file.
+pub fn write(folder: &Path, name: &str, contents: &[u8]) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, contents).unwrap();
+    path
+}
+
+/// Names of everything in a folder.
+pub fn listing(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// A length-delimited field of a protocol buffer.
+fn field(number: u8, contents: &[u8]) -> Vec<u8> {
+    assert!(contents.len() < 128 * 128);
+    let length = contents.len();
+    let mut out = vec![number << 3 | 2];
+    if length >= 128 {
+        out.push(0x80 | (length % 128) as u8);
+        out.push((length / 128) as u8);
+    } else {
+        out.push(length as u8);
+    }
+    out.extend(contents);
+    out
+}
+
+fn number(field: u8, value: u8) -> Vec<u8> {
+    vec![field << 3, value]
+}
+
+/// An ONNX node.
+pub fn node(op: &str, inputs: &[&str], output: &str) -> Vec<u8> {
+    let mut out: Vec<u8> = inputs
+        .iter()
+        .flat_map(|name| field(1, name.as_bytes()))
+        .collect();
+    out.extend(field(2, output.as_bytes()));
+    out.extend(field(3, format!("make_{output}").as_bytes()));
+    out.extend(field(4, op.as_bytes()));
+    field(1, &out)
+}
+
+/// An ONNX file of these nodes: an input `x` [2,3], a weight `w` [3,4], an output `y`.
+pub fn onnx(nodes: &[Vec<u8>]) -> Vec<u8> {
+    let dim = |size: u8| field(1, &number(1, size));
+    let value = |name: &str, sizes: [u8; 2]| {
+        let shape = field(2, &sizes.map(dim).concat());
+        let tensor = field(1, &[number(1, 1), shape].concat());
+        [field(1, name.as_bytes()), field(2, &tensor)].concat()
+    };
+    let contents: Vec<u8> = (0..12u8)
+        .flat_map(|i| (f32::from(i) / 10.0).to_le_bytes())
+        .collect();
+    let weight = [
+        number(1, 3),
+        number(1, 4),
+        number(2, 1),
+        field(8, b"w"),
+        field(9, &contents),
+    ]
+    .concat();
+    let graph = [
+        nodes.concat(),
+        field(2, b"tiny"),
+        field(5, &weight),
+        field(11, &value("x", [2, 3])),
+        field(12, &value("y", [2, 4])),
+    ];
+    [
+        number(1, 8),
+        field(7, &graph.concat()),
+        field(8, &number(2, 13)),
+    ]
+    .concat()
+}
+
+/// A small network that can be trained.
+pub fn tiny() -> Vec<u8> {
+    onnx(&[node("MatMul", &["x", "w"], "h"), node("Relu", &["h"], "y")])
+}

@@ -1,0 +1,181 @@
+//! Training from end to end: the same bits with and without a plan, resumption, Ctrl-C.
+
+mod support;
+
+use serde_json::Value;
+use support::{digits, fails, object, text};
+use tempfile::tempdir;
+
+const DIGITS: &[&str] = &[
+    "train",
+    "digits",
+    "--batch",
+    "16",
+    "--budget",
+    "65%",
+    "--time-limit",
+];
+
+fn train(more: &[&str]) -> Value {
+    object(&[DIGITS, &["3", "--data", &digits()], more].concat())
+}
+
+#[test]
+fn a_plan_changes_no_bit() {
+    for optimizer in ["sgd", "momentum", "adam"] {
+        let run = train(&["--steps", "4", "--compare", "--optimizer", optimizer]);
+        assert_eq!(
+            run["bit_identical"], true,
+            "{optimizer}: {}",
+            run["first_difference"]
+        );
+        assert_eq!(run["losses"], run["base_losses"]);
+        assert_eq!(run["losses"].as_array().unwrap().len(), 4);
+        assert_eq!(run["measured_peak_bytes"], run["planned_peak_bytes"]);
+        let number = |key: &str| run[key].as_u64().unwrap();
+        assert!(number("measured_peak_bytes") <= number("budget_bytes"));
+        assert!(number("allocated_bytes") <= number("budget_bytes"));
+        assert!(number("measured_peak_bytes") < number("base_peak_bytes"));
+        assert_eq!(
+            number("base_measured_peak_bytes"),
+            number("base_peak_bytes")
+        );
+        assert!(number("recomputed") > 0);
+        assert!(run["test_accuracy"].as_f64().unwrap() > 0.0);
+        assert!(run["step_seconds"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn a_resumed_run_goes_on_as_if_it_had_not_stopped() {
+    let folder = tempdir().unwrap();
+    let file = folder.path().join("half.safetensors");
+    let file = file.to_str().unwrap();
+    let whole = train(&["--steps", "6", "--seed", "5", "--optimizer", "adam"]);
+    let first = train(&[
+        "--steps",
+        "3",
+        "--seed",
+        "5",
+        "--optimizer",
+        "adam",
+        "--save",
+        file,
+    ]);
+    let second = train(&["--steps", "3", "--optimizer", "adam", "--resume", file]);
+    let losses = |run: &Value| run["losses"].as_array().unwrap().clone();
+    assert_eq!([losses(&first), losses(&second)].concat(), losses(&whole));
+    assert_eq!(second["steps_done"], 6);
+    assert_eq!(second["test_accuracy"], whole["test_accuracy"]);
+    let other = [DIGITS, &["1", "--steps", "1", "--resume", file][..]].concat();
+    assert!(fails(3, &other).contains("adam"));
+    let other = [&other[..], &["--optimizer", "adam", "--seed", "6"]].concat();
+    assert!(fails(3, &other).contains("seed 5"));
+}
+
+#[test]
+fn a_saved_plan_is_used_and_checked_again() {
+    let folder = tempdir().unwrap();
+    let plan = folder.path().join("plan.json");
+    let plan = plan.to_str().unwrap();
+    let planned = object(&[
+        "plan",
+        "digits",
+        "--batch",
+        "16",
+        "--budget",
+        "70%",
+        "--time-limit",
+        "1",
+        "-o",
+        plan,
+    ]);
+    let run = [
+        "train",
+        "digits",
+        "--batch",
+        "16",
+        "--steps",
+        "2",
+        "--costs",
+        "static",
+        "--plan",
+        plan,
+        "--compare",
+    ];
+    let trained = object(&[&run[..], &["--budget", "70%"]].concat());
+    assert_eq!(trained["method"], "given");
+    assert_eq!(trained["peak_bytes"], planned["peak_bytes"]);
+    assert_eq!(trained["bit_identical"], true);
+    fails(5, &[&run[..], &["--budget", "40%"]].concat());
+}
+
+#[test]
+fn reports_and_traces_are_written() {
+    let folder = tempdir().unwrap();
+    let (page, trace) = (
+        folder.path().join("out.html"),
+        folder.path().join("out.json"),
+    );
+    let outputs = [
+        "--report",
+        page.to_str().unwrap(),
+        "--trace",
+        trace.to_str().unwrap(),
+    ];
+    train(&[&["--steps", "2", "--compare"], &outputs[..]].concat());
+    assert!(std::fs::read_to_string(page).unwrap().contains("</html>"));
+    let trace: Value = serde_json::from_str(&std::fs::read_to_string(trace).unwrap()).unwrap();
+    assert!(!trace["traceEvents"].as_array().unwrap().is_empty());
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_saves_what_there_is() {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+    let folder = tempdir().unwrap();
+    let file = folder.path().join("w.safetensors");
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("scrimp"));
+    let data = digits();
+    let more = [
+        "0", "--steps", "1000000", "--costs", "static", "--json", "--data", &data,
+    ];
+    command.args(DIGITS).args(more).arg("--save").arg(&file);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    std::thread::sleep(Duration::from_secs(6));
+    let killed = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(killed.success());
+    let output = child.wait_with_output().unwrap();
+    assert!(start.elapsed() < Duration::from_secs(60));
+    assert_eq!(
+        output.status.code(),
+        Some(130),
+        "{}",
+        support::complaint(&output)
+    );
+    let run: Value = serde_json::from_str(&text(&output)).unwrap();
+    assert_eq!(run["interrupted"], true);
+    assert_eq!(
+        run["steps"].as_u64().unwrap() as usize,
+        run["losses"].as_array().unwrap().len()
+    );
+    assert!(support::complaint(&output).contains("saved"));
+    let file = file.to_str().unwrap();
+    let more = [
+        "0", "--steps", "1", "--costs", "static", "--data", &data, "--resume", file,
+    ];
+    let resumed = object(&[DIGITS, &more].concat());
+    assert_eq!(
+        resumed["steps_done"].as_u64().unwrap(),
+        run["steps"].as_u64().unwrap() + 1
+    );
+}
