@@ -2,6 +2,7 @@
 
 use crate::model::{Model, Task};
 use crate::search::driver::Cutoff;
+use crate::search::order;
 use crate::search::repair::{Repairer, Taste};
 use crate::search::rng::Random;
 use crate::search::state::{Run, State};
@@ -70,12 +71,31 @@ impl<'m> Walk<'m> {
             noise: 0.3 * walk as f64,
         };
         if !self.settle(taste) {
+            self.start_leaner();
             self.squeeze(target);
         }
         self.repairer.budget = target;
         if self.repairer.fits(&self.state) {
             self.record();
         }
+    }
+
+    /// Where the order is free: starts from the leanest of several orders.
+    fn start_leaner(&mut self) {
+        if !self.repairer.free {
+            return;
+        }
+        for k in 0..6 {
+            let (noise, inertia) = (0.1 * f64::from(k / 3), [0.0, 2.0, 20.0][k as usize % 3]);
+            let order = order::lean(self.model, noise, inertia, &mut self.rng);
+            if order.len() == self.model.tasks as usize {
+                let peak = State::new(self.model, &order).peak();
+                if peak < self.leanest.0 {
+                    self.leanest = (peak, order);
+                }
+            }
+        }
+        self.state.reset(&self.leanest.1);
     }
 
     /// Lowers the budget from the present peak towards `target`, annealing where repair fails.
@@ -111,10 +131,19 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// Starts from the given order with a random taste; from `from` again if that doesn't fit.
+    /// Starts from the given order, or a lean one where the order is free, with a random taste; from
+    /// `from` again if that doesn't fit.
     fn start_over(&mut self, from: &[Task]) {
-        let given: Vec<Task> = (0..self.model.tasks).collect();
-        self.state.reset(&given);
+        let order = if self.repairer.free && self.rng.below(3) > 0 {
+            let (noise, inertia) = (self.rng.unit(), [0.0, 1.0, 5.0, 20.0][self.rng.below(4)]);
+            order::lean(self.model, noise * noise, inertia, &mut self.rng)
+        } else {
+            (0..self.model.tasks).collect()
+        };
+        if order.len() < self.model.tasks as usize {
+            return;
+        }
+        self.state.reset(&order);
         let taste = Taste {
             tries: 1 + self.rng.below(8),
             noise: 4.0 * self.rng.unit(),

@@ -3,6 +3,7 @@
 
 pub(crate) mod anneal;
 pub(crate) mod driver;
+mod order;
 mod postpone;
 pub(crate) mod repair;
 pub(crate) mod rng;
