@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 (Role::Input, DType::I64) => {
                     executor.set(
                         tensor,
-                        Data::I64(&(0..count as i64).map(|i| i % 10).collect::<Vec<_>>()),
+                        Data::I64(&(0..count as i64).map(|i| i % 2).collect::<Vec<_>>()),
                     )?;
                 }
                 (Role::Input, _) => {
