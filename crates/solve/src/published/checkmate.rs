@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use scrimp_plan::{CheckedPlan, Problem};
 use scrimp_solvers::Highs;
-use scrimp_solvers::highs::{Options, Solution, Start, Status};
+use scrimp_solvers::highs::{Solution, Start, Status};
 
 use super::formulation::{Formulation, Goal, MAX_COLUMNS, Program, columns};
 use super::graph::Graph;
@@ -39,13 +39,7 @@ pub(super) fn plan(
         } else {
             program.with_budget(budget)
         };
-        let solver = Options {
-            time_limit: options.time_limit.saturating_sub(began.elapsed()),
-            threads: options.threads,
-            seed: options.seed as u32,
-            relative_gap: options.gap,
-            ..Options::default()
-        };
+        let solver = options.highs(options.time_limit.saturating_sub(began.elapsed()));
         let solution = highs.solve(&Arc::new(model), &solver, start.clone(), &mut |_| {
             !options.stopped()
         })?;
@@ -143,17 +137,8 @@ pub(super) fn decode(
     program: &Program,
     solution: &Solution,
 ) -> Result<Option<Result<CheckedPlan, u64>>, PublishedError> {
-    if solution.values.is_empty() {
-        return Ok(None);
-    }
-    let on = |rows: Vec<Vec<f64>>| -> Vec<Vec<bool>> {
-        rows.into_iter()
-            .map(|row| row.into_iter().map(|x| x > 0.5).collect())
-            .collect()
-    };
-    let held = on(program.held(&solution.values));
-    let runs = on(program.runs(&solution.values));
-    // The fewest runs for these checkpoints; the solver may have left runs that serve nothing.
-    let stages = Stages::complete(graph, held.clone()).unwrap_or(Stages { runs, held });
-    graph.check(&stages.sequence()).map(Some)
+    let stages = program.stages(graph, &solution.values);
+    stages
+        .map(|stages| graph.check(&stages.sequence()))
+        .transpose()
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use cranelift_entity::EntityRef;
 use scrimp_plan::{CheckedPlan, Problem, Step};
 use scrimp_solvers::Highs;
-use scrimp_solvers::highs::{Options, Start, Status};
+use scrimp_solvers::highs::{Start, Status};
 
 use super::checkmate::{cheaper, decode, fits_in_memory, outcome};
 use super::formulation::{Formulation, Goal, Program};
@@ -155,13 +155,7 @@ impl Restricted<'_> {
         if let Some(stages) = known.as_ref().and_then(|plan| stages(&graph, plan)) {
             start.values = program.start(&stages);
         }
-        let solver = Options {
-            time_limit,
-            threads: self.options.threads,
-            seed: self.options.seed as u32,
-            relative_gap: self.options.gap,
-            ..Options::default()
-        };
+        let solver = self.options.highs(time_limit);
         let model = Arc::new(program.model.clone());
         let solution = self
             .highs

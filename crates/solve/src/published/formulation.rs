@@ -368,9 +368,18 @@ impl Program {
         matrix(&self.held, values)
     }
 
-    /// The relaxed or integral `R` of a solution, `[stage][task]`.
-    pub(super) fn runs(&self, values: &[f64]) -> Vec<Vec<f64>> {
-        matrix(&self.runs, values)
+    /// The stages of an integral solution, with the fewest runs for its checkpoints: the solver may
+    /// have left runs that serve nothing. None if there is no solution.
+    pub(super) fn stages(&self, graph: &Graph<'_>, values: &[f64]) -> Option<Stages> {
+        if values.is_empty() {
+            return None;
+        }
+        let on = |rows: Vec<Vec<f64>>| -> Vec<Vec<bool>> {
+            let row = |row: Vec<f64>| row.into_iter().map(|x| x > 0.5).collect();
+            rows.into_iter().map(row).collect()
+        };
+        let (held, runs) = (on(self.held(values)), on(matrix(&self.runs, values)));
+        Some(Stages::complete(graph, held.clone()).unwrap_or(Stages { runs, held }))
     }
 
     /// Values of the columns of `R` and `S` for given stages; the others follow from them.

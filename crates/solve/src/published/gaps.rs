@@ -58,91 +58,138 @@ pub(super) fn solve(
     options: &PublishedOptions,
     time_limit: Duration,
 ) -> Result<Option<Gaps>, SolverError> {
-    let gaps = gaps(graph);
     let base = graph.base_cost();
-    let unit = if base > 0.0 { base / 1000.0 } else { 1.0 };
-    let mut model = Model::new();
-    let columns: Vec<Column> = gaps
-        .iter()
-        .map(|gap| model.column(gap.seconds / unit, 0.0, 1.0, Kind::Integer))
-        .collect();
-    let over = overflows(graph);
-    let mut solver = Options {
+    let gaps = gaps(graph);
+    let mut program = Program {
+        unit: if base > 0.0 { base / 1000.0 } else { 1.0 },
+        over: overflows(graph),
+        model: Model::new(),
+        columns: Vec::new(),
+        gaps: &gaps,
+        highs,
+        options,
         time_limit,
-        threads: options.threads,
-        seed: options.seed as u32,
-        relax: true,
-        ..Options::default()
     };
-    let run = |model: &Model, solver: &Options| {
-        let model = Arc::new(model.clone());
-        highs.solve(&model, solver, Start::default(), &mut |_| {
-            !options.stopped()
-        })
-    };
-    let mut used = vec![false; over.len()];
-    let mut values = vec![0.0; gaps.len()];
-    let mut last: Option<Solution> = None;
-    for _ in 0..MAX_ROWS {
-        let Some(step) = most_violated(&gaps, &over, &values, &used) else {
-            break;
-        };
-        used[step] = true;
-        let idle = gaps
-            .iter()
-            .zip(&columns)
-            .filter(|(gap, _)| gap.from < step && step < gap.until);
-        let scale = over[step] as f64;
-        let terms: Vec<(Column, f64)> = idle
-            .map(|(gap, &column)| (column, (gap.bytes as f64 / scale).min(1.0)))
-            .collect();
-        model.row(1.0, f64::INFINITY, &terms);
-        let solution = run(&model, &solver)?;
-        match solution.status {
-            Status::Infeasible => return Ok(None),
-            Status::Optimal => values.clone_from(&solution.values),
-            _ => break,
-        }
-        last = Some(solution);
-    }
+    program.add_columns();
     let mut rerun: Vec<f64> = graph.tasks.iter().map(|task| task.seconds).collect();
-    let Some(last) = last else {
-        let evicted = vec![false; graph.tasks.len()];
-        return Ok(Some(Gaps {
-            bound: base,
-            relaxed: base,
-            evicted,
-            rerun,
-        }));
+    let mut evicted = vec![false; graph.tasks.len()];
+    let last = match program.relax()? {
+        Relaxed::NoOverflow => {
+            return Ok(Some(Gaps {
+                bound: base,
+                relaxed: base,
+                evicted,
+                rerun,
+            }));
+        }
+        Relaxed::Infeasible => return Ok(None),
+        Relaxed::Solved(last) => last,
     };
-    let relaxed = base + last.objective * unit * (1.0 - 1e-9);
+    let seconds = |objective: f64| base + objective * program.unit * (1.0 - 1e-9);
+    let relaxed = seconds(last.objective);
     // A run that no gap stands for costs its own seconds, one in a gap that gap's reduced cost.
     for ((gap, reduced), value) in gaps.iter().zip(&last.reduced_costs).zip(&last.values) {
         let extra = if *value > 1e-9 {
             0.0
         } else {
-            reduced.max(0.0) * unit
+            reduced.max(0.0) * program.unit
         };
         rerun[gap.producer] = rerun[gap.producer].min(extra);
     }
-    solver.relax = false;
-    let solution = run(&model, &solver)?;
-    let mut evicted = vec![false; graph.tasks.len()];
-    let values = if solution.values.is_empty() {
+    let integral = program.run(false)?;
+    let values = if integral.values.is_empty() {
         &last.values
     } else {
-        &solution.values
+        &integral.values
     };
     for (gap, value) in gaps.iter().zip(values) {
         evicted[gap.producer] |= *value > 1e-6;
     }
-    let integral = base + solution.bound.clamp(0.0, 1e300) * unit * (1.0 - 1e-9);
+    let bound = seconds(integral.bound.clamp(0.0, 1e300)).max(relaxed);
     Ok(Some(Gaps {
-        bound: integral.max(relaxed),
+        bound,
         relaxed,
         evicted,
         rerun,
     }))
+}
+
+/// The program while rows are added to it.
+struct Program<'a> {
+    gaps: &'a [Gap],
+    /// For each step, the bytes over the budget.
+    over: Vec<u64>,
+    model: Model,
+    columns: Vec<Column>,
+    /// Seconds per unit of the objective.
+    unit: f64,
+    highs: Highs,
+    options: &'a PublishedOptions,
+    time_limit: Duration,
+}
+
+/// How the relaxation ended.
+enum Relaxed {
+    NoOverflow,
+    Infeasible,
+    Solved(Solution),
+}
+
+impl Program<'_> {
+    fn add_columns(&mut self) {
+        for gap in self.gaps {
+            let column = self
+                .model
+                .column(gap.seconds / self.unit, 0.0, 1.0, Kind::Integer);
+            self.columns.push(column);
+        }
+    }
+
+    fn run(&self, relax: bool) -> Result<Solution, SolverError> {
+        let solver = Options {
+            relax,
+            ..self.options.highs(self.time_limit)
+        };
+        let model = Arc::new(self.model.clone());
+        self.highs
+            .solve(&model, &solver, Start::default(), &mut |_| {
+                !self.options.stopped()
+            })
+    }
+
+    /// Adds the most violated row and solves, again and again.
+    fn relax(&mut self) -> Result<Relaxed, SolverError> {
+        let mut used = vec![false; self.over.len()];
+        let mut values = vec![0.0; self.gaps.len()];
+        let mut last = Relaxed::NoOverflow;
+        for _ in 0..MAX_ROWS {
+            let Some(step) = most_violated(self.gaps, &self.over, &values, &used) else {
+                break;
+            };
+            used[step] = true;
+            self.cover(step);
+            let solution = self.run(true)?;
+            match solution.status {
+                Status::Infeasible => return Ok(Relaxed::Infeasible),
+                Status::Optimal => values.clone_from(&solution.values),
+                _ => break,
+            }
+            last = Relaxed::Solved(solution);
+        }
+        Ok(last)
+    }
+
+    /// What is over the budget at a step must be absent; a value that alone is enough counts as
+    /// exactly enough.
+    fn cover(&mut self, step: usize) {
+        let scale = self.over[step] as f64;
+        let all = self.gaps.iter().zip(&self.columns);
+        let idle = all.filter(|(gap, _)| gap.from < step && step < gap.until);
+        let terms: Vec<(Column, f64)> = idle
+            .map(|(gap, &column)| (column, (gap.bytes as f64 / scale).min(1.0)))
+            .collect();
+        self.model.row(1.0, f64::INFINITY, &terms);
+    }
 }
 
 /// All gaps of values that can be made again.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use scrimp_plan::{CheckedPlan, Problem};
 use scrimp_solvers::Highs;
-use scrimp_solvers::highs::{Options, Start};
+use scrimp_solvers::highs::Start;
 
 use super::chain::Candidates;
 use super::checkmate::fits_in_memory;
@@ -122,6 +122,26 @@ fn known(graph: &Graph<'_>, cost: f64) -> Result<Vec<Vec<usize>>, PublishedError
     Ok(known)
 }
 
+/// The plan with the least peak within the cost, with its runs.
+fn leanest<'c>(
+    graph: &Graph<'_>,
+    candidates: &'c [Vec<usize>],
+    cost: f64,
+) -> Result<Option<(CheckedPlan, &'c [usize])>, PublishedError> {
+    let mut best: Option<(CheckedPlan, &[usize])> = None;
+    for runs in candidates {
+        if let Ok(plan) = graph.check(runs)?
+            && plan.cost() <= cost * (1.0 + 1e-9)
+            && best
+                .as_ref()
+                .is_none_or(|(best, _)| plan.peak(graph.device) < best.peak(graph.device))
+        {
+            best = Some((plan, runs));
+        }
+    }
+    Ok(best)
+}
+
 /// Finds the largest batch by checkmate's program. `problem` is the graph at batch size `at`, with
 /// costs of that size too; its device's capacity is ignored, and resident bytes aren't counted beside
 /// `fixed`.
@@ -165,54 +185,24 @@ pub fn max_batch(
     );
     let mut candidates = known(&graph, wanted.cost)?;
     candidates.push(once);
-    let mut lean: Option<(u64, Stages)> = None;
-    for runs in &candidates {
-        if let (Ok(plan), Some(stages)) = (graph.check(runs)?, Stages::from_sequence(&graph, runs))
-        {
-            let peak = plan.peak(graph.device);
-            if lean.as_ref().is_none_or(|(least, _)| peak < *least) {
-                lean = Some((peak, stages));
-            }
-        }
-    }
+    let lean = leanest(&graph, &candidates, wanted.cost)?;
+    let stages = lean.and_then(|(_, runs)| Stages::from_sequence(&graph, runs));
+    let values = stages
+        .map(|stages| program.start(&stages))
+        .unwrap_or_default();
     let start = Start {
-        values: lean
-            .map(|(_, stages)| program.start(&stages))
-            .unwrap_or_default(),
+        values,
         basis: None,
     };
-    let solver = Options {
-        time_limit: options.time_limit,
-        threads: options.threads,
-        seed: options.seed as u32,
-        relative_gap: options.gap,
-        ..Options::default()
-    };
     let model = Arc::new(program.model.clone());
+    let solver = options.highs(options.time_limit);
     let solution = highs.solve(&model, &solver, start, &mut |_| !options.stopped())?;
-    let mut best: Option<CheckedPlan> = None;
-    if !solution.values.is_empty() {
-        let on = |rows: Vec<Vec<f64>>| -> Vec<Vec<bool>> {
-            rows.into_iter()
-                .map(|row| row.into_iter().map(|x| x > 0.5).collect())
-                .collect()
-        };
-        let held = on(program.held(&solution.values));
-        let runs = on(program.runs(&solution.values));
-        let stages = Stages::complete(&graph, held.clone()).unwrap_or(Stages { runs, held });
-        candidates.push(stages.sequence());
-    }
-    for runs in candidates {
-        if let Ok(plan) = graph.check(&runs)?
-            && plan.cost() <= wanted.cost * (1.0 + 1e-9)
-            && best
-                .as_ref()
-                .is_none_or(|best| plan.peak(graph.device) < best.peak(graph.device))
-        {
-            best = Some(plan);
-        }
-    }
-    let plan = best.ok_or(not_found)?;
+    candidates.extend(
+        program
+            .stages(&graph, &solution.values)
+            .map(|stages| stages.sequence()),
+    );
+    let (plan, _) = leanest(&graph, &candidates, wanted.cost)?.ok_or(not_found)?;
     let at = at.max(1) as f64;
     let peak = plan.peak(graph.device).saturating_sub(graph.fixed).max(1);
     // The solver's tolerances are relative to the peak, and far below a millionth of it.

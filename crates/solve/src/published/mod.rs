@@ -174,6 +174,17 @@ impl Default for PublishedOptions {
 }
 
 impl PublishedOptions {
+    /// For HiGHS, with what is left of the time.
+    fn highs(&self, time_limit: Duration) -> scrimp_solvers::highs::Options {
+        scrimp_solvers::highs::Options {
+            time_limit,
+            threads: self.threads,
+            seed: self.seed as u32,
+            relative_gap: self.gap,
+            ..scrimp_solvers::highs::Options::default()
+        }
+    }
+
     fn stopped(&self) -> bool {
         self.stop
             .as_ref()

@@ -65,12 +65,9 @@ pub(super) fn plan(
         let changeable = graph.capacity.saturating_sub(graph.fixed) as f64;
         let budget = graph.fixed + ((1.0 - allowance) * changeable).floor() as u64;
         let solver = Options {
-            time_limit,
-            threads: options.threads,
-            seed: options.seed as u32,
             relax: true,
             lp: LpMethod::Simplex,
-            ..Options::default()
+            ..options.highs(time_limit)
         };
         let start = Start {
             values: Vec::new(),
