@@ -4,6 +4,7 @@ use scrimp_graph::{DType, Graph, Init, Role, TensorId};
 
 use crate::error::RunError;
 use crate::kernels::elementwise::{GOLDEN, mix};
+use crate::par;
 
 /// Contents of a tensor. Floats are stored as the tensor's type says.
 #[derive(Clone, Copy, Debug)]
@@ -89,17 +90,12 @@ impl<'a> Memory<'a> {
         Ok(())
     }
 
-    pub fn fill(self, value: impl Fn(usize) -> f64) {
+    /// Element i becomes `value(i)`. Parallel on the threads of the pool that calls it.
+    pub fn fill(self, value: impl Fn(usize) -> f64 + Sync) {
         match self {
-            Memory::F32(to) => to
-                .iter_mut()
-                .enumerate()
-                .for_each(|(i, to)| *to = value(i) as f32),
-            Memory::F64(to) => to.iter_mut().enumerate().for_each(|(i, to)| *to = value(i)),
-            Memory::I64(to) => to
-                .iter_mut()
-                .enumerate()
-                .for_each(|(i, to)| *to = value(i) as i64),
+            Memory::F32(to) => fill(to, |i| value(i) as f32),
+            Memory::F64(to) => fill(to, &value),
+            Memory::I64(to) => fill(to, |i| value(i) as i64),
         }
     }
 
@@ -121,6 +117,14 @@ impl<'a> Memory<'a> {
         }
         Ok(())
     }
+}
+
+fn fill<T: Send>(to: &mut [T], value: impl Fn(usize) -> T + Sync) {
+    par::pieces(rayon::current_num_threads(), to, 64 * 1024, |start, to| {
+        for (i, to) in to.iter_mut().enumerate() {
+            *to = value(start + i);
+        }
+    });
 }
 
 /// In (0, 1), 53 bits.

@@ -74,7 +74,7 @@ pub fn interpret(
         let memory = Memory::new(tensor.dtype, arena.bytes_at_mut(offset, bytes));
         match inputs.iter().find(|(input, _)| *input == id) {
             Some((_, data)) => memory.set(graph, id, *data)?,
-            None => memory.initialize(graph, id, seed)?,
+            None => cpu.enter(|| memory.initialize(graph, id, seed))?,
         }
     }
     for (id, node) in graph.nodes().iter() {

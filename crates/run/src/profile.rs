@@ -96,7 +96,7 @@ impl<'a> Profile<'a> {
         let pairs = overwritten(graph)?;
         let mut place = Placement::new(graph, cpu, options.ring);
         let mut arena = Arena::new(place.end)?;
-        initialize(graph, &place, &mut arena)?;
+        cpu.enter(|| initialize(graph, &place, &mut arena))?;
         let mut keys = HashMap::new();
         let mut nodes = Vec::new();
         for (id, node) in graph.nodes().iter() {

@@ -201,7 +201,7 @@ impl<'a> Executor<'a> {
             let all = executor.arena.bytes();
             executor.arena.bytes_at_mut(0, all).fill(POISON);
         }
-        executor.initialize()?;
+        cpu.enter(|| executor.initialize())?;
         Ok(executor)
     }
 
