@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use scrimp::plan::{Budget, parse_bytes, parse_seconds};
 use scrimp::solve::{Method, Order};
@@ -40,6 +41,7 @@ pub enum Command {
     Plan(PlanArgs),
     Check(CheckArgs),
     Train(TrainArgs),
+    Sweep(SweepArgs),
     Place(PlaceArgs),
     Networks(NetworksArgs),
     Doctor(DoctorArgs),
@@ -153,6 +155,32 @@ pub struct TrainArgs {
     pub compare: bool,
     #[command(flatten)]
     pub reports: ReportArgs,
+}
+
+/// Plan for a list of budgets: the trade-off between memory and time
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  scrimp sweep resnet50 --batch 8
+  scrimp sweep instance.json --budgets 90%,80%,70%,60%,50% --json")]
+pub struct SweepArgs {
+    /// An ONNX file, a built-in network, an instance or a problem in JSON
+    pub target: String,
+    /// The budgets, separated by commas
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "100%,90%,80%,70%,60%,50%,40%,30%"
+    )]
+    pub budgets: Vec<Budget>,
+    #[command(flatten)]
+    pub shape: ShapeArgs,
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
+    #[command(flatten)]
+    pub solve: SolveArgs,
+    /// Where a model's seconds come from
+    #[arg(long, value_enum, default_value_t = CostsArg::Static)]
+    pub costs: CostsArg,
 }
 
 /// Place buffers with known lifetimes: offsets that don't overlap, in as few bytes as can be found
@@ -287,8 +315,8 @@ impl SearchArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Search")]
 pub struct SolveArgs {
-    /// How to plan: search, keep-all, chen-sqrt-n, chen-greedy
-    #[arg(long, default_value = "search", value_parser = |text: &str| text.parse::<Method>())]
+    /// How to plan
+    #[arg(long, default_value = Method::default().name(), value_parser = methods())]
     pub method: Method,
     /// Whether first runs may change their order: free or fixed
     #[arg(long, default_value = "free", value_parser = |text: &str| text.parse::<Order>())]
@@ -345,6 +373,11 @@ fn number(text: &str, right: impl Fn(f64) -> bool, wanted: &str) -> Result<f64, 
         .ok()
         .filter(|x: &f64| x.is_finite() && right(*x))
         .ok_or(format!("give {wanted}"))
+}
+
+/// The planners by name.
+fn methods() -> impl TypedValueParser<Value = Method> {
+    PossibleValuesParser::new(Method::ALL.map(Method::name)).try_map(|name| name.parse::<Method>())
 }
 
 fn positive(text: &str) -> Result<f64, String> {

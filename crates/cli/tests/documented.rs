@@ -1,6 +1,8 @@
 //! What is said about the command is true: help as it was reviewed, and every key of `--json` stands
 //! in docs/cli.md and the other way round.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
 mod support;
 
 use std::collections::BTreeSet;
@@ -10,11 +12,12 @@ use serde_json::{Value, json};
 use support::{digits, instance, object, scrimp, text, write};
 use tempfile::tempdir;
 
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 10] = [
     "inspect",
     "plan",
     "check",
     "train",
+    "sweep",
     "place",
     "networks",
     "doctor",
@@ -119,6 +122,10 @@ fn keys_are_documented() {
         buffers.to_string().as_bytes(),
     );
     agree("plan", &["plan", chain, "--budget", "100%", "-o", plan]);
+    agree(
+        "sweep",
+        &["sweep", chain, "--budgets", "100%,0", "--time-limit", "1"],
+    );
     agree("check", &["check", chain, plan]);
     agree("inspect", &["inspect", "digits"]);
     agree("networks", &["networks"]);

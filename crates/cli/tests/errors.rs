@@ -1,5 +1,7 @@
 //! Bad input of every kind: each a sentence that names what is wrong, an exit code, and no file left.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
 mod support;
 
 use std::path::Path;

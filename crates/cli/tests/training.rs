@@ -1,5 +1,7 @@
 //! Training from end to end: the same bits with and without a plan, resumption, Ctrl-C.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
 mod support;
 
 use serde_json::Value;

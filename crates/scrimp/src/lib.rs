@@ -2,7 +2,48 @@
 //!
 //! Given a model and a byte budget, scrimp decides what a training step keeps in memory and what it
 //! computes again, proves that the decision stays under the budget, and executes it. The stages are
-//! the functions of [`pipeline`], in order.
+//! the functions of [`pipeline`], in order:
+//!
+//! ```
+//! use scrimp::graph::data::Feed;
+//! use scrimp::graph::networks::NetworkOptions;
+//! use scrimp::graph::{Loss, Optimizer};
+//! use scrimp::plan::Budget;
+//! use scrimp::run::Cpu;
+//! use scrimp::solve::Options;
+//! use scrimp::{Fit, Job, Recipe, Session, Source, Start};
+//!
+//! # fn main() -> Result<(), scrimp::Error> {
+//! let optimizer = Optimizer::Sgd { momentum: 0.9, weight_decay: 0.0 };
+//! let recipe = Recipe { loss: Loss::CrossEntropy, optimizer };
+//! let options = NetworkOptions { batch: 4, ..NetworkOptions::default() };
+//!
+//! let graph = scrimp::import(&Source::find("digits")?, &options, None)?;
+//! let training = scrimp::differentiate(&graph, recipe)?;
+//! let cpu = Cpu::new(1)?;
+//! let costs = scrimp::estimate(&training.graph, &cpu);
+//! let lowered = scrimp::lower(&training, &costs)?;
+//! let budgeted = scrimp::budget(&lowered.problem, Budget::Percent(70.0))?;
+//! let planned = scrimp::make_plan(&budgeted, Fit::Layout, &Options::default(), &mut |_| {})?;
+//! assert!(planned.plan().peak(budgeted.device) < budgeted.base_peak());
+//!
+//! let feed = Feed::synthetic(&training.graph, 0);
+//! let start = Start::new(0);
+//! let job = Job {
+//!     training: &training,
+//!     lowered: &lowered,
+//!     cpu: &cpu,
+//!     feed: &feed,
+//!     optimizer,
+//!     learning_rate: 0.01,
+//!     start: &start,
+//! };
+//! let mut session = Session::new(job, &planned.layout)?;
+//! let step = session.step(false)?;
+//! assert_eq!(step.measured_peak_bytes, planned.plan().peak(budgeted.device));
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod checkpoint;
 pub mod error;

@@ -7,6 +7,7 @@ mod manual;
 mod networks;
 mod place;
 mod plan;
+mod sweep;
 mod train;
 mod trained;
 
@@ -21,6 +22,7 @@ pub fn run(cli: Cli) -> Result<Answer> {
     match cli.command {
         Command::Inspect(args) => inspect::run(&args),
         Command::Train(args) => train::run(&args, quiet),
+        Command::Sweep(args) => sweep::run(&args, quiet),
         Command::Place(args) => place::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Plan(args) => plan::run(&args, quiet),
