@@ -510,10 +510,15 @@ impl<'m> Repairer<'m> {
     }
 
     /// Removes the next run of `t` after the one at `p` if keeping the value until then is cheaper.
+    /// Values on their way to being overwritten are left alone: each such use needs its own run.
     fn merge_next(&self, state: &mut State<'m>, t: Task, p: u32) {
         let m = self.model;
         let next = state.next_run(t, p + 1);
-        if next as usize >= state.len() {
+        let passing = m.outputs.of(t).iter().any(|&v| {
+            let by = m.overwriter[v as usize];
+            by < m.tasks && m.rerunnable[by as usize]
+        });
+        if passing || next as usize >= state.len() {
             return;
         }
         let again = state.run_at(next);
@@ -529,6 +534,12 @@ impl<'m> Repairer<'m> {
         }
         if area * self.price <= m.cost[t as usize] {
             state.remove(again);
+            for i in m.inputs.of(t) {
+                let make = m.producer[i.value as usize];
+                if make < m.tasks {
+                    self.drop_useless(state, make);
+                }
+            }
         }
     }
 
