@@ -9,6 +9,8 @@ use crate::search::state::{Run, State};
 
 /// Temperatures at the start of an epoch, in mean seconds of a recomputation, by walk and epoch.
 const HEATS: [[f64; 3]; 2] = [[0.2, 0.6, 0.1], [1.0, 3.0, 0.4]];
+/// Units of work per task after which the squeeze for a first plan gives up.
+const SQUEEZE: u64 = 60_000;
 /// How much colder an epoch ends.
 const COOLING: f64 = 0.02;
 
@@ -101,7 +103,12 @@ impl<'m> Walk<'m> {
     /// Lowers the budget from the present peak towards `target`, annealing where repair fails.
     fn squeeze(&mut self, target: f64) {
         let mut failures = 0;
-        while self.leanest.0 > target && failures < 60 && !self.cutoff.reached() {
+        let end = self.repairer.work + SQUEEZE * u64::from(self.model.tasks);
+        while self.leanest.0 > target
+            && failures < 60
+            && self.repairer.work < end
+            && !self.cutoff.reached()
+        {
             let peak = self.state.peak();
             let share = [1.0, 0.5, 0.25, 0.1, 0.03, 0.01][failures % 6];
             self.repairer.budget = (peak - (peak - target) * share)

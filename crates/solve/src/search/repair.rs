@@ -65,6 +65,8 @@ pub(crate) struct Repairer<'m> {
 
 /// How deep producers of producers are run again for one eviction.
 const DEPTH: u32 = 60;
+/// Most edits of the sequence that one eviction makes.
+const EDITS: usize = 300;
 /// How many values one estimate looks at.
 const VISITS: u32 = 40;
 /// Evictions tried beyond the promising ones when none of those helps.
@@ -451,7 +453,8 @@ impl<'m> Repairer<'m> {
         match eviction {
             Eviction::Rerun { task, before } => {
                 let anchor = state.run_at(before);
-                let ok = self.rerun(state, task, anchor, DEPTH);
+                let until = state.mark() + EDITS;
+                let ok = self.rerun(state, task, anchor, DEPTH, until);
                 if ok {
                     self.drop_useless(state, task);
                 }
@@ -472,9 +475,9 @@ impl<'m> Repairer<'m> {
     }
 
     /// Runs `t` just before the run `anchor`, with whatever inputs must be made again before it.
-    fn rerun(&self, state: &mut State<'m>, t: Task, anchor: u32, depth: u32) -> bool {
+    fn rerun(&self, state: &mut State<'m>, t: Task, anchor: u32, depth: u32, until: usize) -> bool {
         let m = self.model;
-        if !m.rerunnable[t as usize] {
+        if !m.rerunnable[t as usize] || state.mark() > until {
             return false;
         }
         for i in m.inputs.of(t) {
@@ -495,7 +498,13 @@ impl<'m> Repairer<'m> {
             };
             if again
                 && (depth == 0
-                    || !self.rerun(state, m.producer[i.value as usize], anchor, depth - 1))
+                    || !self.rerun(
+                        state,
+                        m.producer[i.value as usize],
+                        anchor,
+                        depth - 1,
+                        until,
+                    ))
             {
                 return false;
             }
@@ -534,12 +543,6 @@ impl<'m> Repairer<'m> {
         }
         if area * self.price <= m.cost[t as usize] {
             state.remove(again);
-            for i in m.inputs.of(t) {
-                let make = m.producer[i.value as usize];
-                if make < m.tasks {
-                    self.drop_useless(state, make);
-                }
-            }
         }
     }
 
