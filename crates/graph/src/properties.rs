@@ -138,6 +138,7 @@ impl Op {
             Op::NormInputGrad { .. } => &[(3, 0), (0, 0)],
             Op::SliceGrad { .. } => &[(1, 0)],
             Op::GatherGrad { .. } => &[(2, 0)],
+            Op::MaxPoolGrad { window } if window.tiles() => &[(0, 0)],
             _ => &[],
         }
     }

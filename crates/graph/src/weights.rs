@@ -2,7 +2,8 @@
 //! them. Running statistics, one tensor [2, C] named `<layer>.running` in the graph, are two in the
 //! file, `<layer>.running_mean` and `<layer>.running_var`, as PyTorch names them.
 
-use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView, View};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView, View};
+use scrimp_plan::file::write_bytes;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -155,11 +156,9 @@ impl Weights {
             .then(|| serde_json::to_string(&self.notes).map_err(|e| fail(e.into())))
             .transpose()?;
         let notes = notes.map(|text| HashMap::from([(NOTES.to_owned(), text)]));
-        let path = std::path::absolute(path).map_err(fail)?;
-        safetensors::serialize_to_file(&self.tensors, notes, &path).map_err(|error| match error {
-            SafeTensorError::IoError(source) => fail(source),
-            other => fail(std::io::Error::other(other.to_string())),
-        })
+        let bytes = safetensors::serialize(&self.tensors, notes)
+            .map_err(|error| fail(std::io::Error::other(error)))?;
+        write_bytes(path, &bytes).map_err(fail)
     }
 
     /// Add a tensor of a graph under the name or names it has in files.

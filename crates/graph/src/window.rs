@@ -57,4 +57,9 @@ impl Window {
         }
         self
     }
+
+    /// Whether every element of the padded input up to the end of the last window is in one window.
+    pub fn tiles(&self) -> bool {
+        self.stride == self.kernel && self.dilation == [1, 1]
+    }
 }

@@ -29,7 +29,7 @@ impl Start {
         }
     }
 
-    /// From a file. One that [`save`] wrote goes on as if training had not stopped; its seed is used,
+    /// From a file. One made of what [`take`] returns goes on as if training had not stopped; its seed is used,
     /// and asking for another is an error. Any other file of weights starts from step 0.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! bottom.
 //!
 //! Every stage is a function from the last stage's type to the next: [`import`] → [`differentiate`]
-//! → [`measure`] or [`scrimp_graph::estimate`] → [`lower`] → [`budget`] → [`plan`] (solve, check,
+//! → [`scrimp_run::profile`] or [`estimate`] → [`lower`] → [`budget`] → [`plan`] (solve, check,
 //! place) → [`crate::Session`]. Nothing goes backwards except the one loop in [`plan`].
 
 use std::path::{Path, PathBuf};
@@ -104,7 +104,7 @@ pub fn estimate(graph: &Graph, cpu: &Cpu) -> Costs {
 /// Stage 4, lower: the planning problem.
 ///
 /// # Errors
-/// If the graph can't be planned; see [`scrimp_graph::lower`].
+/// If the graph can't be planned; see [`scrimp_graph::lower()`].
 pub fn lower(training: &TrainingGraph, costs: &Costs) -> Result<Lowered> {
     Ok(scrimp_graph::lower(
         &training.graph,

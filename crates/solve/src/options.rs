@@ -116,7 +116,7 @@ pub struct Options {
     pub method: Method,
     /// Whether first runs keep the given order.
     pub order: Order,
-    /// When to stop at the latest.
+    /// When to stop at the latest. A first plan is looked for two seconds at least.
     pub time_limit: Duration,
     /// Another seed, another search.
     pub seed: u64,

@@ -32,28 +32,33 @@ pub fn read_text(path: &Path) -> Result<String, FileError> {
     String::from_utf8(bytes).map_err(|_| FileError::NotText { path: path.into() })
 }
 
-/// Writes a text file: into a new file beside it first, which then takes its name. Whoever reads
-/// meanwhile sees the old file or the new one.
+/// Writes a text file as [`write_bytes`] does.
 ///
 /// # Errors
 /// If the operating system refuses; the old file, if there was one, is then as it was.
 pub fn write_text(path: &Path, text: &str) -> Result<(), FileError> {
-    let io = |source| FileError::Io {
+    write_bytes(path, text.as_bytes()).map_err(|source| FileError::Io {
         path: path.into(),
         doing: "write",
         source,
-    };
-    let (mut file, temporary) = create_beside(path).map_err(io)?;
-    let written = file
-        .write_all(text.as_bytes())
-        .and_then(|()| file.sync_all());
+    })
+}
+
+/// Writes a file: into a new file beside it first, which then takes its name. Whoever reads meanwhile
+/// sees the old file or the new one.
+///
+/// # Errors
+/// If the operating system refuses; the old file, if there was one, is then as it was.
+pub fn write_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (mut file, temporary) = create_beside(path)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
     drop(file);
     let moved = written.and_then(|()| fs::rename(&temporary, path));
-    moved.map_err(|source| {
+    if moved.is_err() {
         // The first error is the one to tell; a leftover that can't be removed changes nothing.
         let _ = fs::remove_file(&temporary);
-        io(source)
-    })
+    }
+    moved
 }
 
 /// A new file in the same folder, hence on the same file system.

@@ -18,7 +18,7 @@ mod several;
 use crate::problem::Problem;
 
 pub use allocation::{AllocationInstance, read_allocation_instance};
-pub use disk::{read_text, write_text};
+pub use disk::{read_text, write_bytes, write_text};
 pub use error::FileError;
 pub use fingerprint::Fingerprint;
 pub use instance::{Instance, InstanceStats, read_instance};

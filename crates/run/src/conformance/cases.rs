@@ -241,6 +241,7 @@ fn poolings() {
         (w(2).dilation(2), [1, 2, 6, 7]),
         (w(5), [2, 4, 5, 5]),
         (w(3).stride(3), [1, 2, 10, 301]),
+        (w(3).stride(3).pad(1), [2, 2, 10, 12]),
     ];
     for (window, shape) in cases {
         // Few different values, so that windows have several maxima.

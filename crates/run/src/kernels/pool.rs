@@ -3,7 +3,7 @@
 use scrimp_graph::Window;
 
 use super::shape::dims;
-use crate::arena::Args;
+use crate::arena::{Args, Source};
 use crate::error::RunError;
 use crate::par;
 use crate::real::Real;
@@ -190,22 +190,43 @@ pub fn max<T: Real>(slots: usize, window: &Window, args: &Args) -> Result<(), Ru
     Ok(())
 }
 
-/// `x, dy -> dx`: dy goes to the first largest element of its window.
+/// `x, dy -> dx`: dy goes to the first largest element of its window. Where windows tile the plane, dx
+/// may overwrite x.
 pub fn max_grad<T: Real>(slots: usize, window: &Window, args: &Args) -> Result<(), RunError> {
     let (x, dy, dx) = (
-        args.input::<T>(0)?,
+        args.source::<T>(0)?,
         args.input::<T>(1)?,
         args.output::<T>(0),
     );
+    if matches!(x, Source::InPlace) && !window.tiles() {
+        args.input::<T>(0)?;
+    }
     let p = Planes::new(window, args.output_shape(0), args.input_shape(1));
     par::rows(slots, dx, p.h * p.w, p.work(), |plane, dx| {
-        let x = &x[plane * p.h * p.w..(plane + 1) * p.h * p.w];
         let dy = &dy[plane * p.oh * p.ow..(plane + 1) * p.oh * p.ow];
-        dx.fill(T::ZERO);
+        if let Source::From(_) = x {
+            dx.fill(T::ZERO);
+        }
         for (o, dy) in dy.chunks(p.ow).enumerate() {
             for (left, dy) in (0..p.ow).step_by(BAND).zip(dy.chunks(BAND)) {
-                max_grad_band(&p, o, left, x, dy, dx);
+                let places = match x {
+                    Source::From(x) => {
+                        let x = &x[plane * p.h * p.w..(plane + 1) * p.h * p.w];
+                        largest(&p, o, left, dy.len(), x)
+                    }
+                    Source::InPlace => {
+                        let places = largest(&p, o, left, dy.len(), dx);
+                        clear(&p, o, left, dy.len(), dx);
+                        places
+                    }
+                };
+                for (&place, &dy) in places.iter().zip(dy) {
+                    dx[place as usize] += dy;
+                }
             }
+        }
+        if let Source::InPlace = x {
+            clear_rest(&p, dx);
         }
     });
     Ok(())
@@ -214,14 +235,16 @@ pub fn max_grad<T: Real>(slots: usize, window: &Window, args: &Args) -> Result<(
 /// Outputs of a row whose maxima are found together.
 const BAND: usize = 64;
 
-fn max_grad_band<T: Real>(p: &Planes, o: usize, left: usize, x: &[T], dy: &[T], dx: &mut [T]) {
+/// Where the first largest elements of the windows of `count` outputs of row `o` are, from output
+/// `left` on.
+fn largest<T: Real>(p: &Planes, o: usize, left: usize, count: usize, x: &[T]) -> [u32; BAND] {
     let mut best = [T::NEG_INFINITY; BAND];
-    // Where the maximum is; u32::MAX until an element inside has been seen.
+    // u32::MAX until an element inside has been seen.
     let mut place = [u32::MAX; BAND];
     wide(|| {
         p.each(o, |row, axis| {
             let first = axis.first.max(left);
-            let end = axis.end.min(left + dy.len());
+            let end = axis.end.min(left + count);
             if first >= end {
                 return;
             }
@@ -238,9 +261,30 @@ fn max_grad_band<T: Real>(p: &Planes, o: usize, left: usize, x: &[T], dy: &[T], 
             }
         });
     });
-    for (&place, &dy) in place.iter().zip(dy) {
-        dx[place as usize] += dy;
+    place
+}
+
+/// Zeroes the windows of `count` outputs of row `o` from output `left` on.
+fn clear<T: Real>(p: &Planes, o: usize, left: usize, count: usize, dx: &mut [T]) {
+    p.each(o, |row, axis| {
+        for output in axis.first.max(left)..axis.end.min(left + count) {
+            dx[row * p.w + axis.at(output)] = T::ZERO;
+        }
+    });
+}
+
+/// Zeroes what lies behind the last windows of tiles.
+fn clear_rest<T: Real>(p: &Planes, dx: &mut [T]) {
+    let behind = |axis: usize, outputs: usize, length: usize| {
+        (outputs * p.window.stride[axis])
+            .saturating_sub(p.window.pad_begin[axis])
+            .min(length)
+    };
+    let (rows, columns) = (behind(0, p.oh, p.h), behind(1, p.ow, p.w));
+    for row in dx[..rows * p.w].chunks_mut(p.w) {
+        row[columns..].fill(T::ZERO);
     }
+    dx[rows * p.w..].fill(T::ZERO);
 }
 
 /// Number of elements that average-pooling output (o, column) divides by.

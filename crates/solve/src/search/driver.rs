@@ -3,7 +3,7 @@
 //! All decisions depend on units of work, never on the clock, and the walks don't see each other
 //! within an epoch. So one thread or two give the same plan; the clock only cuts off.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::gaps;
 use crate::model::{Model, Task};
@@ -18,6 +18,9 @@ const WALKS: usize = 2;
 const RATE: f64 = 30e6;
 /// Units of work of the first epoch, per task.
 const FIRST_EPOCH: u64 = 2500;
+/// A first plan is looked for that long at least, whatever the limit: without one there is nothing to
+/// stop with, and a feasible budget would be called infeasible.
+const FIRST_PLAN: Duration = Duration::from_secs(2);
 /// Epochs without a better plan after which the search has converged.
 const PATIENCE: u32 = 8;
 
@@ -35,7 +38,14 @@ pub(crate) struct Cutoff<'a> {
     options: &'a Options,
 }
 
-impl Cutoff<'_> {
+impl<'a> Cutoff<'a> {
+    fn after(limit: Duration, start: Instant, options: &'a Options) -> Cutoff<'a> {
+        Cutoff {
+            deadline: start.checked_add(limit),
+            options,
+        }
+    }
+
     pub fn reached(&self) -> bool {
         self.options.stopped() || self.deadline.is_some_and(|d| Instant::now() >= d)
     }
@@ -51,10 +61,8 @@ pub(crate) fn run<'m>(
 ) -> Found {
     let given: Vec<Task> = (0..model.tasks).collect();
     let mut lower_bound = model.base_cost();
-    let cutoff = Cutoff {
-        deadline: start.checked_add(options.time_limit),
-        options,
-    };
+    let cutoff = Cutoff::after(options.time_limit, start, options);
+    let first_cutoff = Cutoff::after(options.time_limit.max(FIRST_PLAN), start, options);
     let keep_all = State::new(model, &given);
     if keep_all.peak() <= budget {
         return Found {
@@ -70,12 +78,12 @@ pub(crate) fn run<'m>(
                 &given,
                 budget,
                 free,
-                cutoff,
+                first_cutoff,
                 Random::new(options.seed, k as u64),
             )
         })
         .collect();
-    let each = |walks: &mut Vec<Walk<'_>>, job: &(dyn Fn(usize, &mut Walk<'_>) + Sync)| {
+    let each = |walks: &mut Vec<Walk<'m>>, job: &(dyn Fn(usize, &mut Walk<'m>) + Sync)| {
         if options.threads < 2 {
             walks.iter_mut().enumerate().for_each(|(k, w)| job(k, w));
         } else {
@@ -115,6 +123,7 @@ pub(crate) fn run<'m>(
         });
         let length_now = length.min(total - done).max(1);
         each(&mut walks, &|k, walk| {
+            walk.obey(cutoff);
             walk.epoch(&runs, length_now, epoch, k);
         });
         done += length_now;
