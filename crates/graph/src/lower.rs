@@ -11,7 +11,8 @@
 //!   a task that may run again, nobody keeps it, and this task is its only reader but for some that
 //!   can just as well run right before it: they read nothing else that counts and write next to
 //!   nothing, as the sums over a gradient do. Then the input is of no use after the task, and to run
-//!   the task again its producer would have to run again in any case.
+//!   the task again its producer would have to run again in any case. The gradient of a max pooling
+//!   whose windows tile the plane overwrites the pooling's input in the same way.
 
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
@@ -24,6 +25,7 @@ use std::collections::BTreeSet;
 use crate::costs::Costs;
 use crate::error::GraphError;
 use crate::graph::{Graph, NodeId, Role, TensorId};
+use crate::op::Op;
 use crate::storage::Storages;
 
 /// Storages begin at and occupy multiples of this many bytes.
@@ -256,8 +258,20 @@ impl<'a> Lowering<'a> {
             && self.graph.tensor(input).elements() == self.graph.tensor(output).elements()
             && self.graph.tensor(input).dtype == self.graph.tensor(output).dtype
             && self.readers[root].iter().all(|&other| {
-                other == id || other < id && rerunnable(other) && self.goes_along(other, id, root)
+                other == id
+                    || other < id
+                        && rerunnable(other)
+                        && (self.is_pooling_of(other, id) || self.goes_along(other, id, root))
             })
+    }
+
+    /// Whether a node is the max pooling whose gradient the other is. It runs before its gradient in
+    /// any order, and whoever wants its output again after the gradient has to make its input again.
+    fn is_pooling_of(&self, pooling: NodeId, gradient: NodeId) -> bool {
+        match (&self.graph.node(pooling).op, &self.graph.node(gradient).op) {
+            (Op::MaxPool { window }, Op::MaxPoolGrad { window: of }) => window == of,
+            _ => false,
+        }
     }
 
     /// Whether a reader of this storage can run right before another one at no cost in memory: what
