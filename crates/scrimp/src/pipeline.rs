@@ -227,11 +227,15 @@ pub enum Fit {
 }
 
 /// How often the planner is asked at most.
-const ATTEMPTS: usize = 4;
+const ATTEMPTS: u32 = 6;
+/// The first tightening takes off this part of what planning can change, besides the missing bytes;
+/// each further one twice as much. Another plan has other holes: without a margin it may miss by as
+/// much again.
+const MARGIN: u64 = 256;
 
 /// Stages 6 to 8: solve, check, place. This is the one loop of the pipeline: if the layout needs more
 /// bytes than the budget though the plan's live bytes don't, the planner is asked again for a plan
-/// that uses that much less.
+/// that uses that much less and a margin.
 ///
 /// # Errors
 /// If no plan is found, with the least budget for which there is one, or no layout fits.
@@ -271,7 +275,9 @@ pub fn plan(
             Err(PlaceError::OverCapacity { arena, available }) => {
                 let excess = arena - available;
                 needed = needed.min(budget.saturating_add(excess));
-                capacity = capacity.saturating_sub(excess);
+                let changeable = budgeted.base_peak().saturating_sub(budgeted.fixed_bytes);
+                let margin = (changeable / MARGIN) << (attempt - 1);
+                capacity = capacity.saturating_sub(excess.saturating_add(margin));
             }
             Err(error) => return Err(error.into()),
         }
