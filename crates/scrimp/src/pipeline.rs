@@ -227,7 +227,7 @@ pub enum Fit {
 }
 
 /// How often the planner is asked at most.
-const ATTEMPTS: u32 = 6;
+const ATTEMPTS: u64 = 12;
 /// The first tightening takes off this part of what planning can change, besides the missing bytes;
 /// each further one twice as much. Another plan has other holes: without a margin it may miss by as
 /// much again.
@@ -235,7 +235,7 @@ const MARGIN: u64 = 256;
 
 /// Stages 6 to 8: solve, check, place. This is the one loop of the pipeline: if the layout needs more
 /// bytes than the budget though the plan's live bytes don't, the planner is asked again for a plan
-/// that uses that much less and a margin.
+/// that uses that much less and a margin, or, where there is none, for another plan.
 ///
 /// # Errors
 /// If no plan is found, with the least budget for which there is one, or no layout fits.
@@ -254,11 +254,19 @@ pub fn plan(
     let mut capacity = budget;
     let mut search = Search::default();
     let mut needed = u64::MAX;
+    let changeable = budgeted.base_peak().saturating_sub(budgeted.fixed_bytes);
+    let mut margin = changeable / MARGIN;
+    let first_limit = options.time_limit;
+    let mut options = options.clone();
     for attempt in 1..=ATTEMPTS {
-        let solved = match solve(&budgeted.within(capacity), options, watch) {
+        let solved = match solve(&budgeted.within(capacity), &options, watch) {
             Ok(solved) => solved,
             // Tightened too far: the bytes that are missing are the layout's, not the plan's.
-            Err(SolveError::Infeasible { .. }) if attempt > 1 => break,
+            Err(SolveError::Infeasible { .. }) if attempt > 1 => {
+                options.seed = options.seed.wrapping_add(1);
+                (capacity, margin) = (budget, changeable / MARGIN);
+                continue;
+            }
             Err(error) => return Err(error.into()),
         };
         search = search.followed_by(&solved);
@@ -275,9 +283,9 @@ pub fn plan(
             Err(PlaceError::OverCapacity { arena, available }) => {
                 let excess = arena - available;
                 needed = needed.min(budget.saturating_add(excess));
-                let changeable = budgeted.base_peak().saturating_sub(budgeted.fixed_bytes);
-                let margin = (changeable / MARGIN) << (attempt - 1);
                 capacity = capacity.saturating_sub(excess.saturating_add(margin));
+                margin = margin.saturating_mul(2);
+                options.time_limit = first_limit / 4;
             }
             Err(error) => return Err(error.into()),
         }

@@ -65,12 +65,6 @@ impl<'m> Walk<'m> {
         ok
     }
 
-    /// From now on the walk ends when this says so.
-    pub fn obey(&mut self, cutoff: Cutoff<'m>) {
-        self.cutoff = cutoff;
-        self.repairer.cutoff = cutoff;
-    }
-
     /// Looks for a first plan within the budget: directly, then squeezing the budget step by step.
     pub fn first_plan(&mut self, walk: usize) {
         let target = self.repairer.budget;

@@ -21,6 +21,8 @@ const FIRST_EPOCH: u64 = 2500;
 /// A first plan is looked for that long at least, whatever the limit: without one there is nothing to
 /// stop with, and a feasible budget would be called infeasible.
 const FIRST_PLAN: Duration = Duration::from_secs(2);
+/// How often a first plan is looked for from the start, with other random choices each time.
+const ROUNDS: u64 = 16;
 /// Epochs without a better plan after which the search has converged.
 const PATIENCE: u32 = 8;
 
@@ -71,41 +73,30 @@ pub(crate) fn run<'m>(
         };
     }
     let free = options.order == Order::Free;
-    let mut walks: Vec<Walk<'_>> = (0..WALKS)
-        .map(|k| {
-            Walk::new(
-                model,
-                &given,
-                budget,
-                free,
-                first_cutoff,
-                Random::new(options.seed, k as u64),
-            )
-        })
-        .collect();
-    let each = |walks: &mut Vec<Walk<'m>>, job: &(dyn Fn(usize, &mut Walk<'m>) + Sync)| {
-        if options.threads < 2 {
-            walks.iter_mut().enumerate().for_each(|(k, w)| job(k, w));
-        } else {
-            std::thread::scope(|scope| {
-                for (k, w) in walks.iter_mut().enumerate() {
-                    scope.spawn(move || job(k, w));
-                }
-            });
+    let threads = options.threads;
+    let first = FirstPlan {
+        given: &given,
+        budget,
+        free,
+        cutoff: first_cutoff,
+        options,
+    };
+    let mut runs = match first.search(model) {
+        Ok(runs) => runs,
+        Err(leanest) => {
+            return Found {
+                runs: leanest,
+                lower_bound,
+            };
         }
     };
-    each(&mut walks, &|k, walk| {
-        walk.first_plan(k);
-    });
-    let Some((mut cost, mut runs)) = best_of(&walks) else {
-        let leanest = walks
-            .iter()
-            .min_by(|a, b| a.leanest.0.total_cmp(&b.leanest.0));
-        return Found {
-            runs: leanest.map_or(given, |w| w.leanest.1.clone()),
-            lower_bound,
-        };
-    };
+    let mut cost = State::new(model, &runs).cost();
+    let mut walks: Vec<Walk<'m>> = (0..WALKS)
+        .map(|k| {
+            let random = Random::new(options.seed, k as u64);
+            Walk::new(model, &given, budget, free, cutoff, random)
+        })
+        .collect();
     if !free {
         lower_bound = gaps::fixed_order(model, budget, cost);
     }
@@ -122,8 +113,7 @@ pub(crate) fn run<'m>(
             lower_bound,
         });
         let length_now = length.min(total - done).max(1);
-        each(&mut walks, &|k, walk| {
-            walk.obey(cutoff);
+        each(threads, &mut walks, &|k, walk| {
             walk.epoch(&runs, length_now, epoch, k);
         });
         done += length_now;
@@ -146,6 +136,83 @@ pub(crate) fn run<'m>(
         lower_bound,
     });
     Found { runs, lower_bound }
+}
+
+/// Does a job with every walk, beside each other if there are threads.
+fn each<'w>(threads: usize, walks: &mut [Walk<'w>], job: &(dyn Fn(usize, &mut Walk<'w>) + Sync)) {
+    if threads < 2 {
+        walks.iter_mut().enumerate().for_each(|(k, w)| job(k, w));
+        return;
+    }
+    std::thread::scope(|scope| {
+        for (k, walk) in walks.iter_mut().enumerate() {
+            scope.spawn(move || job(k, walk));
+        }
+    });
+}
+
+/// The search for a sequence that fits, at whatever cost.
+struct FirstPlan<'a> {
+    given: &'a [Task],
+    budget: f64,
+    free: bool,
+    cutoff: Cutoff<'a>,
+    options: &'a Options,
+}
+
+impl FirstPlan<'_> {
+    /// A sequence that fits, or else the leanest. Costs steer the repair, and sometimes astray where
+    /// the budget is tight: each round blurs them, from as they are to all the same.
+    fn search(&self, model: &Model) -> Result<Vec<Task>, Vec<Task>> {
+        let mut leanest = (f64::INFINITY, self.given.to_vec());
+        for round in 0..ROUNDS {
+            let blurred = blurred(model, [1.0, 0.5, 0.0, 0.8][round as usize % 4]);
+            let mut walks: Vec<Walk<'_>> = (0..WALKS as u64)
+                .map(|k| {
+                    let random = Random::new(self.options.seed, round * WALKS as u64 + k);
+                    Walk::new(
+                        &blurred,
+                        self.given,
+                        self.budget,
+                        self.free,
+                        self.cutoff,
+                        random,
+                    )
+                })
+                .collect();
+            each(self.options.threads, &mut walks, &|k, walk| {
+                walk.first_plan(k)
+            });
+            let cost = |runs: &Vec<Task>| runs.iter().map(|&t| model.cost[t as usize]).sum();
+            let found = walks.iter().filter_map(|walk| walk.best.as_ref());
+            let found = found.map(|(_, runs)| (cost(runs), runs));
+            if let Some((_, runs)) = found.min_by(|a: &(f64, _), b| a.0.total_cmp(&b.0)) {
+                return Ok(runs.clone());
+            }
+            for walk in &walks {
+                if walk.leanest.0 < leanest.0 {
+                    leanest = walk.leanest.clone();
+                }
+            }
+            if self.cutoff.reached() {
+                break;
+            }
+        }
+        Err(leanest.1)
+    }
+}
+
+/// The model with costs raised to a power, from 1 (as they are) to 0 (all the same).
+fn blurred(model: &Model, power: f64) -> Model {
+    let mut model = model.clone();
+    let tasks = model.tasks as usize;
+    let mean = model.base_cost() / (tasks.max(1) as f64);
+    if power < 1.0 && mean > 0.0 {
+        for cost in &mut model.cost[..tasks] {
+            *cost = mean * (*cost / mean).powf(power);
+        }
+    }
+    model
 }
 
 fn best_of(walks: &[Walk<'_>]) -> Option<(f64, Vec<Task>)> {

@@ -60,7 +60,7 @@ pub(crate) struct Repairer<'m> {
     moves: Vec<(f64, Eviction)>,
     /// Units of work done: a deterministic clock.
     pub work: u64,
-    pub cutoff: Cutoff<'m>,
+    cutoff: Cutoff<'m>,
 }
 
 /// How deep producers of producers are run again for one eviction.
