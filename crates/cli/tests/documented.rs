@@ -80,7 +80,8 @@ fn keys(value: &Value, prefix: &str, found: &mut BTreeSet<String>) {
 
 /// The keys in the table of a section: the first cell of each row, in backquotes.
 fn documented(command: &str) -> BTreeSet<String> {
-    let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../../docs/cli.md");
+    let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"))
+        .join("../../docs/cli.md");
     let page = std::fs::read_to_string(path).unwrap();
     let heading = format!("## scrimp {command}\n");
     let section = page

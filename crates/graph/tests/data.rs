@@ -6,8 +6,8 @@ use scrimp_graph::{Graph, Loss, train};
 use std::path::Path;
 
 fn digits_file() -> Dataset {
-    let path =
-        Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../../testdata/digits.npz");
+    let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"))
+        .join("../../testdata/digits.npz");
     Dataset::read(&path).expect("the project's own data")
 }
 
@@ -204,8 +204,8 @@ fn synthetic_data_fill_every_input_in_range() {
 
 #[test]
 fn truncated_and_mutated_files_are_refused_or_read() {
-    let path =
-        Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../../testdata/digits.npz");
+    let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"))
+        .join("../../testdata/digits.npz");
     let bytes = std::fs::read(path).unwrap();
     for length in (0..bytes.len()).step_by(997) {
         assert!(Dataset::from_reader(std::io::Cursor::new(&bytes[..length])).is_err());

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 fn schema(name: &str) -> Json {
-    let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
+    let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"))
         .join("../../docs/schema")
         .join(name);
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()

@@ -130,7 +130,8 @@ fn compare(python: &str, name: &str, graph: Graph) -> f64 {
     }
     std::fs::write(folder.path().join("in.txt"), index).unwrap();
     std::fs::write(folder.path().join("in.bin"), data).unwrap();
-    let script = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/pytorch.py");
+    let script = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"))
+        .join("tests/pytorch.py");
     let output = Command::new(python)
         .arg(script)
         .arg(name)

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// The digits of the repository.
 pub fn digits() -> String {
-    Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
+    Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"))
         .join("../../testdata/digits.npz")
         .display()
         .to_string()
