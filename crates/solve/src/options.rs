@@ -8,7 +8,7 @@ use std::time::Duration;
 use scrimp_plan::CheckedPlan;
 use thiserror::Error;
 
-use crate::published::{Published, PublishedError};
+use crate::published::{Published, PublishedError, PublishedOptions};
 
 /// A way to plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,6 +124,11 @@ pub struct Options {
     pub threads: usize,
     /// Set it to stop early with the best plan so far.
     pub stop: Option<Arc<AtomicBool>>,
+    /// The search stops as soon as it has a plan of no more seconds than this.
+    pub enough: Option<f64>,
+    /// What only published planners take: libraries, C_v, ε. Its limit, threads, seed and stop are
+    /// those above.
+    pub published: PublishedOptions,
 }
 
 impl Default for Options {
@@ -135,6 +140,8 @@ impl Default for Options {
             seed: 0,
             threads: 2,
             stop: None,
+            enough: None,
+            published: PublishedOptions::default(),
         }
     }
 }
@@ -175,6 +182,8 @@ pub struct Solved {
     pub method: Method,
     /// Wall time.
     pub elapsed: Duration,
+    /// What a reader should know: the parameter that a published planner chose, a limit that binds.
+    pub note: Option<String>,
 }
 
 /// Why there is no plan.

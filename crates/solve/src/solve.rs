@@ -61,6 +61,7 @@ pub fn solve(
         plan,
         method: options.method,
         elapsed: start.elapsed(),
+        note: None,
     })
 }
 
@@ -79,7 +80,7 @@ fn by_published(
         threads: options.threads,
         seed: options.seed,
         stop: options.stop.clone(),
-        ..PublishedOptions::default()
+        ..options.published.clone()
     };
     let outcome = method.plan(problem, &limits).map_err(|error| match error {
         PublishedError::NotFound {
@@ -100,6 +101,7 @@ fn by_published(
         plan: outcome.plan,
         method: options.method,
         elapsed: outcome.elapsed,
+        note: outcome.note,
     })
 }
 

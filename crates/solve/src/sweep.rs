@@ -1,6 +1,8 @@
 //! [`solve_sweep`]: one problem under many budgets, such that a larger budget never gives a slower
 //! plan.
 
+use std::time::Duration;
+
 use scrimp_plan::{DeviceId, Plan, Problem, check};
 
 use crate::model::Model;
@@ -9,7 +11,8 @@ use crate::solve::solve;
 
 /// Plans the problem under each budget (in bytes, resident ones included) and returns the outcomes in
 /// the order of the budgets. Each budget gets the options' time limit. A plan for a smaller budget
-/// also serves a larger one where it is the faster of the two.
+/// also serves a larger one where it is the faster of the two. Budgets that a stop came before are
+/// left out. `progress` is called when the work on a budget begins, and with news of it.
 ///
 /// # Errors
 /// [`SolveError::Unsupported`] for problems that no single device can run; what goes wrong with one
@@ -30,7 +33,18 @@ pub fn solve_sweep(
     let mut outcomes: Vec<Option<Result<Solved, SolveError>>> = vec![None; budgets.len()];
     let mut before: Option<Solved> = None;
     for k in ascending {
+        if options.stopped() {
+            break;
+        }
         let budget = budgets[k];
+        progress(
+            budget,
+            Progress {
+                elapsed: Duration::ZERO,
+                cost: None,
+                lower_bound: 0.0,
+            },
+        );
         let bounded = problem.with_capacity(device, Some(budget));
         let mut outcome = solve(&bounded, options, &mut |news| progress(budget, news));
         if let Some(leaner) = &before {
@@ -48,7 +62,8 @@ pub fn solve_sweep(
     Ok(budgets
         .iter()
         .copied()
-        .zip(outcomes.into_iter().flatten())
+        .zip(outcomes)
+        .filter_map(|(budget, outcome)| Some((budget, outcome?)))
         .collect())
 }
 

@@ -115,6 +115,7 @@ fn first_plan(
         seed: options.seed,
         threads: options.threads,
         stop: options.stop.clone(),
+        ..crate::Options::default()
     };
     if let Ok(solved) = crate::solve(graph.problem, &search, &mut |_| {}) {
         best = cheaper(best, solved.plan);

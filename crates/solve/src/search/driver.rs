@@ -105,8 +105,8 @@ pub(crate) fn run<'m>(
     let mut idle = 0;
     let mut done = 0;
     let mut epoch = 0u64;
-    while idle < PATIENCE && done < total && !cutoff.reached() && cost > lower_bound * (1.0 + 1e-9)
-    {
+    let enough = options.enough.unwrap_or(0.0).max(lower_bound) * (1.0 + 1e-9);
+    while idle < PATIENCE && done < total && !cutoff.reached() && cost > enough {
         progress(Progress {
             elapsed: start.elapsed(),
             cost: Some(cost),
