@@ -73,6 +73,7 @@ pub fn options(args: &SolveArgs) -> Options {
         seed: args.search.seed.unwrap_or(0),
         threads: args.search.threads(),
         stop: Some(interrupt::flag()),
+        ..Options::default()
     }
 }
 
