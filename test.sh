@@ -41,10 +41,36 @@ fi
 tests cargo test --workspace --doc
 RUSTDOCFLAGS="-D warnings" stage cargo doc --workspace --no-deps
 
-# libtest says "test result: ok. 3 passed; 0 failed; …" per binary, nextest one "Summary" in all.
+# The package is built with the tests' profile. What isn't there is said, and its tests are skipped.
+python_package() {
+    local environment="$1"
+    [ -x "$environment/bin/pip" ] || python3 -m venv "$environment" || return
+    local pip=("$environment/bin/pip" install --quiet --disable-pip-version-check)
+    "${pip[@]}" 'maturin>=1.9.4,<2' pytest numpy 'ruff==0.17.*' || return
+    if [ "${SCRIMP_TORCH:-yes}" != no ]; then
+        "${pip[@]}" 'torch>=2.11' || printf 'no PyTorch: tests of scrimp.torch are skipped\n'
+    fi
+    PATH="$environment/bin:$PATH" "${pip[@]}" --no-build-isolation --no-deps --force-reinstall \
+        --config-settings=build-args='--profile dev' ./crates/python || { failed=1; return 1; }
+}
+if python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+    mkdir -p "${CARGO_TARGET_DIR:-target}"
+    python="$(cd "${CARGO_TARGET_DIR:-target}" && pwd)/python"
+    if stage python_package "$python"; then
+        settings=(--config crates/python/pyproject.toml)
+        stage "$python/bin/ruff" format --check "${settings[@]}" crates/python
+        stage "$python/bin/ruff" check "${settings[@]}" crates/python
+        tests "$python/bin/python" -m pytest -q -p no:cacheprovider crates/python/tests
+    else
+        printf 'no Python package: its tests are skipped\n'
+    fi
+fi
+
+# libtest says "test result: ok. 3 passed; 0 failed; …" per binary, nextest one "Summary" in all, pytest
+# "3 passed, 1 skipped in 0.50s".
 awk -v failed="$failed" '
     { gsub(/\033\[[0-9;]*m/, "") }
-    /^test result:/ || /^ *Summary \[/ {
+    /^test result:/ || /^ *Summary \[/ || /^[0-9]+ (passed|failed|skipped|error).* in [0-9.]+s/ {
         for (i = 2; i <= NF; i++) {
             if ($i ~ /^passed/) passed += $(i - 1)
             if ($i ~ /^failed/) bad += $(i - 1)

@@ -1,0 +1,393 @@
+//! The functions of the module: plan, sweep, check, place.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use cranelift_entity::EntityRef;
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+use scrimp::plan::file::{self, Content};
+use scrimp::plan::{
+    Budget, DeviceId, Interval, Plan, Problem, TaskId, check_offsets, plan_from_json,
+};
+use scrimp::solve::{Method, Options, Progress, SolveError, place_intervals, solve, solve_sweep};
+use scrimp::{Budgeted, Error, Fit};
+
+use crate::failure::Failure;
+use crate::interrupt::watched;
+use crate::planned::{Found, Placed, Planned};
+
+/// Options as they come from Python.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Wanted {
+    method: String,
+    order: String,
+    time_limit: f64,
+    seed: u64,
+    threads: usize,
+}
+
+impl Wanted {
+    fn options(&self) -> Result<Options, Failure> {
+        let limit = self.time_limit;
+        if !(limit.is_finite() && (0.0..=1e7).contains(&limit)) {
+            return Err(Failure::Option(format!(
+                "time_limit is {limit}, but must be seconds from 0 to ten million"
+            )));
+        }
+        if self.threads == 0 {
+            return Err(Failure::Option(
+                "threads is 0, but must be 1 or more".into(),
+            ));
+        }
+        Ok(Options {
+            method: self.method.parse().map_err(Failure::option)?,
+            order: self.order.parse().map_err(Failure::option)?,
+            time_limit: Duration::from_secs_f64(limit),
+            seed: self.seed,
+            threads: self.threads,
+            stop: None,
+        })
+    }
+}
+
+fn read(text: &str) -> Result<Problem, Failure> {
+    match file::read(text).map_err(Failure::problem)? {
+        Content::Problem(problem) => Ok(problem),
+        Content::Instance(instance) => Ok(instance.problem),
+        Content::Allocation(_) => Err(Failure::Problem(
+            "this lists buffers to place, not tasks to plan; use scrimp.place".into(),
+        )),
+    }
+}
+
+/// What the budget means; without one, the capacity of the problem's device.
+fn budgeted(problem: &Problem, budget: Option<&str>) -> Result<Budgeted, Failure> {
+    let budget = match budget {
+        Some(text) => text.parse::<Budget>().map_err(Failure::option)?,
+        None => {
+            let device = problem.sole_device();
+            let capacity = device.and_then(|device| problem.devices()[device].capacity);
+            Budget::Units(capacity.ok_or_else(|| {
+                Failure::Option(
+                    "no budget is given and the problem's device has no capacity; \
+                     give a budget such as '60%'"
+                        .into(),
+                )
+            })?)
+        }
+    };
+    Ok(scrimp::budget(problem, budget)?)
+}
+
+/// How often the least budget is asked for again, if planning within it fails.
+const PATIENCE: usize = 8;
+
+/// Plans live bytes without a layout.
+fn plan_bytes(
+    budgeted: &Budgeted,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Planned, Failure> {
+    let start = Instant::now();
+    let within = |bytes| budgeted.problem.with_capacity(budgeted.device, Some(bytes));
+    let mut budget = budgeted.capacity.unwrap_or(0);
+    let mut attempts = 0;
+    let solved = loop {
+        attempts += 1;
+        match solve(&within(budget), options, watch) {
+            Err(SolveError::Infeasible { least_found, .. })
+                if budgeted.capacity.is_none() && attempts <= PATIENCE =>
+            {
+                // Planning again at the same number failed: its neighbourhood may be easier.
+                let same = least_found <= budget && attempts > 1;
+                budget = if same {
+                    budget + budget / 256
+                } else {
+                    least_found
+                };
+            }
+            other => break other?,
+        }
+    };
+    let found = Found {
+        method: solved.method.name(),
+        lower_bound: solved.lower_bound,
+        optimal: solved.optimal,
+        seconds: start.elapsed().as_secs_f64(),
+        attempts,
+    };
+    Ok(Planned {
+        budget,
+        fixed: budgeted.fixed_bytes,
+        base: budgeted.base.clone(),
+        device: budgeted.device,
+        plan: solved.plan,
+        found,
+        layout: None,
+        interrupted: false,
+    })
+}
+
+/// Plans with a layout that fits the budget.
+fn plan_layout(
+    budgeted: &Budgeted,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Planned, Failure> {
+    let planned = scrimp::make_plan(budgeted, Fit::Layout, options, watch)?;
+    let search = planned.search.as_ref();
+    let cost = planned.plan().cost();
+    Ok(Planned {
+        budget: planned.budget_bytes,
+        fixed: budgeted.fixed_bytes,
+        base: budgeted.base.clone(),
+        device: budgeted.device,
+        plan: planned.plan().clone(),
+        found: Found {
+            method: search.map_or("given", |search| search.method.name()),
+            lower_bound: search.map_or(0.0, |search| search.lower_bound).min(cost),
+            optimal: search.is_some_and(|search| search.optimal),
+            seconds: search.map_or(0.0, |search| search.elapsed.as_secs_f64()),
+            attempts: search.map_or(0, |search| search.attempts),
+        },
+        layout: Some(planned.layout),
+        interrupted: false,
+    })
+}
+
+/// Plans a problem given as JSON.
+#[pyfunction]
+#[pyo3(signature = (problem, budget, options, layout, progress))]
+pub fn plan(
+    py: Python<'_>,
+    problem: &str,
+    budget: Option<&str>,
+    options: Wanted,
+    layout: bool,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Planned> {
+    let options = options.options()?;
+    let budgeted = py.detach(|| budgeted(&read(problem)?, budget))?;
+    let done = watched(py, progress, |stop: Arc<AtomicBool>, news| {
+        let options = Options {
+            stop: Some(stop),
+            ..options
+        };
+        let mut watch = |progress| {
+            let _ = news.send(progress);
+        };
+        if layout {
+            plan_layout(&budgeted, &options, &mut watch)
+        } else {
+            plan_bytes(&budgeted, &options, &mut watch)
+        }
+    })?;
+    match done.answer {
+        // Without a plan there is nothing to keep.
+        Err(Failure::Infeasible { .. }) if done.interrupted => {
+            Err(PyKeyboardInterrupt::new_err("no plan was found yet"))
+        }
+        answer => Ok(Planned {
+            interrupted: done.interrupted,
+            ..answer?
+        }),
+    }
+}
+
+/// Plans a problem under several budgets: per budget a plan, or the exception.
+#[pyfunction]
+#[pyo3(signature = (problem, budgets, options, progress))]
+pub fn sweep<'py>(
+    py: Python<'py>,
+    problem: &str,
+    budgets: Vec<String>,
+    options: Wanted,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let options = options.options()?;
+    let problem = py.detach(|| read(problem))?;
+    let asked: Vec<Budgeted> = budgets
+        .iter()
+        .map(|budget| budgeted(&problem, Some(budget)))
+        .collect::<Result<_, _>>()?;
+    let Some(first) = asked.first() else {
+        return Ok(Vec::new());
+    };
+    let bytes: Option<Vec<u64>> = asked.iter().map(|budgeted| budgeted.capacity).collect();
+    let bytes = bytes.ok_or_else(|| {
+        Failure::Option("'min' can't be one of several budgets; plan it by itself".into())
+    })?;
+    let done = watched(py, progress, |stop: Arc<AtomicBool>, news| {
+        let options = Options {
+            stop: Some(stop),
+            ..options
+        };
+        solve_sweep(&first.problem, &bytes, &options, &mut |_, progress| {
+            let _ = news.send(progress);
+        })
+    })?;
+    let outcomes = done.answer.map_err(Failure::from)?;
+    outcomes
+        .into_iter()
+        .map(|(budget, outcome)| match outcome {
+            Err(error) => Ok(PyErr::from(Failure::from(error))
+                .into_value(py)
+                .into_bound(py)
+                .into_any()),
+            Ok(solved) => {
+                let planned = Planned {
+                    budget,
+                    fixed: first.fixed_bytes,
+                    base: first.base.clone(),
+                    device: first.device,
+                    found: Found {
+                        method: solved.method.name(),
+                        lower_bound: solved.lower_bound,
+                        optimal: solved.optimal,
+                        seconds: solved.elapsed.as_secs_f64(),
+                        attempts: 1,
+                    },
+                    plan: solved.plan,
+                    layout: None,
+                    interrupted: done.interrupted,
+                };
+                Ok(Bound::new(py, planned)?.into_any())
+            }
+        })
+        .collect()
+}
+
+/// A plan to check: as JSON, or just the tasks in the order of their runs.
+#[derive(FromPyObject)]
+pub enum Given {
+    Json(String),
+    Runs(Vec<usize>),
+}
+
+fn to_plan(problem: &Problem, device: DeviceId, given: Given) -> Result<Plan, Failure> {
+    match given {
+        Given::Json(text) => plan_from_json(problem, &text).map_err(Failure::problem),
+        Given::Runs(runs) => {
+            let tasks = problem.tasks().len();
+            if let Some(run) = runs.iter().find(|&&run| run >= tasks) {
+                return Err(Failure::Problem(format!(
+                    "the order of runs has task {run}, but the problem has {tasks} tasks, counted from 0"
+                )));
+            }
+            let runs: Vec<TaskId> = runs.into_iter().map(TaskId::new).collect();
+            Plan::from_runs(problem, device, &runs).map_err(Failure::problem)
+        }
+    }
+}
+
+/// Checks a plan for a problem.
+#[pyfunction]
+#[pyo3(signature = (problem, plan, budget))]
+pub fn check(
+    py: Python<'_>,
+    problem: &str,
+    plan: Given,
+    budget: Option<&str>,
+) -> Result<Planned, Failure> {
+    py.detach(|| {
+        let problem = read(problem)?;
+        // A budget that can't be met is no reason not to check; `min` is the plan's own peak.
+        let budgeted = match budget {
+            Some(_) => budgeted(&problem, budget)?,
+            None => scrimp::budget(&problem, Budget::Min)?,
+        };
+        let device = budgeted.device;
+        let capacity = match budget {
+            Some(_) => budgeted.capacity,
+            None => problem.devices()[device].capacity,
+        };
+        let plan = to_plan(&problem, device, plan)?;
+        let plan = scrimp::plan::check(&problem.with_capacity(device, capacity), plan)
+            .map_err(|violations| Failure::from(Error::Plan(violations)))?;
+        Ok(Planned {
+            budget: capacity.unwrap_or(plan.peak(device)),
+            fixed: budgeted.fixed_bytes,
+            found: Found {
+                method: "given",
+                lower_bound: 0.0,
+                optimal: false,
+                seconds: 0.0,
+                attempts: 0,
+            },
+            base: budgeted.base,
+            device,
+            plan,
+            layout: None,
+            interrupted: false,
+        })
+    })
+}
+
+/// Places intervals in one memory.
+#[pyfunction]
+#[pyo3(signature = (starts, ends, sizes, capacity))]
+pub fn place(
+    py: Python<'_>,
+    starts: Vec<u64>,
+    ends: Vec<u64>,
+    sizes: Vec<u64>,
+    capacity: Option<u64>,
+) -> Result<Placed, Failure> {
+    py.detach(|| {
+        let mut intervals = Vec::with_capacity(starts.len());
+        for (i, ((&start, &end), &bytes)) in starts.iter().zip(&ends).zip(&sizes).enumerate() {
+            if start > end {
+                return Err(Failure::Problem(format!(
+                    "buffer {i} starts at {start}, after its end {end}"
+                )));
+            }
+            intervals.push(Interval { start, end, bytes });
+        }
+        let total: u128 = sizes.iter().map(|&bytes| u128::from(bytes)).sum();
+        if total > u128::from(scrimp::plan::validate::MAX_BYTES) {
+            return Err(Failure::Problem(format!(
+                "all buffers together have {total} bytes, more than can be counted"
+            )));
+        }
+        let placed = place_intervals(&intervals, capacity);
+        check_offsets(&intervals, &placed.offsets, None)
+            .map_err(|wrong| Failure::Internal(format!("the placement is wrong: {wrong:?}")))?;
+        match capacity {
+            Some(capacity) if placed.arena_bytes > capacity => Err(Failure::Infeasible {
+                message: format!(
+                    "the buffers were packed into {} bytes at best, but there are {capacity}; {} are in use at the worst moment",
+                    placed.arena_bytes, placed.live_bytes
+                ),
+                budget: capacity,
+                least_found: placed.arena_bytes,
+                floor: placed.live_bytes,
+            }),
+            _ => Ok(Placed(placed)),
+        }
+    })
+}
+
+/// Reads a budget: ("bytes", n), ("percent", p) or ("min", None).
+#[pyfunction]
+pub fn parse_budget(text: &str) -> Result<(&'static str, Option<f64>, Option<u64>), Failure> {
+    Ok(match text.parse::<Budget>().map_err(Failure::option)? {
+        Budget::Bytes(bytes) | Budget::Units(bytes) => ("bytes", None, Some(bytes)),
+        Budget::Percent(percent) => ("percent", Some(percent), None),
+        Budget::Min => ("min", None, None),
+    })
+}
+
+/// Bytes for people.
+#[pyfunction]
+pub fn format_bytes(bytes: u64) -> String {
+    scrimp::plan::format_bytes(bytes)
+}
+
+/// The names of all planners.
+#[pyfunction]
+pub fn methods() -> Vec<&'static str> {
+    Method::ALL.map(Method::name).to_vec()
+}
