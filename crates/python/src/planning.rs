@@ -48,7 +48,7 @@ impl Wanted {
             time_limit: Duration::from_secs_f64(limit),
             seed: self.seed,
             threads: self.threads,
-            stop: None,
+            ..Options::default()
         })
     }
 }
