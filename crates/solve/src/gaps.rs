@@ -14,8 +14,9 @@
 use crate::model::{Model, Task};
 use crate::search::state::State;
 
-/// Steps of the ascent.
+/// Steps of the ascent, for a bound and for prices.
 const STEPS: usize = 2500;
+const PRICE_STEPS: usize = 300;
 
 /// A stretch `[from, to)` of positions in which a value is idle.
 struct Gap {
@@ -30,16 +31,37 @@ struct Gap {
 pub(crate) fn fixed_order(model: &Model, budget: f64, cost: f64) -> f64 {
     let base = model.base_cost();
     let given: Vec<Task> = (0..model.tasks).collect();
-    let state = State::new(model, &given);
-    let lack: Vec<f64> = state
+    let (added, _) = ascent(
+        model,
+        &State::new(model, &given),
+        budget,
+        (cost - base, STEPS),
+    );
+    // The sums' rounding errors are far below this.
+    base + (added - 1e-9 * base).max(0.0)
+}
+
+/// What a byte is worth in each position of a sequence in which every task runs once, in seconds:
+/// prices that the ascent ends with. `cost` as above.
+pub(crate) fn prices(model: &Model, once: &State<'_>, budget: f64, cost: f64) -> Vec<f64> {
+    let (_, mut prices) = ascent(model, once, budget, (cost - model.base_cost(), PRICE_STEPS));
+    prices.iter_mut().for_each(|p| *p /= budget.max(1.0));
+    prices
+}
+
+fn ascent(
+    model: &Model,
+    once: &State<'_>,
+    budget: f64,
+    (known, steps): (f64, usize),
+) -> (f64, Vec<f64>) {
+    let lack: Vec<f64> = once
         .mem()
         .iter()
         .map(|&m| (m - budget).max(0.0) / budget.max(1.0))
         .collect();
-    let gaps: Vec<Gap> = gaps(model, &state, budget, &lack);
-    let added = ascend(&gaps, &lack, cost - base);
-    // The sums' rounding errors are far below this.
-    base + (added - 1e-9 * base).max(0.0)
+    let gaps: Vec<Gap> = gaps(model, once, budget, &lack);
+    ascend(&gaps, &lack, known, steps)
 }
 
 /// The gaps that lie over a position which lacks bytes; bytes as shares of the budget.
@@ -75,15 +97,15 @@ fn gaps(model: &Model, state: &State<'_>, budget: f64, lack: &[f64]) -> Vec<Gap>
     gaps
 }
 
-/// The best value of the Lagrangian that a subgradient ascent finds.
-fn ascend(gaps: &[Gap], lack: &[f64], known: f64) -> f64 {
+/// The best value of the Lagrangian that a subgradient ascent finds, and its prices.
+fn ascend(gaps: &[Gap], lack: &[f64], known: f64, steps: usize) -> (f64, Vec<f64>) {
     let n = lack.len();
     let mut price = vec![0.0; n];
     let mut best_price = price.clone();
     let (mut best, mut scale, mut idle) = (0.0f64, 1.0, 0);
     let mut sums = vec![0.0; n + 1];
     let mut change = vec![0.0; n + 1];
-    for _ in 0..STEPS {
+    for _ in 0..steps {
         for p in 0..n {
             sums[p + 1] = sums[p] + price[p];
         }
@@ -110,7 +132,7 @@ fn ascend(gaps: &[Gap], lack: &[f64], known: f64) -> f64 {
             }
         }
         if best >= known {
-            return best.min(known);
+            return (best.min(known), best_price);
         }
         let mut level = 0.0;
         let mut square = 0.0;
@@ -134,5 +156,5 @@ fn ascend(gaps: &[Gap], lack: &[f64], known: f64) -> f64 {
         }
         sums[0] = 0.0;
     }
-    best
+    (best, best_price)
 }

@@ -31,16 +31,17 @@ pub fn solve(
         .map(|t| t.phase == Phase::Forward)
         .collect();
     let given: Vec<Task> = (0..model.tasks).collect();
+    let mut floor = bound::floor(&model);
     let (runs, lower_bound) = match options.method {
         Method::KeepAll => (given, model.base_cost()),
         Method::ChenSqrtN => (chen::sqrt_n(&model, &forward), model.base_cost()),
         Method::ChenGreedy => (chen::greedy(&model, &forward, budget), model.base_cost()),
         Method::Published(method) => {
-            let floor = bound::floor(&model) as u64;
-            return by_published(problem, method, options, floor);
+            return by_published(problem, method, options, floor as u64);
         }
         Method::Search => {
             let found = driver::run(&model, budget, options, start, progress);
+            floor = floor.max(found.floor + model.resident);
             (found.runs, found.lower_bound)
         }
     };
@@ -49,7 +50,7 @@ pub fn solve(
         return Err(SolveError::Infeasible {
             budget: capacity.unwrap_or(u64::MAX),
             least_found: (peak + model.resident) as u64,
-            floor: bound::floor(&model) as u64,
+            floor: floor as u64,
         });
     }
     let plan = checked(problem, device, &runs, options)?;

@@ -5,10 +5,13 @@
 
 use std::time::{Duration, Instant};
 
+use crate::bound;
 use crate::gaps;
 use crate::model::{Model, Task};
 use crate::options::{Options, Order, Progress};
 use crate::search::anneal::Walk;
+use crate::search::beam::{self, Breadth};
+use crate::search::exact::{self, Limits, Verdict};
 use crate::search::rng::Random;
 use crate::search::state::State;
 
@@ -23,6 +26,8 @@ const FIRST_EPOCH: u64 = 2500;
 const FIRST_PLAN: Duration = Duration::from_secs(2);
 /// How often a first plan is looked for from the start, with other random choices each time.
 const ROUNDS: u64 = 16;
+/// States that the exact search for small problems makes at most.
+const STATES: usize = 150_000;
 /// Epochs without a better plan after which the search has converged.
 const PATIENCE: u32 = 8;
 
@@ -31,6 +36,8 @@ pub(crate) struct Found {
     /// The cheapest sequence that fits, or the leanest if none does.
     pub runs: Vec<Task>,
     pub lower_bound: f64,
+    /// Proven: no plan takes fewer bytes than this many, resident ones not counted.
+    pub floor: f64,
 }
 
 /// When a search must end.
@@ -66,13 +73,43 @@ pub(crate) fn run<'m>(
     let cutoff = Cutoff::after(options.time_limit, start, options);
     let first_cutoff = Cutoff::after(options.time_limit.max(FIRST_PLAN), start, options);
     let keep_all = State::new(model, &given);
+    let floor = bound::floor(model) - model.resident;
     if keep_all.peak() <= budget {
         return Found {
             runs: given,
             lower_bound,
+            floor,
         };
     }
     let free = options.order == Order::Free;
+    let limits = Limits {
+        states: STATES,
+        known: f64::INFINITY,
+        cutoff,
+    };
+    match exact::cheapest(model, budget, free, limits) {
+        Verdict::Optimal(runs) => {
+            let lower_bound = State::new(model, &runs).cost();
+            return Found {
+                runs,
+                lower_bound,
+                floor,
+            };
+        }
+        Verdict::AtLeast(seconds) => lower_bound = lower_bound.max(seconds),
+        Verdict::Infeasible => {
+            let none = budget.max(floor - 1.0);
+            let known = (keep_all.peak(), given);
+            let (runs, proven) = exact::leanest(model, (none, known), free, limits);
+            let least = State::new(model, &runs).peak();
+            return Found {
+                runs,
+                lower_bound,
+                floor: if proven { least } else { none + 1.0 },
+            };
+        }
+        Verdict::NoBetter => {}
+    }
     let threads = options.threads;
     let first = FirstPlan {
         given: &given,
@@ -87,6 +124,7 @@ pub(crate) fn run<'m>(
             return Found {
                 runs: leanest,
                 lower_bound,
+                floor,
             };
         }
     };
@@ -98,7 +136,7 @@ pub(crate) fn run<'m>(
         })
         .collect();
     if !free {
-        lower_bound = gaps::fixed_order(model, budget, cost);
+        lower_bound = lower_bound.max(gaps::fixed_order(model, budget, cost));
     }
     let total = (options.time_limit.as_secs_f64().min(1e6) * RATE) as u64;
     let mut length = FIRST_EPOCH * u64::from(model.tasks);
@@ -135,7 +173,11 @@ pub(crate) fn run<'m>(
         cost: Some(cost),
         lower_bound,
     });
-    Found { runs, lower_bound }
+    Found {
+        runs,
+        lower_bound,
+        floor,
+    }
 }
 
 /// Does a job with every walk, beside each other if there are threads.
@@ -164,6 +206,19 @@ impl FirstPlan<'_> {
     /// A sequence that fits, or else the leanest. Costs steer the repair, and sometimes astray where
     /// the budget is tight: each round blurs them, from as they are to all the same.
     fn search(&self, model: &Model) -> Result<Vec<Task>, Vec<Task>> {
+        let mut work = 0;
+        for width in [1, 8, 64] {
+            let breadth = Breadth {
+                width,
+                rent: 1.0,
+                noise: 0.0,
+            };
+            let mut rng = Random::new(self.options.seed, 0);
+            let tools = (self.cutoff, &mut rng, &mut work);
+            if let Some(runs) = beam::search(model, self.given, self.budget, breadth, tools) {
+                return Ok(runs);
+            }
+        }
         let mut leanest = (f64::INFINITY, self.given.to_vec());
         for round in 0..ROUNDS {
             let blurred = blurred(model, [1.0, 0.5, 0.0, 0.8][round as usize % 4]);

@@ -1,11 +1,13 @@
 //! The default search. In order: a state, its repair (with the moves of groups that it may postpone),
-//! orders to start from and their rearrangement, the annealing over repairs, the schedule.
+//! the annealing over repairs, the exact search over states for small problems, the schedule.
 
 pub(crate) mod anneal;
-pub(crate) mod arrange;
+pub(crate) mod beam;
 pub(crate) mod driver;
+pub(crate) mod exact;
 mod order;
 mod postpone;
 pub(crate) mod repair;
 pub(crate) mod rng;
+pub(crate) mod space;
 pub(crate) mod state;

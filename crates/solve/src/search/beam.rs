@@ -1,0 +1,407 @@
+//! Beam search over the states of [`Space`], in a fixed order of first runs: for each task the best
+//! few states in which it has just run. Finds plans under budgets so tight that repairing a sequence
+//! that exceeds them everywhere gets stuck.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use crate::gaps;
+use crate::model::{Model, Task, Value};
+use crate::search::driver::Cutoff;
+use crate::search::rng::Random;
+use crate::search::space::{Place, Set, Space};
+use crate::search::state::State;
+
+/// Ways to make room that are tried for one run.
+const WAYS: usize = 6;
+/// Missing producers that are tried for one state.
+const READY: usize = 2;
+/// Work of pricing, per value, and the beam's own counts to a unit of work.
+const PRICING: u64 = 100;
+const PER_UNIT: u64 = 6;
+/// Steps towards a task beyond twice the runs that it lacks.
+const SLACK: usize = 8;
+
+/// How a beam searches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Breadth {
+    /// States kept after each task.
+    pub width: usize,
+    /// What holding bytes is worth, as a multiple of the gap program's prices.
+    pub rent: f64,
+    /// What dropping a value seems to cost is multiplied by a random number between 1 and 1 + noise.
+    pub noise: f64,
+}
+
+/// A plan within `budget` bytes whose first runs keep `order`, cheap but rarely the cheapest; `None` if
+/// none was found. Problems with more than 1024 tasks or values are not looked at. Adds to `work`.
+pub(crate) fn search(
+    model: &Model,
+    order: &[Task],
+    budget: f64,
+    breadth: Breadth,
+    (cutoff, rng, work): (Cutoff<'_>, &mut Random, &mut u64),
+) -> Option<Vec<Task>> {
+    let rent = Rent::new(model, order, budget, breadth, rng);
+    let most = model.bytes.len().max(model.tasks as usize);
+    let search = match most.div_ceil(64) {
+        0 | 1 => sized::<1>,
+        2 => sized::<2>,
+        3 | 4 => sized::<4>,
+        5..=8 => sized::<8>,
+        9..=16 => sized::<16>,
+        _ => return None,
+    };
+    *work += PRICING * model.bytes.len() as u64;
+    search(model, order, budget, (breadth.width, rent), cutoff, work)
+}
+
+fn sized<const W: usize>(
+    model: &Model,
+    order: &[Task],
+    budget: f64,
+    (width, rent): (usize, Rent),
+    cutoff: Cutoff<'_>,
+    work: &mut u64,
+) -> Option<Vec<Task>> {
+    let space = Space::<W>::new(model, budget, false)?;
+    let mut beam = Beam {
+        space: &space,
+        rent,
+        width,
+        at: 1,
+        trail: Vec::new(),
+        work: 0,
+    };
+    let found = beam.search(order, cutoff);
+    *work += beam.work / PER_UNIT;
+    found
+}
+
+/// A state with the seconds it took and what is known to come.
+#[derive(Clone)]
+struct Head<const W: usize> {
+    place: Place<W>,
+    spent: f64,
+    /// With what must still run, and with what holding the live values is worth.
+    seconds: f64,
+    /// Values that what must still run reads.
+    read: Set<W>,
+    /// The last of its runs in the trail.
+    trail: u32,
+}
+
+/// What holding a value will cost: the prices of the gap program, summed up to its next first use.
+struct Rent {
+    /// Prices of the positions before each.
+    sums: Vec<f64>,
+    /// By value, the positions of its uses in which tasks run once, ascending.
+    uses: Vec<Vec<u32>>,
+    /// By value, a random factor.
+    noise: Vec<f64>,
+}
+
+impl Rent {
+    fn new(model: &Model, order: &[Task], budget: f64, breadth: Breadth, rng: &mut Random) -> Rent {
+        let once = State::new(model, order);
+        let prices = gaps::prices(model, &once, budget, 1.3 * model.base_cost());
+        let mut sums = vec![0.0];
+        for (k, price) in prices.iter().enumerate() {
+            sums.push(sums[k] + breadth.rent * price);
+        }
+        let mut uses = vec![Vec::new(); model.bytes.len()];
+        for (k, &t) in order.iter().chain([&model.end()]).enumerate() {
+            for i in model.inputs.of(t) {
+                uses[i.value as usize].push(k as u32 + 1);
+            }
+        }
+        let noise = (0..uses.len()).map(|_| 1.0 + breadth.noise * rng.unit());
+        Rent {
+            sums,
+            noise: noise.collect(),
+            uses,
+        }
+    }
+
+    /// Seconds per byte that a value is worth from position `from` until its next first use.
+    fn of(&self, v: Value, from: u32) -> f64 {
+        let uses = &self.uses[v as usize];
+        uses.get(uses.partition_point(|&u| u < from))
+            .map_or(0.0, |&u| self.sums[u as usize] - self.sums[from as usize])
+    }
+}
+
+/// States after equally many steps, of those with the same live values the one reached soonest.
+struct Best<const W: usize> {
+    heads: Vec<Head<W>>,
+    known: HashMap<Set<W>, u32>,
+}
+
+impl<const W: usize> Default for Best<W> {
+    fn default() -> Self {
+        Best {
+            heads: Vec::new(),
+            known: HashMap::new(),
+        }
+    }
+}
+
+impl<const W: usize> Best<W> {
+    fn add(&mut self, head: Head<W>) {
+        match self.known.entry(head.place.live) {
+            Entry::Occupied(known) => {
+                let known = &mut self.heads[*known.get() as usize];
+                if head.spent < known.spent {
+                    *known = head;
+                }
+            }
+            Entry::Vacant(new) => {
+                new.insert(self.heads.len() as u32);
+                self.heads.push(head);
+            }
+        }
+    }
+
+    /// The best few, best first.
+    fn first(mut self, width: usize) -> Vec<Head<W>> {
+        self.heads.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        self.heads.truncate(width);
+        self.heads
+    }
+}
+
+struct Beam<'s, 'm, const W: usize> {
+    space: &'s Space<'m, W>,
+    width: usize,
+    rent: Rent,
+    /// Position of the first run that comes next, if every task ran once.
+    at: u32,
+    /// Runs, each with the one before it.
+    trail: Vec<(u32, Task)>,
+    work: u64,
+}
+
+impl<const W: usize> Beam<'_, '_, W> {
+    fn search(&mut self, order: &[Task], cutoff: Cutoff<'_>) -> Option<Vec<Task>> {
+        let start = self.space.start()?;
+        let (seconds, read) = self.space.to_go(&start)?;
+        let mut heads = vec![Head {
+            place: start,
+            spent: 0.0,
+            seconds,
+            read,
+            trail: u32::MAX,
+        }];
+        for &target in order.iter().chain([&self.space.model.end()]) {
+            if heads.is_empty() || cutoff.reached() {
+                return None;
+            }
+            heads = self.layer(heads, target);
+            self.at += 1;
+        }
+        let best = heads.iter().min_by(|a, b| a.spent.total_cmp(&b.spent))?;
+        let mut runs = Vec::new();
+        let mut at = best.trail;
+        while at != u32::MAX {
+            let (from, task) = self.trail[at as usize];
+            runs.push(task);
+            at = from;
+        }
+        runs.reverse();
+        Some(runs)
+    }
+
+    /// From states in which `target` comes next, the best ones in which it has run. All take their
+    /// steps towards it side by side, so that those that drop what they have just made fall behind.
+    fn layer(&mut self, heads: Vec<Head<W>>, target: Task) -> Vec<Head<W>> {
+        let target_reads = self.space.reads(target);
+        let mut done = Best::default();
+        let mut heads = heads;
+        let mut steps = 0;
+        let mut most = 0;
+        while !heads.is_empty() && steps <= 2 * most + SLACK {
+            let mut next = Best::default();
+            for head in &heads {
+                let missing = self.missing(&head.place, target);
+                if missing.is_empty() {
+                    if target >= self.space.model.tasks {
+                        done.add(head.clone());
+                    } else {
+                        self.run(head, target, &Set::EMPTY, &mut done);
+                    }
+                    continue;
+                }
+                most = most.max(missing.len());
+                let soon = missing.iter().fold(target_reads, |soon, t| {
+                    soon.or(&self.space.inputs[t as usize])
+                });
+                let ready = |&t: &Task| self.space.inputs[t as usize].within(&head.place.live);
+                let ready: Vec<Task> = missing.iter().filter(ready).take(READY).collect();
+                for t in ready {
+                    self.run(head, t, &soon, &mut next);
+                }
+            }
+            heads = next.first(self.width);
+            steps += 1;
+        }
+        done.first(self.width)
+    }
+
+    /// Tasks that must run again before `target` can run.
+    fn missing(&self, place: &Place<W>, target: Task) -> Set<W> {
+        let space = self.space;
+        let mut again = Set::EMPTY;
+        let mut missing = space.reads(target).minus(&place.live);
+        while !missing.is_empty() {
+            let mut next = Set::EMPTY;
+            for v in missing.iter() {
+                let t = space.model.producer[v as usize];
+                if t < space.model.tasks && !again.has(t) {
+                    again.add(t);
+                    next = next.or(&space.inputs[t as usize].minus(&place.live));
+                }
+            }
+            missing = next;
+        }
+        again
+    }
+
+    /// Runs `t`, with several ways to make room for it; if possible without dropping `soon`.
+    fn run(&mut self, head: &Head<W>, t: Task, soon: &Set<W>, into: &mut Best<W>) {
+        let space = self.space;
+        let lack = space.lack(&head.place, t);
+        let ways = if lack <= 0.0 {
+            vec![Set::EMPTY]
+        } else {
+            let ways = self.ways(head, t, lack, soon);
+            if ways.is_empty() {
+                self.ways(head, t, lack, &Set::EMPTY)
+            } else {
+                ways
+            }
+        };
+        let mut done = head.place.done;
+        done.add(t);
+        let needed = space.needed(&done);
+        for dropped in ways {
+            let place = space.after(&head.place, t, &dropped, &needed);
+            self.work += u64::from(space.model.tasks) * W as u64 / 4 + 1;
+            if let Some((to_go, read)) = space.to_go(&place) {
+                let spent = head.spent + space.model.cost[t as usize];
+                let rent = self.rent_of(&place, &read);
+                self.trail.push((head.trail, t));
+                into.add(Head {
+                    place,
+                    spent,
+                    seconds: spent + to_go + rent,
+                    read,
+                    trail: self.trail.len() as u32 - 1,
+                });
+            }
+        }
+    }
+
+    /// What holding the live values until their next uses is worth, or making them again if that is less.
+    fn rent_of(&self, place: &Place<W>, read: &Set<W>) -> f64 {
+        let model = self.space.model;
+        let rent = |v: Value| {
+            let again = model.cost[model.producer[v as usize] as usize];
+            (model.bytes[v as usize] * self.rent.of(v, self.at)).min(again)
+        };
+        place.live.and(read).iter().map(rent).sum()
+    }
+
+    /// Sets of values whose bytes make up for `lack`: the cheapest per byte, each without one of the
+    /// first few, and single large ones.
+    fn ways(&mut self, head: &Head<W>, t: Task, lack: f64, soon: &Set<W>) -> Vec<Set<W>> {
+        let space = self.space;
+        let place = &head.place;
+        let bytes = |v: Value| space.model.bytes[v as usize];
+        let mut ranked: Vec<(f64, Value)> = Vec::new();
+        for v in space.droppable(place, t) {
+            if soon.has(v) {
+                continue;
+            }
+            if !head.read.has(v) {
+                ranked.push((0.0, v));
+            } else if let Some(seconds) = self.seconds_again(place, v) {
+                let worth = (seconds / bytes(v) - self.rent.of(v, self.at)).max(0.0);
+                let worth = worth + 1e-3 * seconds / bytes(v);
+                ranked.push((worth * self.rent.noise[v as usize], v));
+            }
+        }
+        ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+        let greedy = |without: Option<Value>| {
+            let mut chosen = Vec::new();
+            let mut left = lack;
+            for &(_, v) in ranked.iter().filter(|&&(_, v)| Some(v) != without) {
+                if left <= 0.0 {
+                    break;
+                }
+                chosen.push(v);
+                left -= bytes(v);
+            }
+            if left > 0.0 {
+                return None;
+            }
+            // The dearest first: what the later ones made superfluous stays.
+            let mut spare = -left;
+            for k in (0..chosen.len()).rev() {
+                if bytes(chosen[k]) <= spare {
+                    spare -= bytes(chosen[k]);
+                    chosen.remove(k);
+                }
+            }
+            Some(Set::of(chosen))
+        };
+        let mut ways: Vec<Set<W>> = Vec::new();
+        let mut add = |way: Option<Set<W>>| {
+            if let Some(way) = way
+                && !ways.contains(&way)
+            {
+                ways.push(way);
+            }
+        };
+        add(greedy(None));
+        for &(_, v) in ranked.iter().take(WAYS / 2) {
+            add(greedy(Some(v)));
+        }
+        let mut single: Vec<(f64, Value)> = ranked
+            .iter()
+            .filter(|&&(_, v)| bytes(v) >= lack)
+            .map(|&(density, v)| (density * bytes(v), v))
+            .collect();
+        single.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+        for &(_, v) in single.iter().take(WAYS / 2) {
+            add(Some(Set::of([v])));
+        }
+        ways
+    }
+
+    /// Seconds to make a value again with what is in memory now; `None` if that can't be.
+    fn seconds_again(&mut self, place: &Place<W>, v: Value) -> Option<f64> {
+        let space = self.space;
+        let mut live = *place;
+        live.live = live.live.minus(&Set::of([v]));
+        let mut again = Set::<W>::EMPTY;
+        let mut missing = Set::<W>::of([v]);
+        let mut seconds = 0.0;
+        while !missing.is_empty() {
+            let mut next = Set::EMPTY;
+            for v in missing.iter() {
+                let t = space.model.producer[v as usize];
+                if t >= space.model.tasks || !space.model.rerunnable[t as usize] {
+                    return None;
+                }
+                if !again.has(t) {
+                    again.add(t);
+                    seconds += space.model.cost[t as usize];
+                    next = next.or(&space.inputs[t as usize].minus(&live.live));
+                }
+            }
+            missing = next;
+            self.work += 2;
+        }
+        Some(seconds)
+    }
+}

@@ -1,0 +1,299 @@
+//! Exact search for small problems: best-first over the states of [`Space`], so that the first plan
+//! that comes up is the cheapest, and none coming up means that none exists.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashMap};
+
+use crate::model::{Model, Task, Value};
+use crate::search::driver::Cutoff;
+use crate::search::space::{Place, Set, Space};
+use crate::search::state::State;
+
+/// What is known after an exact search.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Verdict {
+    /// No plan is cheaper than this one.
+    Optimal(Vec<Task>),
+    /// No plan is cheaper than the one that was known.
+    NoBetter,
+    /// There is no plan.
+    Infeasible,
+    /// The search ended too early; no plan takes fewer seconds than this.
+    AtLeast(f64),
+}
+
+/// How far an exact search goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits<'a> {
+    /// States looked at, at most.
+    pub states: usize,
+    /// Seconds of a known plan; only cheaper ones are looked for.
+    pub known: f64,
+    pub cutoff: Cutoff<'a>,
+}
+
+/// What an exact search looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goal {
+    Cheapest,
+    Any,
+}
+
+/// Looks for the cheapest plan within `budget` bytes. Problems with more than 128 tasks or values are
+/// not looked at.
+pub(crate) fn cheapest(model: &Model, budget: f64, free: bool, limits: Limits<'_>) -> Verdict {
+    search(model, budget, free, Goal::Cheapest, limits)
+}
+
+/// A plan with the least bytes, found by bisection above a budget for which there is none, and whether
+/// a plan with fewer bytes can't exist. `known` is a plan with its peak.
+pub(crate) fn leanest(
+    model: &Model,
+    (mut none, mut known): (f64, (f64, Vec<Task>)),
+    free: bool,
+    limits: Limits<'_>,
+) -> (Vec<Task>, bool) {
+    let mut proven = true;
+    while known.0 - none > 1.0 && !limits.cutoff.reached() {
+        let budget = ((none + known.0) / 2.0).floor();
+        match search(model, budget, free, Goal::Any, limits) {
+            Verdict::Optimal(runs) => known = (State::new(model, &runs).peak(), runs),
+            verdict => {
+                proven &= verdict == Verdict::Infeasible;
+                none = budget;
+            }
+        }
+    }
+    (known.1, proven && known.0 - none <= 1.0)
+}
+
+fn search(model: &Model, budget: f64, free: bool, goal: Goal, limits: Limits<'_>) -> Verdict {
+    if let Some(space) = Space::<1>::new(model, budget, free) {
+        return Frontier::new(&space, goal, limits).search();
+    }
+    if let Some(space) = Space::<2>::new(model, budget, free) {
+        return Frontier::new(&space, goal, limits).search();
+    }
+    Verdict::AtLeast(model.base_cost())
+}
+
+/// A state on the way to a plan.
+struct Node<const W: usize> {
+    place: Place<W>,
+    seconds: f64,
+    /// How it was reached: by running the task in the state of that node.
+    from: u32,
+    task: Task,
+}
+
+/// A node to be looked at. The greatest is the one with the fewest seconds in all, of equals the one
+/// that has gone furthest.
+struct Open {
+    seconds: f64,
+    spent: f64,
+    node: u32,
+}
+
+impl Ord for Open {
+    fn cmp(&self, other: &Open) -> Ordering {
+        let fewest = other.seconds.total_cmp(&self.seconds);
+        let furthest = self.spent.total_cmp(&other.spent);
+        fewest.then(furthest).then(other.node.cmp(&self.node))
+    }
+}
+
+impl PartialOrd for Open {
+    fn partial_cmp(&self, other: &Open) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Open {
+    fn eq(&self, other: &Open) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Open {}
+
+struct Frontier<'s, 'm, const W: usize> {
+    space: &'s Space<'m, W>,
+    goal: Goal,
+    limits: Limits<'s>,
+    nodes: Vec<Node<W>>,
+    open: BinaryHeap<Open>,
+    /// Fewest seconds to a state.
+    least: HashMap<Place<W>, f64>,
+    /// By tasks done: the live sets already left, with their seconds. More live values are never worse.
+    left: HashMap<Set<W>, Vec<(Set<W>, f64)>>,
+    needed: HashMap<Set<W>, Set<W>>,
+    /// Children made; the bound on memory and time.
+    made: usize,
+}
+
+impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
+    fn new(space: &'s Space<'m, W>, goal: Goal, limits: Limits<'s>) -> Self {
+        Frontier {
+            space,
+            goal,
+            limits,
+            nodes: Vec::new(),
+            open: BinaryHeap::new(),
+            least: HashMap::new(),
+            left: HashMap::new(),
+            needed: HashMap::new(),
+            made: 0,
+        }
+    }
+
+    fn search(mut self) -> Verdict {
+        let none = if self.limits.known.is_finite() {
+            Verdict::NoBetter
+        } else {
+            Verdict::Infeasible
+        };
+        let Some(start) = self.space.start() else {
+            return Verdict::Infeasible;
+        };
+        self.reach(start, 0.0, u32::MAX, 0);
+        let mut looked = 0u32;
+        while let Some(Open { seconds, node, .. }) = self.open.pop() {
+            looked += 1;
+            if self.made > self.limits.states
+                || (looked.is_multiple_of(256) && self.limits.cutoff.reached())
+            {
+                // Sums of seconds are rounded.
+                return Verdict::AtLeast(seconds * (1.0 - 1e-12));
+            }
+            let Node { place, seconds, .. } = self.nodes[node as usize];
+            if self.least.get(&place).is_some_and(|&s| s < seconds)
+                || self.is_dominated(&place, seconds)
+            {
+                continue;
+            }
+            if self.space.is_end(&place) {
+                return Verdict::Optimal(self.path(node));
+            }
+            self.expand(node, place, seconds);
+        }
+        none
+    }
+
+    fn is_dominated(&mut self, place: &Place<W>, seconds: f64) -> bool {
+        let left = self.left.entry(place.done).or_default();
+        if left
+            .iter()
+            .any(|(live, s)| *s <= seconds && place.live.within(live))
+        {
+            return true;
+        }
+        left.push((place.live, seconds));
+        false
+    }
+
+    /// Every run that is possible in a state, with every least set of values dropped for it.
+    fn expand(&mut self, node: u32, place: Place<W>, seconds: f64) {
+        let space = self.space;
+        let next = (0..space.model.tasks).find(|&t| !place.done.has(t));
+        for t in 0..space.model.tasks {
+            let k = t as usize;
+            let first = !place.done.has(t);
+            if !space.inputs[k].within(&place.live) || (first && !space.free && next != Some(t)) {
+                continue;
+            }
+            let mut done = place.done;
+            done.add(t);
+            let needed = *self
+                .needed
+                .entry(done)
+                .or_insert_with(|| space.needed(&done));
+            let gained = space.outputs[k].and(&needed).minus(&place.live);
+            if !first && (!space.model.rerunnable[k] || gained.is_empty()) {
+                continue;
+            }
+            let seconds = seconds + space.model.cost[k];
+            let lack = space.lack(&place, t);
+            let mut drops = Drops {
+                values: space.droppable(&place, t),
+                chosen: Set::EMPTY,
+                found: Vec::new(),
+                most: self.limits.states.saturating_sub(self.made) + 1,
+            };
+            drops.choose(space.model, 0, lack);
+            for dropped in drops.found {
+                self.reach(space.after(&place, t, &dropped, &needed), seconds, node, t);
+            }
+        }
+    }
+
+    fn reach(&mut self, place: Place<W>, spent: f64, from: u32, task: Task) {
+        self.made += 1;
+        let Some((to_go, _)) = self.space.to_go(&place) else {
+            return;
+        };
+        // Any plan will do: seconds spent are gone, what is still to do leads on.
+        let spent = if self.goal == Goal::Any { 0.0 } else { spent };
+        let seconds = spent + to_go;
+        let known = self.least.entry(place).or_insert(f64::INFINITY);
+        if seconds >= self.limits.known * (1.0 - 1e-9) || spent >= *known {
+            return;
+        }
+        *known = spent;
+        let node = self.nodes.len() as u32;
+        self.nodes.push(Node {
+            place,
+            seconds: spent,
+            from,
+            task,
+        });
+        self.open.push(Open {
+            seconds,
+            spent,
+            node,
+        });
+    }
+
+    /// The runs that lead to a node.
+    fn path(&self, node: u32) -> Vec<Task> {
+        let mut runs = Vec::new();
+        let mut at = &self.nodes[node as usize];
+        while at.from != u32::MAX {
+            runs.push(at.task);
+            at = &self.nodes[at.from as usize];
+        }
+        runs.reverse();
+        runs
+    }
+}
+
+/// The least sets of values that make room, by depth-first search over values in descending size: a
+/// set is complete when its last, and so smallest, value was needed.
+struct Drops<const W: usize> {
+    values: Vec<Value>,
+    chosen: Set<W>,
+    found: Vec<Set<W>>,
+    most: usize,
+}
+
+impl<const W: usize> Drops<W> {
+    fn choose(&mut self, model: &Model, from: usize, lack: f64) {
+        if lack <= 0.0 {
+            self.found.push(self.chosen);
+            return;
+        }
+        let before = self.chosen;
+        for k in from..self.values.len() {
+            let rest: f64 = self.values[k..]
+                .iter()
+                .map(|&v| model.bytes[v as usize])
+                .sum();
+            if rest < lack || self.found.len() >= self.most {
+                return;
+            }
+            let v = self.values[k];
+            self.chosen.add(v);
+            self.choose(model, k + 1, lack - model.bytes[v as usize]);
+            self.chosen = before;
+        }
+    }
+}
