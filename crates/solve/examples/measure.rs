@@ -1,5 +1,5 @@
 //! Plans an instance or a problem file and prints one line:
-//! `measure FILE BUDGET [fixed|free] [SECONDS] [METHOD] [SEED]`.
+//! `measure FILE BUDGET [fixed|free] [SECONDS] [METHOD] [SEED] [bare]`; `bare` leaves the placement out.
 //!
 //! The budget is in the file's unit; with a percent sign it is a share of what planning can change.
 #![allow(
@@ -46,16 +46,12 @@ fn main() {
     let name = args[1].rsplit('/').next().unwrap();
     match solved {
         Ok(s) => {
-            let arena = place(&s.plan).map_or_else(
-                |e| e.to_string(),
-                |l| {
-                    format!(
-                        "lost {}",
-                        l.arena_bytes(device) + problem.devices()[device].resident
-                            - s.plan.peak(device)
-                    )
-                },
-            );
+            let resident = problem.devices()[device].resident;
+            let lost = |arena: u64| format!("lost {}", arena + resident - s.plan.peak(device));
+            let arena = match args.get(7).map(String::as_str) {
+                Some("bare") => "not placed".into(),
+                _ => place(&s.plan).map_or_else(|e| e.to_string(), |l| lost(l.arena_bytes(device))),
+            };
             println!(
                 "{name:40} {bytes:>12} {:.4} % bound {:.4} % found {:.2} s of {:.2} s, recomputed {} peak {} {arena}{}",
                 percent(s.cost),

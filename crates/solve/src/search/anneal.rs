@@ -1,6 +1,7 @@
 //! Ruin and recreate: drop some recomputations, repair, accept as in annealing.
 
 use crate::model::{Model, Task};
+use crate::search::arrange::Arrangement;
 use crate::search::beam::{self, Breadth};
 use crate::search::driver::Cutoff;
 use crate::search::order;
@@ -73,7 +74,16 @@ impl<'m> Walk<'m> {
             tries: 4 << walk,
             noise: 0.3 * walk as f64,
         };
-        if !self.settle(taste) {
+        if self.repairer.free {
+            self.rearrange(300, 100.0, 0.01);
+            self.state.commit();
+        }
+        let narrow = Breadth {
+            width: 4,
+            rent: 1.0,
+            noise: 0.0,
+        };
+        if !self.settle(taste) && !self.beam(narrow) {
             self.start_leaner();
             self.squeeze(target);
         }
@@ -139,6 +149,35 @@ impl<'m> Walk<'m> {
         }
     }
 
+    /// Anneals the order alone, from a temperature to another in mean bytes of a value times
+    /// positions, with a number of moves per run. Forgets the log.
+    fn rearrange(&mut self, moves: u64, hot: f64, cold: f64) {
+        let m = self.model;
+        let mean = m.bytes.iter().sum::<f64>() / m.bytes.len().max(1) as f64;
+        let order = self.state.order();
+        let mut arrangement = Arrangement::new(m, &order, self.repairer.budget);
+        let moves = moves * order.len() as u64;
+        self.repairer.work += 4 * order.len() as u64
+            + arrangement.anneal(moves, hot * mean, cold * mean, &mut self.rng);
+        self.state.reset(&arrangement.order());
+    }
+
+    /// Makes a plan by a beam that keeps the present order, in which every task runs once; false, with
+    /// nothing done, if it finds none.
+    fn beam(&mut self, breadth: Breadth) -> bool {
+        let order = self.state.order();
+        let tools = (self.cutoff, &mut self.rng, &mut self.repairer.work);
+        let found = beam::search(self.model, &order, self.target, breadth, tools);
+        let Some(runs) = found else {
+            return false;
+        };
+        self.state.reset(&runs);
+        self.polish_all();
+        self.state.commit();
+        self.record();
+        true
+    }
+
     /// Starts from the given order, or a lean one where the order is free, with a random taste; from
     /// `from` again if that doesn't fit.
     fn start_over(&mut self, from: &[Task]) {
@@ -151,23 +190,21 @@ impl<'m> Walk<'m> {
         if order.len() < self.model.tasks as usize {
             return;
         }
+        self.state.reset(&order);
+        if self.repairer.free && self.rng.below(4) > 0 {
+            let hot = 100f64.powf(self.rng.unit());
+            self.rearrange(300, hot, 0.01);
+        }
         if self.rng.below(2) == 0 {
             let breadth = Breadth {
                 width: [2, 8, 32, 64][self.rng.below(4)],
                 rent: 2.0 * self.rng.unit(),
                 noise: [0.0, 0.3, 1.0][self.rng.below(3)],
             };
-            let tools = (self.cutoff, &mut self.rng, &mut self.repairer.work);
-            let found = beam::search(self.model, &order, self.target, breadth, tools);
-            if let Some(runs) = found {
-                self.state.reset(&runs);
-                self.polish_all();
-                self.state.commit();
-                self.record();
+            if self.beam(breadth) {
                 return;
             }
         }
-        self.state.reset(&order);
         let taste = Taste {
             tries: 1 + self.rng.below(8),
             noise: 4.0 * self.rng.unit(),
@@ -287,6 +324,8 @@ impl<'m> Walk<'m> {
         if extra.is_empty() {
             return;
         }
+        // A rearrangement forgets the log, so what to come back to is kept.
+        let saved = (self.repairer.free && self.rng.below(4) == 0).then(|| self.state.order());
         let before = self.state.cost();
         let limit = before - temperature * (1.0 - self.rng.unit()).ln();
         let most = if self.rng.below(4) == 0 {
@@ -311,19 +350,29 @@ impl<'m> Walk<'m> {
                 }
             }
         }
+        if saved.is_some() {
+            let hot = 0.1 * 100f64.powf(self.rng.unit());
+            self.rearrange(5, hot, 0.01);
+        }
         let mut ok = self
             .repairer
             .repair(&mut self.state, taste, limit, &mut self.rng);
         if ok {
-            for _ in 0..4 {
-                let run = extra[self.rng.below(extra.len())];
-                self.try_drop(run);
+            if saved.is_none() {
+                for _ in 0..4 {
+                    let run = extra[self.rng.below(extra.len())];
+                    self.try_drop(run);
+                }
+            } else {
+                self.polish_all();
             }
             ok = self.state.cost() <= limit;
         }
         if ok {
             self.state.commit();
             self.record();
+        } else if let Some(order) = saved {
+            self.state.reset(&order);
         } else {
             self.state.undo_to(0);
         }

@@ -207,7 +207,8 @@ impl FirstPlan<'_> {
     /// the budget is tight: each round blurs them, from as they are to all the same.
     fn search(&self, model: &Model) -> Result<Vec<Task>, Vec<Task>> {
         let mut work = 0;
-        for width in [1, 8, 64] {
+        let widths: &[usize] = if self.free { &[] } else { &[1, 8, 64] };
+        for &width in widths {
             let breadth = Breadth {
                 width,
                 rent: 1.0,

@@ -1,7 +1,9 @@
 //! The default search. In order: a state, its repair (with the moves of groups that it may postpone),
-//! the annealing over repairs, the exact search over states for small problems, the schedule.
+//! orders to start from and their rearrangement, the annealing over repairs, plans built from the
+//! front by beams and, for small problems, exactly, the schedule.
 
 pub(crate) mod anneal;
+pub(crate) mod arrange;
 pub(crate) mod beam;
 pub(crate) mod driver;
 pub(crate) mod exact;
