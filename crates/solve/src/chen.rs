@@ -118,7 +118,7 @@ fn again(
         if !again(model, forward, state, done, make, anchor) {
             return false;
         }
-        if state.available(i.value, state.pos(anchor)).is_none() {
+        if !state.available(i.value, state.pos(anchor)) {
             // A checkpoint whose value was overwritten since: only this run can need it.
             if make >= model.tasks || !model.rerunnable[make as usize] {
                 return false;

@@ -7,7 +7,7 @@
 use crate::model::{Model, Task, Value};
 use crate::search::driver::Cutoff;
 use crate::search::rng::Random;
-use crate::search::state::State;
+use crate::search::state::{Idle, State};
 
 /// Choices of one repair that the annealing varies.
 #[derive(Clone, Copy, Debug)]
@@ -29,16 +29,69 @@ pub(super) enum Eviction {
     Postpone { from: u32, to: u32 },
 }
 
-/// A rerun before its inputs are priced.
-#[derive(Clone, Copy, Debug)]
-struct Ranked {
-    /// No score after pricing is higher.
-    bound: f64,
-    relief: f64,
+/// The best scores so far while evictions are priced.
+#[derive(Debug, Default)]
+struct Found {
+    enough: usize,
+    /// At most `enough`, best first.
+    scores: Vec<f64>,
+    scanned: u64,
+    pricing: Pricing,
+}
+
+impl Found {
+    /// What a score must exceed to matter.
+    fn least(&self) -> f64 {
+        if self.scores.len() < self.enough {
+            0.0
+        } else {
+            self.scores[self.enough - 1]
+        }
+    }
+
+    fn add(&mut self, score: f64) {
+        let at = self.scores.partition_point(|&x| x >= score);
+        self.scores.insert(at, score);
+        self.scores.truncate(self.enough);
+    }
+}
+
+/// What having a value somewhere takes: seconds, and bytes × positions over the budget.
+#[derive(Clone, Copy, Debug, Default)]
+struct Price {
     seconds: f64,
-    noise: f64,
-    task: Task,
-    before: u32,
+    area: f64,
+}
+
+/// An input that isn't there for free: its bytes × positions over the budget if it is kept, and the
+/// least that having it takes, as its limit counts.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    value: Value,
+    keep: f64,
+    lower: f64,
+}
+
+/// The state of one estimate.
+#[derive(Debug, Default)]
+struct Pricing {
+    /// How many more values may be looked at as made again.
+    visits: u32,
+    stack: Vec<Wanted>,
+}
+
+/// A price beyond which nobody wants to know.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    per_second: f64,
+    per_area: f64,
+    most: f64,
+}
+
+impl Limit {
+    fn of(self, price: Price) -> f64 {
+        self.per_second * price.seconds + self.per_area * price.area
+    }
 }
 
 /// Repairs sequences of one problem under one budget.
@@ -55,7 +108,10 @@ pub(crate) struct Repairer<'m> {
     /// Positions over the budget before each position, and the bytes over it.
     over_count: Vec<f64>,
     over_bytes: Vec<f64>,
-    ranked: Vec<Ranked>,
+    /// Values that may be made again, by falling bytes per second, with that.
+    dense: Vec<(f64, Value)>,
+    /// Values whose writers can simply run later.
+    idle: Vec<(Value, Idle)>,
     candidates: Vec<(f64, Eviction)>,
     moves: Vec<(f64, Eviction)>,
     /// Units of work done: a deterministic clock.
@@ -74,16 +130,24 @@ const FALLBACKS: usize = 24;
 
 impl<'m> Repairer<'m> {
     pub fn new(model: &'m Model, budget: f64, free: bool, cutoff: Cutoff<'m>) -> Repairer<'m> {
-        let base = model.base_cost();
+        let mean = model.base_cost() / f64::from(model.tasks.max(1));
+        let epsilon = (mean * 1e-3).max(f64::MIN_POSITIVE);
+        let mut dense: Vec<(f64, Value)> = (0..model.bytes.len())
+            .map(|v| (v, model.producer[v] as usize))
+            .filter(|&(v, t)| model.rerunnable[t] && model.bytes[v] > 0.0)
+            .map(|(v, t)| (model.bytes[v] / (model.cost[t] + epsilon), v as Value))
+            .collect();
+        dense.sort_by(|a, b| b.0.total_cmp(&a.0));
         Repairer {
             model,
             budget,
             free,
-            epsilon: (base / f64::from(model.tasks.max(1)) * 1e-3).max(f64::MIN_POSITIVE),
+            epsilon,
             price: 0.0,
             over_count: Vec::new(),
             over_bytes: Vec::new(),
-            ranked: Vec::new(),
+            dense,
+            idle: Vec::new(),
             candidates: Vec::new(),
             moves: Vec::new(),
             work: 0,
@@ -187,12 +251,12 @@ impl<'m> Repairer<'m> {
         rng: &mut Random,
     ) -> bool {
         self.survey(state);
-        self.rank(state, peak, taste, rng);
+        self.gather_moves(state, peak, taste, rng);
         let price = self.price;
         // Where nothing helps at the usual price, bytes are dearer: more is made again.
         for dearer in [1.0, 10.0, 1000.0] {
             self.price = price.max(self.epsilon / self.budget.max(1.0)) * dearer;
-            self.estimate(state, taste.tries);
+            self.estimate(state, peak, taste, rng);
             if let Some((eviction, paid)) = self.best_candidate(state, taste, rng) {
                 let done = self.apply(state, eviction);
                 debug_assert!(done, "what could be applied can be applied again");
@@ -228,12 +292,17 @@ impl<'m> Repairer<'m> {
             } else {
                 &mut self.candidates
             };
-            list.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
             let most = if moves {
                 taste.tries + 4
             } else {
                 taste.tries + FALLBACKS
             };
+            let order = |a: &(f64, Eviction), b: &(f64, Eviction)| b.0.total_cmp(&a.0);
+            if most < list.len() {
+                list.select_nth_unstable_by(most, order);
+                list.truncate(most);
+            }
+            list.sort_unstable_by(order);
             for k in 0..list.len().min(most) {
                 if !moves && k >= taste.tries && best.is_some() {
                     break;
@@ -263,86 +332,117 @@ impl<'m> Repairer<'m> {
         best.map(|(_, eviction, paid)| (eviction, paid))
     }
 
-    /// Lists what could be evicted at a position, with scores that ignore what the new runs' inputs take.
-    fn rank(&mut self, state: &State<'m>, peak: u32, taste: Taste, rng: &mut Random) {
+    /// Moves that cost nothing, where the order is free: of groups of runs to later positions, of readers
+    /// to earlier ones, and of runs that nothing uses yet to where they are used.
+    fn gather_moves(&mut self, state: &State<'m>, peak: u32, taste: Taste, rng: &mut Random) {
         let m = self.model;
-        self.ranked.clear();
         self.moves.clear();
-        if self.free {
-            self.gather_postponed(state, m, peak, taste.noise, rng);
+        self.idle.clear();
+        if !self.free {
+            return;
         }
+        self.gather_postponed(state, m, peak, taste.noise, rng);
         self.work += m.bytes.len() as u64 / 2;
         for v in 0..m.bytes.len() as Value {
-            let bytes = m.bytes[v as usize];
-            let t = m.producer[v as usize];
-            if bytes <= 0.0 {
+            if m.bytes[v as usize] <= 0.0 {
                 continue;
             }
-            let next = state.next_use(v, peak);
-            if next as usize >= state.len() || next == peak {
-                continue;
-            }
-            let Some(start) = state.latest(t, peak + 1) else {
-                continue;
-            };
-            if start == peak || state.next_run(t, peak) < next {
-                continue;
-            }
-            if m.rerunnable[t as usize] {
-                let last = state.last_use(v, start, peak);
-                let moves = last == start
-                    && (self.free || state.runs(t)[0] != state.run_at(start))
-                    && state.serves_only_from(start, next);
-                let relief = self.relief(bytes, last + 1, next);
-                let seconds = if moves { 0.0 } else { m.cost[t as usize] } + self.epsilon;
-                let noise = 1.0 + taste.noise * rng.unit();
-                let bound = relief / seconds * noise;
-                if relief > 0.0 {
-                    self.ranked.push(Ranked {
-                        bound,
-                        relief,
-                        seconds,
-                        noise,
-                        task: t,
-                        before: next,
-                    });
+            if let Some(idle) = state.idle_across(v, peak) {
+                if self.moves_along(state, v, idle) {
+                    self.idle.push((v, idle));
                 }
-            }
-            if self.free {
-                self.gather_advance(state, v, peak, next, taste, rng);
+                self.gather_advance(state, v, peak, idle.next, taste, rng);
             }
         }
-        self.ranked
-            .sort_unstable_by(|a, b| b.bound.total_cmp(&a.bound));
     }
 
-    /// Prices the inputs of the ranked evictions until `enough` are better than the rest can be.
-    fn estimate(&mut self, state: &State<'m>, enough: usize) {
-        let mut kept: Vec<f64> = Vec::with_capacity(enough + 1);
+    /// Whether the run that wrote a value can simply run later instead of again.
+    fn moves_along(&self, state: &State<'m>, v: Value, idle: Idle) -> bool {
+        let t = self.model.producer[v as usize];
+        idle.last == idle.start
+            && self.model.rerunnable[t as usize]
+            && (self.free || state.runs(t)[0] != state.run_at(idle.start))
+            && state.serves_only_from(idle.start, idle.next)
+    }
+
+    /// Prices the evictions at a position until `enough` are better than the rest can be. Those that
+    /// aren't priced, or seem useless, are candidates only when the others fail.
+    fn estimate(&mut self, state: &State<'m>, peak: u32, taste: Taste, rng: &mut Random) {
+        let m = self.model;
         self.candidates.clear();
-        for k in 0..self.ranked.len() {
-            let r = self.ranked[k];
-            let eviction = Eviction::Rerun {
-                task: r.task,
-                before: r.before,
-            };
-            // Those that aren't priced, or seem useless, are tried only when the others fail.
-            let mut score = r.bound * 1e-9;
-            if kept.len() < enough || r.bound > kept[enough - 1] {
-                let mut visits = VISITS;
-                let (seconds, area) =
-                    self.inputs_price(state, r.task, r.before, &mut visits, r.relief);
-                self.work += 10 + u64::from(VISITS - visits);
-                let net = r.relief - area;
-                if net > 0.0 {
-                    score = net / (seconds + r.seconds) * r.noise;
-                    let at = kept.partition_point(|&x| x >= score);
-                    kept.insert(at, score);
-                    kept.truncate(enough);
+        let mut found = Found {
+            enough: taste.tries,
+            ..Found::default()
+        };
+        for k in 0..self.idle.len() {
+            let (v, idle) = self.idle[k];
+            self.consider(state, v, idle, true, taste, &mut found, rng);
+        }
+        let all = self.over_count.len() - 1;
+        let (crowded, over) = (self.over_count[all], self.over_bytes[all]);
+        for k in 0..self.dense.len() {
+            let (most, v) = self.dense[k];
+            let (highest, least) = (1.0 + taste.noise, found.least());
+            if most * crowded * highest <= least {
+                break;
+            }
+            let cost = m.cost[m.producer[v as usize] as usize] + self.epsilon;
+            if over / cost * highest <= least {
+                continue;
+            }
+            found.scanned += 1;
+            if let Some(idle) = state.idle_across(v, peak) {
+                let moves = self.moves_along(state, v, idle);
+                if !(moves && self.free) {
+                    self.consider(state, v, idle, moves, taste, &mut found, rng);
                 }
             }
-            self.candidates.push((score, eviction));
         }
+        self.work += found.scanned / 2;
+    }
+
+    /// Prices an eviction if it may be good enough.
+    #[allow(clippy::too_many_arguments, reason = "one step of the loop above")]
+    fn consider(
+        &mut self,
+        state: &State<'m>,
+        v: Value,
+        idle: Idle,
+        moves: bool,
+        taste: Taste,
+        found: &mut Found,
+        rng: &mut Random,
+    ) {
+        let m = self.model;
+        let task = m.producer[v as usize];
+        let relief = self.relief(m.bytes[v as usize], idle.last + 1, idle.next);
+        let noise = 1.0 + taste.noise * rng.unit();
+        if relief <= 0.0 {
+            return;
+        }
+        let own = if moves { 0.0 } else { m.cost[task as usize] } + self.epsilon;
+        let bound = relief / own * noise;
+        let least = found.least();
+        let mut score = bound * 1e-9;
+        if bound > least {
+            // The score is above the least if the inputs take less than this.
+            let per_second = least / noise;
+            let limit = Limit {
+                per_second,
+                per_area: 1.0,
+                most: relief - per_second * own,
+            };
+            found.pricing.visits = VISITS;
+            let taken = self.inputs_price(state, task, idle.next, &mut found.pricing, limit);
+            self.work += 10 + u64::from(VISITS - found.pricing.visits);
+            if let Some(taken) = taken {
+                score = (relief - taken.area) / (taken.seconds + own) * noise;
+                found.add(score);
+            }
+        }
+        let before = idle.next;
+        self.candidates
+            .push((score, Eviction::Rerun { task, before }));
     }
 
     /// The move of the last use of `v` to before the peak, if its other inputs are there by then.
@@ -396,56 +496,100 @@ impl<'m> Repairer<'m> {
         self.moves.push((net, eviction));
     }
 
-    /// Seconds and bytes × positions that having the inputs of `t` at `p` takes. Stops where the area
-    /// exceeds `limit`; after `visits` values the rest is kept.
+    /// What having the inputs of `t` at `p` takes, each kept until `p` or made again there, whichever
+    /// is cheaper; `None` if it reaches the limit. After so many visits the rest is kept.
     fn inputs_price(
         &self,
         state: &State<'m>,
         t: Task,
         p: u32,
-        visits: &mut u32,
-        limit: f64,
-    ) -> (f64, f64) {
-        let (mut seconds, mut area) = (0.0, 0.0);
-        for i in self.model.inputs.of(t) {
-            let (s, a) = self.input_price(state, i.value, p, visits, limit - area);
-            seconds += s;
-            area += a;
-            if area > limit {
+        pricing: &mut Pricing,
+        limit: Limit,
+    ) -> Option<Price> {
+        let m = self.model;
+        let bottom = pricing.stack.len();
+        // No input takes less than its bytes until then or one run of its producer.
+        let mut least = 0.0;
+        for i in m.inputs.of(t) {
+            let v = i.value;
+            let keep = match state.around(v, p) {
+                (Some(_), true) => continue,
+                (Some(last), false) => m.bytes[v as usize] * self.crowded(last + 1, p + 1),
+                (None, _) => f64::INFINITY,
+            };
+            if keep == 0.0 {
+                continue;
+            }
+            let make = m.cost[m.producer[v as usize] as usize];
+            let lower = (limit.per_area * keep).min(limit.per_second * make);
+            least += lower;
+            pricing.stack.push(Wanted {
+                value: v,
+                keep,
+                lower,
+            });
+            if least >= limit.most {
+                pricing.stack.truncate(bottom);
+                return None;
+            }
+        }
+        let mut sum = Price::default();
+        let mut left = limit.most - least;
+        for k in bottom..pricing.stack.len() {
+            let wanted = pricing.stack[k];
+            let most = left + wanted.lower;
+            let price = self.input_price(state, wanted, p, pricing, Limit { most, ..limit });
+            sum.seconds += price.seconds;
+            sum.area += price.area;
+            left = most - limit.of(price);
+            if left <= 0.0 {
                 break;
             }
         }
-        (seconds, area)
+        pricing.stack.truncate(bottom);
+        (left > 0.0).then_some(sum)
     }
 
     /// The cheaper of keeping a value until `p` and making it again there.
     fn input_price(
         &self,
         state: &State<'m>,
-        v: Value,
+        wanted: Wanted,
         p: u32,
-        visits: &mut u32,
-        limit: f64,
-    ) -> (f64, f64) {
+        pricing: &mut Pricing,
+        limit: Limit,
+    ) -> Price {
         let m = self.model;
-        let t = m.producer[v as usize];
-        let keep = match state.available(v, p) {
-            Some(_) if state.needed_from(v, p) => return (0.0, 0.0),
-            Some((_, last)) => m.bytes[v as usize] * self.crowded(last + 1, p + 1),
-            None => f64::INFINITY,
+        let t = m.producer[wanted.value as usize];
+        let keeping = Price {
+            seconds: 0.0,
+            area: wanted.keep,
         };
-        let kept = keep * self.price;
         let cost = m.cost[t as usize];
-        if keep == 0.0 || kept <= cost || *visits == 0 || !m.rerunnable[t as usize] {
-            return (0.0, keep);
+        let dearer = wanted.keep * self.price - cost;
+        if dearer <= 0.0 || pricing.visits == 0 || !m.rerunnable[t as usize] {
+            return keeping;
         }
-        *visits -= 1;
-        let (s, a) = self.inputs_price(state, t, p, visits, limit.min(keep));
-        if kept <= s + cost + a * self.price {
-            (0.0, keep)
+        pricing.visits -= 1;
+        // Making it again is worth it only below what keeping it costs; where keeping is too dear for
+        // the caller anyway, only below the caller's limit.
+        let own = if limit.of(keeping) < limit.most {
+            Limit {
+                per_second: 1.0,
+                per_area: self.price,
+                most: dearer,
+            }
         } else {
-            (s + cost, a)
-        }
+            Limit {
+                most: limit.most - limit.per_second * cost,
+                ..limit
+            }
+        };
+        self.inputs_price(state, t, p, pricing, own)
+            .map_or(keeping, |taken| Price {
+                seconds: taken.seconds + cost,
+                ..taken
+            })
     }
 
     /// Tries an eviction; false if it can't be done, and then the caller undoes what it left.
@@ -482,17 +626,25 @@ impl<'m> Repairer<'m> {
         }
         for i in m.inputs.of(t) {
             let p = state.pos(anchor);
-            let again = match state.available(i.value, p) {
-                None => true,
-                Some(_) if depth == 0 || state.needed_from(i.value, p) => false,
-                Some((_, last)) => {
+            let again = match state.around(i.value, p) {
+                (None, _) => true,
+                (Some(_), needed) if depth == 0 || needed => false,
+                (Some(last), _) => {
                     let keep =
                         m.bytes[i.value as usize] * self.crowded(last + 1, p + 1) * self.price;
                     let make = m.producer[i.value as usize];
                     keep > m.cost[make as usize] && m.rerunnable[make as usize] && {
-                        let mut visits = VISITS;
-                        let (s, a) = self.inputs_price(state, make, p, &mut visits, f64::INFINITY);
-                        keep > m.cost[make as usize] + s + a * self.price
+                        let mut pricing = Pricing {
+                            visits: VISITS,
+                            ..Pricing::default()
+                        };
+                        let limit = Limit {
+                            per_second: 1.0,
+                            per_area: self.price,
+                            most: keep - m.cost[make as usize],
+                        };
+                        self.inputs_price(state, make, p, &mut pricing, limit)
+                            .is_some()
                     }
                 }
             };

@@ -10,6 +10,41 @@ use crate::model::{Model, Task, Value};
 /// Names a run for as long as it is in the sequence.
 pub(crate) type Run = u32;
 
+/// A run that touches a value: which, and whether it writes the value or reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Event(u32);
+
+impl Event {
+    const WRITE: u32 = 1 << 31;
+
+    fn read(r: Run) -> Event {
+        Event(r)
+    }
+
+    fn write(r: Run) -> Event {
+        Event(r | Event::WRITE)
+    }
+
+    #[inline]
+    fn run(self) -> Run {
+        self.0 & !Event::WRITE
+    }
+
+    #[inline]
+    fn writes(self) -> bool {
+        self.0 & Event::WRITE != 0
+    }
+}
+
+/// The stretch in which a value waits for its next use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Idle {
+    /// Where it was written, where it was touched last, and where it is used next.
+    pub start: u32,
+    pub last: u32,
+    pub next: u32,
+}
+
 /// What was done, so that it can be undone.
 #[derive(Clone, Copy, Debug)]
 enum Edit {
@@ -32,8 +67,8 @@ pub(crate) struct State<'m> {
     spare: Vec<Run>,
     /// Per task, its runs by position.
     runs: Vec<Vec<Run>>,
-    /// Per value, the runs that read it, by position.
-    uses: Vec<Vec<Run>>,
+    /// Per value, the runs that write and read it, by position.
+    events: Vec<Vec<Event>>,
     cost: f64,
     log: Vec<Edit>,
 }
@@ -49,7 +84,7 @@ impl<'m> State<'m> {
             pos: Vec::new(),
             spare: Vec::new(),
             runs: vec![Vec::new(); model.tasks as usize + 2],
-            uses: vec![Vec::new(); model.bytes.len()],
+            events: vec![Vec::new(); model.bytes.len()],
             cost: 0.0,
             log: Vec::new(),
         };
@@ -62,7 +97,7 @@ impl<'m> State<'m> {
         let m = self.model;
         let len = order.len() + 2;
         self.runs.iter_mut().for_each(Vec::clear);
-        self.uses.iter_mut().for_each(Vec::clear);
+        self.events.iter_mut().for_each(Vec::clear);
         self.spare.clear();
         self.log.clear();
         self.seq = (0..len as u32).collect();
@@ -73,21 +108,25 @@ impl<'m> State<'m> {
             .collect();
         self.cost = order.iter().map(|&t| m.cost[t as usize]).sum();
         self.mem = vec![0.0; len];
+        let mut change = vec![0.0; len + 1];
         for (p, &t) in self.task.iter().enumerate() {
             self.runs[t as usize].push(p as u32);
             for i in m.inputs.of(t) {
-                self.uses[i.value as usize].push(p as u32);
+                self.events[i.value as usize].push(Event::read(p as u32));
             }
-        }
-        let mut change = vec![0.0; len + 1];
-        for p in 0..len {
-            let t = self.task[p];
+            for &v in m.outputs.of(t) {
+                self.events[v as usize].push(Event::write(p as u32));
+            }
             change[p] += m.workspace[t as usize];
             change[p + 1] -= m.workspace[t as usize];
-            for &v in m.outputs.of(t) {
-                let end = self.lifetime_end(v, p as u32);
-                change[p] += m.bytes[v as usize];
-                change[end as usize + 1] -= m.bytes[v as usize];
+        }
+        // Each stretch of events from one write to before the next is one life.
+        for (v, events) in self.events.iter().enumerate() {
+            for life in events.chunk_by(|_, next| !next.writes()) {
+                let last = life[life.len() - 1];
+                let end = last.run() + u32::from(!self.overwrites(v as Value, last));
+                change[life[0].run() as usize] += m.bytes[v];
+                change[end as usize] -= m.bytes[v];
             }
         }
         let mut level = 0.0;
@@ -171,41 +210,40 @@ impl<'m> State<'m> {
         found
     }
 
+    /// Number of events of a value before a position.
+    #[inline]
+    fn events_before(&self, v: Value, p: u32) -> usize {
+        let events = &self.events[v as usize];
+        if events.len() > 16 {
+            return events.partition_point(|e| self.pos(e.run()) < p);
+        }
+        let later = events.iter().rev();
+        events.len() - later.take_while(|e| self.pos(e.run()) >= p).count()
+    }
+
     /// Position of the last use of `v` in `(from, before)`; `from` if there is none.
     #[inline]
     pub fn last_use(&self, v: Value, from: u32, before: u32) -> u32 {
-        for &r in self.uses[v as usize].iter().rev() {
-            let p = self.pos(r);
-            if p < before {
-                return p.max(from);
-            }
-        }
-        from
+        let k = self.events_before(v, before);
+        let earlier = self.events[v as usize][..k].iter().rev();
+        let uses = earlier.filter(|e| !e.writes());
+        uses.map(|e| self.pos(e.run()))
+            .next()
+            .map_or(from, |p| p.max(from))
     }
 
     /// Position of the first use of `v` at or after a position; the length if there is none.
     #[inline]
     pub fn next_use(&self, v: Value, from: u32) -> u32 {
-        let mut found = self.len() as u32;
-        for &r in self.uses[v as usize].iter().rev() {
-            let p = self.pos(r);
-            if p < from {
-                break;
-            }
-            found = p;
-        }
-        found
+        let k = self.events_before(v, from);
+        let mut uses = self.events[v as usize][k..].iter().filter(|e| !e.writes());
+        uses.next().map_or(self.len() as u32, |e| self.pos(e.run()))
     }
 
-    /// Last position in which the instance of `v` written at `from` holds its bytes.
-    fn lifetime_end(&self, v: Value, from: u32) -> u32 {
-        let until = self.next_run(self.model.producer[v as usize], from + 1);
-        let last = self.last_use(v, from, until);
-        if last > from {
-            self.end_of_use(v, last)
-        } else {
-            last
-        }
+    /// Whether an event takes the buffer of the value for the reader's output.
+    #[inline]
+    fn overwrites(&self, v: Value, event: Event) -> bool {
+        !event.writes() && self.model.overwriter[v as usize] == self.task_of(event.run())
     }
 
     /// Last position in which `v` holds its bytes if the use at `p` is its last.
@@ -214,28 +252,62 @@ impl<'m> State<'m> {
         p - (self.model.overwriter[v as usize] == self.task_of(self.run_at(p))) as u32
     }
 
-    /// Where the instance of `v` that a use at `p` would be served by was written and last used
-    /// before `p`; `None` if there is none or it has been overwritten.
-    pub fn available(&self, v: Value, p: u32) -> Option<(u32, u32)> {
-        let start = self.latest(self.model.producer[v as usize], p)?;
-        let last = self.last_use(v, start, p);
-        if last > start && self.end_of_use(v, last) < last {
+    /// Where the value that is there just before `p` is touched last before `p`; `None` if it isn't
+    /// there or has been overwritten. And whether its next event is a use.
+    #[inline]
+    pub fn around(&self, v: Value, p: u32) -> (Option<u32>, bool) {
+        let k = self.events_before(v, p);
+        let events = &self.events[v as usize];
+        let needed = events.get(k).is_some_and(|e| !e.writes());
+        let last = k.checked_sub(1).map(|k| events[k]);
+        let last = last.filter(|&e| {
+            // Only while a run is on its way from one place to another are there uses before any write.
+            let written = events[0].writes() || events[..k].iter().any(|e| e.writes());
+            written && !self.overwrites(v, e)
+        });
+        (last.map(|e| self.pos(e.run())), needed)
+    }
+
+    /// A value that is live across a position without being touched there.
+    #[inline]
+    pub fn idle_across(&self, v: Value, p: u32) -> Option<Idle> {
+        let events = &self.events[v as usize];
+        let first = events.first()?;
+        if self.pos(first.run()) >= p {
             return None;
         }
-        Some((start, last))
+        let k = self.events_before(v, p);
+        let next = events.get(k).filter(|e| !e.writes())?;
+        let next = self.pos(next.run());
+        if next == p {
+            return None;
+        }
+        let start = events[..k].iter().rposition(|e| e.writes())?;
+        Some(Idle {
+            start: self.pos(events[start].run()),
+            last: self.pos(events[k - 1].run()),
+            next,
+        })
+    }
+
+    /// Whether the value there at `p` can be read; see [`Self::around`].
+    #[inline]
+    pub fn available(&self, v: Value, p: u32) -> bool {
+        self.around(v, p).0.is_some()
     }
 
     /// Whether the instance of `v` that is there just before `p` has a use at or after `p`.
     #[inline]
     pub fn needed_from(&self, v: Value, p: u32) -> bool {
-        let next = self.next_use(v, p);
-        (next as usize) < self.len() && self.next_run(self.model.producer[v as usize], p) >= next
+        let k = self.events_before(v, p);
+        self.events[v as usize].get(k).is_some_and(|e| !e.writes())
     }
 
     /// Whether a run of `t` at `p` finds its inputs and leaves later uses what they need.
     pub fn can_insert(&self, t: Task, p: u32) -> bool {
         self.model.inputs.of(t).iter().all(|i| {
-            self.available(i.value, p).is_some() && !(i.overwritten && self.needed_from(i.value, p))
+            let (last, needed) = self.around(i.value, p);
+            last.is_some() && !(i.overwritten && needed)
         })
     }
 
@@ -255,10 +327,9 @@ impl<'m> State<'m> {
         let mut level = self.mem[p as usize] - m.grows[before as usize];
         for i in m.inputs.of(t) {
             let b = m.bytes[i.value as usize];
-            if !self.needed_from(i.value, p) {
-                let start = self.latest(m.producer[i.value as usize], p).unwrap_or(p);
-                let last = self.last_use(i.value, start, p);
-                self.add(last + 1, p, b);
+            let (last, needed) = self.around(i.value, p);
+            if !needed {
+                self.add(last.unwrap_or(p) + 1, p, b);
                 level += if i.overwritten { 0.0 } else { b };
             } else if i.overwritten {
                 level -= b;
@@ -291,7 +362,14 @@ impl<'m> State<'m> {
         self.renumber(p);
         insert_sorted(&mut self.runs[t as usize], r, &self.pos);
         for i in m.inputs.of(t) {
-            insert_sorted(&mut self.uses[i.value as usize], r, &self.pos);
+            insert_event(
+                &mut self.events[i.value as usize],
+                Event::read(r),
+                &self.pos,
+            );
+        }
+        for &v in m.outputs.of(t) {
+            insert_event(&mut self.events[v as usize], Event::write(r), &self.pos);
         }
         self.cost += m.cost[t as usize];
         r
@@ -303,9 +381,7 @@ impl<'m> State<'m> {
         let p = self.pos(r);
         self.model.outputs.of(t).iter().all(|&v| {
             let next = self.next_use(v, p + 1);
-            next as usize >= self.len()
-                || next > self.next_run(t, p + 1)
-                || self.available(v, p).is_some()
+            next as usize >= self.len() || next > self.next_run(t, p + 1) || self.available(v, p)
         })
     }
 
@@ -324,9 +400,8 @@ impl<'m> State<'m> {
         for i in m.inputs.of(t) {
             let b = m.bytes[i.value as usize];
             if !self.needed_from(i.value, p + 1) {
-                let start = self.latest(m.producer[i.value as usize], p).unwrap_or(p);
-                let last = self.last_use(i.value, start, p);
-                self.add(last + 1, p, -b);
+                let (last, _) = self.around(i.value, p);
+                self.add(last.unwrap_or(p) + 1, p, -b);
             }
         }
         let next_run = self.next_run(t, p + 1);
@@ -347,7 +422,10 @@ impl<'m> State<'m> {
         }
         self.runs[t as usize].retain(|&x| x != r);
         for i in m.inputs.of(t) {
-            self.uses[i.value as usize].retain(|&x| x != r);
+            self.events[i.value as usize].retain(|&e| e.run() != r);
+        }
+        for &v in m.outputs.of(t) {
+            self.events[v as usize].retain(|&e| e.run() != r);
         }
         self.seq.remove(p as usize);
         self.mem.remove(p as usize);
@@ -419,4 +497,14 @@ fn insert_sorted(list: &mut Vec<Run>, r: Run, pos: &[u32]) {
         .rposition(|&x| pos[x as usize] < pos[r as usize])
         .map_or(0, |i| i + 1);
     list.insert(at, r);
+}
+
+#[inline]
+fn insert_event(list: &mut Vec<Event>, e: Event, pos: &[u32]) {
+    let p = pos[e.run() as usize];
+    let at = list
+        .iter()
+        .rposition(|x| pos[x.run() as usize] < p)
+        .map_or(0, |i| i + 1);
+    list.insert(at, e);
 }
