@@ -4,7 +4,6 @@
 
 mod bound;
 mod chen;
-mod gaps;
 mod model;
 mod options;
 mod place;

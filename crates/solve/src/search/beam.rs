@@ -5,12 +5,11 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use crate::gaps;
+use crate::bound;
 use crate::model::{Model, Task, Value};
 use crate::search::driver::Cutoff;
 use crate::search::rng::Random;
 use crate::search::space::{Place, Set, Space};
-use crate::search::state::State;
 
 /// Ways to make room that are tried for one run.
 const WAYS: usize = 6;
@@ -103,8 +102,7 @@ struct Rent {
 
 impl Rent {
     fn new(model: &Model, order: &[Task], budget: f64, breadth: Breadth, rng: &mut Random) -> Rent {
-        let once = State::new(model, order);
-        let prices = gaps::prices(model, &once, budget, 1.3 * model.base_cost());
+        let prices = bound::position_prices(model, order, budget, 0.3 * model.base_cost());
         let mut sums = vec![0.0];
         for (k, price) in prices.iter().enumerate() {
             sums.push(sums[k] + breadth.rent * price);

@@ -6,7 +6,6 @@
 use std::time::{Duration, Instant};
 
 use crate::bound;
-use crate::gaps;
 use crate::model::{Model, Task};
 use crate::options::{Options, Order, Progress};
 use crate::search::anneal::Walk;
@@ -19,6 +18,8 @@ use crate::search::state::State;
 const WALKS: usize = 2;
 /// Units of work per second that the schedule expects of a walk, below what machines do.
 const RATE: f64 = 30e6;
+/// The bound's share of the work before the epochs, and as much again after them.
+const BOUND_SHARE: f64 = 0.1;
 /// Units of work of the first epoch, per task.
 const FIRST_EPOCH: u64 = 2500;
 /// A first plan is looked for that long at least, whatever the limit: without one there is nothing to
@@ -135,9 +136,11 @@ pub(crate) fn run<'m>(
             Walk::new(model, &given, budget, free, cutoff, random)
         })
         .collect();
-    if !free {
-        lower_bound = lower_bound.max(gaps::fixed_order(model, budget, cost));
-    }
+    let base = model.base_cost();
+    let mut bound = bound::seconds(model, budget, options.order, cost - base);
+    let share = options.time_limit.as_secs_f64().min(1e6) * RATE * BOUND_SHARE;
+    bound.advance(share as u64, cost - base, &|| cutoff.reached());
+    lower_bound = lower_bound.max(bound.proven());
     let total = (options.time_limit.as_secs_f64().min(1e6) * RATE) as u64;
     let mut length = FIRST_EPOCH * u64::from(model.tasks);
     let mut idle = 0;
@@ -165,9 +168,8 @@ pub(crate) fn run<'m>(
             idle = 0;
         }
     }
-    if !free {
-        lower_bound = lower_bound.max(gaps::fixed_order(model, budget, cost));
-    }
+    bound.advance(share as u64, cost - base, &|| cutoff.reached());
+    lower_bound = lower_bound.max(bound.proven());
     progress(Progress {
         elapsed: start.elapsed(),
         cost: Some(cost),

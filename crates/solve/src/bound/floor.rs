@@ -1,5 +1,6 @@
 //! Lower bounds on the bytes of any plan.
 
+use super::order::{Reach, size};
 use crate::model::{Model, Task};
 
 /// Bytes without which no plan exists, whatever the order: for each task what it reads and writes,
@@ -11,13 +12,7 @@ use crate::model::{Model, Task};
 pub(crate) fn floor(model: &Model) -> f64 {
     let reach = Reach::new(model);
     let lasting = lasting(model);
-    let size = |v: u32| {
-        if model.pinned[v as usize] {
-            0.0
-        } else {
-            model.bytes[v as usize]
-        }
-    };
+    let size = |v: u32| size(model, v);
     let at = |t: Task| {
         let mut bytes = model.pinned_bytes + model.workspace[t as usize];
         bytes += model.outputs.of(t).iter().map(|&v| size(v)).sum::<f64>();
@@ -50,7 +45,7 @@ pub(crate) fn floor(model: &Model) -> f64 {
 
 /// Values that can't be made again: given, written by a task that runs once, or made only from a
 /// value that the making destroyed and that can't be made again.
-fn lasting(model: &Model) -> Vec<bool> {
+pub(super) fn lasting(model: &Model) -> Vec<bool> {
     let mut lasting = vec![false; model.bytes.len()];
     let tasks = std::iter::once(model.start()).chain(0..model.tasks);
     for t in tasks {
@@ -65,44 +60,4 @@ fn lasting(model: &Model) -> Vec<bool> {
         }
     }
     lasting
-}
-
-/// Which tasks descend from which.
-struct Reach {
-    words: usize,
-    bits: Vec<u64>,
-    tasks: u32,
-}
-
-/// With more tasks than this the floor knows no descendants: their table would take too much memory.
-const MOST_TASKS: u32 = 20_000;
-
-impl Reach {
-    fn new(model: &Model) -> Reach {
-        let tasks = if model.tasks <= MOST_TASKS {
-            model.tasks
-        } else {
-            0
-        };
-        let words = (tasks as usize).div_ceil(64);
-        let mut bits = vec![0u64; words * tasks as usize];
-        for t in (0..tasks).rev() {
-            for &v in model.outputs.of(t) {
-                for &r in model.consumers.of(v).iter().filter(|&&r| r < tasks) {
-                    bits[t as usize * words + r as usize / 64] |= 1 << (r % 64);
-                    for w in 0..words {
-                        bits[t as usize * words + w] |= bits[r as usize * words + w];
-                    }
-                }
-            }
-        }
-        Reach { words, bits, tasks }
-    }
-
-    /// Whether `b` descends from `a`.
-    fn has(&self, a: Task, b: Task) -> bool {
-        a < self.tasks
-            && b < self.tasks
-            && self.bits[a as usize * self.words + b as usize / 64] >> (b % 64) & 1 == 1
-    }
 }

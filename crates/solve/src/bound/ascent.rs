@@ -1,0 +1,390 @@
+//! The ascent to good prices of the stay program, which chooses the program's rows as it goes.
+
+use super::gaps;
+use super::order::Chain;
+use super::stays::{Answer, NEVER, Prices, Stays};
+use crate::model::Model;
+
+/// Steps of the gap program's ascent.
+const GAP_STEPS: usize = 2500;
+/// Rows to begin with, rows at most, and how many are added at a time.
+const FIRST_ROWS: usize = 12;
+const MOST_ROWS: usize = 28;
+const MORE_ROWS: usize = 3;
+/// Prices of rules at most; each takes eight bytes, and there are two sets of them.
+const MOST_PRICES: usize = 10_000_000;
+/// Steps without progress after which the step is shortened, and by how much.
+const PATIENCE: u32 = 20;
+const SHORTER: f64 = 0.7;
+/// The step's first length, as a share of Polyak's, and the one at which the ascent has converged.
+const FIRST_STEP: f64 = 0.3;
+const LAST_STEP: f64 = 2e-4;
+/// What counts as progress, as a share of what is missing to the known plan.
+const PROGRESS: f64 = 1e-5;
+/// A byte's weight against a rule's in the direction of a step, with bytes in units of the mean value's.
+const WEIGHT: f64 = 10.0;
+/// Every so many steps the bytes in use at all rows of the chain are sampled, with this share in the mean.
+const SAMPLE: u64 = 8;
+const SAMPLE_SHARE: f64 = 0.1;
+/// Rows are added as long as the last ones gained this share of what is missing.
+const GAIN: f64 = 0.005;
+/// Operations on floats per unit of work, so that a unit takes about as long as one of the search's.
+const PER_UNIT: u64 = 16;
+
+/// A lower bound on the seconds that a budget adds, which grows with the work put into it.
+pub(crate) struct Ascent<'m> {
+    model: &'m Model,
+    chain: Chain,
+    budget: f64,
+    rows: Vec<usize>,
+    program: Stays,
+    prices: Prices,
+    best: Best,
+    answer: Answer,
+    scale: f64,
+    idle: u32,
+    steps: u64,
+    /// Mean bytes over the budget at every row of the chain, as far as sampled.
+    excess: Vec<f64>,
+    /// What the bound was when rows were last added.
+    before: f64,
+    converged: bool,
+    /// Seconds that all costs are whole multiples of, zero if there are none.
+    whole: f64,
+    /// Squared bytes that weigh as much as one rule.
+    unit: f64,
+    proven: f64,
+}
+
+/// The best prices so far.
+struct Best {
+    prices: Prices,
+    value: f64,
+}
+
+impl<'m> Ascent<'m> {
+    /// `known` is what a known plan adds.
+    pub(super) fn new(model: &'m Model, chain: Chain, budget: f64, known: f64) -> Ascent<'m> {
+        let gaps = gaps::prices(model, &chain, budget, known, GAP_STEPS);
+        let rules: usize = (0..model.tasks)
+            .map(|t| model.inputs.of(t).len() * model.outputs.of(t).len())
+            .sum();
+        let (rows, of_row) = first_rows(&gaps.of_row, affordable(rules));
+        let program = Stays::new(model, &chain, &rows, budget);
+        let prices = program.prices(of_row);
+        let sizes = program.stays.iter().map(|s| s.bytes).filter(|&b| b > 0.0);
+        let (count, sum) = sizes.fold((0.0, 0.0), |(c, s), b| (c + 1.0, s + b));
+        Ascent {
+            answer: program.answer(),
+            best: Best {
+                prices: prices.clone(),
+                value: f64::NEG_INFINITY,
+            },
+            converged: rows.is_empty(),
+            rows,
+            program,
+            prices,
+            scale: FIRST_STEP,
+            idle: 0,
+            steps: 0,
+            excess: vec![0.0; chain.tasks.len()],
+            before: f64::NEG_INFINITY,
+            unit: WEIGHT / (sum / f64::max(count, 1.0)).powi(2).max(1e-300),
+            proven: gaps.added,
+            whole: common_divisor(&model.cost[..model.tasks as usize]),
+            model,
+            chain,
+            budget,
+        }
+    }
+
+    /// Seconds that every plan takes at the least, as far as known.
+    pub fn proven(&self) -> f64 {
+        let base = self.model.base_cost();
+        // The sums' rounding errors are far below this.
+        let added = (self.proven - 1e-9 * base).max(0.0);
+        if self.whole > 0.0 {
+            base + (added / self.whole - 1e-6).ceil().max(0.0) * self.whole
+        } else {
+            base + added
+        }
+    }
+
+    /// Works on the bound for about `work` units, or until it meets what a known plan adds, or `stop`.
+    pub fn advance(&mut self, work: u64, known: f64, stop: &dyn Fn() -> bool) {
+        let mut left = work;
+        let met = self.model.base_cost() + known * (1.0 - 1e-9);
+        while !self.converged && self.proven() < met && !stop() {
+            let cost = self.program.work();
+            if left < cost {
+                return;
+            }
+            left -= cost;
+            self.step(known);
+        }
+    }
+
+    fn step(&mut self, known: f64) {
+        let value = self.program.evaluate(&self.prices, &mut self.answer);
+        self.steps += 1;
+        self.proven = self.proven.max(value);
+        if self.steps.is_multiple_of(SAMPLE) {
+            self.program
+                .sample(
+                    self.model,
+                    &self.chain,
+                    &self.rows,
+                    self.budget,
+                    &self.answer,
+                )
+                .iter()
+                .zip(&mut self.excess)
+                .for_each(|(now, mean)| *mean += SAMPLE_SHARE * (now - *mean));
+        }
+        if value > self.best.value + PROGRESS * (known - self.best.value).abs()
+            || self.best.value.is_infinite()
+        {
+            self.best.value = value;
+            self.best.prices.clone_from(&self.prices);
+            self.idle = 0;
+        } else {
+            self.idle += 1;
+        }
+        if self.idle >= PATIENCE {
+            self.scale *= SHORTER;
+            self.idle = 0;
+            self.prices.clone_from(&self.best.prices);
+            if self.scale < LAST_STEP {
+                self.converged = !self.add_rows(known);
+            }
+            return;
+        }
+        let moved = self.program.climb(
+            &mut self.prices,
+            &self.answer,
+            self.unit,
+            self.scale * (known - value),
+        );
+        self.converged = !moved;
+    }
+
+    /// Adds the rows that lack most bytes, and says whether there were any worth it.
+    fn add_rows(&mut self, known: f64) -> bool {
+        let missing = known - self.best.value;
+        let gained = self.best.value - self.before;
+        let count = self.rows.len();
+        let most = MOST_ROWS.min(affordable(self.program.rules.len()));
+        if count >= most || gained < GAIN * missing {
+            return false;
+        }
+        self.before = self.best.value;
+        let mut worst: Vec<(f64, usize)> = Vec::new();
+        let mut from = 0;
+        for &row in self.rows.iter().chain([&self.chain.tasks.len()]) {
+            let inner = (from..row).map(|r| (self.excess[r], r));
+            if let Some(most) = inner.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))) {
+                worst.push(most);
+            }
+            from = row + 1;
+        }
+        worst.retain(|w| w.0 > 1e-3 * self.budget);
+        worst.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        worst.truncate(MORE_ROWS.min(most - count));
+        if worst.is_empty() {
+            return false;
+        }
+        let mut rows = self.rows.clone();
+        rows.extend(worst.iter().map(|w| w.1));
+        rows.sort_unstable();
+        let program = Stays::new(self.model, &self.chain, &rows, self.budget);
+        self.prices = carry(&self.best.prices, &self.rows, &program, &rows);
+        self.best.prices = self.prices.clone();
+        self.answer = program.answer();
+        (self.rows, self.program) = (rows, program);
+        self.scale = FIRST_STEP / 3.0;
+        true
+    }
+}
+
+/// How many rows a program with so many rules may have.
+fn affordable(rules: usize) -> usize {
+    (MOST_PRICES / rules.max(1)).isqrt().max(2) - 1
+}
+
+/// The greatest number of which all costs are whole multiples, if they are whole numbers themselves.
+fn common_divisor(costs: &[f64]) -> f64 {
+    const EXACT: f64 = (1u64 << 52) as f64;
+    if costs.iter().any(|&c| c.fract() != 0.0 || c >= EXACT) {
+        return 0.0;
+    }
+    let gcd = |mut a: u64, mut b: u64| {
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    costs.iter().fold(0, |d, &c| gcd(d, c as u64)) as f64
+}
+
+/// Up to [`FIRST_ROWS`] rows with about equal shares of the prices, and their prices.
+fn first_rows(prices: &[f64], most: usize) -> (Vec<usize>, Vec<f64>) {
+    let share = prices.iter().sum::<f64>() / FIRST_ROWS.min(most) as f64;
+    let (mut rows, mut of_row) = (Vec::new(), Vec::new());
+    let (mut sum, mut top) = (0.0, 0);
+    for (k, &price) in prices.iter().enumerate() {
+        if price > prices[top] || sum <= 0.0 {
+            top = k;
+        }
+        sum += price;
+        if sum > share || (k + 1 == prices.len() && sum > 0.0) {
+            rows.push(top);
+            of_row.push(sum);
+            sum = 0.0;
+        }
+    }
+    (rows, of_row)
+}
+
+/// The same prices for a program with more rows: the Lagrangian is the same.
+fn carry(prices: &Prices, rows: &[usize], program: &Stays, more: &[usize]) -> Prices {
+    let (t, s) = (rows.len(), more.len());
+    let at = |k: usize| {
+        rows.get(k)
+            .map_or(s, |row| more.partition_point(|r| r < row))
+    };
+    let mut of_row = vec![0.0; s];
+    for k in 0..t {
+        of_row[at(k)] = prices.of_row[k];
+    }
+    let mut carried = program.prices(of_row);
+    for rule in 0..program.rules.len() {
+        for k in (0..t).filter(|k| prices.positive[rule * t + k]) {
+            let to = rule * s + at(k);
+            carried.positive[to] = true;
+            for e in k + 1..=t {
+                carried.of_rule[to * (s + 1) + at(e)] =
+                    prices.of_rule[(rule * t + k) * (t + 1) + e];
+            }
+        }
+    }
+    carried
+}
+
+impl Stays {
+    /// Units of work of one step.
+    fn work(&self) -> u64 {
+        let t = self.rows as u64;
+        (self.stays.len() as u64 + self.rules.len() as u64 / 2) * (t + 2) * (t + 2) / 2 / PER_UNIT
+            + 1
+    }
+
+    /// A step along the subgradient whose length is such that the bound grows by `gain` if it is linear.
+    /// False if there is nowhere to go.
+    fn climb(&self, prices: &mut Prices, answer: &Answer, unit: f64, gain: f64) -> bool {
+        let t = self.rows;
+        let mut square = 0.0;
+        for (excess, price) in answer.excess.iter().zip(&prices.of_row) {
+            if *excess > 0.0 || *price > 0.0 {
+                square += excess * excess * unit;
+            }
+        }
+        self.slopes(&prices.positive, answer, &mut |at, e, slope| {
+            if slope > 0.0 || prices.of_rule[at * (t + 1) + e] > 0.0 {
+                square += slope * slope;
+            }
+        });
+        if square <= 0.0 {
+            return false;
+        }
+        let step = gain / square;
+        for (price, excess) in prices.of_row.iter_mut().zip(&answer.excess) {
+            *price = (*price + step * unit * excess).max(0.0);
+        }
+        let Prices {
+            of_rule, positive, ..
+        } = prices;
+        let before = positive.clone();
+        positive.fill(false);
+        self.slopes(&before, answer, &mut |at, e, slope| {
+            let price = &mut of_rule[at * (t + 1) + e];
+            *price = (*price + step * slope).max(0.0);
+            positive[at] |= *price > 0.0;
+        });
+        true
+    }
+
+    /// Visits the rules, rows and blocks whose price may change: those with prices, and those broken.
+    fn slopes(&self, positive: &[bool], answer: &Answer, visit: &mut dyn FnMut(usize, usize, f64)) {
+        let t = self.rows;
+        for (number, rule) in self.rules.iter().enumerate() {
+            let (made, from) = (rule.made as usize * t, rule.from as usize * t);
+            for k in self.stays[rule.made as usize].begin..t {
+                let at = number * t + k;
+                let (mine, its) = (answer.next[made + k], answer.next[from + k]);
+                let held = answer.held[from + k];
+                if !positive[at] && (mine == NEVER || held || its <= mine) {
+                    continue;
+                }
+                for e in k + 1..=t {
+                    let mine = f64::from(u8::from(mine as usize <= e));
+                    let its = f64::from(u8::from(its as usize <= e)) + f64::from(u8::from(held));
+                    visit(at, e, mine - its);
+                }
+            }
+        }
+    }
+
+    /// Bytes over the budget at every row of the chain, for stays of this program's rows.
+    fn sample(
+        &self,
+        model: &Model,
+        chain: &Chain,
+        rows: &[usize],
+        budget: f64,
+        answer: &Answer,
+    ) -> Vec<f64> {
+        let (t, n) = (self.rows, chain.tasks.len());
+        let mut change = vec![0.0; n + 1];
+        for (v, stay) in self.stays.iter().enumerate().filter(|(_, s)| s.bytes > 0.0) {
+            let made = chain.place(model.producer[v]).until;
+            let readers = model
+                .consumers
+                .of(v as u32)
+                .iter()
+                .map(|&r| chain.place(r).until);
+            let mut reads: Vec<usize> = readers.collect();
+            reads.sort_unstable();
+            let held = &answer.held[v * t..(v + 1) * t];
+            let next = &answer.next[v * t..(v + 1) * t];
+            let mut j = stay.begin;
+            let mut start = made;
+            loop {
+                let until = next.get(j).map_or(t, |&n| (n as usize).min(t));
+                let after = next.get(j).is_some_and(|&n| n != NEVER);
+                let l = (j..until).find(|&k| !held[k]).unwrap_or(until);
+                // In memory through row `l - 1`, then to the last read before the next row.
+                let limit = rows.get(l).copied().unwrap_or(n);
+                let last = reads.iter().rev().find(|&&r| r < limit).copied();
+                let row = if l > j { rows[l - 1] } else { start };
+                let end = last.map_or(row, |last| last.max(row)).min(n - 1);
+                if start <= end {
+                    change[start] += stay.bytes;
+                    change[end + 1] -= stay.bytes;
+                }
+                if !after {
+                    break;
+                }
+                j = until;
+                let block = rows[j - 1]..rows.get(j).copied().unwrap_or(n);
+                let first = reads.iter().find(|&&r| r > block.start && r < block.end);
+                start = first.copied().unwrap_or(block.end).min(n - 1);
+            }
+        }
+        let mut level = 0.0;
+        let in_use = chain.tasks.iter().zip(&change).map(|(&task, change)| {
+            level += change;
+            level + model.workspace[task as usize] + model.pinned_bytes - budget
+        });
+        in_use.collect()
+    }
+}

@@ -1,0 +1,192 @@
+//! The gap program: what a budget costs if recomputation itself needed nothing.
+//!
+//! Where a row of the chain runs that comes after a value was made and before it is read again, the value is
+//! idle. It is in memory then, or its producer runs again after that row and before the reader. Let `x = 1`
+//! for the gaps in which the value is absent at some row, at the producer's seconds `c`; gaps of one value
+//! are such that no run can serve two of them, and a task with several outputs shares its seconds among
+//! them. At each row that exceeds the budget by `d` bytes if all idle values are there, those with `x = 1`
+//! must make up for `d`.
+//!
+//! This is a covering program. Its linear form is bounded by its Lagrangian: for any prices `λ ≥ 0` per
+//! row, `Σ λ d + Σ min(0, c − bytes · Σ λ over the gap)` is below its optimum. A subgradient ascent makes
+//! the prices good. They say which rows matter; [`super::stays`] goes on from there.
+
+use super::floor::lasting;
+use super::order::{Chain, size};
+use super::stays::ROUNDING;
+use crate::model::Model;
+
+/// A stretch `[from, to)` of rows in which a value is idle.
+struct Gap {
+    from: usize,
+    to: usize,
+    bytes: f64,
+    /// Infinite if the value can't be made again.
+    seconds: f64,
+}
+
+/// Prices of a byte at each row.
+pub(super) struct Prices {
+    /// The seconds they prove that the budget adds.
+    pub added: f64,
+    pub of_row: Vec<f64>,
+}
+
+/// The best prices that an ascent of so many steps finds. `known` is what a known plan adds.
+pub(super) fn prices(
+    model: &Model,
+    chain: &Chain,
+    budget: f64,
+    known: f64,
+    steps: usize,
+) -> Prices {
+    let unit = budget.max(1.0);
+    let gaps = gaps(model, chain);
+    let lack = lacks(model, chain, &gaps, budget);
+    let share: Vec<f64> = lack.iter().map(|d| d.max(0.0) / unit).collect();
+    let mut lacking = vec![0usize; lack.len() + 1];
+    for (p, &d) in share.iter().enumerate() {
+        lacking[p + 1] = lacking[p] + usize::from(d > 0.0);
+    }
+    let matters = |gap: &Gap| gap.seconds.is_finite() && lacking[gap.to] > lacking[gap.from];
+    let gaps: Vec<Gap> = gaps
+        .into_iter()
+        .filter(matters)
+        .map(|gap| Gap {
+            bytes: gap.bytes / unit,
+            ..gap
+        })
+        .collect();
+    let (added, mut of_row) = ascend(&gaps, &share, known, steps);
+    of_row.iter_mut().for_each(|price| *price /= unit);
+    Prices { added, of_row }
+}
+
+/// Each value's gaps.
+fn gaps(model: &Model, chain: &Chain) -> Vec<Gap> {
+    let lasting = lasting(model);
+    let mut gaps = Vec::new();
+    for v in 0..model.bytes.len() as u32 {
+        let bytes = size(model, v);
+        if bytes <= 0.0 {
+            continue;
+        }
+        let make = model.producer[v as usize];
+        let seconds = if lasting[v as usize] {
+            f64::INFINITY
+        } else {
+            model.cost[make as usize] / model.outputs.of(make).len() as f64
+        };
+        let made = chain.place(make);
+        let mut from = made.until + usize::from(made.exact);
+        let mut readers: Vec<_> = model
+            .consumers
+            .of(v)
+            .iter()
+            .map(|&r| chain.place(r))
+            .collect();
+        readers.sort_unstable_by_key(|r| (r.until, r.after));
+        // The reader that comes first for certain, among those after `from`: a run for a later gap comes
+        // after it.
+        for reader in &readers {
+            let to = reader.after.min(reader.until);
+            if to > from {
+                gaps.push(Gap {
+                    from,
+                    to,
+                    bytes,
+                    seconds,
+                });
+            }
+            from = from.max(reader.until + usize::from(reader.exact));
+        }
+    }
+    gaps
+}
+
+/// Bytes over the budget at each row with all idle values.
+fn lacks(model: &Model, chain: &Chain, gaps: &[Gap], budget: f64) -> Vec<f64> {
+    let n = chain.tasks.len();
+    let mut change = vec![0.0; n + 1];
+    for gap in gaps {
+        change[gap.from] += gap.bytes;
+        change[gap.to] -= gap.bytes;
+    }
+    let mut idle = 0.0;
+    let rows = chain.tasks.iter().zip(&change).map(|(&t, change)| {
+        idle += change;
+        let inputs = model.inputs.of(t).iter().filter(|i| !i.overwritten);
+        let inputs: f64 = inputs.map(|i| size(model, i.value)).sum();
+        let outputs: f64 = model.outputs.of(t).iter().map(|&v| size(model, v)).sum();
+        idle + inputs + outputs + model.workspace[t as usize] + model.pinned_bytes - budget
+    });
+    rows.collect()
+}
+
+/// The best value of the Lagrangian that a subgradient ascent finds, and its prices.
+fn ascend(gaps: &[Gap], lack: &[f64], known: f64, steps: usize) -> (f64, Vec<f64>) {
+    let n = lack.len();
+    let mut price = vec![0.0; n];
+    let mut best_price = price.clone();
+    let (mut best, mut scale, mut idle) = (0.0f64, 1.0, 0);
+    let mut sums = vec![0.0; n + 1];
+    let mut change = vec![0.0; n + 1];
+    let bytes: f64 = gaps
+        .iter()
+        .map(|gap| gap.bytes)
+        .chain(lack.iter().copied())
+        .sum();
+    for _ in 0..steps {
+        for p in 0..n {
+            sums[p + 1] = sums[p] + price[p];
+        }
+        let mut value: f64 = price.iter().zip(lack).map(|(l, d)| l * d).sum();
+        value -= ROUNDING * sums[n] * bytes;
+        change.iter_mut().for_each(|c| *c = 0.0);
+        for gap in gaps {
+            let reduced = gap.seconds - gap.bytes * (sums[gap.to] - sums[gap.from]);
+            if reduced < 0.0 {
+                value += reduced;
+                change[gap.from] -= gap.bytes;
+                change[gap.to] += gap.bytes;
+            }
+        }
+        if value > best {
+            best = value;
+            best_price.copy_from_slice(&price);
+            idle = 0;
+        } else {
+            idle += 1;
+            if idle == 30 {
+                (scale, idle) = (scale * 0.6, 0);
+                price.copy_from_slice(&best_price);
+                continue;
+            }
+        }
+        if best >= known {
+            break;
+        }
+        let mut level = 0.0;
+        let mut square = 0.0;
+        for p in 0..n {
+            level += change[p];
+            // A price of zero that would fall stays.
+            let slope = if lack[p] > 0.0 { lack[p] + level } else { 0.0 };
+            sums[p] = if slope < 0.0 && price[p] <= 0.0 {
+                0.0
+            } else {
+                slope
+            };
+            square += sums[p] * sums[p];
+        }
+        if square <= 0.0 {
+            break;
+        }
+        let step = scale * (known * 1.02 - value).max(known * 1e-3) / square;
+        for p in 0..n {
+            price[p] = (price[p] + step * sums[p]).max(0.0);
+        }
+        sums[0] = 0.0;
+    }
+    (best, best_price)
+}

@@ -1,0 +1,440 @@
+//! The stay program: what a budget costs, with what recomputation itself needs.
+//!
+//! Rows are a few tasks of a chain that runs in this order ([`super::order`]); block `i` is the time between
+//! the first runs of rows `i − 1` and `i`. The program knows of each value only at which rows it is in
+//! memory and in which blocks its producer runs again:
+//!
+//! 1. Made or made again in block `j`, and next made again in block `n`, a value is in memory at rows
+//!    `j … l − 1` and absent at rows `l … n − 1`, for some `l`; reads of first runs force `l` or `n`.
+//! 2. At each row, the bytes in memory are within the budget.
+//! 3. For each input `w` of the producer of `v`, row `k` and block `e > k`: if `v` is made again in a
+//!    block of `k + 1 … e`, then `w` is in memory at row `k` or made again in one of these blocks.
+//!
+//! Every plan obeys these rules, so the least seconds of reruns under them are a lower bound. The third
+//! is what makes it strong: whatever is dropped at row `k` and made again by block `e` needs a whole tree of
+//! runs that starts from what row `k` holds. (The same rule for each block of its own, as in
+//! checkmate's program, loses that: a linear relaxation then spreads a run thinly over many blocks.)
+//!
+//! With a price for each row of 2 and each rule of 3 the values fall apart, and the cheapest stays of each
+//! are a shortest path over its blocks. So the Lagrangian is evaluated in `O(values · rows² + rules)`.
+
+use super::floor::lasting;
+use super::order::{Chain, Place, size};
+use crate::model::Model;
+
+/// Rounding errors of the Lagrangian are below this share of what is added up.
+pub(super) const ROUNDING: f64 = 1e-12;
+
+/// Not made again.
+pub(super) const NEVER: u32 = u32::MAX;
+
+/// One value's facts.
+pub(super) struct Stay {
+    pub bytes: f64,
+    /// Seconds of making it again; infinite if it can't be.
+    seconds: f64,
+    /// Known made when this row runs.
+    pub begin: usize,
+    /// For each next block, the last one standing for none: the `l` that reads before it force on a
+    /// value that was made before them.
+    forced: Vec<u32>,
+    gone: Option<Gone>,
+    /// Rules in which it is made from something, and in which something is made from it.
+    inputs: Vec<u32>,
+    readers: Vec<u32>,
+}
+
+/// A value is overwritten: one made in a block before `from` isn't in memory at row `cap` or later.
+#[derive(Clone, Copy)]
+struct Gone {
+    from: usize,
+    cap: usize,
+    /// The row whose run overwrites it.
+    row: Option<usize>,
+}
+
+/// Value `made` is made from value `from`.
+pub(super) struct Rule {
+    pub made: u32,
+    pub from: u32,
+}
+
+/// The program for some rows.
+pub(super) struct Stays {
+    pub rows: usize,
+    pub stays: Vec<Stay>,
+    pub rules: Vec<Rule>,
+    /// Bytes over the budget at each row beside the values.
+    lack: Vec<f64>,
+    /// Of all values.
+    bytes: f64,
+}
+
+/// A price for each row, and for each rule, row and block.
+#[derive(Clone)]
+pub(super) struct Prices {
+    pub of_row: Vec<f64>,
+    /// By rule, row `k` and block `e`, in one array.
+    pub of_rule: Vec<f64>,
+    /// By rule and row: whether any of its prices is positive.
+    pub positive: Vec<bool>,
+}
+
+/// The cheapest stays at some prices.
+pub(super) struct Answer {
+    /// Bytes over the budget at each row.
+    pub excess: Vec<f64>,
+    /// By value and row: whether it is in memory, and the next block in which it is made again.
+    pub held: Vec<bool>,
+    pub next: Vec<u32>,
+}
+
+/// Buffers of one evaluation, by row or block.
+struct Scratch {
+    /// Price of being in memory at the rows before.
+    rent: Vec<f64>,
+    reward: Vec<f64>,
+    /// By row and block: the price of being made again next in that block.
+    toll: Vec<f64>,
+    tolled: Vec<bool>,
+    /// Least cost from a block on, and the next block and `l` that give it.
+    least: Vec<f64>,
+    choice: Vec<(u32, u32)>,
+}
+
+impl Stays {
+    pub fn new(model: &Model, chain: &Chain, rows: &[usize], budget: f64) -> Stays {
+        let t = rows.len();
+        let place = |p: Place| Place {
+            after: rows.partition_point(|&r| r < p.after),
+            until: rows.partition_point(|&r| r < p.until),
+            exact: p.exact && rows.binary_search(&p.until).is_ok(),
+        };
+        let lasting = lasting(model);
+        let mut lack: Vec<f64> = rows
+            .iter()
+            .map(|&r| model.workspace[chain.tasks[r] as usize] + model.pinned_bytes - budget)
+            .collect();
+        let mut stays: Vec<Stay> = Vec::with_capacity(model.bytes.len());
+        for v in 0..model.bytes.len() as u32 {
+            let make = model.producer[v as usize];
+            let made = place(chain.place(make));
+            let mut need = vec![0; t + 2];
+            if made.exact {
+                need[made.until] = made.until + 1;
+            }
+            let mut gone = None;
+            for &reader in model.consumers.of(v) {
+                let at = place(chain.place(reader));
+                let least = at.after + usize::from(at.exact);
+                need[at.until] = need[at.until].max(least);
+                if model.overwriter[v as usize] == reader {
+                    gone = Gone::new(at, made.until);
+                    if at.exact {
+                        // Its buffer is the output's.
+                        lack[at.until] -= size(model, v);
+                    }
+                }
+            }
+            let mut forced = vec![0u32; t + 2];
+            for block in 0..=t {
+                forced[block + 1] = forced[block].max(need[block] as u32);
+            }
+            let share = model.outputs.of(make).len() as f64;
+            stays.push(Stay {
+                bytes: size(model, v),
+                seconds: if lasting[v as usize] {
+                    f64::INFINITY
+                } else {
+                    model.cost[make as usize] / share
+                },
+                begin: made.until,
+                forced,
+                gone,
+                inputs: Vec::new(),
+                readers: Vec::new(),
+            });
+        }
+        let mut program = Stays {
+            rows: t,
+            stays,
+            rules: Vec::new(),
+            lack,
+            bytes: model.bytes.iter().sum(),
+        };
+        program.add_rules(model);
+        program
+    }
+
+    fn add_rules(&mut self, model: &Model) {
+        for made in 0..self.stays.len() {
+            let stay = &self.stays[made];
+            if !stay.seconds.is_finite() || stay.bytes <= 0.0 {
+                continue;
+            }
+            for input in model.inputs.of(model.producer[made]) {
+                let from = input.value as usize;
+                if self.stays[from].bytes > 0.0 {
+                    let rule = self.rules.len() as u32;
+                    self.stays[made].inputs.push(rule);
+                    self.stays[from].readers.push(rule);
+                    self.rules.push(Rule {
+                        made: made as u32,
+                        from: from as u32,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Prices of rows, and none for rules.
+    pub fn prices(&self, of_row: Vec<f64>) -> Prices {
+        Prices {
+            of_row,
+            of_rule: vec![0.0; self.rules.len() * self.rows * (self.rows + 1)],
+            positive: vec![false; self.rules.len() * self.rows],
+        }
+    }
+
+    pub fn answer(&self) -> Answer {
+        Answer {
+            excess: vec![0.0; self.rows],
+            held: vec![false; self.rows * self.stays.len()],
+            next: vec![NEVER; self.rows * self.stays.len()],
+        }
+    }
+
+    fn scratch(&self) -> Scratch {
+        let t = self.rows;
+        Scratch {
+            rent: vec![0.0; t + 1],
+            reward: vec![0.0; t],
+            toll: vec![0.0; t * (t + 1)],
+            tolled: vec![false; t],
+            least: vec![0.0; t + 1],
+            choice: vec![(NEVER, 0); t + 1],
+        }
+    }
+
+    /// The Lagrangian at these prices: seconds of reruns at the least. Rounded down, for sums that nearly
+    /// cancel out are inexact where prices are high.
+    pub fn evaluate(&self, prices: &Prices, answer: &mut Answer) -> f64 {
+        let mut scratch = self.scratch();
+        let (rent, tolls) = (
+            prices.of_row.iter().sum::<f64>(),
+            prices.of_rule.iter().sum::<f64>(),
+        );
+        let summed =
+            rent * (self.bytes + self.lack.iter().fold(0.0, |a, l| l.abs().max(a))) + tolls;
+        answer.excess.copy_from_slice(&self.lack);
+        let mut total: f64 = prices
+            .of_row
+            .iter()
+            .zip(&self.lack)
+            .map(|(p, l)| p * l)
+            .sum();
+        for (v, stay) in self.stays.iter().enumerate() {
+            if stay.bytes > 0.0 && stay.begin < self.rows {
+                self.set_tolls(stay, prices, &mut scratch);
+                self.shortest(stay, &mut scratch);
+                total += scratch.least[stay.begin];
+                self.trace(v, &scratch, answer);
+            }
+        }
+        total - ROUNDING * summed
+    }
+
+    /// What a stay of this value pays: rent by row, tolls by row and next block.
+    fn set_tolls(&self, stay: &Stay, prices: &Prices, scratch: &mut Scratch) {
+        let t = self.rows;
+        scratch.clear(t, stay.begin);
+        for &rule in &stay.inputs {
+            for (k, of_block) in self.paid(prices, rule, stay.begin) {
+                let tolls = &mut scratch.toll[k * (t + 1)..(k + 1) * (t + 1)];
+                tolls
+                    .iter_mut()
+                    .zip(of_block)
+                    .for_each(|(toll, price)| *toll += price);
+                scratch.tolled[k] = true;
+            }
+        }
+        for &rule in &stay.readers {
+            for (k, of_block) in self.paid(prices, rule, stay.begin) {
+                let tolls = &mut scratch.toll[k * (t + 1)..(k + 1) * (t + 1)];
+                tolls
+                    .iter_mut()
+                    .zip(of_block)
+                    .for_each(|(toll, price)| *toll -= price);
+                scratch.tolled[k] = true;
+                scratch.reward[k] += of_block.iter().sum::<f64>();
+            }
+        }
+        for k in (stay.begin..t).filter(|&k| scratch.tolled[k]) {
+            // Made again in a block, it is so for every later `e`.
+            for e in (k * (t + 1)..k * (t + 1) + t).rev() {
+                scratch.toll[e] += scratch.toll[e + 1];
+            }
+        }
+        if let Some(row) = stay.gone.and_then(|gone| gone.row) {
+            scratch.reward[row] = 0.0;
+        }
+        scratch.rent[stay.begin] = 0.0;
+        for k in stay.begin..t {
+            scratch.rent[k + 1] =
+                scratch.rent[k] + prices.of_row[k] * stay.bytes - scratch.reward[k];
+        }
+    }
+
+    /// The rows from `begin` on at which a rule has prices, and those of the blocks.
+    fn paid<'p>(
+        &self,
+        prices: &'p Prices,
+        rule: u32,
+        begin: usize,
+    ) -> impl Iterator<Item = (usize, &'p [f64])> {
+        let t = self.rows;
+        let at = rule as usize * t;
+        (begin..t)
+            .filter(move |k| prices.positive[at + k])
+            .map(move |k| {
+                (
+                    k,
+                    &prices.of_rule[(at + k) * (t + 1)..(at + k + 1) * (t + 1)],
+                )
+            })
+    }
+
+    /// The cheapest stays from each block on.
+    fn shortest(&self, stay: &Stay, scratch: &mut Scratch) {
+        let t = self.rows;
+        let begin = stay.begin;
+        let mut leave = Leave::new(t);
+        for j in (begin..=t).rev() {
+            let (rent, l) = leave.cheapest(stay, &scratch.rent, j, t + 1, j == begin);
+            scratch.least[j] = rent - scratch.rent[j];
+            scratch.choice[j] = (NEVER, l as u32);
+        }
+        if !stay.seconds.is_finite() {
+            return;
+        }
+        for next in (begin + 1..=t).rev() {
+            let rest = scratch.least[next] + stay.seconds;
+            let mut leave = Leave::new(next);
+            let mut toll = 0.0;
+            for j in (begin..next).rev() {
+                toll += scratch.toll(t, j, next);
+                let (rent, l) = leave.cheapest(stay, &scratch.rent, j, next, j == begin);
+                let cost = rent - scratch.rent[j] + toll + rest;
+                if cost < scratch.least[j] {
+                    scratch.least[j] = cost;
+                    scratch.choice[j] = (next as u32, l as u32);
+                }
+            }
+        }
+    }
+
+    /// Writes down the cheapest stays of a value.
+    fn trace(&self, v: usize, scratch: &Scratch, answer: &mut Answer) {
+        let (t, stay) = (self.rows, &self.stays[v]);
+        let held = &mut answer.held[v * t..(v + 1) * t];
+        let nexts = &mut answer.next[v * t..(v + 1) * t];
+        held.fill(false);
+        let mut j = stay.begin;
+        loop {
+            let (next, l) = scratch.choice[j];
+            for k in j..(next as usize).min(t) {
+                nexts[k] = next;
+                if k < l as usize {
+                    held[k] = true;
+                    answer.excess[k] += stay.bytes;
+                }
+            }
+            if next == NEVER {
+                break;
+            }
+            j = next as usize;
+        }
+        if let Some(row) = stay.gone.and_then(|gone| gone.row) {
+            held[row] = false;
+        }
+    }
+}
+
+impl Scratch {
+    fn clear(&mut self, rows: usize, begin: usize) {
+        self.reward[begin..].fill(0.0);
+        for k in begin..rows {
+            if self.tolled[k] {
+                self.toll[k * (rows + 1)..(k + 1) * (rows + 1)].fill(0.0);
+                self.tolled[k] = false;
+            }
+        }
+    }
+
+    fn toll(&self, rows: usize, k: usize, block: usize) -> f64 {
+        if self.tolled[k] {
+            self.toll[k * (rows + 1) + block]
+        } else {
+            0.0
+        }
+    }
+}
+
+impl Gone {
+    /// `made` is the row by which the value is made. Of one that may be overwritten before that, nothing
+    /// is known.
+    fn new(at: Place, made: usize) -> Option<Gone> {
+        let row = at.exact.then_some(at.until);
+        let gone = Gone {
+            from: at.after + usize::from(at.exact),
+            cap: at.until + usize::from(at.exact),
+            row,
+        };
+        (gone.from > made).then_some(gone)
+    }
+}
+
+/// The cheapest row at which to leave memory, for descending `j` and one next block.
+struct Leave {
+    best: (f64, usize),
+    /// Rows from this one on have been looked at.
+    seen: usize,
+    last: usize,
+}
+
+impl Leave {
+    fn new(last: usize) -> Leave {
+        Leave {
+            best: (f64::INFINITY, 0),
+            seen: last + 1,
+            last,
+        }
+    }
+
+    /// The least rent up to leaving, infinite if that can't be, and `l`.
+    fn cheapest(
+        &mut self,
+        stay: &Stay,
+        rent: &[f64],
+        j: usize,
+        next: usize,
+        first: bool,
+    ) -> (f64, usize) {
+        let low = j.max(stay.forced[next] as usize);
+        if let Some(gone) = stay.gone
+            && (j < gone.from || first)
+            && gone.cap < self.last
+        {
+            let range = low..=gone.cap;
+            let rows = range.map(|l| (rent[l], l));
+            return rows.fold((f64::INFINITY, 0), |a, b| if b.0 < a.0 { b } else { a });
+        }
+        while self.seen > low {
+            self.seen -= 1;
+            if rent[self.seen] < self.best.0 {
+                self.best = (rent[self.seen], self.seen);
+            }
+        }
+        self.best
+    }
+}
