@@ -1,0 +1,197 @@
+"""A model's joint forward and backward graph, with what each input and output means.
+
+The graph is captured by PyTorch's own ahead-of-time autograd on fake tensors: nothing is computed and
+no memory is taken. It is functional: what the model changes in place (running statistics) comes out as
+an output, to be copied back once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+from torch.fx import GraphModule, Node
+
+from scrimp.errors import Unsupported
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a tensor of the model lives, so that it is looked up anew at every step."""
+
+    owner: nn.Module
+    name: str
+    path: str
+
+    def get(self) -> torch.Tensor:
+        """Give the tensor as it is now."""
+        found = self.owner._parameters.get(self.name)
+        if found is None:
+            found = self.owner._buffers.get(self.name)
+        if found is None:
+            raise Unsupported(f"the model no longer has '{self.path}'; plan it anew")
+        return found
+
+
+@dataclass
+class Joint:
+    """A captured graph.
+
+    ``placeholders`` has, for each input of the graph, a slot of the model, the index of a tensor of
+    the batch, or None for a tangent. ``outputs`` are the graph's output nodes by meaning.
+    """
+
+    module: GraphModule
+    placeholders: list[Slot | int | None]
+    results: list[Any]
+    """Outputs of the model: nodes, or None."""
+    tangent_of: list[int]
+    """Per tangent, the result it belongs to."""
+    mutations: list[tuple[int, Node]]
+    """Inputs (by position) that get a new value."""
+    gradients: list[tuple[int, Node]]
+    """Inputs (by position) that get a gradient."""
+    out_spec: Any
+
+
+def capture(module: nn.Module, tensors: Sequence[torch.Tensor], root: nn.Module) -> Joint:
+    """Capture ``module(*tensors)`` and its gradients; slots are looked up in ``root``.
+
+    Raises `Unsupported` where the model's course depends on its data, or it can't be captured.
+    """
+    refuse_hooks(root)
+    try:
+        with contextlib.ExitStack() as stack, torch.enable_grad():
+            exported = aot_export_joint_with_descriptors(stack, module, tuple(tensors))
+            graph_module = exported.graph_module
+    except Exception as error:
+        raise _explained(error) from error
+    return _sorted_out(graph_module, exported.out_spec, module)
+
+
+def _sorted_out(graph_module: GraphModule, out_spec: Any, module: nn.Module) -> Joint:
+    from torch._functorch._aot_autograd import descriptors as d
+
+    placeholders: list[Slot | int | None] = []
+    position_of: dict[Any, int] = {}
+    tangents: list[Any] = []
+    for position, node in enumerate(graph_module.graph.find_nodes(op="placeholder")):
+        desc = node.meta["desc"]
+        position_of[desc] = position
+        if isinstance(desc, d.ParamAOTInput | d.BufferAOTInput):
+            placeholders.append(_slot(module, desc.target))
+        elif isinstance(desc, d.PlainAOTInput):
+            placeholders.append(desc.idx)
+        elif isinstance(desc, d.TangentAOTInput):
+            placeholders.append(None)
+            tangents.append(desc.output)
+        else:
+            raise Unsupported(
+                f"the model has an input of kind {type(desc).__name__} (tensor subclasses, or views of "
+                "one another that are changed in place), which can't be planned yet"
+            )
+    (output,) = graph_module.graph.find_nodes(op="output")
+    results: dict[int, Any] = {}
+    joint = Joint(graph_module, placeholders, [], [], [], [], out_spec)
+    for node, desc in zip(output.args[0], output.meta["desc"], strict=True):
+        if node is None or desc is None:
+            continue
+        if isinstance(desc, d.GradAOTOutput):
+            joint.gradients.append((position_of[desc.grad_of], node))
+        elif isinstance(desc, d.InputMutationAOTOutput):
+            joint.mutations.append((position_of[desc.mutated_input], node))
+        elif isinstance(desc, d.PlainAOTOutput):
+            results[desc.idx] = node
+        else:
+            raise Unsupported(
+                f"the model has an output of kind {type(desc).__name__} (such as two outputs that are "
+                "views of one another), which can't be planned yet"
+            )
+    joint.results = [results.get(i) for i in range(out_spec.num_leaves)] if out_spec else []
+    joint.tangent_of = [output.idx for output in tangents if isinstance(output, d.PlainAOTOutput)]
+    if len(joint.tangent_of) != len(tangents):
+        raise Unsupported("the model changes an input that needs gradients in place; copy it first")
+    return joint
+
+
+def _slot(module: nn.Module, path: str) -> Slot:
+    owner_path, _, name = path.rpartition(".")
+    return Slot(module.get_submodule(owner_path), name, path)
+
+
+HOOKS = {
+    "_forward_hooks": "a forward hook",
+    "_forward_pre_hooks": "a forward pre-hook",
+    "_backward_hooks": "a backward hook",
+    "_backward_pre_hooks": "a backward pre-hook",
+}
+TENSOR_HOOKS = {
+    "_backward_hooks": "a gradient hook",
+    "_post_accumulate_grad_hooks": "a hook after its gradient is accumulated",
+}
+
+
+def refuse_hooks(model: nn.Module) -> None:
+    """Refuse hooks: they would run once, at capture, on tensors without contents."""
+    for path, module in model.named_modules():
+        for attribute, what in HOOKS.items():
+            if getattr(module, attribute, None):
+                raise Unsupported(
+                    f"{type(module).__name__} '{path}' has {what}, which a planned step can't call; "
+                    "remove it first"
+                )
+    for path, parameter in model.named_parameters():
+        for attribute, what in TENSOR_HOOKS.items():
+            if getattr(parameter, attribute, None):
+                raise Unsupported(
+                    f"parameter '{path}' has {what}, which a planned step can't call; remove it first"
+                )
+
+
+def _explained(error: Exception) -> Exception:
+    """Say what to do, for what is commonly wrong."""
+    text = f"{type(error).__name__}: {error}".splitlines()[0]
+    names = {type(e).__name__ for e in _causes(error)}
+    if names & {"DataDependentOutputException", "GuardOnDataDependentSymNode", "DynamicOutputShapeException"}:
+        return Unsupported(
+            "the model's course depends on its data (an `if` on a tensor's value, .item(), or a result "
+            "whose shape depends on contents such as nonzero or a boolean mask), so there is no one graph "
+            f"to plan; make it branch-free (torch.where) or plan the parts that are. PyTorch says: {text}"
+        )
+    if "convert all Tensors to FakeTensors" in str(error):
+        return Unsupported(
+            "the model or the loss uses a tensor that is neither a parameter, a buffer nor part of the "
+            f"batch; register it as a buffer or pass it in the batch. PyTorch says: {text}"
+        )
+    if isinstance(error, Unsupported):
+        return error
+    return Unsupported(f"the model can't be captured. PyTorch says: {text}")
+
+
+def _causes(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found
+
+
+class Call(nn.Module):
+    """A module of tensors only: the rest of the batch is constant, the loss part of it."""
+
+    def __init__(self, model: nn.Module, run: Callable[[Sequence[torch.Tensor]], Any], loss: Any) -> None:
+        """Keep the model (and a loss that is a module) where their parameters are found."""
+        super().__init__()
+        self.model = model
+        if isinstance(loss, nn.Module):
+            self.loss = loss
+        self._run = run
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        """Run it."""
+        return self._run(tensors)

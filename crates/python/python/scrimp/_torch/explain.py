@@ -1,0 +1,72 @@
+"""A plan in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from scrimp._native import format_bytes
+from scrimp._torch.graph import Tasks
+from scrimp._torch.problem import Lowered
+from scrimp.planning import Plan
+
+SHOWN = 10
+
+
+def explanation(plan: Plan, lowered: Lowered, tasks: Tasks) -> str:
+    """Say what a plan costs, what runs again, and what is in memory at the worst moment."""
+    names = [task["name"] for task in lowered.problem.tasks]
+    lines = [
+        f"peak {format_bytes(plan.peak)} of {format_bytes(plan.budget)}; without a plan "
+        f"{format_bytes(plan.base_peak)}, of which {format_bytes(plan.fixed)} are always there",
+        f"predicted {plan.cost * 1e3:.1f} ms per step instead of {plan.base_cost * 1e3:.1f} ms "
+        f"({plan.overhead:+.1%}); no plan within the budget is below "
+        f"{plan.lower_bound / plan.base_cost - 1 if plan.base_cost else 0:+.1%}",
+    ]
+    lines += _again(plan, lowered, tasks)
+    worst = max(range(len(plan.profile)), key=plan.profile.__getitem__)
+    at = next(i for i in range(worst, -1, -1) if plan.step_kinds[i] == 0)
+    lines.append(f"the peak is at {names[plan.step_ids[at]]}, in memory then:")
+    live = _live(plan, lowered, at)
+    lines += [f"  {format_bytes(size):>12}  {name}" for size, name in live[:SHOWN]]
+    if len(live) > SHOWN:
+        rest = sum(size for size, _ in live[SHOWN:])
+        lines.append(f"  {format_bytes(rest):>12}  {len(live) - SHOWN} more")
+    return "\n".join(lines)
+
+
+def _again(plan: Plan, lowered: Lowered, tasks: Tasks) -> list[str]:
+    times = Counter(plan.runs)
+    operators: dict[str, tuple[int, float]] = {}
+    for index, count in times.items():
+        if count > 1:
+            problem_task = lowered.problem.tasks[index]
+            task = lowered.task_at[index]
+            operator = str(task.node.target) if task is not None else problem_task["name"]
+            runs, seconds = operators.get(operator, (0, 0.0))
+            each = problem_task["modes"][0]["seconds"]
+            operators[operator] = (runs + count - 1, seconds + (count - 1) * each)
+    if not operators:
+        return ["nothing runs again"]
+    lines = [f"{plan.recomputed} runs beyond each operator's first:"]
+    ranked = sorted(operators.items(), key=lambda item: -item[1][1])
+    for operator, (runs, seconds) in ranked[:SHOWN]:
+        lines.append(f"  {runs:>5} × {operator}, {seconds * 1e3:.2f} ms")
+    if len(ranked) > SHOWN:
+        lines.append(f"  and {len(ranked) - SHOWN} more operators")
+    return lines
+
+
+def _live(plan: Plan, lowered: Lowered, at: int) -> list[tuple[int, str]]:
+    """What is in memory during a run, largest first."""
+    problem = lowered.problem
+    live: set[int] = set()
+    for kind, number in plan.steps[: at + 1]:
+        if kind == "run":
+            live.update(problem.tasks[number]["outputs"])
+        else:
+            live.discard(number)
+    held = [(problem.values[v]["bytes"], problem.values[v]["name"]) for v in live]
+    workspace = problem.tasks[plan.step_ids[at]]["modes"][0]["workspace"]
+    held.append((workspace, "workspace"))
+    held.append((problem.resident, "always there: parameters, buffers, the batch"))
+    return sorted(held, reverse=True)

@@ -1,0 +1,149 @@
+"""The planning problem of a captured graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from torch.fx import Node
+
+from scrimp._native import format_bytes
+from scrimp._torch.graph import Storage, Task, Tasks
+from scrimp.problem import Problem
+
+CUDA_BLOCK = 512
+"""The caching allocator hands out multiples of this."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one run of a task takes."""
+
+    seconds: float
+    workspace: int
+    """Bytes in use only while it runs."""
+
+
+@dataclass
+class Lowered:
+    """A problem made from a graph."""
+
+    problem: Problem
+    task_at: list[Task | None]
+    """Per task of the problem, that of the graph; None for what runs between forward and backward."""
+
+    def graph_runs(self, runs: Iterable[int]) -> list[Task | None]:
+        """Give the graph's tasks for a plan's runs."""
+        return [self.task_at[run] for run in runs]
+
+
+def allocated(storage: Storage) -> int:
+    """Bytes that the allocator takes for a storage."""
+    if storage.device.type == "cuda":
+        return -(-storage.bytes // CUDA_BLOCK) * CUDA_BLOCK
+    return storage.bytes
+
+
+def lower(
+    name: str,
+    tasks: Tasks,
+    cost_of: Callable[[Task], Cost],
+    kept: Iterable[Node],
+    resident: int,
+    *,
+    between: Between | None = None,
+) -> Lowered:
+    """Make the problem: tasks and storages as they are, ``kept`` nodes there at the end.
+
+    Random tasks draw from one generator, so each waits for the one before it by a value of no bytes.
+    """
+    problem = Problem(name, resident=resident)
+    lowered = Lowered(problem, [])
+    value_of: dict[Storage, int] = {}
+    token: int | None = None
+    gate: int | None = None
+    waiting = _readers(tasks, between.gradients) if between is not None else set()
+    for task in tasks.tasks:
+        if between is not None and gate is None and task in waiting:
+            gate = _add_between(lowered, tasks, between, value_of, token)
+        cost = cost_of(task)
+        inputs = [value_of[storage] for storage in task.reads]
+        inputs += [token] if task.random and token is not None else []
+        inputs += [gate] if task in waiting and gate is not None else []
+        sizes = [allocated(storage) for storage in task.makes]
+        makes = problem.task_of_many(
+            task.node.name,
+            inputs,
+            [*sizes, 0] if task.random else sizes,
+            seconds=cost.seconds,
+            workspace=cost.workspace,
+            phase="backward" if task.backward else "forward",
+            rerunnable=task.rerunnable,
+        )
+        lowered.task_at.append(task)
+        value_of.update(zip(task.makes, makes, strict=False))
+        token = makes[-1] if task.random else token
+    if between is not None and gate is None:
+        _add_between(lowered, tasks, between, value_of, token)
+    kept_storages = {storage for node in kept for storage in tasks.storages_of[node]}
+    problem.keep(*(value_of[storage] for storage in kept_storages if storage in value_of))
+    return lowered
+
+
+@dataclass(frozen=True)
+class Between:
+    """What runs between forward and backward, such as a loss: outside the plan, at one moment."""
+
+    reads: Sequence[Node]
+    """What must be there: the model's outputs, and all else that forward must have done."""
+    gradients: Sequence[Node]
+    """What comes back; it stays until the end, since its owner holds it."""
+
+
+def _add_between(
+    lowered: Lowered,
+    tasks: Tasks,
+    between: Between,
+    value_of: dict[Storage, int],
+    token: int | None,
+) -> int:
+    """Add the task that may run once and that backward waits for; give the value to wait for."""
+    reads = {value_of[s] for node in between.reads for s in tasks.storages_of[node] if s in value_of}
+    reads |= set() if token is None else {token}
+    incoming = [allocated(s) for node in between.gradients for s in tasks.storages_of[node]]
+    gate, *held = lowered.problem.task_of_many(
+        "between forward and backward", sorted(reads), [0, *incoming], seconds=0.0, rerunnable=False
+    )
+    lowered.problem.keep(*held)
+    lowered.task_at.append(None)
+    return gate
+
+
+def _readers(tasks: Tasks, starts: Sequence[Node]) -> set[Task]:
+    """The tasks that read some inputs of the graph, through views or not."""
+    views = set(starts)
+    found: set[Task] = set()
+    for node in tasks.storages_of:
+        if any(above in views for above in node.all_input_nodes):
+            if node in tasks.task_of:
+                found.add(tasks.task_of[node])
+            else:
+                views.add(node)
+    return found
+
+
+def tightest(lowered: Lowered) -> str:
+    """Which task needs most at once, whatever the plan."""
+    problem = lowered.problem
+    values = problem.values
+
+    def needed(task: dict[str, object]) -> int:
+        here = [*task["inputs"], *task["outputs"]]  # type: ignore[misc]
+        mode = task["modes"][0]  # type: ignore[index]
+        return sum(values[v]["bytes"] for v in here) + int(mode["workspace"])
+
+    most = max(problem.tasks, key=needed)
+    return (
+        f"{most['name']} needs most at once: its inputs, outputs and workspace have "
+        f"{format_bytes(needed(most))} beside the {format_bytes(problem.resident)} that are always there"
+    )

@@ -1,0 +1,226 @@
+"""What operators cost: measured once per distinct operator, shapes and device, or estimated.
+
+Measurements are kept on disk, keyed by everything they depend on: the operator and its arguments, the
+tensors' shapes, strides and types, the device, the number of threads and PyTorch's version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.utils._pytree import tree_map
+
+from scrimp._torch.graph import Task, tensors_in
+from scrimp._torch.memory import measured
+from scrimp._torch.problem import Cost, allocated
+
+FORMAT = 1
+REPEATS = 3
+ENOUGH_SECONDS = 0.02
+"""Short operators are repeated until they took this long together."""
+
+Progress = Callable[[int, int], object]
+"""Called with how many of how many distinct operators are done."""
+
+
+def cache_path() -> Path:
+    """The file that keeps measurements; SCRIMP_CACHE names another folder."""
+    folder = os.environ.get("SCRIMP_CACHE")
+    if folder is None:
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        folder = str(Path(base) / "scrimp")
+    return Path(folder) / f"torch-operators-{FORMAT}.json"
+
+
+def machine(device: torch.device) -> str:
+    """What measurements depend on beside the operator."""
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    else:
+        name = f"{_processor()} {torch.get_num_threads()} threads"
+    return f"{device.type} {name} torch {torch.__version__}"
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def key_of(node: Node) -> str:
+    """The operator and all that its cost depends on."""
+
+    def shown(argument: Any) -> Any:
+        if isinstance(argument, Node):
+            return [_shape(t) for t in tensors_in(argument.meta.get("val"))]
+        return repr(argument)
+
+    arguments = [torch.fx.node.map_aggregate(a, shown) for a in (node.args, dict(node.kwargs))]
+    name = str(node.target) if hasattr(node.target, "_schema") else node._pretty_print_target(node.target)
+    return f"{name} {arguments}"
+
+
+def _shape(tensor: torch.Tensor) -> str:
+    return f"{tensor.dtype}{list(tensor.shape)}{list(tensor.stride())}"
+
+
+def measure(tasks: Sequence[Task], device: torch.device, progress: Progress | None = None) -> list[Cost]:
+    """Measure each distinct operator once, or find it in the cache."""
+    here = machine(device)
+    stored = _load()
+    known = stored.setdefault(here, {})
+    keys = [key_of(task.node) for task in tasks]
+    distinct = {key: task for key, task in zip(keys, tasks, strict=True)}
+    missing = [key for key in distinct if key not in known]
+    state = torch.get_rng_state()
+    on_cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            for done, key in enumerate(missing):
+                if progress is not None:
+                    progress(done, len(missing))
+                cost = _measured_once(distinct[key], device)
+                known[key] = [cost.seconds, cost.workspace]
+    finally:
+        torch.set_rng_state(state)
+        if on_cuda is not None:
+            torch.cuda.set_rng_state(on_cuda, device)
+        if missing:
+            _store(here, known)
+    if progress is not None:
+        progress(len(missing), len(missing))
+    return [Cost(float(known[key][0]), int(known[key][1])) for key in keys]
+
+
+def _measured_once(task: Task, device: torch.device) -> Cost:
+    node = task.node
+
+    def real(argument: Any) -> Any:
+        if isinstance(argument, Node):
+            value = argument.meta.get("val")
+            return tree_map(lambda v: _filled(v, device) if isinstance(v, torch.Tensor) else v, value)
+        return argument
+
+    args = torch.fx.node.map_aggregate(node.args, real)
+    kwargs = torch.fx.node.map_aggregate(dict(node.kwargs), real)
+    operator: Any = node.target
+
+    def run() -> Any:
+        return operator(*args, **kwargs)
+
+    run()
+    result, peak, _ = measured(run, device)
+    outputs = sum(allocated(storage) for storage in task.makes)
+    del result
+    return Cost(_seconds(run, device), max(0, peak - outputs))
+
+
+def _seconds(run: Callable[[], Any], device: torch.device) -> float:
+    if device.type == "cuda":
+        return _seconds_on_cuda(run, device)
+    best = float("inf")
+    total, repeats = 0.0, 0
+    while repeats < REPEATS or (total < ENOUGH_SECONDS and repeats < 100):
+        start = time.perf_counter()
+        run()
+        taken = time.perf_counter() - start
+        best = min(best, taken)
+        total, repeats = total + taken, repeats + 1
+        if total > 1.0:
+            break
+    return best
+
+
+def _seconds_on_cuda(run: Callable[[], Any], device: torch.device) -> float:
+    best = float("inf")
+    for _ in range(REPEATS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        end.record()
+        torch.cuda.synchronize(device)
+        best = min(best, start.elapsed_time(end) / 1000.0)
+    return best
+
+
+def _filled(like: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Real contents for a fake tensor: small numbers, and index 0, which is always valid."""
+    where = device if like.device.type == device.type else like.device
+    tensor = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=where)
+    if tensor.is_floating_point() or tensor.is_complex():
+        return tensor.fill_(0.5).add_(torch.rand((), dtype=torch.float32).item() * 0.1)
+    return tensor.zero_()
+
+
+def estimate(tasks: Sequence[Task]) -> list[Cost]:
+    """Seconds from counted operations and bytes on a made-up machine; workspace isn't known."""
+    return [Cost(_estimated(task), 0) for task in tasks]
+
+
+OPERATIONS_PER_SECOND = 1e11
+BYTES_PER_SECOND = 1e10
+SECONDS_PER_CALL = 2e-6
+
+
+def _estimated(task: Task) -> float:
+    from torch.utils.flop_counter import flop_registry
+
+    node = task.node
+    moved = sum(
+        t.numel() * t.element_size()
+        for n in [node, *node.all_input_nodes]
+        for t in tensors_in(n.meta.get("val"))
+    )
+    operations = 0
+    formula = flop_registry.get(getattr(node.target, "overloadpacket", None))
+    if formula is not None:
+        value: Callable[[Any], Any] = lambda n: n.meta.get("val") if isinstance(n, Node) else n  # noqa: E731
+        args = torch.fx.node.map_aggregate(node.args, value)
+        kwargs = torch.fx.node.map_aggregate(dict(node.kwargs), value)
+        # Formulas know common cases; what they don't know counts by its bytes.
+        with contextlib.suppress(Exception):
+            operations = int(formula(*args, **kwargs, out_val=node.meta.get("val")))
+    return SECONDS_PER_CALL + max(operations / OPERATIONS_PER_SECOND, moved / BYTES_PER_SECOND)
+
+
+def _load() -> dict[str, dict[str, list[float]]]:
+    """A cache that can't be read is as good as none."""
+    with contextlib.suppress(OSError, ValueError):
+        with open(cache_path(), encoding="utf-8") as file:
+            found = json.load(file)
+        if isinstance(found, dict) and all(_is_table(table) for table in found.values()):
+            return found
+    return {}
+
+
+def _is_table(table: Any) -> bool:
+    return isinstance(table, dict) and all(
+        isinstance(row, list) and len(row) == 2 and all(isinstance(x, int | float) for x in row)
+        for row in table.values()
+    )
+
+
+def _store(here: str, known: dict[str, list[float]]) -> None:
+    """Add to what others stored meanwhile; a cache that can't be written is done without."""
+    stored = _load()
+    stored.setdefault(here, {}).update(known)
+    path = cache_path()
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+            json.dump(stored, file)
+        os.replace(file.name, path)
+
+

@@ -1,0 +1,45 @@
+"""What rewritten graphs call beside PyTorch's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+
+def save_rng(device: torch.device) -> torch.Tensor:
+    """The state of a device's generator."""
+    if device.type == "cuda":
+        return torch.cuda.get_rng_state(device)
+    return torch.get_rng_state()
+
+
+def set_rng(device: torch.device, state: torch.Tensor) -> None:
+    """Put a device's generator into a state."""
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)
+
+
+def replay(
+    device: torch.device, state: torch.Tensor, operator: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Run a random operator as it ran when the state was saved, and leave the generator as it is."""
+    now = save_rng(device)
+    set_rng(device, state)
+    try:
+        return operator(*args, **kwargs)
+    finally:
+        set_rng(device, now)
+
+
+def conform(gradient: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
+    """A gradient in memory of its own, laid out as its parameter."""
+    return gradient.new_empty_strided(size, stride).copy_(gradient)
+
+
+def accumulate(existing: torch.Tensor, gradient: torch.Tensor) -> None:
+    """Add to a gradient that is there already, in place, as autograd does."""
+    existing.add_(gradient)

@@ -1,0 +1,140 @@
+"""What a user asks for, and what decides which plan serves a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from scrimp._torch import profile
+from scrimp._torch.graph import Tasks
+from scrimp._torch.problem import Cost, Lowered, tightest
+from scrimp.errors import BadOption, Infeasible, Unsupported
+from scrimp.planning import Plan, Progress, plan
+
+CPU_RNG_STATE_BYTES = 5056
+AUTO_MARGIN = 0.05
+"""Of a GPU's memory, what `auto` leaves alone: fragments and libraries' own scratch."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to plan."""
+
+    budget: int | str
+    reserve: int = 0
+    """Bytes that something else holds during the step, such as optimizer state."""
+    costs: str = "measure"
+    """`measure` or `estimate`."""
+    time_limit: float = 10.0
+    seed: int = 0
+    threads: int = 2
+    max_plans: int = 8
+    progress: Callable[[str], object] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what means nothing, before any work."""
+        if self.costs not in ("measure", "estimate"):
+            raise BadOption(f"costs is {self.costs!r}, but must be 'measure' or 'estimate'")
+        if self.budget == "auto" and not torch.cuda.is_available():
+            raise BadOption("the budget 'auto' is what a GPU has free, but there is no CUDA device here")
+        if self.max_plans < 1:
+            raise BadOption(f"max_plans is {self.max_plans}, but must be 1 or more")
+
+    def say(self, text: str) -> None:
+        """Tell what is going on, if someone listens."""
+        if self.progress is not None:
+            self.progress(text)
+
+
+def device_of(model: nn.Module, tensors: Sequence[torch.Tensor]) -> torch.device:
+    """The one device of a model and its batch."""
+    held = [*model.named_parameters(), *model.named_buffers()]
+    held += [(f"tensor {i} of the batch", tensor) for i, tensor in enumerate(tensors)]
+    devices = {tensor.device: name for name, tensor in held}
+    if not devices:
+        raise Unsupported("the model has no parameters and the batch no tensors")
+    if len(devices) > 1:
+        where = ", ".join(f"{name} on {device}" for device, name in devices.items())
+        raise Unsupported(f"model and batch are on several devices: {where}; move them to one")
+    (device,) = devices
+    if device.type not in ("cpu", "cuda"):
+        raise Unsupported(f"the model is on {device.type}; the CPU and CUDA devices can be planned for")
+    return device
+
+
+def mark(leaf: Any) -> Any:
+    """What of a part of the batch decides the graph."""
+    if isinstance(leaf, torch.Tensor):
+        return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
+    try:
+        hash(leaf)
+    except TypeError:
+        return repr(leaf)
+    return (type(leaf), leaf)
+
+
+def mode(model: nn.Module, loss_fn: Any = None) -> Any:
+    """What of the model and its surroundings decides the graph."""
+    modules = [*model.modules(), *(loss_fn.modules() if isinstance(loss_fn, nn.Module) else ())]
+    parameters = [p for module in modules for p in module._parameters.values() if p is not None]
+    return (
+        tuple(module.training for module in modules),
+        tuple((p.requires_grad, p.grad is not None, p.shape, p.dtype) for p in parameters),
+        autocast_mode(),
+    )
+
+
+def autocast_mode() -> Any:
+    """The types that operators cast to, where autocast is on."""
+    return tuple(
+        (kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)
+    )
+
+
+def rng_bytes(tasks: Tasks) -> int:
+    """What saved generator states take, if every random task runs again."""
+    random = [task for task in tasks.tasks if task.random and task.makes[0].device.type == "cpu"]
+    return CPU_RNG_STATE_BYTES * (len(random) + 1) if random else 0
+
+
+def task_costs(tasks: Tasks, device: torch.device, settings: Settings) -> list[Cost]:
+    """Measure or estimate every task."""
+    if settings.costs == "estimate":
+        return profile.estimate(tasks.tasks)
+
+    def tell(done: int, of: int) -> None:
+        if of:
+            settings.say(f"measured {done} of {of} operators")
+
+    return profile.measure(tasks.tasks, device, tell if settings.progress else None)
+
+
+def make_plan(lowered: Lowered, settings: Settings) -> Plan:
+    """Plan; an infeasible budget also says which operator needs most."""
+
+    def tell(news: Progress) -> None:
+        cost = "no plan yet" if news.cost is None else f"{news.cost * 1e3:.1f} ms"
+        settings.say(f"planning for {news.elapsed:.1f} s: {cost}")
+
+    try:
+        return plan(
+            lowered.problem,
+            budget=auto_budget() if settings.budget == "auto" else settings.budget,
+            time_limit=settings.time_limit,
+            seed=settings.seed,
+            threads=settings.threads,
+            progress=tell if settings.progress else None,
+        )
+    except Infeasible as error:
+        sentence = f"{error}. {tightest(lowered)}"
+        raise Infeasible(sentence, error.budget, error.least_found, error.floor) from None
+
+
+def auto_budget() -> int:
+    """What the GPU has free now and what PyTorch has taken of it, less a margin."""
+    free, total = torch.cuda.mem_get_info()
+    return int(free + torch.cuda.memory_reserved() - AUTO_MARGIN * total)

@@ -1,0 +1,226 @@
+"""A whole training step, loss and gradients, as one planned graph under one budget."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import GraphModule
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from scrimp._torch.capture import Call, Joint, Slot, capture
+from scrimp._torch.explain import explanation
+from scrimp._torch.gradients import add_gradient_nodes, existing_gradient, slot_at
+from scrimp._torch.graph import Tasks, analyse
+from scrimp._torch.memory import storage_bytes
+from scrimp._torch.problem import Lowered, lower
+from scrimp._torch.rewrite import Rewriter
+from scrimp._torch.settings import Settings, device_of, make_plan, mark, mode, rng_bytes, task_costs
+from scrimp.errors import BadOption
+from scrimp.planning import Plan
+
+
+@dataclass
+class Planned:
+    """A plan for one shape of batch, ready to run."""
+
+    plan: Plan
+    lowered: Lowered
+    tasks: Tasks
+    run: GraphModule
+    inputs: list[Slot | int | None]
+    accumulated: list[Slot]
+    """Parameters whose gradients are there before the step: the last inputs."""
+    mutated: list[Slot | int]
+    gradients: list[Slot]
+    loss: torch.Tensor
+    """Without contents: its shape, type and device."""
+
+
+class Step:
+    """Computes a loss and its gradients as ``loss.backward()`` would, under a budget.
+
+    Call it with a batch; it returns the loss, and has added to the parameters' ``.grad`` and changed
+    buffers once, as the model does. One plan is made per shape of batch (and of what else decides the
+    graph: training or evaluation mode, autocast, which gradients are there already), on first sight.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: Callable[..., torch.Tensor] | None,
+        settings: Settings,
+    ) -> None:
+        """Keep what is needed to plan; use `scrimp.torch.fit`."""
+        self.model = model
+        self.loss_fn = loss_fn
+        self.loss_scale: torch.Tensor | float = 1.0
+        self._settings = settings
+        self._plans: dict[Any, Planned] = {}
+        self._latest: Planned | None = None
+
+    def __call__(self, *batch: Any, **named: Any) -> torch.Tensor:
+        """Run one step on a batch and return the loss, detached."""
+        planned, tensors = self._planned(_as_batch(batch, named))
+        return self._run(planned, tensors)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that was used or made last."""
+        return self._current().plan
+
+    @property
+    def peak(self) -> int:
+        """The most bytes in use during a step, parameters, buffers and batch included."""
+        return self.plan.peak
+
+    def explain(self) -> str:
+        """Say what is run again, what that frees, and what sets the peak."""
+        current = self._current()
+        return explanation(current.plan, current.lowered, current.tasks)
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan as one HTML page."""
+        self.plan.report(path, title=type(self.model).__name__)
+
+    def _current(self) -> Planned:
+        if self._latest is None:
+            raise BadOption("nothing is planned yet; call the step with a batch first")
+        return self._latest
+
+    def prepare(self, *batch: Any, **named: Any) -> Plan:
+        """Plan for a batch without running it."""
+        return self._planned(_as_batch(batch, named))[0].plan
+
+    def _planned(self, batch: Any) -> tuple[Planned, list[torch.Tensor]]:
+        leaves, spec = tree_flatten(batch)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        key = (spec, tuple(map(mark, leaves)), mode(self.model, self.loss_fn))
+        planned = self._plans.get(key)
+        if planned is None:
+            self._may_plan(tensors)
+            planned = self._make(leaves, spec, tensors)
+            self._plans[key] = planned
+        self._latest = planned
+        return planned, tensors
+
+    def _may_plan(self, tensors: Sequence[torch.Tensor]) -> None:
+        if len(self._plans) >= self._settings.max_plans:
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+            raise BadOption(
+                f"{len(self._plans)} plans were made, the most allowed, and this batch (tensors of shapes "
+                f"{shapes}) would need another; use batches of the same shape (such as drop_last=True), or "
+                "raise max_plans"
+            )
+
+    def _make(self, leaves: list[Any], spec: TreeSpec, tensors: list[torch.Tensor]) -> Planned:
+        settings = self._settings
+        device = device_of(self.model, tensors)
+        start = time.perf_counter()
+        joint = capture(self._call(leaves, spec), tensors, self.model)
+        if len(joint.results) != 1 or len(joint.tangent_of) != 1:
+            raise BadOption(
+                f"the loss must be one tensor that needs gradients, but there are {len(joint.results)} "
+                f"results, {len(joint.tangent_of)} of which need them"
+            )
+        if joint.results[0].meta["val"].numel() != 1:
+            shape = tuple(joint.results[0].meta["val"].shape)
+            raise BadOption(f"the loss has shape {shape}, but must be a scalar; take its mean or sum")
+        accumulated = add_gradient_nodes(joint)
+        tasks = analyse(joint.module.graph)
+        settings.say(f"captured {len(tasks.tasks)} tasks in {time.perf_counter() - start:.1f} s")
+        costs = task_costs(tasks, device, settings)
+        resident = settings.reserve + self._resident(joint, tensors, tasks)
+        kept = [*joint.results, *(n for _, n in joint.mutations), *(n for _, n in joint.gradients)]
+        lowered = lower(type(self.model).__name__, tasks, lambda t: costs[t.index], kept, resident)
+        made = make_plan(lowered, settings)
+        return self._rewritten(joint, accumulated, tasks, lowered, made)
+
+    def _call(self, leaves: list[Any], spec: TreeSpec) -> Call:
+        model, loss_fn = self.model, self.loss_fn
+        constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+        def run(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+            filled = list(constants)
+            for place, tensor in zip(places, tensors, strict=True):
+                filled[place] = tensor
+            return loss_of(model, loss_fn, tree_unflatten(filled, spec))
+
+        return Call(model, run, loss_fn)
+
+    def _resident(self, joint: Joint, tensors: Sequence[torch.Tensor], tasks: Tasks) -> int:
+        held = [slot.get() for slot in joint.placeholders if isinstance(slot, Slot)]
+        # A parameter that the graph doesn't read takes its bytes all the same.
+        held += [*self.model.parameters(), *self.model.buffers(), *tensors]
+        held += [p.grad for p in self.model.parameters() if p.grad is not None]
+        return storage_bytes(held) + rng_bytes(tasks)
+
+    def _rewritten(
+        self, joint: Joint, accumulated: list[Slot], tasks: Tasks, lowered: Lowered, made: Plan
+    ) -> Planned:
+        runs = [task for task in lowered.graph_runs(made.runs) if task is not None]
+        rewriter = Rewriter(tasks, runs)
+        rewriter.given(joint.module.graph.find_nodes(op="placeholder"))
+        for task in runs:
+            rewriter.run(task)
+        gradients = [(slot_at(joint, i), node) for i, node in joint.gradients]
+        mutations = [(joint.placeholders[i], node) for i, node in joint.mutations]
+        rewriter.output(
+            [joint.results[0], [node for _, node in mutations], [node for _, node in gradients]]
+        )
+        return Planned(
+            plan=made,
+            lowered=lowered,
+            tasks=tasks,
+            run=GraphModule(joint.module, rewriter.graph, "PlannedStep"),
+            inputs=joint.placeholders,
+            accumulated=accumulated,
+            mutated=[slot for slot, _ in mutations if slot is not None],
+            gradients=[slot for slot, _ in gradients],
+            loss=joint.results[0].meta["val"],
+        )
+
+    def _run(self, planned: Planned, tensors: list[torch.Tensor]) -> torch.Tensor:
+        inputs = [self._input(what, tensors) for what in planned.inputs]
+        inputs += [existing_gradient(slot) for slot in planned.accumulated]
+        with torch.no_grad(), torch.autocast(inputs[0].device.type, enabled=False):
+            loss, changed, gradients = planned.run(*inputs)
+            for what, value in zip(planned.mutated, changed, strict=True):
+                target = tensors[what] if isinstance(what, int) else what.get()
+                target.copy_(value)
+        for slot, gradient in zip(planned.gradients, gradients, strict=True):
+            slot.get().grad = gradient
+        return loss
+
+    def _input(self, what: Slot | int | None, tensors: list[torch.Tensor]) -> torch.Tensor:
+        if isinstance(what, Slot):
+            return what.get().detach()
+        if isinstance(what, int):
+            return tensors[what].detach()
+        like = self._current().loss
+        scale = torch.as_tensor(self.loss_scale, dtype=like.dtype, device=like.device)
+        return scale.detach().reshape(like.shape)
+
+
+def loss_of(model: nn.Module, loss_fn: Callable[..., torch.Tensor] | None, batch: Any) -> torch.Tensor:
+    """The loss of a batch by the conventions of `scrimp.torch.fit`."""
+    if isinstance(batch, Mapping):
+        output = model(**batch)
+        return output if loss_fn is None else loss_fn(output)
+    if loss_fn is None:
+        return model(*batch)
+    if len(batch) == 1:
+        return loss_fn(model(*batch))
+    return loss_fn(model(*batch[:-1]), batch[-1])
+
+
+def _as_batch(batch: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    if batch and named:
+        raise BadOption("give the batch either by position or by name, not both")
+    return named or batch
