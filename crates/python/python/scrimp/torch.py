@@ -31,7 +31,7 @@ def fit(
     time_limit: float = 10.0,
     seed: int = 0,
     threads: int = 2,
-    max_plans: int = 8,
+    max_shapes: int = 8,
     progress: Callable[[str], object] | None = None,
 ) -> Step:
     """Plan a training step of a model and its loss: ``step(*batch)`` gives loss and gradients.
@@ -51,7 +51,7 @@ def fit(
 
     Raises `Infeasible` with the least budget found, and `Unsupported` or `BadOption` with a sentence.
     """
-    settings = Settings(budget, reserve, costs, time_limit, seed, threads, max_plans, progress)
+    settings = Settings(budget, reserve, costs, time_limit, seed, threads, max_shapes, progress)
     step = Step(model, loss_fn, settings)
     if isinstance(example_batch, Mapping):
         step.prepare(**example_batch)

@@ -14,9 +14,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._functorch import config as functorch_config
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch.fx import GraphModule, Node
 
+from scrimp._torch.kernels import eager_kernels
 from scrimp.errors import Unsupported
 
 
@@ -30,10 +32,8 @@ class Slot:
 
     def get(self) -> torch.Tensor:
         """Give the tensor as it is now."""
-        found = self.owner._parameters.get(self.name)
-        if found is None:
-            found = self.owner._buffers.get(self.name)
-        if found is None:
+        found = getattr(self.owner, self.name, None)
+        if not isinstance(found, torch.Tensor):
             raise Unsupported(f"the model no longer has '{self.path}'; plan it anew")
         return found
 
@@ -65,8 +65,11 @@ def capture(module: nn.Module, tensors: Sequence[torch.Tensor], root: nn.Module)
     Raises `Unsupported` where the model's course depends on its data, or it can't be captured.
     """
     refuse_hooks(root)
+    refuse_dropout_in_recurrence(root)
     try:
-        with contextlib.ExitStack() as stack, torch.enable_grad():
+        # As documented for eager training: the backward pass runs outside of autocast.
+        backward = functorch_config.patch(backward_pass_autocast="off")
+        with contextlib.ExitStack() as stack, torch.enable_grad(), eager_kernels(), backward:
             exported = aot_export_joint_with_descriptors(stack, module, tuple(tensors))
             graph_module = exported.graph_module
     except Exception as error:
@@ -151,6 +154,17 @@ def refuse_hooks(model: nn.Module) -> None:
                 raise Unsupported(
                     f"parameter '{path}' has {what}, which a planned step can't call; remove it first"
                 )
+
+
+def refuse_dropout_in_recurrence(model: nn.Module) -> None:
+    """Refuse what PyTorch's capture gets wrong: it leaves out the dropout between recurrent layers."""
+    for path, module in model.named_modules():
+        if isinstance(module, nn.RNNBase) and module.training and module.dropout and module.num_layers > 1:
+            raise Unsupported(
+                f"{type(module).__name__} '{path}' has dropout between its layers, which PyTorch leaves "
+                "out of captured graphs, so gradients would be wrong; use one-layer modules with "
+                "nn.Dropout between them"
+            )
 
 
 def _explained(error: Exception) -> Exception:

@@ -36,6 +36,7 @@ def add_gradient_nodes(joint: Joint) -> list[Slot]:
     Returns the parameters of the former kind; their gradients become further inputs of the graph, and
     are no outputs any more.
     """
+    add_shared(joint)
     graph = joint.module.graph
     storages = analyse(graph).storages_of
     kept = [*joint.results, *(n for _, n in joint.mutations), *(n for _, n in joint.gradients)]
@@ -68,6 +69,31 @@ def add_gradient_nodes(joint: Joint) -> list[Slot]:
         remaining.append((position, node))
     joint.gradients = remaining
     return accumulated
+
+
+def add_shared(joint: Joint) -> None:
+    """Add up the gradients of a parameter that the model has under several names.
+
+    In the order in which they are computed, which is the order in which autograd adds them.
+    """
+    graph = joint.module.graph
+    order = {node: i for i, node in enumerate(graph.nodes)}
+    groups: dict[int, list[tuple[int, Node]]] = {}
+    for position, node in joint.gradients:
+        groups.setdefault(id(slot_at(joint, position).get()), []).append((position, node))
+    joint.gradients = []
+    (output,) = graph.find_nodes(op="output")
+    for group in groups.values():
+        group.sort(key=lambda entry: order[entry[1]])
+        position, total = group[0]
+        for _, node in group[1:]:
+            with graph.inserting_before(output):
+                added = graph.call_function(torch.ops.aten.add.Tensor, (total, node))
+            value = total.meta["val"]
+            with value.fake_mode:
+                added.meta["val"] = value + node.meta["val"]
+            total = added
+        joint.gradients.append((position, total))
 
 
 def _fake(node: Node, like: torch.Tensor) -> torch.Tensor:

@@ -67,7 +67,7 @@ def is_random(node: Node) -> bool:
         for argument, given in zip(schema.arguments, node.args, strict=False):
             if argument.name in ("dropout_p", "dropout"):
                 probability = given
-    return probability != 0.0
+    return bool(probability != 0.0)
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:

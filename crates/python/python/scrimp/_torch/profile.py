@@ -158,10 +158,12 @@ def _seconds_on_cuda(run: Callable[[], Any], device: torch.device) -> float:
 def _filled(like: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Real contents for a fake tensor: small numbers, and index 0, which is always valid."""
     where = device if like.device.type == device.type else like.device
-    tensor = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=where)
-    if tensor.is_floating_point() or tensor.is_complex():
-        return tensor.fill_(0.5).add_(torch.rand((), dtype=torch.float32).item() * 0.1)
-    return tensor.zero_()
+    # Expanded tensors have elements that share memory, so the memory is filled, not the tensor.
+    reach = sum((size - 1) * stride for size, stride in zip(like.shape, like.stride(), strict=True))
+    memory = torch.zeros(reach + 1 if like.numel() else 0, dtype=like.dtype, device=where)
+    if memory.is_floating_point() or memory.is_complex():
+        memory += 0.5
+    return memory.as_strided(like.shape, like.stride())
 
 
 def estimate(tasks: Sequence[Task]) -> list[Cost]:
@@ -222,5 +224,3 @@ def _store(here: str, known: dict[str, list[float]]) -> None:
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
             json.dump(stored, file)
         os.replace(file.name, path)
-
-

@@ -8,7 +8,7 @@ The generated code drops each name after its last use: that is when memory is gi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -103,7 +103,7 @@ class Rewriter:
             return self._copy(node)
         args = torch.fx.map_arg(node.args, self.now.__getitem__)
         kwargs = torch.fx.map_arg(node.kwargs, self.now.__getitem__)
-        operator: Callable[..., Any] = node.target  # type: ignore[assignment]
+        operator: Any = node.target
         return self.graph.call_function(runtime.replay, (device, state, operator, *args), kwargs)
 
     def _prune(self) -> None:

@@ -32,7 +32,7 @@ class Settings:
     time_limit: float = 10.0
     seed: int = 0
     threads: int = 2
-    max_plans: int = 8
+    max_shapes: int = 8
     progress: Callable[[str], object] | None = None
 
     def __post_init__(self) -> None:
@@ -41,8 +41,8 @@ class Settings:
             raise BadOption(f"costs is {self.costs!r}, but must be 'measure' or 'estimate'")
         if self.budget == "auto" and not torch.cuda.is_available():
             raise BadOption("the budget 'auto' is what a GPU has free, but there is no CUDA device here")
-        if self.max_plans < 1:
-            raise BadOption(f"max_plans is {self.max_plans}, but must be 1 or more")
+        if self.max_shapes < 1:
+            raise BadOption(f"max_shapes is {self.max_shapes}, but must be 1 or more")
 
     def say(self, text: str) -> None:
         """Tell what is going on, if someone listens."""

@@ -100,22 +100,24 @@ class Step:
     def _planned(self, batch: Any) -> tuple[Planned, list[torch.Tensor]]:
         leaves, spec = tree_flatten(batch)
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        key = (spec, tuple(map(mark, leaves)), mode(self.model, self.loss_fn))
+        shapes = (spec, tuple(map(mark, leaves)))
+        key = (shapes, mode(self.model, self.loss_fn))
         planned = self._plans.get(key)
         if planned is None:
-            self._may_plan(tensors)
+            self._may_plan(shapes, tensors)
             planned = self._make(leaves, spec, tensors)
             self._plans[key] = planned
         self._latest = planned
         return planned, tensors
 
-    def _may_plan(self, tensors: Sequence[torch.Tensor]) -> None:
-        if len(self._plans) >= self._settings.max_plans:
-            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+    def _may_plan(self, shapes: Any, tensors: Sequence[torch.Tensor]) -> None:
+        known = {planned_for for planned_for, _ in self._plans}
+        if shapes not in known and len(known) >= self._settings.max_shapes:
+            new = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
             raise BadOption(
-                f"{len(self._plans)} plans were made, the most allowed, and this batch (tensors of shapes "
-                f"{shapes}) would need another; use batches of the same shape (such as drop_last=True), or "
-                "raise max_plans"
+                f"plans for {len(known)} shapes of batches were made, the most allowed, and this batch "
+                f"(tensors of shapes {new}) would need another; use batches of the same shape (such as "
+                "drop_last=True), or raise max_shapes"
             )
 
     def _make(self, leaves: list[Any], spec: TreeSpec, tensors: list[torch.Tensor]) -> Planned:
@@ -156,10 +158,11 @@ class Step:
 
     def _resident(self, joint: Joint, tensors: Sequence[torch.Tensor], tasks: Tasks) -> int:
         held = [slot.get() for slot in joint.placeholders if isinstance(slot, Slot)]
-        # A parameter that the graph doesn't read takes its bytes all the same.
+        # A parameter that the graph doesn't read takes its bytes all the same. So does the loss's own
+        # gradient, one element.
         held += [*self.model.parameters(), *self.model.buffers(), *tensors]
         held += [p.grad for p in self.model.parameters() if p.grad is not None]
-        return storage_bytes(held) + rng_bytes(tasks)
+        return storage_bytes(held) + joint.results[0].meta["val"].element_size() + rng_bytes(tasks)
 
     def _rewritten(
         self, joint: Joint, accumulated: list[Slot], tasks: Tasks, lowered: Lowered, made: Plan
@@ -171,9 +174,7 @@ class Step:
             rewriter.run(task)
         gradients = [(slot_at(joint, i), node) for i, node in joint.gradients]
         mutations = [(joint.placeholders[i], node) for i, node in joint.mutations]
-        rewriter.output(
-            [joint.results[0], [node for _, node in mutations], [node for _, node in gradients]]
-        )
+        rewriter.output([joint.results[0], [node for _, node in mutations], [node for _, node in gradients]])
         return Planned(
             plan=made,
             lowered=lowered,
