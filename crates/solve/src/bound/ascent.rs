@@ -204,6 +204,55 @@ impl<'m> Ascent<'m> {
         self.scale = FIRST_STEP / 3.0;
         true
     }
+
+    /// By task, whether the relaxation that was looked at last runs it again.
+    pub fn reruns(&self) -> Vec<bool> {
+        let mut again = vec![false; self.model.tasks as usize];
+        for (at, &next) in self.answer.next.iter().enumerate() {
+            let make = self.model.producer[at / self.rows.len().max(1)] as usize;
+            if next != NEVER && make < again.len() {
+                again[make] = true;
+            }
+        }
+        again
+    }
+
+    /// Where a run besides the first can be part of a plan that takes less than `cost` seconds in all.
+    pub fn worthwhile(&self, cost: f64) -> Worthwhile {
+        let tasks = self.model.tasks;
+        let slack = cost * (1.0 + 1e-9) - self.model.base_cost() - self.best.value;
+        let of_value = if self.rows.is_empty() {
+            Vec::new()
+        } else {
+            self.program.growth(&self.best.prices)
+        };
+        let block = |t: u32, block: usize| {
+            let outputs = self.model.outputs.of(t).iter();
+            let growth: f64 = outputs
+                .map(|&v| of_value.get(v as usize).map_or(0.0, |g| g[block]))
+                .sum();
+            self.rows.is_empty() || growth < slack
+        };
+        let blocks = |t: u32| (0..=self.rows.len()).map(|b| block(t, b)).collect();
+        Worthwhile {
+            rows: self.rows.iter().map(|&r| self.chain.tasks[r]).collect(),
+            blocks: (0..tasks).map(blocks).collect(),
+        }
+    }
+}
+
+/// By task and block between the first runs of some tasks, whether a run besides the first is worth it.
+pub(crate) struct Worthwhile {
+    rows: Vec<u32>,
+    blocks: Vec<Vec<bool>>,
+}
+
+impl Worthwhile {
+    /// Whether one of `task` between the first runs of task `stage - 1` and `stage` of a fixed order is.
+    pub fn before(&self, task: usize, stage: usize) -> bool {
+        let block = self.rows.partition_point(|&row| (row as usize) < stage);
+        self.blocks[task][block]
+    }
 }
 
 /// How many rows a program with so many rules may have.

@@ -244,6 +244,40 @@ impl Stays {
         total - ROUNDING * summed
     }
 
+    /// For each value and block, by how much the Lagrangian grows at least if the value is made again in
+    /// that block.
+    pub fn growth(&self, prices: &Prices) -> Vec<Vec<f64>> {
+        let mut scratch = self.scratch();
+        let t = self.rows;
+        let mut growth = Vec::with_capacity(self.stays.len());
+        for stay in &self.stays {
+            // Runs that the program doesn't know of cost their seconds.
+            let mut by_block = vec![stay.seconds; t + 1];
+            if stay.bytes > 0.0 && stay.begin < t && stay.seconds.is_finite() {
+                self.set_tolls(stay, prices, &mut scratch);
+                self.shortest(stay, &mut scratch);
+                let least = scratch.least[stay.begin];
+                // Least cost up to being made in a block.
+                let mut before = vec![f64::INFINITY; t + 1];
+                before[stay.begin] = 0.0;
+                for next in stay.begin + 1..=t {
+                    let mut leave = Leave::new(next);
+                    let mut toll = 0.0;
+                    for j in (stay.begin..next).rev() {
+                        toll += scratch.toll(t, j, next);
+                        let first = j == stay.begin;
+                        let (rent, _) = leave.cheapest(stay, &scratch.rent, j, next, first);
+                        let cost = before[j] + rent - scratch.rent[j] + toll + stay.seconds;
+                        before[next] = before[next].min(cost);
+                    }
+                    by_block[next] = (before[next] + scratch.least[next] - least).max(0.0);
+                }
+            }
+            growth.push(by_block);
+        }
+        growth
+    }
+
     /// What a stay of this value pays: rent by row, tolls by row and next block.
     fn set_tolls(&self, stay: &Stay, prices: &Prices, scratch: &mut Scratch) {
         let t = self.rows;

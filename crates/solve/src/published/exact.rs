@@ -1,11 +1,11 @@
 //! Relax, then restrict: checkmate's program with only the recomputations that can be part of a
 //! better plan.
 //!
-//! A search gives a plan, the gap program a bound and, by its reduced costs, for each task by how much
-//! the bound grows if the task runs again. A task for which it grows to the cost of the known plan
-//! can't run again in a cheaper one, so the program that lets only the others run again proves the
-//! optimum of checkmate's whole program, and is a fraction of its size. Before that, the same with
-//! only the values that the gap program evicts improves the plan, which leaves fewer others.
+//! The search gives a plan, the stay program ([`crate::bound`]) a bound and, by the growth of its
+//! Lagrangian, for each task and time by how much the bound grows if the task runs again then. Where it
+//! grows to the cost of the known plan, that run is in no cheaper one; so the program without these
+//! runs proves the optimum of checkmate's whole program, and is a fraction of its size. Before that, the
+//! same with only the tasks that the known plan or the bound run again improves the plan, which leaves fewer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,14 +13,15 @@ use std::time::{Duration, Instant};
 use cranelift_entity::EntityRef;
 use scrimp_plan::{CheckedPlan, Problem, Step};
 use scrimp_solvers::Highs;
-use scrimp_solvers::highs::{Start, Status};
+use scrimp_solvers::highs::{Progress, Start, Status};
 
 use super::checkmate::{cheaper, decode, fits_in_memory, outcome};
 use super::formulation::{Formulation, Goal, Program};
-use super::gaps;
 use super::graph::Graph;
 use super::stages::Stages;
 use super::{Outcome, PublishedError, PublishedOptions};
+use crate::bound::{self, Ascent};
+use crate::model::Model;
 use crate::options::{Method, Order};
 
 /// How long the search for a first plan may take: so much for each task, at most so many seconds, and
@@ -42,39 +43,49 @@ pub(super) fn plan(
         method: graph.method,
         budget: graph.budget(),
     };
-    let Some(gaps) = gaps::solve(&graph, highs, options, left() / 4)? else {
-        return Err(infeasible);
+    let model = Model::new(problem).map_err(|error| PublishedError::Unsupported {
+        method: graph.method,
+        what: error.to_string(),
+    })?;
+    let budget = graph.capacity as f64 - model.0.resident;
+    let cost = |best: &Option<CheckedPlan>| best.as_ref().map_or(f64::INFINITY, CheckedPlan::cost);
+    let base = graph.base_cost();
+    let known = if best.is_some() {
+        cost(&best) - base
+    } else {
+        base
     };
-    let mut bound = gaps.bound;
-    let met = |best: &Option<CheckedPlan>| {
-        best.as_ref()
-            .is_some_and(|plan| plan.cost() <= bound * (1.0 + options.gap))
+    let mut ascent = bound::seconds(&model.0, budget, Order::Fixed, known);
+    let deadline = Instant::now() + left() / 4;
+    ascent.advance(u64::MAX, known, &|| {
+        options.stopped() || Instant::now() >= deadline
+    });
+    let mut bound = ascent.proven();
+    let met = |best: &Option<CheckedPlan>, bound: f64| cost(best) <= bound * (1.0 + options.gap);
+    let round = |allowed: Vec<Vec<bool>>, bound: f64| Restricted {
+        graph: &graph,
+        highs,
+        options,
+        allowed,
+        bound,
     };
-    if !met(&best) {
-        let round = Restricted {
-            graph: &graph,
-            highs,
-            options,
-            allowed: &gaps.evicted,
-        };
-        best = round.solve(best, left() / 3)?.plan;
+    if !met(&best, bound) {
+        let few = promising(&graph, best.as_ref(), &ascent);
+        best = round(few, bound).solve(best, left() / 3)?.plan;
     }
     let mut note = None;
-    if !met(&best) && !options.stopped() {
-        let cost = best.as_ref().map_or(f64::INFINITY, CheckedPlan::cost);
-        let allowed = gaps.worth_rerunning(cost);
-        let count = allowed.iter().filter(|&&may| may).count();
+    if !met(&best, bound) && !options.stopped() {
+        let worthwhile = ascent.worthwhile(cost(&best));
+        let n = graph.tasks.len();
+        let stages = |task: usize| (0..n).map(|s| worthwhile.before(task, s)).collect();
+        let allowed: Vec<Vec<bool>> = (0..n).map(stages).collect();
+        let runs = |task: usize| (task + 1..n).filter(|&s| allowed[task][s]).count();
+        let (count, of) = ((0..n).map(runs).sum::<usize>(), n * (n - 1) / 2);
+        let tasks = (0..n).filter(|&task| runs(task) > 0).count();
         note = Some(format!(
-            "{count} of {} tasks can be worth running again",
-            allowed.len()
+            "{tasks} of {n} tasks can be worth running again, in {count} of {of} places"
         ));
-        let round = Restricted {
-            graph: &graph,
-            highs,
-            options,
-            allowed: &allowed,
-        };
-        let answer = round.solve(best, left())?;
+        let answer = round(allowed, bound).solve(best, left())?;
         bound = bound.max(answer.bound);
         best = answer.plan;
         if best.is_none() && answer.infeasible {
@@ -92,6 +103,34 @@ pub(super) fn plan(
         note,
         ..outcome(plan, bound, options.gap, began)
     })
+}
+
+/// The tasks that the known plan or the bound's relaxation runs again, in all stages.
+fn promising(
+    graph: &Graph<'_>,
+    known: Option<&CheckedPlan>,
+    ascent: &Ascent<'_>,
+) -> Vec<Vec<bool>> {
+    let n = graph.tasks.len();
+    let mut again = ascent.reruns();
+    if let Some(plan) = known {
+        let mut seen = vec![false; n];
+        for task in runs(plan) {
+            again[task] |= seen[task];
+            seen[task] = true;
+        }
+    }
+    again.into_iter().map(|may| vec![may; n]).collect()
+}
+
+/// The tasks of a plan's runs.
+fn runs(plan: &CheckedPlan) -> Vec<usize> {
+    let steps = plan.steps().iter();
+    let runs = steps.filter_map(|step| match step {
+        Step::Run { task, .. } => Some(task.index()),
+        _ => None,
+    });
+    runs.collect()
 }
 
 /// The plan of the default search in the given order, or the caller's.
@@ -128,7 +167,10 @@ struct Restricted<'a> {
     graph: &'a Graph<'a>,
     highs: Highs,
     options: &'a PublishedOptions,
-    allowed: &'a [bool],
+    /// By task and stage.
+    allowed: Vec<Vec<bool>>,
+    /// No plan in this order takes fewer seconds.
+    bound: f64,
 }
 
 /// What a restricted program found.
@@ -141,7 +183,7 @@ struct Answer {
 
 impl Restricted<'_> {
     fn solve(
-        &self,
+        self,
         known: Option<CheckedPlan>,
         time_limit: Duration,
     ) -> Result<Answer, PublishedError> {
@@ -158,9 +200,9 @@ impl Restricted<'_> {
         }
         let solver = self.options.highs(time_limit);
         let model = Arc::new(program.model.clone());
-        let solution = self
-            .highs
-            .solve(&model, &solver, start, &mut |_| !self.options.stopped())?;
+        let enough = self.bound * (1.0 + self.options.gap) / program.cost_unit;
+        let go_on = &mut |news: &Progress<'_>| !self.options.stopped() && news.objective > enough;
+        let solution = self.highs.solve(&model, &solver, start, go_on)?;
         let plan = match decode(&graph, &program, &solution)? {
             Some(Ok(plan)) => cheaper(known, plan),
             _ => known,
@@ -175,24 +217,16 @@ impl Restricted<'_> {
     }
 }
 
-/// A plan's stages, if it has some and reruns only what may.
+/// A plan's stages, if it has some and reruns only what may, where it may.
 fn stages(graph: &Graph<'_>, plan: &CheckedPlan) -> Option<Stages> {
-    let steps = plan.steps().iter();
-    let runs = steps.filter_map(|step| match step {
-        Step::Run { task, .. } => Some(task.index()),
-        _ => None,
+    let stages = Stages::from_sequence(graph, &runs(plan))?;
+    let rows = stages.runs.iter().enumerate();
+    let mut again = rows.flat_map(|(stage, row)| {
+        (0..stage)
+            .filter(|&task| row[task])
+            .map(move |task| (task, stage))
     });
-    let runs: Vec<usize> = runs.collect();
-    let mut count = vec![0; graph.tasks.len()];
-    for &task in &runs {
-        count[task] += 1;
-    }
-    let allowed = graph
-        .tasks
-        .iter()
-        .zip(&count)
-        .all(|(task, &count)| count <= 1 || task.rerunnable);
-    allowed
-        .then(|| Stages::from_sequence(graph, &runs))
-        .flatten()
+    again
+        .all(|(task, stage)| graph.may_rerun(task, stage))
+        .then_some(stages)
 }

@@ -87,7 +87,8 @@ pub(super) fn columns(graph: &Graph<'_>) -> usize {
     let reach = graph.reach();
     let mut count: usize = 0;
     for (task, &last) in reach.iter().enumerate() {
-        let stages = last.min(n - 1) + 1 - task;
+        let again = (task + 1..=last.min(n - 1)).filter(|&stage| graph.may_rerun(task, stage));
+        let stages = again.count() + 1;
         // Run, use of memory, one FREE per input.
         count += stages * (2 + graph.tasks[task].inputs.len());
     }
@@ -129,7 +130,7 @@ impl Program {
                     return Entry::Always;
                 }
                 let what = &graph.tasks[task];
-                if task > stage || !what.rerunnable || reach[task] < stage {
+                if !graph.may_rerun(task, stage) || reach[task] < stage {
                     return Entry::Never;
                 }
                 let cost = what.seconds / self.cost_unit;
@@ -241,18 +242,22 @@ impl Program {
             .map(|task| scale(task.workspace))
             .collect();
         for stage in 0..graph.tasks.len() {
-            let mut carried: Option<Column> = None;
+            // The last task before that may run in this stage, and its column.
+            let mut carried: Option<(usize, Column)> = None;
             for task in 0..=stage {
                 let run = self.runs[stage][task];
+                if matches!(run, Entry::Never) {
+                    continue;
+                }
                 let usage = self.model.column(0.0, 0.0, limit, Kind::Continuous);
                 self.usage.push(usage);
                 let mut sum = Sum::default();
                 sum.terms.push((usage, -1.0));
                 sum.add(run, allocates[task] + workspace[task]);
-                if let Some(before) = carried {
+                if let Some((last, before)) = carried {
                     sum.terms.push((before, 1.0));
-                    sum.add(self.runs[stage][task - 1], -workspace[task - 1]);
-                    for (value, free) in self.frees(graph, formulation, stage, task - 1) {
+                    sum.add(self.runs[stage][last], -workspace[last]);
+                    for (value, free) in self.frees(graph, formulation, stage, last) {
                         sum.add(Entry::Column(free), -sizes[value]);
                     }
                 } else {
@@ -267,7 +272,7 @@ impl Program {
                     self.model
                         .row(0.0, f64::INFINITY, &[(peak, 1.0), (usage, -1.0)]);
                 }
-                carried = Some(usage);
+                carried = Some((task, usage));
             }
         }
     }

@@ -52,6 +52,8 @@ pub(super) struct Graph<'a> {
     pub(super) fixed: u64,
     /// The budget; of an unlimited device, more than anything can use.
     pub(super) capacity: u64,
+    /// By task and stage, whether it may run again there; empty if it may wherever it can.
+    allowed: Vec<Vec<bool>>,
 }
 
 impl<'a> Graph<'a> {
@@ -81,6 +83,7 @@ impl<'a> Graph<'a> {
             values: values(problem),
             fixed: problem.devices()[device].resident,
             capacity: 0,
+            allowed: Vec::new(),
         };
         graph.fix_chains();
         graph.forbid_impossible_reruns();
@@ -199,12 +202,19 @@ impl<'a> Graph<'a> {
         sets.max().unwrap_or(0)
     }
 
-    /// Lets only some tasks run again.
-    pub(super) fn restrict(&mut self, may_rerun: &[bool]) {
-        for (task, &may) in self.tasks.iter_mut().zip(may_rerun) {
-            task.rerunnable &= may;
+    /// Lets tasks run again only in some stages: by task and stage.
+    pub(super) fn restrict(&mut self, allowed: Vec<Vec<bool>>) {
+        for (task, stages) in self.tasks.iter_mut().zip(&allowed) {
+            task.rerunnable &= stages.contains(&true);
         }
+        self.allowed = allowed;
         self.forbid_impossible_reruns();
+    }
+
+    /// Whether a task may run in a stage besides its own.
+    pub(super) fn may_rerun(&self, task: usize, stage: usize) -> bool {
+        let allowed = self.allowed.get(task).is_none_or(|stages| stages[stage]);
+        self.tasks[task].rerunnable && stage > task && allowed
     }
 
     /// For each task, the last stage in which running it can serve anything: its own, or the last one
@@ -227,11 +237,11 @@ impl<'a> Graph<'a> {
             return self.tasks.len();
         }
         let stage = |&task: &usize| {
-            if self.tasks[task].rerunnable {
-                reach[task]
-            } else {
-                task
-            }
+            let stages = (task + 1..=reach[task].min(self.tasks.len() - 1)).rev();
+            stages
+                .clone()
+                .find(|&stage| self.may_rerun(task, stage))
+                .unwrap_or(task)
         };
         value.consumers.iter().map(stage).max().unwrap_or(0)
     }

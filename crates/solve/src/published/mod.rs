@@ -13,7 +13,6 @@ mod checkmate;
 mod chen;
 mod exact;
 mod formulation;
-mod gaps;
 mod graph;
 mod griewank;
 mod max_batch;
