@@ -13,6 +13,12 @@ use crate::search::state::{Run, State};
 const HEATS: [[f64; 3]; 2] = [[0.2, 0.6, 0.1], [1.0, 3.0, 0.4]];
 /// Units of work per task after which the squeeze for a first plan gives up.
 const SQUEEZE: u64 = 60_000;
+/// Most moves of one rearrangement.
+const MOVES: u64 = 300_000;
+/// Most tasks for which beams are worth their time.
+pub(crate) const BEAM_TASKS: u32 = 300;
+/// Starting over takes at most one part in so many of an epoch.
+const START_SHARE: u64 = 4;
 /// How much colder an epoch ends.
 const COOLING: f64 = 0.02;
 
@@ -29,6 +35,8 @@ pub(crate) struct Walk<'m> {
     pub best: Option<(f64, Vec<Task>)>,
     /// The peak and the runs of the leanest sequence.
     pub leanest: (f64, Vec<Task>),
+    /// Units of work that starting over took last, or a guess.
+    start_work: u64,
 }
 
 impl<'m> Walk<'m> {
@@ -50,6 +58,7 @@ impl<'m> Walk<'m> {
             state,
             rng,
             best: None,
+            start_work: u64::from(model.tasks) * u64::from(model.tasks) / 4,
         }
     }
 
@@ -156,7 +165,7 @@ impl<'m> Walk<'m> {
         let mean = m.bytes.iter().sum::<f64>() / m.bytes.len().max(1) as f64;
         let order = self.state.order();
         let mut arrangement = Arrangement::new(m, &order, self.repairer.budget);
-        let moves = moves * order.len() as u64;
+        let moves = (moves * order.len() as u64).min(MOVES);
         self.repairer.work += 4 * order.len() as u64
             + arrangement.anneal(moves, hot * mean, cold * mean, &mut self.rng);
         self.state.reset(&arrangement.order());
@@ -165,6 +174,9 @@ impl<'m> Walk<'m> {
     /// Makes a plan by a beam that keeps the present order, in which every task runs once; false, with
     /// nothing done, if it finds none.
     fn beam(&mut self, breadth: Breadth) -> bool {
+        if self.model.tasks > BEAM_TASKS {
+            return false;
+        }
         let order = self.state.order();
         let tools = (self.cutoff, &mut self.rng, &mut self.repairer.work);
         let found = beam::search(self.model, &order, self.target, breadth, tools);
@@ -218,8 +230,10 @@ impl<'m> Walk<'m> {
     pub fn epoch(&mut self, from: &[Task], length: u64, epoch: u64, walk: usize) {
         self.state.reset(from);
         let end = self.repairer.work + length;
-        if (epoch + walk as u64).is_multiple_of(2) {
+        if (epoch + walk as u64).is_multiple_of(2) && self.start_work * START_SHARE <= length {
+            let before = self.repairer.work;
             self.start_over(from);
+            self.start_work = self.repairer.work - before;
         }
         let heat = HEATS[walk % 2][epoch as usize % HEATS[0].len()];
         let hot = self.repairer.mean_cost(&self.state) * heat;

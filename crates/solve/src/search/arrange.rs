@@ -261,13 +261,13 @@ impl<'m> Arrangement<'m> {
             if self.excess <= 0.0 || n < 3 {
                 break;
             }
-            work += 8;
             let x = 1 + rng.below(n - 2) as Node;
+            work += 4 + (self.before.of(x).len() + self.after.of(x).len()) as u64;
             let Some(to) = self.place_for(x, rng) else {
                 continue;
             };
             self.judge(x, to);
-            work += u64::from(to.abs_diff(self.pos[x as usize])) / 64;
+            work += u64::from(to.abs_diff(self.pos[x as usize])) / 32;
             let up = self.shift.excess;
             let accepted = up <= 0.0 || {
                 let temperature = hot * (cold / hot).powf(k as f64 / moves as f64);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::bound;
 use crate::model::{Model, Task};
 use crate::options::{Options, Order, Progress};
-use crate::search::anneal::Walk;
+use crate::search::anneal::{BEAM_TASKS, Walk};
 use crate::search::beam::{self, Breadth};
 use crate::search::exact::{self, Limits, Verdict};
 use crate::search::rng::Random;
@@ -209,7 +209,10 @@ impl FirstPlan<'_> {
     /// the budget is tight: each round blurs them, from as they are to all the same.
     fn search(&self, model: &Model) -> Result<Vec<Task>, Vec<Task>> {
         let mut work = 0;
-        let widths: &[usize] = if self.free { &[] } else { &[1, 8, 64] };
+        let widths: &[usize] = match self.free || model.tasks > BEAM_TASKS {
+            true => &[],
+            false => &[1, 8, 64],
+        };
         for &width in widths {
             let breadth = Breadth {
                 width,
