@@ -13,11 +13,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from scrimp._native import parse_budget
+from scrimp._torch.backend import Backend, Partitioner
 from scrimp._torch.settings import Settings
 from scrimp._torch.step import Step
+from scrimp._torch.wrapped import Wrapped
 from scrimp.errors import BadOption
 
-__all__ = ["Step", "fit"]
+__all__ = ["Backend", "Partitioner", "Step", "Wrapped", "backend", "fit", "partitioner", "wrap"]
 
 
 def fit(
@@ -53,15 +56,77 @@ def fit(
     """
     settings = Settings(budget, reserve, costs, time_limit, seed, threads, max_shapes, progress)
     step = Step(model, loss_fn, settings)
-    if isinstance(example_batch, Mapping):
-        step.prepare(**example_batch)
-    elif isinstance(example_batch, tuple | list):
-        step.prepare(*example_batch)
-    elif isinstance(example_batch, torch.Tensor):
-        step.prepare(example_batch)
-    else:
-        raise BadOption(
-            f"the example batch is a {type(example_batch).__name__}, but must be a tuple or list, a "
-            "dictionary or a tensor"
-        )
+    args, kwargs = _arguments(example_batch)
+    step.prepare(*args, **kwargs)
     return step
+
+
+def wrap(
+    model: nn.Module,
+    example_batch: Any,
+    budget: int | str,
+    *,
+    reserve: int = 0,
+    costs: str = "measure",
+    time_limit: float = 10.0,
+    seed: int = 0,
+    threads: int = 2,
+    max_shapes: int = 8,
+    progress: Callable[[str], object] | None = None,
+) -> Wrapped:
+    """Make a module that is used like the model, for any loss and training loop.
+
+    Forward and backward follow one plan: what backward needs is kept, or computed again then. The
+    example batch is what the model is called with: a tuple or list, a dictionary of named arguments,
+    or a tensor. The options are those of `fit`; the budget counts what the module itself holds, its
+    outputs and their gradients included, and not what the loss adds in between.
+
+    The model is ``wrapped.model``: save ``wrapped.model.state_dict()``.
+    """
+    settings = Settings(budget, reserve, costs, time_limit, seed, threads, max_shapes, progress)
+    wrapped = Wrapped(model, settings)
+    args, kwargs = _arguments(example_batch)
+    wrapped.prepare(*args, **kwargs)
+    return wrapped
+
+
+def _arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(batch, Mapping):
+        return (), dict(batch)
+    if isinstance(batch, tuple | list):
+        return tuple(batch), {}
+    if isinstance(batch, torch.Tensor):
+        return (batch,), {}
+    raise BadOption(
+        f"the example batch is a {type(batch).__name__}, but must be a tuple or list, a dictionary or a "
+        "tensor"
+    )
+
+
+def backend(budget: int | str, *, graphs: int = 1, **options: Any) -> Backend:
+    """Make a backend: ``torch.compile(model, backend=scrimp.torch.backend("4GiB"), dynamic=False)``.
+
+    Every compiled graph is planned for itself. Of a budget in bytes each of ``graphs`` graphs gets an
+    equal part; a percentage is of each graph's own. Random operators run once and their results are
+    kept. The options are those of `fit`; ``backend.plans`` has the plans made so far.
+    """
+    return Backend(_for_graphs(budget, graphs, options))
+
+
+def partitioner(budget: int | str, *, graphs: int = 1, **options: Any) -> Partitioner:
+    """Make a partitioner for inductor, which then fuses what the plan leaves.
+
+    >>> torch._inductor.config.custom_partitioner_fn = scrimp.torch.partitioner("60%")
+
+    Costs and workspaces are those of PyTorch's own kernels, not of the fused ones.
+    """
+    return Partitioner(_for_graphs(budget, graphs, options))
+
+
+def _for_graphs(budget: int | str, graphs: int, options: dict[str, Any]) -> Settings:
+    if graphs < 1:
+        raise BadOption(f"graphs is {graphs}, but must be 1 or more")
+    kind, _, whole = parse_budget(str(budget)) if budget != "auto" else ("auto", None, None)
+    if kind == "bytes" and whole is not None:
+        budget = whole // graphs
+    return Settings(budget, **options)

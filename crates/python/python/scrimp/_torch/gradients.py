@@ -80,7 +80,9 @@ def add_shared(joint: Joint) -> None:
     order = {node: i for i, node in enumerate(graph.nodes)}
     groups: dict[int, list[tuple[int, Node]]] = {}
     for position, node in joint.gradients:
-        groups.setdefault(id(slot_at(joint, position).get()), []).append((position, node))
+        what = joint.placeholders[position]
+        key = id(what.get()) if isinstance(what, Slot) else -1 - position
+        groups.setdefault(key, []).append((position, node))
     joint.gradients = []
     (output,) = graph.find_nodes(op="output")
     for group in groups.values():

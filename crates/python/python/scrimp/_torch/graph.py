@@ -8,7 +8,7 @@ batch) is given: it is there throughout and no plan can change it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,8 @@ class Tasks:
     """Per node, the storages of its tensors; for a view, those it looks at."""
     needs: dict[Node, list[Storage]] = field(default_factory=dict)
     """Per node, what must be in memory to have its value: its own storages, or a view's bases."""
+    copies: list[Node] = field(default_factory=list)
+    """Nodes that copy a new value into an input, such as running statistics. No tasks."""
 
 
 def is_random(node: Node) -> bool:
@@ -75,6 +77,19 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
+def readers(tasks: Tasks, starts: Iterable[Node]) -> set[Task]:
+    """The tasks that read some inputs of the graph, through views or not."""
+    views = set(starts)
+    found: set[Task] = set()
+    for node in tasks.storages_of:
+        if any(above in views for above in node.all_input_nodes):
+            if node in tasks.task_of:
+                found.add(tasks.task_of[node])
+            else:
+                views.add(node)
+    return found
+
+
 def analyse(graph: Graph) -> Tasks:
     """Find storages and tasks of a functional graph whose nodes have fake values."""
     found = Tasks()
@@ -92,6 +107,11 @@ def analyse(graph: Graph) -> Tasks:
                 backward.add(node)
             given = [storages.setdefault(key, _storage(tensor, None)) for key, tensor in keys]
             found.storages_of[node] = given
+            found.needs[node] = []
+            continue
+        if node.target is torch.ops.aten.copy_.default and node.args[0].op == "placeholder":
+            found.copies.append(node)
+            found.storages_of[node] = []
             found.needs[node] = []
             continue
         _refuse_unknown(node)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch.fx import Node
 
 from scrimp._native import format_bytes
-from scrimp._torch.graph import Storage, Task, Tasks
+from scrimp._torch.graph import Storage, Task, Tasks, readers
 from scrimp.problem import Problem
 
 CUDA_BLOCK = 512
@@ -52,8 +52,11 @@ def lower(
     resident: int,
     *,
     between: Between | None = None,
+    again: Callable[[Task], bool] | None = None,
 ) -> Lowered:
     """Make the problem: tasks and storages as they are, ``kept`` nodes there at the end.
+
+    ``again`` says which tasks may run again, of those that can.
 
     Random tasks draw from one generator, so each waits for the one before it by a value of no bytes.
     """
@@ -62,13 +65,13 @@ def lower(
     value_of: dict[Storage, int] = {}
     token: int | None = None
     gate: int | None = None
-    waiting = _readers(tasks, between.gradients) if between is not None else set()
+    waiting = readers(tasks, between.gradients) if between is not None else set()
     for task in tasks.tasks:
         if between is not None and gate is None and task in waiting:
-            gate = _add_between(lowered, tasks, between, value_of, token)
+            gate = _add_between(lowered, tasks, between, value_of, tokens(token))
         cost = cost_of(task)
         inputs = [value_of[storage] for storage in task.reads]
-        inputs += [token] if task.random and token is not None else []
+        inputs += tokens(token) if task.random else []
         inputs += [gate] if task in waiting and gate is not None else []
         sizes = [allocated(storage) for storage in task.makes]
         makes = problem.task_of_many(
@@ -78,16 +81,21 @@ def lower(
             seconds=cost.seconds,
             workspace=cost.workspace,
             phase="backward" if task.backward else "forward",
-            rerunnable=task.rerunnable,
+            rerunnable=task.rerunnable and (again is None or again(task)),
         )
         lowered.task_at.append(task)
         value_of.update(zip(task.makes, makes, strict=False))
         token = makes[-1] if task.random else token
     if between is not None and gate is None:
-        _add_between(lowered, tasks, between, value_of, token)
+        _add_between(lowered, tasks, between, value_of, tokens(token))
     kept_storages = {storage for node in kept for storage in tasks.storages_of[node]}
     problem.keep(*(value_of[storage] for storage in kept_storages if storage in value_of))
     return lowered
+
+
+def tokens(token: int | None) -> list[int]:
+    """Nothing, before there is a token."""
+    return [] if token is None else [token]
 
 
 @dataclass(frozen=True)
@@ -105,11 +113,11 @@ def _add_between(
     tasks: Tasks,
     between: Between,
     value_of: dict[Storage, int],
-    token: int | None,
+    done: Sequence[int],
 ) -> int:
     """Add the task that may run once and that backward waits for; give the value to wait for."""
     reads = {value_of[s] for node in between.reads for s in tasks.storages_of[node] if s in value_of}
-    reads |= set() if token is None else {token}
+    reads |= set(done)
     incoming = [allocated(s) for node in between.gradients for s in tasks.storages_of[node]]
     gate, *held = lowered.problem.task_of_many(
         "between forward and backward", sorted(reads), [0, *incoming], seconds=0.0, rerunnable=False
@@ -117,19 +125,6 @@ def _add_between(
     lowered.problem.keep(*held)
     lowered.task_at.append(None)
     return gate
-
-
-def _readers(tasks: Tasks, starts: Sequence[Node]) -> set[Task]:
-    """The tasks that read some inputs of the graph, through views or not."""
-    views = set(starts)
-    found: set[Task] = set()
-    for node in tasks.storages_of:
-        if any(above in views for above in node.all_input_nodes):
-            if node in tasks.task_of:
-                found.add(tasks.task_of[node])
-            else:
-                views.add(node)
-    return found
 
 
 def tightest(lowered: Lowered) -> str:

@@ -28,14 +28,18 @@ class Rewriter:
         self.graph = Graph()
         self.now: dict[Node, Node] = {}
         self.states: dict[Task, Node] = {}
+        self.keeps_meta = False
+        """Whether copies of nodes keep what compilers want to know about them."""
         self.views: dict[Storage, list[Node]] = {}
         self.items: dict[Node, list[Node]] = {}
+        self.item_nodes: set[Node] = set()
         for node, needs in tasks.needs.items():
-            if node in tasks.task_of or node.op in ("placeholder", "get_attr"):
+            if node in tasks.task_of or node in tasks.copies or node.op in ("placeholder", "get_attr"):
                 continue
             (above, *_) = node.all_input_nodes
             if above in tasks.task_of and len(tasks.task_of[above].makes) > 0 and _takes_item(node):
                 self.items.setdefault(above, []).append(node)
+                self.item_nodes.add(node)
             for storage in needs:
                 self.views.setdefault(storage, []).append(node)
 
@@ -63,54 +67,127 @@ class Rewriter:
         found = self.now.get(node)
         if found is not None:
             return found
-        if node.op == "get_attr":
-            self.now[node] = self._copy(node)
-            return self.now[node]
-        if node in self.tasks.task_of or node.op == "placeholder":
-            raise AssertionError(f"the plan reads {node.name}, which isn't there")
-        # Deep chains of views must not exhaust the stack.
+        # A stack of our own: chains of views may be long.
         pending = [node]
         while pending:
             top = pending[-1]
-            missing = [n for n in top.all_input_nodes if n not in self.now]
-            for above in missing:
-                if above in self.tasks.task_of:
-                    raise AssertionError(f"the plan reads {above.name}, which isn't there")
+            missing = [] if self._is_root(top) else [n for n in top.all_input_nodes if n not in self.now]
             if missing:
                 pending.extend(missing)
-            else:
-                self.now.setdefault(top, self._copy(top))
-                pending.pop()
+                continue
+            pending.pop()
+            if top not in self.now:
+                self.now[top] = self._root(top) if self._is_root(top) else self._copy(top)
         return self.now[node]
+
+    def _is_root(self, node: Node) -> bool:
+        """Whether it is no view, or can't be made from what it looks at."""
+        return node.op != "call_function" or node in self.tasks.task_of or node in self.item_nodes
+
+    def _root(self, node: Node) -> Node:
+        """Get what no view leads to, and isn't there."""
+        if node.op == "get_attr":
+            return self._copy(node)
+        raise AssertionError(f"the plan reads {node.name}, which isn't there")
 
     def output(self, values: Any) -> None:
         """End the graph: ``values`` are nodes of the captured graph, nested in tuples and lists."""
-        made = torch.fx.map_arg(values, self.need)
-        self.graph.output(made)
+        self.finish(torch.fx.map_arg(values, self.need))
+
+    def copy_into_inputs(self) -> None:
+        """Append the copies of new values into inputs; later runs read what was there before."""
+        made = {above for node in self.tasks.copies for above in node.all_input_nodes}
+        targets = {node: self.now[node] for node in made if node.op == "placeholder"}
+        for node in self.tasks.copies:
+            for above in node.all_input_nodes:
+                self.need(above)
+        for target, now in targets.items():
+            before = self.graph.call_function(torch.ops.aten.clone.default, (now,))
+            before.meta["val"] = target.meta["val"]
+            for view in _views_of(target, self.tasks):
+                self.now.pop(view, None)
+            self.now[target] = before
+        for node in self.tasks.copies:
+            arguments = torch.fx.map_arg(node.args, lambda n: targets.get(n) or self.now[n])
+            self.graph.call_function(torch.ops.aten.copy_.default, arguments).meta = dict(node.meta)
+
+    def finish(self, values: Any) -> None:
+        """End the graph: ``values`` are its own nodes."""
+        self.graph.output(values)
         self._prune()
 
     def _copy(self, node: Node) -> Node:
         new = self.graph.node_copy(node, self.now.__getitem__)
-        new.meta = {}
+        if not self.keeps_meta:
+            new.meta = {}
         return new
 
     def _random_run(self, task: Task) -> Node:
         node = task.node
         device = random_device(task)
-        state = self.states.get(task)
-        if state is None:
+        if task not in self.states:
             self.states[task] = self.graph.call_function(runtime.save_rng, (device,))
             return self._copy(node)
         args = torch.fx.map_arg(node.args, self.now.__getitem__)
         kwargs = torch.fx.map_arg(node.kwargs, self.now.__getitem__)
         operator: Any = node.target
-        return self.graph.call_function(runtime.replay, (device, state, operator, *args), kwargs)
+        return self.graph.call_function(runtime.replay, (device, self._state(task), operator, *args), kwargs)
+
+    def _state(self, task: Task) -> Node:
+        """The generator's state when the task ran first."""
+        return self.states[task]
 
     def _prune(self) -> None:
         """Drop items and views that nothing uses."""
         for node in reversed(self.graph.nodes):
             if node.op == "call_function" and not node.users and _takes_item(node):
                 self.graph.erase_node(node)
+
+
+class Continuation(Rewriter):
+    """The rest of a plan in a graph of its own: what it needs of the first part comes in a list.
+
+    Each entry is taken out of the list at its first use, so that it is freed after its last one.
+    """
+
+    def __init__(self, first: Rewriter, runs: Sequence[Task], gradients: Sequence[Node]) -> None:
+        """Go on after ``first``; the graph's other inputs are the ``gradients`` that come back."""
+        super().__init__(first.tasks, runs)
+        self.times = first.times
+        self.first = first
+        self.saved: list[Node] = []
+        """Nodes of the first graph, in the order of the list."""
+        self.states = dict(first.states)
+        self.taken: dict[Node, Node] = {}
+        self.box = self.graph.placeholder("box")
+        self.given(gradients)
+
+    def _root(self, node: Node) -> Node:
+        if node.op == "get_attr":
+            return self._copy(node)
+        return self._take(self.first.need(node))
+
+    def _state(self, task: Task) -> Node:
+        state = self.states[task]
+        if state not in self.taken:
+            self.taken[state] = self._take(state)
+        return self.taken[state]
+
+    def _take(self, node: Node) -> Node:
+        """``node`` is of the first graph."""
+        self.saved.append(node)
+        return self.graph.call_function(runtime.take, (self.box, len(self.saved) - 1))
+
+
+def _views_of(node: Node, tasks: Tasks) -> list[Node]:
+    """The views of an input, and views of those."""
+    found: list[Node] = []
+    pending = [node]
+    while pending:
+        views = [n for n in pending.pop().users if n not in tasks.task_of and n in tasks.needs]
+        found += views
+        pending += views
+    return found
 
 
 def random_device(task: Task) -> torch.device:
@@ -120,3 +197,22 @@ def random_device(task: Task) -> torch.device:
 
 def _takes_item(node: Node) -> bool:
     return getattr(node.target, "__name__", "") == "getitem"
+
+
+def boxed(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The same graph with one input: a list, from which each value is taken at its first use.
+
+    So the caller doesn't hold what the graph could free.
+    """
+    graph = Graph()
+    box = graph.placeholder("box")
+    places = {node: i for i, node in enumerate(module.graph.find_nodes(op="placeholder"))}
+    now: dict[Node, Node] = {}
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            continue
+        for above in node.all_input_nodes:
+            if above in places and above not in now:
+                now[above] = graph.call_function(runtime.take, (box, places[above]))
+        now[node] = graph.node_copy(node, now.__getitem__)
+    return torch.fx.GraphModule(module, graph, "Boxed")

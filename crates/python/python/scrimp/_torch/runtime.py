@@ -43,3 +43,10 @@ def conform(gradient: torch.Tensor, size: Sequence[int], stride: Sequence[int]) 
 def accumulate(existing: torch.Tensor, gradient: torch.Tensor) -> None:
     """Add to a gradient that is there already, in place, as autograd does."""
     existing.add_(gradient)
+
+
+def take(box: list[Any], index: int) -> Any:
+    """Take something out of a list, so that the list doesn't hold it any more."""
+    value = box[index]
+    box[index] = None
+    return value

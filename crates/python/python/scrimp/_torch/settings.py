@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,16 @@ class Settings:
             raise BadOption("the budget 'auto' is what a GPU has free, but there is no CUDA device here")
         if self.max_shapes < 1:
             raise BadOption(f"max_shapes is {self.max_shapes}, but must be 1 or more")
+
+    def may_plan(self, shapes: Any, known: Collection[Any], tensors: Sequence[torch.Tensor]) -> None:
+        """Refuse another shape of batch if there are enough."""
+        if shapes not in known and len(known) >= self.max_shapes:
+            new = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+            raise BadOption(
+                f"plans for {len(known)} shapes of batches were made, the most allowed, and this batch "
+                f"(tensors of shapes {new}) would need another; use batches of the same shape (such as "
+                "drop_last=True), or raise max_shapes"
+            )
 
     def say(self, text: str) -> None:
         """Tell what is going on, if someone listens."""

@@ -104,21 +104,12 @@ class Step:
         key = (shapes, mode(self.model, self.loss_fn))
         planned = self._plans.get(key)
         if planned is None:
-            self._may_plan(shapes, tensors)
+            known = {planned_for for planned_for, _ in self._plans}
+            self._settings.may_plan(shapes, known, tensors)
             planned = self._make(leaves, spec, tensors)
             self._plans[key] = planned
         self._latest = planned
         return planned, tensors
-
-    def _may_plan(self, shapes: Any, tensors: Sequence[torch.Tensor]) -> None:
-        known = {planned_for for planned_for, _ in self._plans}
-        if shapes not in known and len(known) >= self._settings.max_shapes:
-            new = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
-            raise BadOption(
-                f"plans for {len(known)} shapes of batches were made, the most allowed, and this batch "
-                f"(tensors of shapes {new}) would need another; use batches of the same shape (such as "
-                "drop_last=True), or raise max_shapes"
-            )
 
     def _make(self, leaves: list[Any], spec: TreeSpec, tensors: list[torch.Tensor]) -> Planned:
         settings = self._settings

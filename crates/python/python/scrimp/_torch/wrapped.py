@@ -1,0 +1,289 @@
+"""A module whose forward and backward passes follow one plan, under ordinary autograd.
+
+What runs between them, a loss or more layers, is one task of the plan: it needs the module's outputs
+and gives their gradients. The plan is cut there; what lives across is kept by the autograd node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule, Node
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from scrimp._torch.capture import Call, Joint, Slot, capture
+from scrimp._torch.explain import explanation
+from scrimp._torch.gradients import add_shared
+from scrimp._torch.graph import Tasks, analyse
+from scrimp._torch.memory import storage_bytes
+from scrimp._torch.problem import Between, Lowered, lower
+from scrimp._torch.rewrite import Continuation, Rewriter
+from scrimp._torch.settings import Settings, device_of, make_plan, mark, mode, rng_bytes, task_costs
+from scrimp.errors import BadOption, Unsupported
+from scrimp.planning import Plan
+
+
+@dataclass
+class Halves:
+    """A plan cut in two."""
+
+    plan: Plan
+    lowered: Lowered
+    tasks: Tasks
+    forward: GraphModule
+    backward: GraphModule
+    inputs: list[Slot | int]
+    results: int
+    differentiable: list[int]
+    """Results that have gradients, in the order in which backward takes them."""
+    mutated: list[int]
+    """Inputs that get new values."""
+    gradients: list[int]
+    """Inputs that get gradients, in the order in which backward gives them."""
+    out_spec: TreeSpec
+
+
+class Wrapped(nn.Module):
+    """A module that keeps its promise on memory wherever it is used; see `scrimp.torch.wrap`."""
+
+    def __init__(self, model: nn.Module, settings: Settings) -> None:
+        """Keep the model as ``self.model``."""
+        super().__init__()
+        self.model = model
+        self._settings = settings
+        self._plans: dict[Any, Halves] = {}
+        self._latest: Halves | None = None
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model; without gradients, or frozen, there is nothing to plan."""
+        if not torch.is_grad_enabled():
+            return self.model(*args, **kwargs)
+        halves, tensors = self._planned(args, kwargs)
+        inputs = [what.get() if isinstance(what, Slot) else tensors[what] for what in halves.inputs]
+        results = _Run.apply(halves, *inputs)
+        return tree_unflatten(list(results), halves.out_spec)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that was used or made last."""
+        return self._current().plan
+
+    @property
+    def peak(self) -> int:
+        """The most bytes in use, but for what runs between forward and backward."""
+        return self.plan.peak
+
+    def explain(self) -> str:
+        """Say what is run again, what that frees, and what sets the peak."""
+        current = self._current()
+        return explanation(current.plan, current.lowered, current.tasks)
+
+    def prepare(self, *args: Any, **kwargs: Any) -> Plan:
+        """Plan for a batch without running it."""
+        return self._planned(args, kwargs)[0].plan
+
+    def _current(self) -> Halves:
+        if self._latest is None:
+            raise BadOption("nothing is planned yet; call the module with a batch first")
+        return self._latest
+
+    def _planned(self, args: Any, kwargs: Any) -> tuple[Halves, list[Tensor]]:
+        leaves, spec = tree_flatten((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        shapes = (spec, tuple(map(mark, leaves)))
+        key = (shapes, mode(self.model))
+        halves = self._plans.get(key)
+        if halves is None:
+            known = {planned_for for planned_for, _ in self._plans}
+            self._settings.may_plan(shapes, known, tensors)
+            halves = self._make(leaves, spec, tensors)
+            self._plans[key] = halves
+        self._latest = halves
+        return halves, tensors
+
+    def _make(self, leaves: list[Any], spec: TreeSpec, tensors: list[Tensor]) -> Halves:
+        settings = self._settings
+        model = self.model
+        device = device_of(model, tensors)
+        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        constants = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+
+        def run(given: Sequence[Tensor]) -> Any:
+            filled = list(constants)
+            for place, tensor in zip(places, given, strict=True):
+                filled[place] = tensor
+            args, kwargs = tree_unflatten(filled, spec)
+            return model(*args, **kwargs)
+
+        joint = capture(Call(model, run, None), tensors, model)
+        if not joint.tangent_of:
+            raise BadOption(
+                "none of the model's outputs needs gradients, so there is nothing to plan; call it under "
+                "torch.no_grad()"
+            )
+        add_shared(joint)
+        tasks = analyse(joint.module.graph)
+        costs = task_costs(tasks, device, settings)
+        placeholders = joint.module.graph.find_nodes(op="placeholder")
+        gradients = [
+            node for node, what in zip(placeholders, joint.placeholders, strict=True) if what is None
+        ]
+        results = _results(joint, tasks)
+        between = Between([*results, *(node for _, node in joint.mutations)], gradients)
+        kept = [*results, *(node for _, node in joint.gradients)]
+        lowered = lower(
+            type(model).__name__,
+            tasks,
+            lambda task: costs[task.index],
+            kept,
+            settings.reserve + _resident(model, joint, tensors, tasks),
+            between=between,
+        )
+        made = make_plan(lowered, settings)
+        return _cut(joint, tasks, lowered, made, placeholders, results)
+
+
+def _results(joint: Joint, tasks: Tasks) -> list[Node]:
+    """The output nodes; refuse those that are no tensors of their own."""
+    for result in joint.results:
+        if not isinstance(result, Node):
+            raise Unsupported("the model returns something that is no tensor; return tensors only")
+        if any(storage.producer is None for storage in tasks.storages_of[result]):
+            raise Unsupported(
+                "the model returns one of its inputs or parameters, or a view of one; leave it out or "
+                "return a clone"
+            )
+    return list(joint.results)
+
+
+def _resident(model: nn.Module, joint: Joint, tensors: Sequence[Tensor], tasks: Tasks) -> int:
+    held = [slot.get() for slot in joint.placeholders if isinstance(slot, Slot)]
+    held += [*model.parameters(), *model.buffers(), *tensors]
+    held += [p.grad for p in model.parameters() if p.grad is not None]
+    # Values that inputs had before they were changed are kept if backward needs them.
+    changed = [joint.placeholders[position] for position, _ in joint.mutations]
+    before = storage_bytes(slot.get() for slot in changed if isinstance(slot, Slot))
+    return storage_bytes(held) + before + rng_bytes(tasks)
+
+
+def _cut(
+    joint: Joint,
+    tasks: Tasks,
+    lowered: Lowered,
+    made: Plan,
+    placeholders: Sequence[Node],
+    results: Sequence[Node],
+) -> Halves:
+    runs = lowered.graph_runs(made.runs)
+    cut = runs.index(None)
+    before = [task for task in runs[:cut] if task is not None]
+    after = [task for task in runs[cut + 1 :] if task is not None]
+    positions = [i for i, what in enumerate(joint.placeholders) if what is not None]
+    incoming = [node for node, what in zip(placeholders, joint.placeholders, strict=True) if what is None]
+    first = Rewriter(tasks, [*before, *after])
+    first.given(placeholders[i] for i in positions)
+    for task in before:
+        first.run(task)
+    rest = Continuation(first, after, incoming)
+    for task in after:
+        rest.run(task)
+    rest.output([node for _, node in joint.gradients])
+    changed = {placeholders[position] for position, _ in joint.mutations}
+    saved = [_as_it_was(first, node, changed) for node in rest.saved]
+    first.finish(
+        [
+            [first.need(node) for node in results],
+            [first.need(node) for _, node in joint.mutations],
+            saved,
+        ]
+    )
+    index_of = {position: i for i, position in enumerate(positions)}
+    return Halves(
+        plan=made,
+        lowered=lowered,
+        tasks=tasks,
+        forward=GraphModule(joint.module, first.graph, "PlannedForward"),
+        backward=GraphModule(joint.module, rest.graph, "PlannedBackward"),
+        inputs=[what for what in joint.placeholders if what is not None],
+        results=len(results),
+        differentiable=joint.tangent_of,
+        mutated=[index_of[position] for position, _ in joint.mutations],
+        gradients=[index_of[position] for position, _ in joint.gradients],
+        out_spec=joint.out_spec,
+    )
+
+
+def _as_it_was(first: Rewriter, node: Node, changed: set[Node]) -> Node:
+    """An input that forward changes is kept as a copy for backward."""
+    if node.op == "placeholder" and any(first.now[original] is node for original in changed):
+        return first.graph.call_function(torch.ops.aten.clone.default, (node,))
+    return node
+
+
+class _Run(torch.autograd.Function):
+    """Forward runs the plan up to the loss, backward the rest."""
+
+    @staticmethod
+    def forward(ctx: Any, halves: Halves, *inputs: Tensor) -> tuple[Tensor, ...]:
+        ctx.halves = halves
+        ctx.inputs = len(inputs)
+        kind = inputs[0].device.type
+        detached = [tensor.detach() for tensor in inputs]
+        with torch.no_grad(), torch.autocast(kind, enabled=False):
+            results, changed, saved = halves.forward(*detached)
+            for position, value in zip(halves.mutated, changed, strict=True):
+                detached[position].copy_(value)
+        _keep(ctx, saved, detached, inputs, results)
+        passive = [r for i, r in enumerate(results) if i not in halves.differentiable]
+        ctx.mark_non_differentiable(*passive)
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise Unsupported(
+                "gradients of gradients (create_graph=True) aren't planned; use the model itself for them"
+            )
+        halves: Halves = ctx.halves
+        box = _kept(ctx)
+        incoming = [gradients[i] for i in halves.differentiable]
+        with torch.autocast(incoming[0].device.type, enabled=False):
+            made = halves.backward(box, *incoming)
+        answer: list[Tensor | None] = [None] * (1 + ctx.inputs)
+        for position, gradient in zip(halves.gradients, made, strict=True):
+            answer[1 + position] = gradient
+        return tuple(answer)
+
+
+def _keep(
+    ctx: Any, saved: list[Any], detached: list[Tensor], inputs: Sequence[Tensor], results: list[Tensor]
+) -> None:
+    """Inputs and results go through autograd, which notices changes and makes no cycles."""
+    places = {id(tensor): i for i, tensor in enumerate(detached)}
+    places |= {id(tensor): len(inputs) + i for i, tensor in enumerate(results)}
+    ctx.by_autograd = [places.get(id(value)) for value in saved]
+    ctx.box = [
+        None if place is not None else value for place, value in zip(ctx.by_autograd, saved, strict=True)
+    ]
+    wanted = {place for place in ctx.by_autograd if place is not None}
+    everything = [*inputs, *results]
+    ctx.order = sorted(wanted)
+    ctx.save_for_backward(*(everything[place] for place in ctx.order))
+
+
+def _kept(ctx: Any) -> list[Any]:
+    if ctx.box is None:
+        raise Unsupported(
+            "backward was called a second time on one forward pass, but what it needs is gone; call the "
+            "model again"
+        )
+    box, ctx.box = ctx.box, None
+    saved = dict(zip(ctx.order, ctx.saved_tensors, strict=True))
+    for i, place in enumerate(ctx.by_autograd):
+        if place is not None:
+            box[i] = saved[place].detach()
+    return box
