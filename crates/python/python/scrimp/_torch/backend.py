@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._functorch import partitioners
+from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch.fx import GraphModule, Node
 
-from scrimp._torch.graph import Task, Tasks, analyse, tensors_in
+from scrimp._torch.graph import Task, Tasks, analyse, copied_into, tensors_in
 from scrimp._torch.kernels import eager_kernels
 from scrimp._torch.memory import storage_bytes
 from scrimp._torch.problem import Between, lower
@@ -27,7 +28,7 @@ from scrimp.errors import Unsupported
 from scrimp.planning import Plan
 
 
-class Partitioner(CustomPartitionerFn):  # type: ignore[misc]
+class Partitioner(CustomPartitionerFn):
     """Cuts joint graphs by plans under a budget; set it as inductor's ``custom_partitioner_fn``."""
 
     def __init__(self, settings: Settings) -> None:
@@ -54,8 +55,8 @@ class Partitioner(CustomPartitionerFn):  # type: ignore[misc]
         tasks = analyse(joint.graph)
         (output,) = joint.graph.find_nodes(op="output")
         outputs: Sequence[Any] = output.args[0]
-        planned = self._plan(tasks, placeholders, tangents, outputs, forward_outputs)
-        runs, cut = planned
+        changed = _changed(tasks, placeholders, output)
+        runs, cut = self._plan(tasks, placeholders, tangents, changed, outputs, forward_outputs)
         rewriter = Rewriter(tasks, [task for task in runs if task is not None])
         rewriter.keeps_meta = True
         rewriter.given(placeholders)
@@ -63,7 +64,7 @@ class Partitioner(CustomPartitionerFn):  # type: ignore[misc]
             assert task is not None
             rewriter.run(task)
         ahead = [rewriter.need(o) if isinstance(o, Node) else o for o in outputs[:forward_outputs]]
-        rewriter.copy_into_inputs()
+        rewriter.change_inputs(changed)
         before = set(rewriter.graph.nodes)
         for task in runs[cut + 1 :]:
             assert task is not None
@@ -82,6 +83,7 @@ class Partitioner(CustomPartitionerFn):  # type: ignore[misc]
         tasks: Tasks,
         placeholders: Sequence[Node],
         tangents: Sequence[Node],
+        changed: Sequence[Node],
         outputs: Sequence[Any],
         forward_outputs: int,
     ) -> tuple[list[Task | None], int]:
@@ -90,7 +92,6 @@ class Partitioner(CustomPartitionerFn):  # type: ignore[misc]
         if not held:
             raise Unsupported("the compiled region reads no tensors")
         costs = task_costs(tasks, held[0].device, settings)
-        changed = storage_bytes(t for n in tasks.copies for t in tensors_in(n.args[0].meta["val"]))
         ahead = [o for o in outputs[:forward_outputs] if isinstance(o, Node)]
         copied = [n for node in tasks.copies for n in node.args[1:2] if isinstance(n, Node)]
         lowered = lower(
@@ -98,7 +99,7 @@ class Partitioner(CustomPartitionerFn):  # type: ignore[misc]
             tasks,
             lambda task: costs[task.index],
             [o for o in outputs if isinstance(o, Node)],
-            settings.reserve + storage_bytes(held) + changed,
+            settings.reserve + storage_bytes(held) + _bytes(changed),
             between=Between([*ahead, *copied], tangents),
             again=lambda task: not task.random,
         )
@@ -110,6 +111,21 @@ class Partitioner(CustomPartitionerFn):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         """Plans stay here; a callback may be anything."""
         return {"settings": dataclasses.replace(self.settings, progress=None), "plans": []}
+
+
+def _changed(tasks: Tasks, placeholders: Sequence[Node], output: Node) -> list[Node]:
+    """The inputs that get new values: by copies in the graph, or by whoever runs it."""
+    described = {node.meta["desc"]: node for node in placeholders if "desc" in node.meta}
+    by_caller = [
+        described[desc.mutated_input]
+        for desc in output.meta.get("desc") or ()
+        if isinstance(desc, InputMutationAOTOutput)
+    ]
+    return list(dict.fromkeys([*map(copied_into, tasks.copies), *by_caller]))
+
+
+def _bytes(nodes: Sequence[Node]) -> int:
+    return storage_bytes(t for node in nodes for t in tensors_in(node.meta["val"]))
 
 
 def _refuse_symbols(placeholders: Sequence[Node]) -> None:

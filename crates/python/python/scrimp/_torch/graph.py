@@ -72,6 +72,13 @@ def is_random(node: Node) -> bool:
     return bool(probability != 0.0)
 
 
+def copied_into(node: Node) -> Node:
+    """What a copy writes to."""
+    target = node.args[0]
+    assert isinstance(target, Node)
+    return target
+
+
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """The tensors of a node's value."""
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
@@ -109,7 +116,7 @@ def analyse(graph: Graph) -> Tasks:
             found.storages_of[node] = given
             found.needs[node] = []
             continue
-        if node.target is torch.ops.aten.copy_.default and node.args[0].op == "placeholder":
+        if node.target is torch.ops.aten.copy_.default and copied_into(node).op == "placeholder":
             found.copies.append(node)
             found.storages_of[node] = []
             found.needs[node] = []

@@ -94,13 +94,16 @@ class Rewriter:
         """End the graph: ``values`` are nodes of the captured graph, nested in tuples and lists."""
         self.finish(torch.fx.map_arg(values, self.need))
 
-    def copy_into_inputs(self) -> None:
-        """Append the copies of new values into inputs; later runs read what was there before."""
-        made = {above for node in self.tasks.copies for above in node.all_input_nodes}
-        targets = {node: self.now[node] for node in made if node.op == "placeholder"}
+    def change_inputs(self, changed: Iterable[Node]) -> None:
+        """Append the copies of new values into inputs, if there are any.
+
+        Later runs read what was in the ``changed`` inputs before.
+        """
+        targets = {node: self.now[node] for node in changed}
         for node in self.tasks.copies:
             for above in node.all_input_nodes:
                 self.need(above)
+        values = dict(self.now)
         for target, now in targets.items():
             before = self.graph.call_function(torch.ops.aten.clone.default, (now,))
             before.meta["val"] = target.meta["val"]
@@ -108,8 +111,7 @@ class Rewriter:
                 self.now.pop(view, None)
             self.now[target] = before
         for node in self.tasks.copies:
-            arguments = torch.fx.map_arg(node.args, lambda n: targets.get(n) or self.now[n])
-            self.graph.call_function(torch.ops.aten.copy_.default, arguments).meta = dict(node.meta)
+            self.graph.node_copy(node, values.__getitem__)
 
     def finish(self, values: Any) -> None:
         """End the graph: ``values`` are its own nodes."""

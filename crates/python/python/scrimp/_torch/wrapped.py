@@ -147,6 +147,10 @@ class Wrapped(nn.Module):
         return _cut(joint, tasks, lowered, made, placeholders, results)
 
 
+def _tangents(joint: Joint, placeholders: Sequence[Node]) -> list[Node]:
+    return [node for node, what in zip(placeholders, joint.placeholders, strict=True) if what is None]
+
+
 def _results(joint: Joint, tasks: Tasks) -> list[Node]:
     """The output nodes; refuse those that are no tensors of their own."""
     for result in joint.results:
@@ -183,7 +187,7 @@ def _cut(
     before = [task for task in runs[:cut] if task is not None]
     after = [task for task in runs[cut + 1 :] if task is not None]
     positions = [i for i, what in enumerate(joint.placeholders) if what is not None]
-    incoming = [node for node, what in zip(placeholders, joint.placeholders, strict=True) if what is None]
+    incoming = _tangents(joint, placeholders)
     first = Rewriter(tasks, [*before, *after])
     first.given(placeholders[i] for i in positions)
     for task in before:

@@ -1,0 +1,271 @@
+"""scrimp.torch.wrap and the backend for torch.compile against eager PyTorch."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import scrimp
+
+torch = pytest.importorskip("torch")
+
+import scrimp.torch  # noqa: E402
+from models import cases  # noqa: E402
+from scrimp._torch.memory import measured, storage_bytes  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+
+CPU = torch.device("cpu")
+CASES = cases()
+
+
+def one_step(run: Callable[..., Any], batch: Any, loss_fn: Any) -> Tensor:
+    """Forward and backward."""
+    loss: Tensor = loss_fn(run(*batch[:-1]), batch[-1])
+    loss.backward()
+    return loss.detach()
+
+
+def eager_against(
+    model: nn.Module, twin: nn.Module, call: Callable[..., Any], batch: Any, loss_fn: Any
+) -> int:
+    """Check that two steps are the same bits; give the most bytes in use in the second."""
+    peak = 0
+    for seed in range(2):
+        for parameter in [*model.parameters(), *twin.parameters()]:
+            parameter.grad = None
+
+        torch.manual_seed(seed)
+        loss, peak, _ = measured(functools.partial(one_step, call, batch, loss_fn), CPU)
+        after = torch.get_rng_state()
+        torch.manual_seed(seed)
+        assert torch.equal(loss, one_step(twin, batch, loss_fn))
+        assert torch.equal(after, torch.get_rng_state())
+        pairs = [*zip(model.parameters(), twin.parameters(), strict=True)]
+        assert all(torch.equal(p.grad, q.grad) for p, q in pairs)
+        assert all(torch.equal(p, q) for p, q in zip(model.buffers(), twin.buffers(), strict=True))
+    return peak + storage_bytes([*model.parameters(), *model.buffers(), *batch[:-1]])
+
+
+def twins(name: str) -> tuple[nn.Module, nn.Module, Any, Any]:
+    """Two equal models, a batch and a loss."""
+    make, batch, loss_fn = CASES[name]
+    torch.manual_seed(0)
+    model = make()
+    return model, copy.deepcopy(model), batch, loss_fn
+
+
+@pytest.mark.parametrize("budget", ["100%", "75%"])
+@pytest.mark.parametrize("name", ["convnet", "unet", "gpt"])
+def test_wrapped_modules(name: str, budget: str) -> None:
+    """Any loss, ordinary autograd: the same bits, and less memory."""
+    model, twin, batch, loss_fn = twins(name)
+    wrapped = scrimp.torch.wrap(model, batch[:-1], budget, time_limit=1.0)
+    peak = eager_against(model, twin, wrapped, batch, loss_fn)
+    # The loss's own tensors are not the module's; here they are smaller than two outputs.
+    with torch.no_grad():
+        outputs = storage_bytes([wrapped(*batch[:-1])])
+    assert peak <= wrapped.peak + 2 * outputs
+    if budget != "100%":
+        assert wrapped.plan.recomputed > 0
+        assert "beyond each operator's first" in wrapped.explain()
+
+
+@pytest.mark.parametrize("budget", ["100%", "75%"])
+@pytest.mark.parametrize("name", ["convnet", "unet", "gpt"])
+def test_the_backend(name: str, budget: str) -> None:
+    """Compiled regions follow a plan each, with eager's bits."""
+    model, twin, batch, loss_fn = twins(name)
+    torch._dynamo.reset()
+    backend = scrimp.torch.backend(budget, time_limit=1.0)
+    compiled = torch.compile(model, backend=backend, dynamic=False)
+    torch.manual_seed(0)
+    loss_fn(compiled(*batch[:-1]), batch[-1]).backward()
+    model.load_state_dict(twin.state_dict())
+    peak = eager_against(model, twin, compiled, batch, loss_fn)
+    (made,) = backend.plans
+    with torch.no_grad():
+        outputs = storage_bytes([twin(*batch[:-1])])
+    assert peak <= made.peak + 2 * outputs
+    if budget != "100%":
+        assert made.recomputed > 0
+
+
+def test_two_regions_share_a_budget() -> None:
+    """A graph break makes two graphs, planned for themselves."""
+
+    class Broken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(32, 32), nn.Linear(32, 32)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = torch.tanh(torch.tanh(self.a(x)))
+            torch._dynamo.graph_break()
+            return torch.tanh(torch.tanh(self.b(x)))
+
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = Broken()
+    twin = copy.deepcopy(model)
+    backend = scrimp.torch.backend("2MiB", graphs=2, costs="estimate", time_limit=0.5)
+    compiled = torch.compile(model, backend=backend, dynamic=False)
+    x = torch.randn(64, 32)
+    compiled(x).square().sum().backward()
+    twin(x).square().sum().backward()
+    assert [plan.budget for plan in backend.plans] == [1 << 20, 1 << 20]
+    pairs = zip(model.parameters(), twin.parameters(), strict=True)
+    assert all(torch.equal(p.grad, q.grad) for p, q in pairs)
+
+
+def test_sizes_that_vary_get_a_sentence() -> None:
+    """A plan is for one size."""
+    torch._dynamo.reset()
+    backend = scrimp.torch.backend("80%", costs="estimate")
+    compiled = torch.compile(nn.Linear(4, 4), backend=backend, dynamic=True)
+    with pytest.raises(Exception, match="dynamic=False"):
+        compiled(torch.randn(3, 4)).sum().backward()
+
+
+def test_the_partitioner_can_be_pickled() -> None:
+    """As caches of compiled code want; a callback stays behind."""
+    made = scrimp.torch.partitioner("60%", progress=lambda line: None)
+    again = pickle.loads(pickle.dumps(made))
+    assert again.settings.budget == "60%"
+    assert again.settings.progress is None
+
+
+class Several(nn.Module):
+    """Two outputs, one without gradients, one of them unused by the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 8), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor, scale: float = 1.0) -> dict[str, Any]:
+        hidden = torch.relu(self.a(x)) * scale
+        return {"out": self.b(hidden), "hidden": hidden, "best": hidden.argmax(1)}
+
+
+def test_outputs_of_any_form() -> None:
+    """A dictionary, an integer tensor, an output that the loss leaves out, a batch that needs gradients."""
+    torch.manual_seed(0)
+    model = Several()
+    twin = copy.deepcopy(model)
+    x, y = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
+    y.copy_(x.detach()).requires_grad_()
+    wrapped = scrimp.torch.wrap(model, {"x": x, "scale": 2.0}, "100%", costs="estimate")
+    mine, theirs = wrapped(x=x, scale=2.0), twin(y, 2.0)
+    assert mine.keys() == theirs.keys()
+    assert torch.equal(mine["best"], theirs["best"])
+    assert not mine["best"].requires_grad
+    mine["out"].sum().backward()
+    theirs["out"].sum().backward()
+    assert torch.equal(x.grad, y.grad)
+    pairs = zip(model.parameters(), twin.parameters(), strict=True)
+    assert all(torch.equal(p.grad, q.grad) for p, q in pairs)
+
+
+def test_in_a_larger_model() -> None:
+    """Between other layers, used twice in one step, with gradient accumulation."""
+    torch.manual_seed(0)
+    inner = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
+    twin = copy.deepcopy(inner)
+    wrapped = scrimp.torch.wrap(inner, torch.randn(5, 8, requires_grad=True), "100%", costs="estimate")
+    x = torch.randn(5, 8)
+
+    def run(layer: nn.Module) -> None:
+        for _ in range(2):
+            layer(torch.tanh(layer(torch.sin(x * 1.5)) + x)).sum().backward()
+
+    run(wrapped)
+    run(twin)
+    pairs = zip(inner.parameters(), twin.parameters(), strict=True)
+    assert all(torch.allclose(p.grad, q.grad, rtol=1e-6, atol=1e-6) for p, q in pairs)
+
+
+def test_without_gradients_the_model_itself_runs() -> None:
+    """Evaluation needs no plan."""
+    model, _, batch, _ = twins("convnet")
+    wrapped = scrimp.torch.wrap(model, batch[:-1], "100%", costs="estimate")
+    wrapped.eval()
+    with torch.no_grad():
+        assert torch.equal(wrapped(batch[0]), model(batch[0]))
+        assert wrapped(batch[0][:2]).shape == (2, 10)
+    assert len(wrapped._plans) == 1
+
+
+def test_wrong_use() -> None:
+    """Double backward, a second backward, a returned input, frozen models."""
+    layer, x = nn.Sequential(nn.Linear(3, 3), nn.Tanh()), torch.randn(2, 3)
+    wrapped = scrimp.torch.wrap(layer, x, "100%", costs="estimate")
+    out = wrapped(x).sum()
+    with pytest.raises(scrimp.Unsupported, match="create_graph"):
+        torch.autograd.grad(out, list(layer.parameters()), create_graph=True)
+    out = wrapped(x).sum()
+    out.backward(retain_graph=True)
+    with pytest.raises(scrimp.Unsupported, match="second time"):
+        out.backward()
+
+    class Echo(nn.Linear):
+        def forward(self, x: Tensor) -> Any:
+            return super().forward(x), x
+
+    with pytest.raises(scrimp.Unsupported, match="one of its inputs"):
+        scrimp.torch.wrap(Echo(3, 3), x, "100%", costs="estimate")
+    frozen = nn.Linear(3, 3).requires_grad_(False)
+    with pytest.raises(scrimp.BadOption, match="nothing to plan"):
+        scrimp.torch.wrap(frozen, x, "100%", costs="estimate")
+
+
+def test_a_parameter_changed_in_between_is_noticed() -> None:
+    """Backward would compute with the new value; autograd's check is still there."""
+    layer, x = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)), torch.randn(2, 3)
+    wrapped = scrimp.torch.wrap(layer, x, "100%", costs="estimate")
+    out = wrapped(x).sum()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.backward()
+
+
+def test_a_buffer_that_forward_reads_and_changes() -> None:
+    """What backward computes again reads what was there before."""
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(64))
+            self.count: Tensor
+            self.register_buffer("count", torch.ones(64))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = x
+            for _ in range(6):
+                y = torch.sin(y * self.weight + self.count)
+            self.count.add_(1.0)
+            return y
+
+    x = torch.randn(16, 64)
+    torch._dynamo.reset()
+    for compiled in (False, True):
+        model = Counting()
+        twin = copy.deepcopy(model)
+        backend = scrimp.torch.backend("min", costs="estimate", time_limit=0.5)
+        if compiled:
+            planned = torch.compile(model, backend=backend, dynamic=False)
+        else:
+            planned = scrimp.torch.wrap(model, x, "min", costs="estimate", time_limit=0.5)
+        for _ in range(2):
+            assert torch.equal(planned(x).sum(), twin(x).sum())
+            model.weight.grad = twin.weight.grad = None
+            planned(x).sum().backward()
+            twin(x).sum().backward()
+            assert torch.equal(model.weight.grad, twin.weight.grad)
+            assert torch.equal(model.count, twin.count)
+        plan = backend.plans[-1] if compiled else planned.plan
+        assert plan.recomputed > 0
