@@ -242,7 +242,6 @@ impl Planned {
                 base: &self.base,
                 planned: &self.plan,
                 layout: layout.as_deref(),
-                why: &[],
                 losses: None,
             }))
         })

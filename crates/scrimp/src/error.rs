@@ -35,7 +35,7 @@ pub enum Error {
         /// Which.
         path: PathBuf,
         /// Why.
-        source: FileError,
+        source: Box<FileError>,
     },
     /// An ONNX file that can't be imported.
     #[error("'{}': {source}", path.display())]
@@ -90,6 +90,21 @@ pub enum Error {
         /// The least arena found.
         needed: u64,
     },
+    /// No batch size fits a memory.
+    #[error(
+        "no batch fits: one sample needs {needed} and there is room for {memory}; raise the memory, or allow more added time"
+    )]
+    NoBatch {
+        /// Room for the graph, in the problem's unit.
+        memory: u64,
+        /// What one sample needs: proven, or without a plan if none was found.
+        needed: u64,
+    },
+    /// One more forward pass of a graph that doesn't say which tasks are backward.
+    #[error(
+        "the graph doesn't say which tasks belong to the backward pass, so there is no forward pass to allow; give the added time as a percentage, like `--overhead 10%`"
+    )]
+    NoForward,
     /// Weights that can't be read or don't fit.
     #[error(transparent)]
     Weights(#[from] WeightsError),

@@ -45,6 +45,7 @@
 //! # }
 //! ```
 
+pub mod batch;
 pub mod checkpoint;
 pub mod error;
 mod evaluate;
@@ -60,6 +61,9 @@ pub use scrimp_plan as plan;
 pub use scrimp_run as run;
 pub use scrimp_solve as solve;
 
+pub use batch::{
+    AtBatch, Attempt, BatchProgress, LargestBatch, Limit, MOST_BATCH, largest_batch, largest_scaled,
+};
 pub use checkpoint::Start;
 pub use error::{Error, Result};
 pub use evaluate::accuracy;

@@ -15,7 +15,9 @@ use scrimp_plan::{
     Budget, CheckedLayout, CheckedPlan, DeviceId, Plan, Problem, check, check_layout,
 };
 use scrimp_run::Cpu;
-use scrimp_solve::{Method, Options, PlaceError, Progress, SolveError, Solved, place, solve};
+use scrimp_solve::{
+    Method, Options, Order, PlaceError, Progress, SolveError, Solved, place, solve,
+};
 
 use crate::error::{Error, Result};
 
@@ -175,7 +177,9 @@ pub struct Planned {
 pub struct Search {
     /// The planner.
     pub method: Method,
-    /// No plan within the budget costs less, proven.
+    /// Whether first runs had to keep the given order.
+    pub order: Order,
+    /// No plan within the budget costs less, proven, in that order.
     pub lower_bound: f64,
     /// Whether the plan's cost is proven to be the least.
     pub optimal: bool,
@@ -183,6 +187,8 @@ pub struct Search {
     pub elapsed: Duration,
     /// How often the planner was asked: more than once if a layout didn't fit.
     pub attempts: usize,
+    /// What the planner remarks.
+    pub note: Option<String>,
 }
 
 impl Planned {
@@ -269,7 +275,7 @@ pub fn plan(
             }
             Err(error) => return Err(error.into()),
         };
-        search = search.followed_by(&solved);
+        search = search.followed_by(&solved, options.order);
         let problem = budgeted.problem.with_capacity(budgeted.device, limit);
         match place(&check(&problem, solved.plan.plan().clone())?) {
             Ok(layout) if fit == Fit::LiveBytes => {
@@ -324,7 +330,7 @@ fn least(budgeted: &Budgeted, options: &Options, watch: &mut dyn FnMut(Progress)
 
 impl Budgeted {
     /// The problem under this capacity.
-    fn within(&self, bytes: u64) -> Problem {
+    pub(crate) fn within(&self, bytes: u64) -> Problem {
         self.problem.with_capacity(self.device, Some(bytes))
     }
 
@@ -341,7 +347,7 @@ impl Budgeted {
 impl Search {
     /// This search and one more attempt. Only the first attempt is made under the budget itself, so
     /// only its bound is a bound for it.
-    fn followed_by(self, solved: &Solved) -> Search {
+    fn followed_by(self, solved: &Solved, order: Order) -> Search {
         let lower_bound = if self.attempts == 0 {
             solved.lower_bound
         } else {
@@ -349,10 +355,12 @@ impl Search {
         };
         Search {
             method: solved.method,
+            order,
             lower_bound,
             optimal: solved.cost <= lower_bound * (1.0 + 1e-9),
             elapsed: self.elapsed + solved.elapsed,
             attempts: self.attempts + 1,
+            note: solved.note.clone(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The numbers of a plan, as programs read them. `docs/cli.md` documents the keys.
 
+use scrimp_solve::floor_bytes;
 use serde::Serialize;
 
 use crate::pipeline::Planned;
@@ -35,6 +36,8 @@ pub struct PlanSummary {
     pub arena_bytes: u64,
     /// What is there at all times and no plan can change: weights, optimizer state.
     pub fixed_bytes: u64,
+    /// Proven: no plan needs less.
+    pub floor_bytes: u64,
     /// Most in use at any time when every task runs once in the given order.
     pub base_peak_bytes: u64,
     /// Cost of running every task once.
@@ -47,8 +50,15 @@ pub struct PlanSummary {
     pub lower_bound: f64,
     /// The same for `lower_bound`.
     pub lower_bound_percent: f64,
+    /// `overhead_percent` less `lower_bound_percent`.
+    pub gap_percent: f64,
     /// Whether the cost is proven to be the least.
     pub optimal: bool,
+    /// Whether first runs had to keep the given order: `fixed` or `free`. The bound is for that order.
+    /// None for a given plan.
+    pub order: Option<&'static str>,
+    /// What the planner remarks.
+    pub note: Option<String>,
     /// Seconds that planning took; 0 for a given plan.
     pub solve_seconds: f64,
     /// How often the planner was asked; more than once if a layout didn't fit.
@@ -110,13 +120,17 @@ impl PlanSummary {
             peak_bytes: plan.peak(budgeted.device),
             arena_bytes: planned.arena_bytes(),
             fixed_bytes: budgeted.fixed_bytes,
+            floor_bytes: floor_bytes(problem).unwrap_or(budgeted.fixed_bytes),
             base_peak_bytes: budgeted.base_peak(),
             base_cost,
             cost,
             overhead_percent: percent_over(cost, base_cost),
             lower_bound,
             lower_bound_percent: percent_over(lower_bound, base_cost),
+            gap_percent: percent_over(cost, base_cost) - percent_over(lower_bound, base_cost),
             optimal,
+            order: search.as_ref().map(|search| search.order.name()),
+            note: search.as_ref().and_then(|search| search.note.clone()),
             solve_seconds: search
                 .as_ref()
                 .map_or(0.0, |search| search.elapsed.as_secs_f64()),

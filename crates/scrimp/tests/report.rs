@@ -3,7 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use cranelift_entity::EntityRef;
-use scrimp::report::{Losses, ReportInput, html, perfetto, svg_memory};
+use scrimp::report::{
+    Curve, FoundPoint, Losses, Point, ReportInput, TradeOff, html, perfetto, perfetto_measured,
+    svg_memory, tradeoff,
+};
+use scrimp::run::{RunTrace, StepTrace};
 use scrimp_plan::testing::{
     Shape, Unstructured, plan as random_plan, random_bytes, random_problem,
 };
@@ -157,7 +161,6 @@ fn page(base: &CheckedPlan, planned: &CheckedPlan, losses: bool) -> String {
         base,
         planned,
         layout: Some(&layout),
-        why: &[("remark".into(), "a < b".into())],
         losses: losses.then_some(Losses {
             planned: &series,
             base: &series,
@@ -243,4 +246,107 @@ fn pages_of_random_plans_are_well_formed() {
         }
         assert!(serde_json::from_str::<serde_json::Value>(&perfetto(&plans[1])).is_ok());
     }
+}
+
+#[test]
+fn the_page_of_a_sweep() {
+    let point = |budget, overhead: Option<f64>| Point {
+        budget,
+        found: overhead.map(|overhead| FoundPoint {
+            peak: budget - 1,
+            overhead,
+            bound: overhead / 2.0,
+            recomputed: 3,
+            seconds: 0.25,
+        }),
+    };
+    let curves: Vec<Curve> = (0..10u32)
+        .map(|k| Curve {
+            name: format!("planner <{k}>"),
+            points: vec![
+                point(100, Some(0.0)),
+                point(60, (k > 0).then_some(f64::from(k))),
+                point(80, Some(f64::from(k) / 4.0)),
+            ],
+            note: (k == 9).then(|| "a & b".into()),
+        })
+        .collect();
+    let units = Units {
+        memory: "abstract".into(),
+        ..Units::default()
+    };
+    let input = TradeOff {
+        title: "three <layers>",
+        line: "3 tasks",
+        units: &units,
+        base_peak: 100,
+        floor: 50,
+        curves: &curves,
+    };
+    let page = tradeoff(&input);
+    well_formed(&body(&page));
+    assert!(
+        !page.contains("://"),
+        "the page refers to something outside"
+    );
+    insta::assert_snapshot!("tradeoff", body(&page));
+    // No plans, no budgets, no planners: still a page.
+    for curves in [
+        vec![],
+        vec![Curve {
+            points: vec![],
+            ..curves[0].clone()
+        }],
+    ] {
+        let input = TradeOff {
+            base_peak: 0,
+            floor: 0,
+            curves: &curves,
+            ..input
+        };
+        well_formed(&body(&tradeoff(&input)));
+    }
+}
+
+#[test]
+fn a_measured_trace_has_measured_times() {
+    let problem = problem();
+    let plan = Plan::keep_all(&problem, d(0)).unwrap();
+    let planned = check(&problem, plan).unwrap();
+    let runs = planned
+        .steps()
+        .iter()
+        .enumerate()
+        .filter_map(|(step, what)| match what {
+            Step::Run { task, .. } => Some(RunTrace {
+                step,
+                task: *task,
+                start: step as f64,
+                seconds: 0.5,
+                bytes: 7,
+            }),
+            _ => None,
+        });
+    let measured = StepTrace {
+        seconds: 20.0,
+        runs: runs.collect(),
+        measured_peak_bytes: 7,
+    };
+    let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    let (simulated, trace) = (
+        read(&perfetto(&planned)),
+        read(&perfetto_measured(&planned, &measured)),
+    );
+    assert_eq!(simulated["otherData"]["times"], "simulated");
+    assert_eq!(trace["otherData"]["times"], "measured");
+    let spans = |trace: &serde_json::Value| -> Vec<f64> {
+        let events = trace["traceEvents"].as_array().unwrap().iter();
+        events
+            .filter(|event| event["ph"] == "X")
+            .map(|event| event["dur"].as_f64().unwrap())
+            .collect()
+    };
+    assert_eq!(spans(&trace), [500_000.0; 7]);
+    assert_eq!(spans(&simulated).len(), 7);
+    assert_ne!(spans(&simulated), spans(&trace));
 }

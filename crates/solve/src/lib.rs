@@ -2,6 +2,8 @@
 //!
 //! Every plan that leaves this crate has been through [`fn@scrimp_plan::check`].
 
+pub use scrimp_solvers as solvers;
+
 mod bound;
 mod chen;
 mod model;

@@ -79,6 +79,17 @@ pub enum Order {
     Fixed,
 }
 
+impl Order {
+    /// The name that [`FromStr`] reads.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Order::Free => "free",
+            Order::Fixed => "fixed",
+        }
+    }
+}
+
 impl FromStr for Order {
     type Err = UnknownName;
 

@@ -15,4 +15,5 @@ mod locate;
 pub use cpsat::CpSat;
 pub use error::SolverError;
 pub use highs::Highs;
+pub use load::{Installed, installed};
 pub use locate::Library;

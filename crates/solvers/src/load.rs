@@ -69,6 +69,59 @@ fn unusable(library: Library, path: &Path, reason: String) -> SolverError {
     }
 }
 
+/// A solver library that this process has loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Installed {
+    /// Its file; a bare name where the system's loader found it.
+    pub path: PathBuf,
+    /// Its version, where it can be told.
+    pub version: Option<String>,
+}
+
+/// Loads a library as the methods that need it would, and says which one it is.
+///
+/// # Errors
+/// As loading it says: it isn't there, can't be used, or clashes with another copy.
+pub fn installed(library: Library, explicit: Option<&Path>) -> Result<Installed, SolverError> {
+    match library {
+        Library::Highs => highs(explicit).map(drop)?,
+        Library::OrTools => cpsat(explicit).map(drop)?,
+    }
+    let registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    let loaded = match library {
+        Library::Highs => registry.highs.as_ref().map(|loaded| {
+            let version = Some(loaded.api.version());
+            (&loaded.path, version)
+        }),
+        // Its C interface has no version; the wheel that it came in does.
+        Library::OrTools => registry
+            .cpsat
+            .as_ref()
+            .map(|loaded| (&loaded.path, wheel_version(&loaded.path, library))),
+    };
+    let (path, version) = loaded.ok_or(SolverError::NotFound { library })?;
+    Ok(Installed {
+        path: path.clone(),
+        version,
+    })
+}
+
+/// The version in the name of the wheel's folder of facts, beside the package that a file is in.
+fn wheel_version(file: &Path, library: Library) -> Option<String> {
+    let start = format!("{}-", library.wheel());
+    file.ancestors().skip(1).take(3).find_map(|folder| {
+        let mut names = folder
+            .read_dir()
+            .ok()?
+            .flatten()
+            .map(|entry| entry.file_name());
+        names.find_map(|name| {
+            let rest = name.to_str()?.strip_prefix(&start)?;
+            rest.strip_suffix(".dist-info").map(str::to_owned)
+        })
+    })
+}
+
 /// What is loaded is what is asked for.
 fn agree(places: &[Place], loaded: &Path) -> Result<(), SolverError> {
     match places.first() {

@@ -28,6 +28,8 @@ pub struct Instance {
     pub kind: String,
     /// Memory that is in use at all times beside the nodes, in the problem's unit.
     pub fixed_memory: Option<u64>,
+    /// The batch size that the values are of, where the file says so.
+    pub batch_size: Option<u64>,
     /// Other systems' results on this file, as in the file.
     pub published: Json,
     /// What the file says about the graph.
@@ -59,6 +61,7 @@ pub(super) struct Raw {
     #[serde(default)]
     units: RawUnits,
     fixed_memory: Option<Json>,
+    batch_size: Option<Json>,
     outputs: Option<Vec<Json>>,
     #[serde(default)]
     published: Json,
@@ -120,19 +123,18 @@ pub fn read_instance(text: &str) -> Result<Instance, FileError> {
     if raw.devices.is_some() {
         several::copies(&raw, &mut parts)?;
     }
-    let fixed_memory = match &raw.fixed_memory {
-        Some(json) => Some(json::whole(
-            Some(json),
-            || "the instance".into(),
-            "fixed_memory",
-        )?),
-        None => None,
+    let of_all = |json: &Option<Json>, field| {
+        let whole = |json| json::whole(Some(json), || "the instance".into(), field);
+        json.as_ref().map(whole).transpose()
     };
+    let fixed_memory = of_all(&raw.fixed_memory, "fixed_memory")?;
+    let batch_size = of_all(&raw.batch_size, "batch_size")?;
     let problem = Problem::new(parts)?;
     Ok(Instance {
         problem,
         kind: raw.kind,
         fixed_memory,
+        batch_size,
         published: raw.published,
         stats: raw.stats,
     })

@@ -69,7 +69,7 @@ impl Scale {
 }
 
 /// Positions of about `count` round ticks up to `max`.
-fn ticks(max: f64, count: f64) -> Vec<f64> {
+pub(super) fn ticks(max: f64, count: f64) -> Vec<f64> {
     if !(max > 0.0 && max.is_finite()) {
         return vec![0.0];
     }
@@ -87,7 +87,7 @@ fn ticks(max: f64, count: f64) -> Vec<f64> {
 }
 
 /// A number without needless zeros.
-fn plain(number: f64) -> String {
+pub(super) fn plain(number: f64) -> String {
     if number >= 10_000.0 && number.fract() == 0.0 {
         return grouped(number as u64);
     }
@@ -129,11 +129,18 @@ pub(super) fn cost(units: &Units, amount: f64) -> String {
     }
 }
 
-/// Ticks of memory with their labels.
+/// Ticks of memory from zero with their labels.
 pub(super) fn memory_ticks(units: &Units, max: f64) -> Vec<(f64, String)> {
+    memory_ticks_between(units, 0.0, max)
+}
+
+/// Ticks of memory with their labels.
+pub(super) fn memory_ticks_between(units: &Units, low: f64, max: f64) -> Vec<(f64, String)> {
+    let count = 5.0 * max / (max - low).max(max / 100.0);
     let Some(unit) = units.bytes_per_unit() else {
-        return ticks(max, 5.0)
+        return ticks(max, count)
             .into_iter()
+            .filter(|&tick| tick >= low)
             .map(|tick| (tick, plain(tick)))
             .collect();
     };
@@ -151,8 +158,9 @@ pub(super) fn memory_ticks(units: &Units, max: f64) -> Vec<(f64, String)> {
             format!("{} {}", plain(tick), names[power as usize])
         }
     };
-    ticks(max / scale, 5.0)
+    ticks(max / scale, count)
         .into_iter()
+        .filter(|&tick| tick * scale >= low)
         .map(|tick| (tick * scale, label(tick)))
         .collect()
 }

@@ -3,15 +3,18 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `page` | the page: its sections in order |
+//! | `page` | the page of a plan: its sections in order |
+//! | `tradeoff` | the page of a sweep: one curve per planner |
 //! | `memory`, `lanes`, `matrices`, `arena`, `losses` | one picture each |
 //! | `stages` | a plan cut into stages, for the matrices |
 //! | `recomputed` | what runs again, what for, and what it frees |
+//! | `frame` | what both pages have |
 //! | `draw` | scales, axes, escaping: what the pictures share |
 //! | `perfetto` | the trace |
 
 mod arena;
 mod draw;
+mod frame;
 mod lanes;
 mod losses;
 mod matrices;
@@ -20,12 +23,14 @@ mod page;
 mod perfetto;
 mod recomputed;
 mod stages;
+mod tradeoff;
 
 use scrimp_plan::{CheckedLayout, CheckedPlan, DeviceId};
 
 pub use memory::svg_memory;
 pub use page::html;
-pub use perfetto::perfetto;
+pub use perfetto::{perfetto, perfetto_measured};
+pub use tradeoff::{Curve, FoundPoint, Point, TradeOff, tradeoff};
 
 /// Everything that a report shows. Texts are plain; they are escaped where they go into the page.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +52,6 @@ pub struct ReportInput<'a> {
     pub planned: &'a CheckedPlan,
     /// Where the plan's buffers are.
     pub layout: Option<&'a CheckedLayout>,
-    /// Remarks of the planner: name and text.
-    pub why: &'a [(String, String)],
     /// Training losses, if the plan was run.
     pub losses: Option<Losses<'a>>,
 }

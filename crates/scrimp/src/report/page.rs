@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::draw::{cost, escape, grouped, memory, phase, put};
+use super::frame::{document, heading, legend, section, tile};
 use super::recomputed::{self, Again};
 use super::stages::Stages;
 use super::{ReportInput, arena, lanes, losses, matrices, memory as over_time};
@@ -25,42 +26,15 @@ pub fn html(input: &ReportInput<'_>) -> String {
         planned: simulate(input.planned),
         again: recomputed::find(input.base, input.planned, input.device()),
     };
-    let mut out = String::new();
-    put!(
-        out,
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-    );
-    put!(
-        out,
-        r#"<meta name="viewport" content="width=device-width,initial-scale=1"><title>{}</title>"#,
-        escape(input.title)
-    );
-    for style in [
-        include_str!("colours.css"),
-        include_str!("pictures.css"),
-        include_str!("page.css"),
-    ] {
-        put!(out, "<style>{style}</style>");
-    }
-    out.push_str("</head><body><main>");
-    both.summary(&mut out);
-    both.over_time(&mut out);
-    both.why(&mut out);
-    both.matrices(&mut out);
-    both.arena(&mut out);
-    both.losses(&mut out);
-    both.numbers(&mut out);
-    put!(
-        out,
-        "</main><footer>scrimp {}</footer>",
-        env!("CARGO_PKG_VERSION")
-    );
-    put!(
-        out,
-        "<div id=\"tip\" hidden></div><script>{}</script></body></html>\n",
-        include_str!("page.js")
-    );
-    out
+    document(input.title, |out| {
+        both.summary(out);
+        both.over_time(out);
+        both.why(out);
+        both.matrices(out);
+        both.arena(out);
+        both.losses(out);
+        both.numbers(out);
+    })
 }
 
 /// A change in per cent: `−20.0 %`, `+0.3 %`, `±0 %`.
@@ -75,26 +49,6 @@ fn change(from: f64, to: f64) -> String {
         p if p.abs() < 1.0 => format!("{}{:.2} %", if p < 0.0 { "−" } else { "+" }, p.abs()),
         p => format!("{}{:.1} %", if p < 0.0 { "−" } else { "+" }, p.abs()),
     }
-}
-
-fn section(out: &mut String, title: &str, text: &str) {
-    put!(out, "<section><h2>{}</h2>", escape(title));
-    if !text.is_empty() {
-        put!(out, "<p>{text}</p>");
-    }
-}
-
-/// A legend: pairs of style class and name.
-fn legend(out: &mut String, keys: &[(&str, &str)]) {
-    out.push_str("<p class=\"legend\">");
-    for (class, name) in keys {
-        put!(
-            out,
-            r#"<span><i class="key {class}"></i>{}</span>"#,
-            escape(name)
-        );
-    }
-    out.push_str("</p>");
 }
 
 impl Both<'_> {
@@ -117,27 +71,10 @@ impl Both<'_> {
         let (base, planned) = self.plans();
         let device = self.input.device();
         let units = planned.problem().units();
-        put!(out, "<header><div><h1>{}</h1>", escape(self.input.title));
-        put!(
-            out,
-            "<p class=\"quiet\">planned by {}, {}",
-            escape(self.input.method),
-            escape(self.input.status)
-        );
-        put!(
-            out,
-            "</p></div><button id=\"theme\" type=\"button\">light / dark</button></header>"
-        );
+        let by = format!("planned by {}, {}", self.input.method, self.input.status);
+        heading(out, self.input.title, &by);
         out.push_str("<div class=\"tiles\">");
-        let mut tile = |name: &str, number: String, note: String| {
-            put!(
-                out,
-                "<div><h3>{}</h3><b>{}</b><span>{}</span></div>",
-                escape(name),
-                escape(&number),
-                escape(&note)
-            );
-        };
+        let mut tile = |name: &str, number: String, note: String| tile(out, name, &number, &note);
         let (before, after) = (base.peak(device), planned.peak(device));
         let saved = format!(
             "{} without a plan: {}",
@@ -238,9 +175,6 @@ impl Both<'_> {
         let (base, planned) = self.plans();
         let problem = planned.problem();
         section(out, "What runs again, and why", "");
-        for (name, text) in self.input.why {
-            put!(out, "<p><b>{}:</b> {}</p>", escape(name), escape(text));
-        }
         if self.again.is_empty() {
             out.push_str("<p>Nothing: every task runs once.</p></section>");
             return;

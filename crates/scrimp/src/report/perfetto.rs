@@ -2,6 +2,7 @@
 //! and its bytes in use, one per link with its copies.
 
 use scrimp_plan::{CheckedPlan, Lane, Problem, Step, simulate};
+use scrimp_run::StepTrace;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
@@ -9,18 +10,68 @@ use std::collections::BTreeSet;
 /// problem's costs aren't times, one unit of cost is one microsecond.
 #[must_use]
 pub fn perfetto(plan: &CheckedPlan) -> String {
-    let problem = plan.problem();
     let timeline = simulate(plan);
-    let scale = 1e6 * problem.units().seconds_per_unit().unwrap_or(1e-6);
-    let mut events: Vec<Json> = names(problem);
-    let mut seen = BTreeSet::new();
-    for (k, (&step, span)) in plan.steps().iter().zip(timeline.spans()).enumerate() {
-        let (start, duration) = (span.start * scale, (span.end - span.start) * scale);
-        let event = |name: &str, category: &str, bytes: u64| {
-            json!({"ph": "X", "name": name, "cat": category, "pid": process(problem, span.lane), "tid": 0,
-                   "ts": start, "dur": duration, "args": {"step": k, "bytes": bytes}})
+    let scale = 1e6 * plan.problem().units().seconds_per_unit().unwrap_or(1e-6);
+    let steps = plan.steps().iter().zip(timeline.spans()).enumerate();
+    let spans = steps.map(|(k, (&step, span))| {
+        let bytes = match step {
+            Step::Run { device, .. } => plan.profile(device)[k],
+            Step::Copy { to, .. } => plan.profile(to)[k],
+            Step::Free { .. } => 0,
         };
-        match step {
+        Piece {
+            step: k,
+            what: step,
+            lane: span.lane,
+            start: span.start * scale,
+            duration: (span.end - span.start) * scale,
+            bytes,
+        }
+    });
+    trace(plan, spans, "simulated")
+}
+
+/// A step that was executed under the plan, as it was measured, as Chrome trace events.
+#[must_use]
+pub fn perfetto_measured(plan: &CheckedPlan, measured: &StepTrace) -> String {
+    let pieces = measured.runs.iter().filter_map(|run| {
+        let what = *plan.steps().get(run.step)?;
+        let Step::Run { device, .. } = what else {
+            return None;
+        };
+        Some(Piece {
+            step: run.step,
+            what,
+            lane: Lane::Device(device),
+            start: run.start * 1e6,
+            duration: run.seconds * 1e6,
+            bytes: run.bytes,
+        })
+    });
+    trace(plan, pieces, "measured")
+}
+
+/// One step of a plan in time, in microseconds.
+struct Piece {
+    step: usize,
+    what: Step,
+    lane: Lane,
+    start: f64,
+    duration: f64,
+    /// In use on the device that the step fills.
+    bytes: u64,
+}
+
+fn trace(plan: &CheckedPlan, pieces: impl Iterator<Item = Piece>, times: &str) -> String {
+    let problem = plan.problem();
+    let mut events: Vec<Json> = names(problem, times);
+    let mut seen = BTreeSet::new();
+    for piece in pieces {
+        let event = |name: &str, category: &str, bytes: u64| {
+            json!({"ph": "X", "name": name, "cat": category, "pid": process(problem, piece.lane), "tid": 0,
+                   "ts": piece.start, "dur": piece.duration, "args": {"step": piece.step, "bytes": bytes}})
+        };
+        let device = match piece.what {
             Step::Run { task, device } => {
                 let what = problem.task(task);
                 let category = if seen.insert(task) {
@@ -28,33 +79,27 @@ pub fn perfetto(plan: &CheckedPlan) -> String {
                 } else {
                     "runs again"
                 };
-                let bytes = what
-                    .outputs
-                    .iter()
-                    .map(|&output| problem.value(output).bytes)
-                    .sum();
+                let outputs = what.outputs.iter();
+                let bytes = outputs.map(|&output| problem.value(output).bytes).sum();
                 events.push(event(&what.name, category, bytes));
-                events.push(counter(
-                    problem,
-                    Lane::Device(device),
-                    start,
-                    plan.profile(device)[k],
-                ));
+                device
             }
             Step::Copy { value, to, .. } => {
                 let what = problem.value(value);
                 events.push(event(&what.name, "copy", what.bytes));
-                events.push(counter(
-                    problem,
-                    Lane::Device(to),
-                    start,
-                    plan.profile(to)[k],
-                ));
+                to
             }
-            Step::Free { .. } => {}
-        }
+            Step::Free { .. } => continue,
+        };
+        events.push(counter(
+            problem,
+            Lane::Device(device),
+            piece.start,
+            piece.bytes,
+        ));
     }
-    json!({"displayTimeUnit": "ms", "traceEvents": events}).to_string()
+    let about = json!({ "times": times });
+    json!({"displayTimeUnit": "ms", "otherData": about, "traceEvents": events}).to_string()
 }
 
 fn process(problem: &Problem, lane: Lane) -> usize {
@@ -68,12 +113,12 @@ fn counter(problem: &Problem, lane: Lane, time: f64, bytes: u64) -> Json {
     json!({"ph": "C", "name": "bytes in use", "pid": process(problem, lane), "tid": 0, "ts": time, "args": {"bytes": bytes}})
 }
 
-fn names(problem: &Problem) -> Vec<Json> {
+fn names(problem: &Problem, times: &str) -> Vec<Json> {
     let devices = problem.devices();
     let name = |lane: Lane, name: String| json!({"ph": "M", "name": "process_name", "pid": process(problem, lane), "tid": 0, "args": {"name": name}});
     let mut names: Vec<Json> = devices
         .iter()
-        .map(|(id, device)| name(Lane::Device(id), device.name.clone()))
+        .map(|(id, device)| name(Lane::Device(id), format!("{} ({times})", device.name)))
         .collect();
     for (id, link) in problem.links().iter() {
         let ends = format!("{} → {}", devices[link.from].name, devices[link.to].name);

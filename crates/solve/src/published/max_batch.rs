@@ -45,65 +45,6 @@ pub struct MaxBatch {
     pub elapsed: Duration,
 }
 
-/// Finds a largest batch with any planner: bisects the batch size, and with it the bytes that the
-/// graph's values may take, for the largest at which `plan` stays within the cost. `plan` gets the
-/// graph with the budget as its device's capacity. The bound follows from the task that needs most.
-///
-/// # Errors
-/// If the problem has several devices that compute, or no batch fits.
-pub fn max_batch_by(
-    problem: &Problem,
-    at: u64,
-    wanted: MaxBatchOptions,
-    plan: &mut dyn FnMut(&Problem) -> Option<CheckedPlan>,
-) -> Result<MaxBatch, PublishedError> {
-    let began = Instant::now();
-    let device = problem.sole_device();
-    let unlimited = device.map_or_else(|| problem.clone(), |d| problem.with_capacity(d, None));
-    let graph = Graph::new(&unlimited, "the search for a batch")?;
-    let room = wanted.memory.saturating_sub(wanted.fixed);
-    let space = u128::from(room) * u128::from(at.max(1));
-    let bound = (space / u128::from(graph.working_set().max(1))) as u64;
-    let mut best: Option<(u64, CheckedPlan)> = None;
-    let mut above = bound.saturating_add(1);
-    // The floor is often met.
-    let mut first = Some(bound).filter(|&bound| bound > 0);
-    let fits = |plan: &CheckedPlan| {
-        let peak = plan.peak(graph.device).saturating_sub(graph.fixed).max(1);
-        (space / u128::from(peak)) as u64
-    };
-    while let Some(batch) = first
-        .take()
-        .or_else(|| next_batch(best.as_ref().map_or(0, |best| best.0), above))
-    {
-        let budget = u64::try_from(space / u128::from(batch)).unwrap_or(u64::MAX);
-        let capacity = graph.fixed.saturating_add(budget);
-        let found = plan(&problem.with_capacity(graph.device, Some(capacity)));
-        match found.filter(|plan| plan.cost() <= wanted.cost * (1.0 + 1e-9)) {
-            Some(plan) => best = Some((fits(&plan).max(batch), plan)),
-            None => above = batch,
-        }
-    }
-    let not_found = PublishedError::NotFound {
-        method: graph.method,
-        budget: room,
-        least: None,
-    };
-    let (batch, plan) = best.ok_or(not_found)?;
-    Ok(MaxBatch {
-        batch,
-        bound: bound.max(batch),
-        plan,
-        elapsed: began.elapsed(),
-    })
-}
-
-/// What to try between a batch that fits and one that doesn't.
-fn next_batch(fits: u64, above: u64) -> Option<u64> {
-    let most = above.checked_sub(1).filter(|&most| most > fits)?;
-    Some(fits + (most - fits).div_ceil(2))
-}
-
 /// Schedules of the heuristics within the cost.
 fn known(graph: &Graph<'_>, cost: f64) -> Result<Vec<Vec<usize>>, PublishedError> {
     let mut known = Vec::new();

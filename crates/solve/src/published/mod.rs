@@ -27,12 +27,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use scrimp_plan::{CheckedPlan, Problem, TaskId};
-use scrimp_solvers::SolverError;
+use scrimp_solvers::{Library, SolverError};
 use thiserror::Error;
 
 pub use chain::{Accounted, Candidates, Selection, checkmate_accounting, checkpoints};
 pub use formulation::Formulation;
-pub use max_batch::{MaxBatch, MaxBatchOptions, max_batch, max_batch_by};
+pub use max_batch::{MaxBatch, MaxBatchOptions, max_batch};
 pub use moccasin::Precedence;
 pub use rounding::Rounding;
 
@@ -94,6 +94,18 @@ impl Published {
             Published::ChenGreedy(Linearized) => "linearized-greedy",
             Published::Griewank(Articulation) => "ap-griewank",
             Published::Griewank(Linearized) => "linearized-griewank",
+        }
+    }
+
+    /// The solver library that it needs.
+    #[must_use]
+    pub fn library(self) -> Option<Library> {
+        match self {
+            Published::Checkmate(_) | Published::Exact | Published::CheckmateRounding(_) => {
+                Some(Library::Highs)
+            }
+            Published::MoccasinStaged | Published::MoccasinUnstaged => Some(Library::OrTools),
+            Published::ChenSqrtN(_) | Published::ChenGreedy(_) | Published::Griewank(_) => None,
         }
     }
 

@@ -72,7 +72,9 @@ pub(crate) fn run<'m>(
     let given: Vec<Task> = (0..model.tasks).collect();
     let mut lower_bound = model.base_cost();
     let cutoff = Cutoff::after(options.time_limit, start, options);
-    let first_cutoff = Cutoff::after(options.time_limit.max(FIRST_PLAN), start, options);
+    // Who has a cost that is enough asks for many budgets, and means the limit.
+    let least = options.enough.map_or(FIRST_PLAN, |_| options.time_limit);
+    let first_cutoff = Cutoff::after(options.time_limit.max(least), start, options);
     let keep_all = State::new(model, &given);
     let floor = bound::floor(model) - model.resident;
     if keep_all.peak() <= budget {

@@ -359,7 +359,7 @@ impl<'w> Instance<'w> {
 
 impl HighsApi {
     /// As the library reports it, like `1.12.0`.
-    pub(super) fn version(&self) -> String {
+    pub(crate) fn version(&self) -> String {
         // SAFETY: a static, terminated string.
         unsafe { CStr::from_ptr((self.version)()) }
             .to_string_lossy()

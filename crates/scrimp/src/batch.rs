@@ -1,0 +1,503 @@
+//! The largest batch that trains within a memory and a limit on the added time (checkmate's
+//! equation 10), by any planner.
+//!
+//! What a batch needs grows with it, so the answer lies between the largest batch whose plan without
+//! recomputation fits and the first one whose proven floor doesn't. In between, plans are made at the
+//! sizes where one more or one less says most: first at the proven end, then where the leanest plan
+//! so far would just fit, else in the middle. A plan that fits is tried at larger sizes before
+//! another is made.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use cranelift_entity::EntityRef;
+use scrimp_plan::{Budget, CheckedPlan, Phase, Plan, Problem, check};
+use scrimp_solve::published::PublishedError;
+use scrimp_solve::{Options, PlaceError, SolveError, floor_bytes, place, solve};
+
+use crate::error::{Error, Result};
+use crate::pipeline::{Budgeted, Fit, budget, plan};
+
+/// The most time that a plan may add.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Limit {
+    /// As much as one more forward pass takes: equation 10.
+    OneForward,
+    /// A share of running every task once, in percent.
+    Percent(f64),
+}
+
+impl Limit {
+    /// The most that a plan may cost; none where one more forward pass is asked for of a graph that
+    /// doesn't say what its backward pass is.
+    #[must_use]
+    pub fn cost(self, problem: &Problem) -> Option<f64> {
+        let base = problem.base_cost();
+        match self {
+            Limit::Percent(percent) => Some(base * (1.0 + percent / 100.0)),
+            Limit::OneForward => {
+                let device = problem.sole_device()?;
+                let of = |phase: Phase| problem.tasks().values().filter(move |t| t.phase == phase);
+                of(Phase::Backward).next()?;
+                let modes = of(Phase::Forward).filter_map(|task| task.mode(device));
+                Some(base + modes.map(|mode| mode.seconds).sum::<f64>())
+            }
+        }
+    }
+}
+
+/// A graph at one batch size.
+#[derive(Clone, Debug)]
+pub struct AtBatch {
+    /// The problem. It may be of another size than the batch, if its capacity is too.
+    pub problem: Problem,
+    /// The most memory that a plan may use, in the problem's unit.
+    pub capacity: u64,
+}
+
+/// What became of one batch size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attempt {
+    /// The batch size.
+    pub batch: u64,
+    /// Whether a plan was found that keeps both limits.
+    pub fits: bool,
+    /// Cost of the plan that was found, over running every task once.
+    pub overhead_percent: Option<f64>,
+    /// Whether it is proven that none keeps both limits.
+    pub impossible: bool,
+    /// Wall time.
+    pub seconds: f64,
+}
+
+/// A largest batch and the plan that trains it.
+#[derive(Clone, Debug)]
+pub struct LargestBatch {
+    /// The largest batch for which a plan was found.
+    pub batch: u64,
+    /// Proven: no larger batch fits, as long as no size shrinks when the batch grows. Where the cost
+    /// decides it, that holds for the method's order of first runs.
+    pub bound: u64,
+    /// The largest batch that fits with every task run once; 0 if none does.
+    pub keep_all: u64,
+    /// The problem at that batch and its plan without recomputation.
+    pub budgeted: Budgeted,
+    /// The plan, checked under the capacity.
+    pub plan: CheckedPlan,
+    /// The most that a plan may cost at this batch.
+    pub cost_limit: f64,
+    /// Every size for which plans were made, in that order.
+    pub attempts: Vec<Attempt>,
+    /// Wall time.
+    pub elapsed: Duration,
+}
+
+/// News from the search for a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchProgress {
+    /// The size that is being tried.
+    pub trying: u64,
+    /// The largest that fits so far.
+    pub best: Option<u64>,
+    /// No larger one can.
+    pub bound: u64,
+}
+
+/// Largest batch that is considered.
+pub const MOST_BATCH: u64 = 1 << 24;
+/// This part of the time limit goes to one batch size at most, so that several can be tried.
+const SHARE: u32 = 8;
+/// How often sizes just above the largest so far are tried again with another seed, without success.
+const ROUNDS: u64 = 2;
+
+/// Finds a largest batch. `make` gives the graph at a batch size, or nothing where that is too large
+/// to be counted. The time limit of the options is that of everything together; a plan is good
+/// enough, for a size, when it keeps the limit on the cost.
+///
+/// # Errors
+/// [`Error::NoBatch`] if no size fits or was found to, [`Error::NoForward`] if the limit can't be
+/// worked out, and what `make` and the planner say.
+pub fn largest_batch(
+    make: &mut dyn FnMut(u64) -> Result<Option<AtBatch>>,
+    fit: Fit,
+    limit: Limit,
+    options: &Options,
+    watch: &mut dyn FnMut(BatchProgress),
+) -> Result<LargestBatch> {
+    let mut hunt = Hunt {
+        make,
+        fit,
+        limit,
+        options,
+        watch,
+        began: Instant::now(),
+        seen: BTreeMap::new(),
+        best: None,
+        bound: 0,
+        attempts: Vec::new(),
+    };
+    hunt.run()
+}
+
+/// The same for a graph whose values all grow with the batch: `problem` is of batch size `at`, and
+/// `room` is what its values may take, in the problem's unit, at any size.
+///
+/// # Errors
+/// As [`largest_batch`]; needs are those at batch size `at`.
+pub fn largest_scaled(
+    problem: &Problem,
+    at: u64,
+    room: u64,
+    limit: Limit,
+    options: &Options,
+    watch: &mut dyn FnMut(BatchProgress),
+) -> Result<LargestBatch> {
+    let space = u128::from(room) * u128::from(at.max(1));
+    let mut make = |batch: u64| {
+        Ok(Some(AtBatch {
+            problem: problem.clone(),
+            capacity: u64::try_from(space / u128::from(batch)).unwrap_or(u64::MAX),
+        }))
+    };
+    largest_batch(&mut make, Fit::LiveBytes, limit, options, watch)
+}
+
+/// A batch size with everything that follows from the graph alone.
+#[derive(Clone, Debug)]
+struct Size {
+    budgeted: Budgeted,
+    capacity: u64,
+    floor: u64,
+    cost_limit: f64,
+}
+
+struct Hunt<'a> {
+    make: &'a mut dyn FnMut(u64) -> Result<Option<AtBatch>>,
+    fit: Fit,
+    limit: Limit,
+    options: &'a Options,
+    watch: &'a mut dyn FnMut(BatchProgress),
+    began: Instant,
+    seen: BTreeMap<u64, Option<Size>>,
+    best: Option<(u64, CheckedPlan)>,
+    bound: u64,
+    attempts: Vec<Attempt>,
+}
+
+/// Why a size has no plan.
+enum Missed {
+    /// A plan was found, but it costs too much.
+    Slow,
+    /// None within the capacity; the leanest needs this much.
+    Lean(Option<u64>),
+    /// It is proven that there is none.
+    Impossible,
+}
+
+impl Hunt<'_> {
+    fn run(&mut self) -> Result<LargestBatch> {
+        self.bound = self.last(MOST_BATCH, |size| size.floor <= size.capacity)?;
+        if self.bound == 0 {
+            let (needed, memory) = self
+                .size(1)?
+                .map_or((u64::MAX, 0), |size| (size.floor, size.capacity));
+            return Err(Error::NoBatch { memory, needed });
+        }
+        let keep_all = self.last(self.bound, |size| {
+            size.budgeted.base_peak() <= size.capacity
+        })?;
+        let mut next = Some(self.bound);
+        if keep_all > 0 {
+            self.attempt(keep_all, self.options.seed, SHARE)?;
+        }
+        let mut above = self.bound + 1;
+        // The first batch sizes bracket the answer; what is left of the time goes to the sizes just
+        // above it, with other seeds.
+        while let Some(batch) = next.filter(|_| self.may_go_on()) {
+            let missed = self.attempt(batch, self.options.seed, SHARE)?;
+            above = above.min(self.bound + 1);
+            let lean = match missed {
+                None => None,
+                Some(missed) => {
+                    above = above.min(batch);
+                    self.where_it_fits(batch, &missed)?
+                }
+            };
+            let best = self.best();
+            next = match lean {
+                // Even the leanest plan so far is for no larger batch than the best.
+                Some(lean) if lean <= best => None,
+                Some(lean) if lean < above => Some(lean),
+                _ => Some(best + (above - best) / 2).filter(|&middle| middle > best),
+            };
+        }
+        self.go_on_above()?;
+        let (batch, plan) = match self.best.take() {
+            Some(best) => best,
+            None => {
+                let size = self.size(1)?;
+                let (needed, memory) =
+                    size.map_or((0, 0), |s| (s.budgeted.base_peak(), s.capacity));
+                return Err(Error::NoBatch { memory, needed });
+            }
+        };
+        let size = self.size(batch)?.expect("a batch that fits has a graph");
+        Ok(LargestBatch {
+            batch,
+            bound: self.bound.max(batch),
+            keep_all,
+            budgeted: size.budgeted,
+            plan,
+            cost_limit: size.cost_limit,
+            attempts: std::mem::take(&mut self.attempts),
+            elapsed: self.began.elapsed(),
+        })
+    }
+
+    /// Sizes just above the best, each success doubling the stride, until other seeds bring nothing.
+    fn go_on_above(&mut self) -> Result<()> {
+        let mut fruitless = 0;
+        while fruitless < ROUNDS {
+            let seed = self.options.seed.wrapping_add(1 + fruitless);
+            let mut stride = 1;
+            loop {
+                let batch = self.best().saturating_add(stride).min(self.bound);
+                if batch <= self.best() || !self.may_go_on() {
+                    return Ok(());
+                }
+                if self.attempt(batch, seed, SHARE / 2)?.is_some() {
+                    if stride == 1 {
+                        break;
+                    }
+                    stride = 1;
+                } else {
+                    fruitless = 0;
+                    stride *= 2;
+                }
+            }
+            fruitless += 1;
+        }
+        Ok(())
+    }
+
+    fn best(&self) -> u64 {
+        self.best.as_ref().map_or(0, |(batch, _)| *batch)
+    }
+
+    fn may_go_on(&self) -> bool {
+        let stop = self.options.stop.as_ref();
+        let stopped = stop.is_some_and(|stop| stop.load(std::sync::atomic::Ordering::Relaxed));
+        !stopped && self.began.elapsed() < self.options.time_limit
+    }
+
+    /// The graph at a size; none if it is too large to be counted.
+    fn size(&mut self, batch: u64) -> Result<Option<Size>> {
+        if let Some(size) = self.seen.get(&batch) {
+            return Ok(size.clone());
+        }
+        let size = match (self.make)(batch)? {
+            None => None,
+            Some(AtBatch { problem, capacity }) => {
+                let budgeted = budget(&problem, Budget::Percent(100.0))?;
+                Some(Size {
+                    floor: floor_bytes(&budgeted.problem)?,
+                    cost_limit: self.limit.cost(&budgeted.problem).ok_or(Error::NoForward)?,
+                    budgeted,
+                    capacity,
+                })
+            }
+        };
+        self.seen.insert(batch, size.clone());
+        Ok(size)
+    }
+
+    /// The largest size up to `most` that passes, if all smaller ones do; 0 if none does.
+    fn last(&mut self, most: u64, passes: impl Fn(&Size) -> bool) -> Result<u64> {
+        let passes = |hunt: &mut Self, batch| -> Result<bool> {
+            Ok(hunt.size(batch)?.is_some_and(|size| passes(&size)))
+        };
+        let (mut low, mut high) = (0, 1);
+        while high <= most && passes(self, high)? {
+            (low, high) = (high, high * 2);
+        }
+        high = high.min(most + 1);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if passes(self, middle)? {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// About the largest size for which the leanest plan of a failed attempt would do.
+    fn where_it_fits(&mut self, batch: u64, missed: &Missed) -> Result<Option<u64>> {
+        let (Missed::Lean(Some(lean)), Some(size)) = (missed, self.size(batch)?) else {
+            return Ok(None);
+        };
+        let fixed = size.budgeted.fixed_bytes;
+        let (room, needed) = (
+            size.capacity.saturating_sub(fixed),
+            lean.saturating_sub(fixed),
+        );
+        let scaled = u128::from(batch) * u128::from(room) / u128::from(needed.max(1));
+        Ok(Some((scaled as u64).min(batch - 1)))
+    }
+
+    /// Plans for one size. What fits is kept, at the largest size that its sequence of runs fits.
+    fn attempt(&mut self, batch: u64, seed: u64, share: u32) -> Result<Option<Missed>> {
+        let Some(size) = self.size(batch)? else {
+            return Ok(Some(Missed::Impossible));
+        };
+        let best = self.best.as_ref().map(|(batch, _)| *batch);
+        (self.watch)(BatchProgress {
+            trying: batch,
+            best,
+            bound: self.bound,
+        });
+        let started = Instant::now();
+        let left = self.options.time_limit.saturating_sub(self.began.elapsed());
+        let options = Options {
+            enough: Some(size.cost_limit),
+            time_limit: (self.options.time_limit / share).min(left),
+            seed,
+            ..self.options.clone()
+        };
+        let outcome = self.plan(&size, &options);
+        let base = size.budgeted.base.cost();
+        let mut attempt = Attempt {
+            batch,
+            fits: false,
+            overhead_percent: None,
+            impossible: false,
+            seconds: started.elapsed().as_secs_f64(),
+        };
+        let missed = match outcome? {
+            Ok((plan, bound)) => {
+                attempt.overhead_percent = Some(crate::percent_over(plan.cost(), base));
+                attempt.fits = plan.cost() <= size.cost_limit * (1.0 + 1e-9);
+                attempt.impossible = bound > size.cost_limit * (1.0 + 1e-9);
+                if attempt.fits {
+                    self.keep(batch, plan)?;
+                    None
+                } else {
+                    Some(Missed::Slow)
+                }
+            }
+            Err(missed) => Some(missed),
+        };
+        attempt.impossible |= matches!(missed, Some(Missed::Impossible));
+        if attempt.impossible {
+            self.bound = self.bound.min(batch - 1);
+        }
+        self.attempts.push(attempt);
+        Ok(missed)
+    }
+
+    /// A plan for one size and what it is proven to cost at least.
+    fn plan(
+        &self,
+        size: &Size,
+        options: &Options,
+    ) -> Result<Result<(CheckedPlan, f64), Missed>, Error> {
+        let made = match self.fit {
+            Fit::Layout => {
+                let budgeted = Budgeted {
+                    capacity: Some(size.capacity),
+                    ..size.budgeted.clone()
+                };
+                plan(&budgeted, Fit::Layout, options, &mut |_| {}).map(|planned| {
+                    let bound = planned.search.as_ref().map_or(0.0, |s| s.lower_bound);
+                    (planned.plan().clone(), bound)
+                })
+            }
+            Fit::LiveBytes => solve(&size.budgeted.within(size.capacity), options, &mut |_| {})
+                .map(|solved| (solved.plan, solved.lower_bound))
+                .map_err(Error::from),
+        };
+        match made {
+            Ok(made) => Ok(Ok(made)),
+            Err(Error::Solve(SolveError::Infeasible {
+                floor, least_found, ..
+            })) => Ok(Err(if floor > size.capacity {
+                Missed::Impossible
+            } else {
+                Missed::Lean(Some(least_found))
+            })),
+            Err(Error::NoLayout { needed, .. }) => Ok(Err(Missed::Lean(Some(needed)))),
+            Err(Error::Solve(SolveError::Published(
+                PublishedError::NotFound { .. } | PublishedError::Infeasible { .. },
+            ))) => Ok(Err(Missed::Lean(None))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keeps a plan that fits, at the largest size where its sequence of runs keeps both limits.
+    fn keep(&mut self, batch: u64, plan: CheckedPlan) -> Result<()> {
+        if batch < self.best() {
+            return Ok(());
+        }
+        let runs: Vec<usize> = runs(&plan);
+        let (mut low, mut kept) = (batch, plan);
+        let mut high = self.bound + 1;
+        let mut stride = 1;
+        while high - low > 1 {
+            // Gallop first: most plans fit hardly any larger size.
+            let at = (low + stride).min(low + (high - low) / 2).max(low + 1);
+            match self.carried(at, &runs)? {
+                Some(plan) => {
+                    (low, kept) = (at, plan);
+                    stride *= 2;
+                }
+                None => {
+                    high = at;
+                    stride = 1;
+                }
+            }
+        }
+        self.best = Some((low, kept));
+        Ok(())
+    }
+
+    /// A plan's sequence of runs at another size, if it keeps both limits there.
+    fn carried(&mut self, batch: u64, runs: &[usize]) -> Result<Option<CheckedPlan>> {
+        let Some(size) = self.size(batch)? else {
+            return Ok(None);
+        };
+        let problem = size.budgeted.within(size.capacity);
+        if runs.iter().any(|&task| task >= problem.tasks().len()) {
+            return Ok(None);
+        }
+        let runs: Vec<_> = runs.iter().map(|&task| EntityRef::new(task)).collect();
+        let Ok(plan) = Plan::from_runs(&problem, size.budgeted.device, &runs) else {
+            return Ok(None);
+        };
+        let Ok(plan) = check(&problem, plan) else {
+            return Ok(None);
+        };
+        if plan.cost() > size.cost_limit * (1.0 + 1e-9) {
+            return Ok(None);
+        }
+        match self.fit {
+            Fit::LiveBytes => Ok(Some(plan)),
+            Fit::Layout => match place(&plan) {
+                Ok(_) => Ok(Some(plan)),
+                Err(PlaceError::OverCapacity { .. }) => Ok(None),
+                Err(error) => Err(error.into()),
+            },
+        }
+    }
+}
+
+/// The tasks in the order of their runs.
+fn runs(plan: &CheckedPlan) -> Vec<usize> {
+    let steps = plan.steps().iter();
+    steps
+        .filter_map(|step| match step {
+            scrimp_plan::Step::Run { task, .. } => Some(task.index()),
+            _ => None,
+        })
+        .collect()
+}
