@@ -30,6 +30,8 @@ pub enum Kind {
     Differs,
     /// This machine has too little memory for what was asked.
     Memory,
+    /// A solver library that the method needs is missing or fails.
+    Solver,
     /// Ctrl-C before all steps were done.
     Interrupted,
 }
@@ -46,6 +48,7 @@ impl Kind {
             Kind::Output => 6,
             Kind::Differs => 7,
             Kind::Memory => 8,
+            Kind::Solver => 9,
             Kind::Interrupted => 130,
         }
     }
@@ -131,6 +134,7 @@ impl From<Error> for Failure {
             Error::File { .. }
             | Error::Onnx { .. }
             | Error::Graph(_)
+            | Error::NoForward
             | Error::SeveralDevices { .. }
             | Error::Sequence(_) => (Kind::Input, Value::Null),
             Error::Solve(SolveError::Infeasible {
@@ -156,6 +160,13 @@ impl From<Error> for Failure {
                 SolveError::Unsupported(_)
                 | SolveError::Published(PublishedError::Unsupported { .. }),
             ) => (Kind::Input, Value::Null),
+            Error::Solve(SolveError::Published(PublishedError::Solver(_))) => {
+                (Kind::Solver, Value::Null)
+            }
+            Error::NoBatch { memory, needed } => (
+                Kind::Budget,
+                json!({ "budget_bytes": memory, "floor_bytes": needed }),
+            ),
             Error::Plan(violations) => (Kind::Check, violations_of(violations)),
             Error::Layout(violations) => (Kind::Check, violations_of(violations)),
             _ => (Kind::Internal, Value::Null),

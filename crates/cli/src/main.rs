@@ -2,6 +2,7 @@
 //! with an exit code that says what happened.
 
 mod args;
+mod budgets;
 mod commands;
 mod failure;
 mod interrupt;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use scrimp::plan::format_seconds;
-use scrimp::report::{Losses, ReportInput, html, perfetto};
+use scrimp::report::{Losses, ReportInput, html, perfetto, perfetto_measured};
 use scrimp::{Outcome, PlanSummary, Planned, Status};
 
 use crate::args::ReportArgs;
@@ -31,7 +31,12 @@ impl Reports {
         outcome: Option<&Outcome>,
     ) -> Result<()> {
         if let Some(trace) = &self.trace {
-            trace.write(perfetto(planned.plan()).as_bytes())?;
+            // What was run has measured times; a plan that wasn't, only predicted ones.
+            let text = match outcome {
+                Some(outcome) => perfetto_measured(planned.plan(), &outcome.planned.trace),
+                None => perfetto(planned.plan()),
+            };
+            trace.write(text.as_bytes())?;
         }
         if let Some(page) = &self.page {
             page.write(report(planned, summary, outcome).as_bytes())?;
@@ -60,7 +65,6 @@ fn report(planned: &Planned, summary: &PlanSummary, outcome: Option<&Outcome>) -
         base: &planned.budgeted.base,
         planned: planned.plan(),
         layout: Some(&planned.layout),
-        why: &[],
         losses: outcome.map(|_| Losses {
             planned: &losses,
             base: &base_losses,

@@ -16,14 +16,19 @@ use crate::args::{CostsArg, LossArg, OptimizerArg, RecipeArgs, ShapeArgs};
 use crate::failure::{Failure, Kind};
 use crate::progress::Line;
 
-/// Reads a problem or an instance, and says what must fit a budget for it.
-pub fn read_problem(path: &Path) -> Result<(Problem, Fit)> {
+/// Reads a file in JSON.
+pub fn read(path: &Path) -> Result<Content> {
     let in_file = |source| Error::File {
         path: path.into(),
-        source,
+        source: Box::new(source),
     };
     let text = file::read_text(path).map_err(in_file)?;
-    match file::read(&text).map_err(in_file)? {
+    Ok(file::read(&text).map_err(in_file)?)
+}
+
+/// Reads a problem or an instance, and says what must fit a budget for it.
+pub fn read_problem(path: &Path) -> Result<(Problem, Fit)> {
+    match read(path)? {
         Content::Problem(problem) => Ok((problem, Fit::Layout)),
         Content::Instance(instance) => Ok((instance.problem, Fit::LiveBytes)),
         Content::Allocation(_) => {
@@ -36,34 +41,53 @@ pub fn read_problem(path: &Path) -> Result<(Problem, Fit)> {
     }
 }
 
-/// Imports a model.
-pub fn import(model: &str, shape: &ShapeArgs) -> Result<Graph> {
-    let options = NetworkOptions {
-        batch: shape.batch.unwrap_or(NetworkOptions::default().batch),
-        image: shape.image,
-        classes: shape.classes,
-        layers: shape.layers,
-        width: shape.width,
-        heads: shape.heads,
-        sequence: shape.sequence,
-        vocabulary: shape.vocabulary,
-        dropout: shape.dropout,
-    };
-    let source = Source::find(model)?;
-    if let Source::File(path) = &source {
-        let foreign = NetworkOptions {
-            batch: options.batch,
-            ..NetworkOptions::default()
+/// A model that may be imported at several batch sizes.
+#[derive(Clone, Debug)]
+pub struct Model {
+    source: Source,
+    options: NetworkOptions,
+}
+
+impl Model {
+    /// A built-in network or a file, with its sizes.
+    pub fn find(model: &str, shape: &ShapeArgs) -> Result<Model> {
+        let options = NetworkOptions {
+            batch: NetworkOptions::default().batch,
+            image: shape.image,
+            classes: shape.classes,
+            layers: shape.layers,
+            width: shape.width,
+            heads: shape.heads,
+            sequence: shape.sequence,
+            vocabulary: shape.vocabulary,
+            dropout: shape.dropout,
         };
-        if options != foreign {
+        let source = Source::find(model)?;
+        if let Source::File(path) = &source
+            && options != NetworkOptions::default()
+        {
             let path = path.display();
             let sentence = format!(
                 "'{path}' is a file, which has its own sizes; of the model options give only --batch"
             );
             return Err(Failure::new(Kind::Usage, sentence).into());
         }
+        Ok(Model { source, options })
     }
-    Ok(scrimp::import(&source, &options, shape.batch)?)
+
+    /// Its graph; without a batch that of the file, or the usual one of built-in networks.
+    pub fn import(&self, batch: Option<usize>) -> Result<Graph, Error> {
+        let options = NetworkOptions {
+            batch: batch.unwrap_or(self.options.batch),
+            ..self.options.clone()
+        };
+        scrimp::import(&self.source, &options, batch)
+    }
+}
+
+/// Imports a model.
+pub fn import(model: &str, shape: &ShapeArgs) -> Result<Graph> {
+    Ok(Model::find(model, shape)?.import(shape.batch)?)
 }
 
 /// What a training step does.
@@ -99,7 +123,7 @@ pub fn recipe(args: &RecipeArgs) -> Recipe {
 }
 
 /// Whether a target is JSON rather than a model: it is a file that starts with a brace.
-fn is_json(path: &Path) -> bool {
+pub fn is_json(path: &Path) -> bool {
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(64).read_to_end(&mut start));
     read.is_ok() && start.trim_ascii_start().first() == Some(&b'{')

@@ -9,16 +9,18 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use support::{digits, instance, object, scrimp, text, write};
+use support::{digits, instance, object, papers, scrimp, text, training, write};
 use tempfile::tempdir;
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 12] = [
     "inspect",
     "plan",
     "check",
     "train",
     "sweep",
+    "max-batch",
     "place",
+    "bench",
     "networks",
     "doctor",
     "completions",
@@ -33,6 +35,8 @@ fn help() {
         assert!(help.contains("Examples:"), "{command} has no examples");
         insta::assert_snapshot!(format!("help-{command}"), help);
     }
+    let papers = text(&scrimp(&["bench", "papers", "--help"]));
+    insta::assert_snapshot!("help-bench-papers", papers);
 }
 
 #[test]
@@ -123,6 +127,19 @@ fn keys_are_documented() {
         buffers.to_string().as_bytes(),
     );
     agree("plan", &["plan", chain, "--budget", "100%", "-o", plan]);
+    let training = training(folder.path());
+    let training = training.to_str().unwrap();
+    agree("max-batch", &["max-batch", training, "--memory", "520"]);
+    let carried = papers(folder.path());
+    // A problem among the instances is passed over, and said to be.
+    write(&carried, "skipped.json", b"{}");
+    let carried = carried.to_str().unwrap();
+    agree(
+        "bench papers",
+        &["bench", "papers", carried, "--time-limit", "1"],
+    );
+    let chain = instance(folder.path(), |_| {});
+    let chain = chain.to_str().unwrap();
     agree(
         "sweep",
         &["sweep", chain, "--budgets", "100%,0", "--time-limit", "1"],

@@ -17,7 +17,7 @@ pub fn run(args: &CheckArgs) -> Result<Answer> {
     let (mut problem, _) = target::read_problem(&args.problem)?;
     let in_plan = |source| Error::File {
         path: args.plan.clone(),
-        source,
+        source: Box::new(source),
     };
     let text = read_text(&args.plan).map_err(in_plan)?;
     let plan = plan_from_json(&problem, &text).map_err(in_plan)?;

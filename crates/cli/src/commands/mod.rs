@@ -1,9 +1,11 @@
 //! The subcommands, one file each.
 
+mod bench;
 mod check;
 mod doctor;
 mod inspect;
 mod manual;
+mod max_batch;
 mod networks;
 mod place;
 mod plan;
@@ -23,7 +25,9 @@ pub fn run(cli: Cli) -> Result<Answer> {
         Command::Inspect(args) => inspect::run(&args),
         Command::Train(args) => train::run(&args, quiet),
         Command::Sweep(args) => sweep::run(&args, quiet),
+        Command::MaxBatch(args) => max_batch::run(&args, quiet),
         Command::Place(args) => place::run(&args),
+        Command::Bench(args) => bench::run(&args, quiet),
         Command::Doctor(args) => doctor::run(&args),
         Command::Plan(args) => plan::run(&args, quiet),
         Command::Check(args) => check::run(&args),

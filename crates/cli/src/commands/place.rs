@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 use scrimp::Error;
-use scrimp::plan::file::read_text;
+use scrimp::plan::file::{AllocationInstance, read_text};
 use scrimp::plan::{check_offsets, format_bytes, read_allocation_instance};
-use scrimp::solve::place_intervals;
+use scrimp::solve::{Placement, place_intervals};
 use serde_json::json;
 
 use crate::Answer;
@@ -13,28 +13,30 @@ use crate::failure::{Failure, Kind};
 use crate::output::claim;
 use crate::table::Table;
 
+/// Places and checks; the placement and the bytes that it takes.
+pub fn place(instance: &AllocationInstance, capacity: Option<u64>) -> Result<(Placement, u64)> {
+    let placed = place_intervals(&instance.intervals, capacity);
+    let arena =
+        check_offsets(&instance.intervals, &placed.offsets, None).map_err(|violations| {
+            let all: Vec<String> = violations.iter().map(ToString::to_string).collect();
+            let all = all.join("; ");
+            let sentence = format!("the placement is wrong, please report this: {all}");
+            Failure::new(Kind::Internal, sentence)
+        })?;
+    Ok((placed, arena))
+}
+
 /// Reads, places, checks.
 pub fn run(args: &PlaceArgs) -> Result<Answer> {
     let output = claim(args.output.as_ref())?;
     let in_file = |source| Error::File {
         path: args.instance.clone(),
-        source,
+        source: Box::new(source),
     };
     let text = read_text(&args.instance).map_err(in_file)?;
     let instance = read_allocation_instance(&text).map_err(in_file)?;
     let capacity = args.capacity.or(instance.capacity);
-    let placed = place_intervals(&instance.intervals, capacity);
-    let arena =
-        check_offsets(&instance.intervals, &placed.offsets, None).map_err(|violations| {
-            let all: Vec<String> = violations.iter().map(ToString::to_string).collect();
-            Failure::new(
-                Kind::Internal,
-                format!(
-                    "the placement is wrong, please report this: {}",
-                    all.join("; ")
-                ),
-            )
-        })?;
+    let (placed, arena) = place(&instance, capacity)?;
     if let Some(capacity) = capacity.filter(|&capacity| arena > capacity) {
         let sentence = format!(
             "the buffers were packed into {arena} bytes at best, but the capacity is {capacity}; \

@@ -2,12 +2,14 @@
 
 use anyhow::Result;
 use scrimp::plan::{Budget, Units, format_seconds, plan_to_json, problem_to_json};
-use scrimp::solve::{Options, Progress};
-use scrimp::{Budgeted, Fit, PlanSummary, Planned, Status};
+use scrimp::solve::published::PublishedError;
+use scrimp::solve::{Options, Progress, SolveError, floor_bytes};
+use scrimp::{Budgeted, Error, Fit, PlanSummary, Planned, Status};
 use serde_json::json;
 
 use crate::Answer;
 use crate::args::{PlanArgs, SolveArgs};
+use crate::failure::{Failure, Kind};
 use crate::interrupt;
 use crate::output::claim;
 use crate::progress::Line;
@@ -61,7 +63,8 @@ pub fn solve(budgeted: &Budgeted, fit: Fit, args: &SolveArgs, quiet: bool) -> Re
             format!("best {best}, bound {:+.2} %", over(news.lower_bound))
         });
     };
-    Ok(scrimp::make_plan(budgeted, fit, &options, &mut watch)?)
+    let planned = scrimp::make_plan(budgeted, fit, &options, &mut watch);
+    Ok(planned.map_err(|error| too_little(error, budgeted))?)
 }
 
 /// What the planner takes.
@@ -73,6 +76,7 @@ pub fn options(args: &SolveArgs) -> Options {
         seed: args.search.seed.unwrap_or(0),
         threads: args.search.threads(),
         stop: Some(interrupt::flag()),
+        published: args.published.options(),
         ..Options::default()
     }
 }
@@ -80,17 +84,17 @@ pub fn options(args: &SolveArgs) -> Options {
 /// A plan's numbers for people.
 pub fn describe(summary: &PlanSummary, budget: Budget, units: &Units) -> String {
     let mut table = Table::new("lrl");
+    let order = summary.order.map(|order| format!(" in {order} order"));
+    let order = order.unwrap_or_default();
     let proven = match summary.status {
-        Status::Optimal => "proven to be the least".into(),
-        Status::Feasible => format!(
-            "the least is proven to be {:+.2} % or more",
-            summary.lower_bound_percent
-        ),
+        Status::Optimal => format!("optimal: proven to be the least{order}"),
+        Status::Feasible => format!("{:.2} points above what is proven", summary.gap_percent),
     };
     let overhead = format!("{:+.2} %", summary.overhead_percent);
     let runs = format!("of {} tasks, beyond each one's first run", summary.tasks);
     let asked = match budget {
-        Budget::Bytes(_) => "given".into(),
+        Budget::Bytes(_) | Budget::Units(_) => "given".into(),
+        Budget::Min => "the least that a plan was found for".into(),
         other => format!("{other} asked"),
     };
     table
@@ -108,6 +112,11 @@ pub fn describe(summary: &PlanSummary, budget: Budget, units: &Units) -> String 
             "peak without a plan".into(),
             units.format_memory(summary.base_peak_bytes),
             "computed".into(),
+        ])
+        .row([
+            "no plan below".into(),
+            units.format_memory(summary.floor_bytes),
+            "proven".into(),
         ])
         .row([
             "always there".into(),
@@ -130,11 +139,62 @@ pub fn describe(summary: &PlanSummary, budget: Budget, units: &Units) -> String 
             "predicted".into(),
         ])
         .row(["overhead".into(), overhead, proven])
+        .row([
+            "least overhead".into(),
+            format!("{:+.2} %", summary.lower_bound_percent),
+            format!("proven: no plan{order} adds less"),
+        ])
         .row(["runs again".into(), summary.recomputed.to_string(), runs])
         .row([
             "planning took".into(),
             format_seconds(summary.solve_seconds),
             summary.method.into(),
         ]);
-    format!("{}\n{table}", summary.name)
+    let note = summary.note.as_ref().map(|note| format!("{note}\n"));
+    format!("{}\n{table}{}", summary.name, note.unwrap_or_default())
+}
+
+/// A budget that nothing meets, in the problem's units, with the proven floor whoever planned.
+fn too_little(error: Error, budgeted: &Budgeted) -> Failure {
+    let units = budgeted.problem.units();
+    let (asked, least) = match &error {
+        Error::Solve(SolveError::Infeasible {
+            budget,
+            least_found,
+            ..
+        }) => (*budget, Some(*least_found)),
+        Error::Solve(SolveError::Published(PublishedError::NotFound { budget, least, .. })) => {
+            (*budget, *least)
+        }
+        Error::Solve(SolveError::Published(PublishedError::Infeasible { budget, .. })) => {
+            (*budget, None)
+        }
+        _ => return error.into(),
+    };
+    let floor = match &error {
+        Error::Solve(SolveError::Infeasible { floor, .. }) => *floor,
+        _ => floor_bytes(&budgeted.problem).unwrap_or(budgeted.fixed_bytes),
+    };
+    let mut sentence = match &error {
+        Error::Solve(SolveError::Published(PublishedError::Infeasible { method, .. })) => format!(
+            "{method} proved that its model has no plan within {}",
+            units.format_memory(asked)
+        ),
+        _ if asked < floor => format!("no plan within {} exists", units.format_memory(asked)),
+        _ => format!("no plan within {} was found", units.format_memory(asked)),
+    };
+    if let Some(least) = least {
+        let amount = units.format_memory(least);
+        sentence += &format!(": the least budget a plan was found for is {amount}");
+    }
+    let remedy = least.map_or("raise the budget".into(), |least| {
+        format!("raise the budget to {least} or more")
+    });
+    let amount = units.format_memory(floor);
+    sentence += &format!("; none exists below {amount}, proven; {remedy}");
+    Failure::new(Kind::Budget, sentence).with(json!({
+        "budget_bytes": asked,
+        "least_found_bytes": least,
+        "floor_bytes": floor,
+    }))
 }

@@ -1,21 +1,29 @@
-//! `scrimp sweep`: plans for a list of budgets.
+//! `scrimp sweep`: plans for many budgets, by one or several planners.
 
 use anyhow::Result;
-use scrimp::plan::Budget;
-use scrimp::solve::{Solved, solve_sweep};
-use scrimp::{Error, percent_over};
+use scrimp::plan::{Budget, Units};
+use scrimp::report::{Curve, FoundPoint, Point, TradeOff, tradeoff};
+use scrimp::solve::published::PublishedError;
+use scrimp::solve::{
+    Method, Options, Order, Progress, SolveError, Solved, floor_bytes, solve_sweep,
+};
+use scrimp::{Budgeted, Error, percent_over};
 use serde_json::{Value, json};
 
 use super::plan;
 use crate::args::SweepArgs;
+use crate::budgets::Budgets;
 use crate::failure::{Failure, Kind};
+use crate::output::claim;
 use crate::progress::Line;
 use crate::table::Table;
 use crate::target::{self, Wanted};
 use crate::{Answer, interrupt};
 
-/// Plans under each budget and shows the trade-off.
+/// Plans under each budget by each planner, and shows the trade-off.
 pub fn run(args: &SweepArgs, quiet: bool) -> Result<Answer> {
+    let report = claim(args.report.as_ref())?;
+    let csv = claim(args.csv.as_ref())?;
     let wanted = Wanted {
         shape: &args.shape,
         recipe: &args.recipe,
@@ -25,78 +33,367 @@ pub fn run(args: &SweepArgs, quiet: bool) -> Result<Answer> {
     };
     let (problem, _) = target::problem(&args.target, &wanted)?;
     let budgeted = scrimp::budget(&problem, Budget::Percent(100.0))?;
-    let bytes = args.budgets.iter().map(|budget| {
-        let bytes = budget
-            .bytes(&problem, budgeted.device, budgeted.base_peak())
-            .map_err(Error::from)?;
-        bytes.ok_or_else(|| {
-            Failure::new(
-                Kind::Usage,
-                "a sweep takes bytes and percentages, not `min`",
-            )
-            .into()
-        })
-    });
-    let bytes: Vec<u64> = bytes.collect::<Result<_>>()?;
-    let line = Line::spinner(quiet, "planning");
-    let units = problem.units();
-    let mut watch = |budget, _| line.say(|| units.format_memory(budget));
-    let outcomes = solve_sweep(
-        &budgeted.problem,
-        &bytes,
-        &plan::options(&args.solve),
-        &mut watch,
-    )
-    .map_err(Error::from)?;
-    drop(line);
-    let base_cost = budgeted.base.cost();
-    let mut table = Table::new("lrrrrl");
-    table.row(["asked", "budget", "peak", "overhead", "runs again", ""]);
-    let mut entries = Vec::new();
-    for (asked, (budget, outcome)) in args.budgets.iter().zip(outcomes) {
-        let solved = outcome.as_ref().ok();
-        entries.push(entry(budget, solved, &budgeted));
-        let mut row = vec![asked.to_string(), units.format_memory(budget)];
-        row.extend(solved.map_or_else(
-            || vec!["no plan found".to_owned()],
-            |solved| {
-                vec![
-                    units.format_memory(solved.plan.peak(budgeted.device)),
-                    format!("{:+.2} %", percent_over(solved.cost, base_cost)),
-                    solved.plan.recomputed().to_string(),
-                    format!(
-                        "at least {:+.2} %, proven",
-                        percent_over(solved.lower_bound, base_cost)
-                    ),
-                ]
-            },
-        ));
-        table.row(row);
+    let sweep = Sweep {
+        asked: asked(&Budgets::all(&args.budgets), &budgeted)?,
+        floor: floor_bytes(&budgeted.problem).map_err(Error::from)?,
+        order: args.solve.order,
+        curves: Vec::new(),
+        budgeted,
+    };
+    let sweep = sweep.run(args, quiet)?;
+    if let Some(csv) = &csv {
+        csv.write(sweep.csv().as_bytes())?;
     }
-    let json = json!({
-        "name": problem.name(),
-        "memory_unit": units.memory,
-        "cost_unit": units.cost,
-        "method": args.solve.method.name(),
-        "fixed_bytes": budgeted.fixed_bytes,
-        "base_peak_bytes": budgeted.base_peak(),
-        "base_cost": base_cost,
-        "budgets": entries,
-        "interrupted": interrupt::requested(),
-    });
-    Ok(Answer::new(json, format!("{}\n{table}", problem.name())))
+    if let Some(report) = &report {
+        report.write(sweep.page().as_bytes())?;
+    }
+    let mut answer = Answer::new(sweep.object(), sweep.text());
+    answer.failure = sweep.failure();
+    Ok(answer)
 }
 
-fn entry(budget: u64, solved: Option<&Solved>, budgeted: &scrimp::Budgeted) -> Value {
-    let base_cost = budgeted.base.cost();
-    json!({
-        "budget_bytes": budget,
-        "feasible": solved.is_some(),
-        "peak_bytes": solved.map(|solved| solved.plan.peak(budgeted.device)),
-        "cost": solved.map(|solved| solved.cost),
-        "overhead_percent": solved.map(|solved| percent_over(solved.cost, base_cost)),
-        "lower_bound_percent": solved.map(|solved| percent_over(solved.lower_bound, base_cost)),
-        "optimal": solved.map(|solved| solved.optimal),
-        "recomputed": solved.map(|solved| solved.plan.recomputed()),
-    })
+/// What the budgets are in the problem's unit.
+fn asked(budgets: &[Budget], budgeted: &Budgeted) -> Result<Vec<(Budget, u64)>> {
+    let bytes = |&budget: &Budget| {
+        let bytes = budget.bytes(&budgeted.problem, budgeted.device, budgeted.base_peak());
+        Ok((budget, bytes.map_err(Error::from)?.unwrap_or(0)))
+    };
+    budgets.iter().map(bytes).collect()
+}
+
+/// A problem under many budgets.
+struct Sweep {
+    budgeted: Budgeted,
+    asked: Vec<(Budget, u64)>,
+    floor: u64,
+    order: Order,
+    curves: Vec<Made>,
+}
+
+/// What one planner made of them.
+struct Made {
+    method: Method,
+    /// One per budget, in the order asked; none below the floor, and where the work ended before.
+    outcomes: Vec<Option<Result<Solved, SolveError>>>,
+    /// What ended its work.
+    failure: Option<Failure>,
+}
+
+/// Whether an error says that there is no plan, and not that none can be made.
+fn is_too_little(error: &SolveError) -> bool {
+    matches!(
+        error,
+        SolveError::Infeasible { .. }
+            | SolveError::Published(
+                PublishedError::NotFound { .. } | PublishedError::Infeasible { .. }
+            )
+    )
+}
+
+fn least_found(outcome: &Result<Solved, SolveError>) -> Option<u64> {
+    match outcome {
+        Err(SolveError::Infeasible { least_found, .. }) => Some(*least_found),
+        _ => None,
+    }
+}
+
+impl Sweep {
+    fn run(mut self, args: &SweepArgs, quiet: bool) -> Result<Sweep> {
+        let methods = match args.methods.is_empty() {
+            true => vec![args.solve.method],
+            false => args.methods.clone(),
+        };
+        let line = Line::spinner(quiet, "planning");
+        for method in methods {
+            if self.curves.iter().any(|made| made.method == method) || interrupt::requested() {
+                continue;
+            }
+            let options = Options {
+                method,
+                ..plan::options(&args.solve)
+            };
+            let made = self.curve(&options, &line)?;
+            self.curves.push(made);
+        }
+        Ok(self)
+    }
+
+    /// All budgets by one planner.
+    fn curve(&self, options: &Options, line: &Line) -> Result<Made> {
+        let all = self.asked.iter().map(|(_, bytes)| *bytes);
+        let budgets: Vec<u64> = all.filter(|&bytes| bytes >= self.floor).collect();
+        let base = self.budgeted.base.cost();
+        let mut begun: Vec<u64> = Vec::new();
+        let mut watch = |budget: u64, news: Progress| {
+            if begun.last() != Some(&budget) {
+                begun.push(budget);
+            }
+            line.say(|| {
+                let amount = self.units().format_memory(budget);
+                let best = news.cost.map_or("none yet".into(), |cost| {
+                    format!("{:+.2} %", percent_over(cost, base))
+                });
+                let (name, number, all) = (options.method.name(), begun.len(), budgets.len());
+                format!("{name}, {number} of {all}: {amount}, best {best}")
+            });
+        };
+        let problem = &self.budgeted.problem;
+        let swept = solve_sweep(problem, &budgets, options, &mut watch).map_err(Error::from)?;
+        let outcome = |(_, bytes): &(Budget, u64)| {
+            let mut swept = swept.iter();
+            swept
+                .find(|(budget, _)| budget == bytes)
+                .map(|(_, outcome)| outcome.clone())
+        };
+        let outcomes: Vec<_> = self.asked.iter().map(outcome).collect();
+        let errors = outcomes.iter().flatten().filter_map(|o| o.as_ref().err());
+        let failure = errors
+            .clone()
+            .find(|error| !is_too_little(error))
+            .map(|error| Failure::from(Error::Solve(error.clone())));
+        Ok(Made {
+            method: options.method,
+            outcomes,
+            failure,
+        })
+    }
+
+    fn units(&self) -> &Units {
+        self.budgeted.problem.units()
+    }
+
+    fn over(&self, cost: f64) -> f64 {
+        percent_over(cost, self.budgeted.base.cost())
+    }
+
+    fn below(&self, budget: u64) -> bool {
+        budget < self.floor
+    }
+
+    /// A planner that can't work ends with its own code, Ctrl-C before the end with that of an
+    /// interruption, and budgets that are all too small with theirs. What there is is told all the same.
+    fn failure(&self) -> Option<Failure> {
+        let failed = self.curves.iter().find_map(|made| made.failure.clone());
+        if failed.is_some() {
+            return failed;
+        }
+        let outcomes = || {
+            self.curves
+                .iter()
+                .flat_map(|made| made.outcomes.iter().flatten())
+        };
+        if interrupt::requested() {
+            let done = outcomes().count();
+            let sentence =
+                format!("interrupted after {done} plans; what there is is shown and written");
+            return Some(Failure::new(Kind::Interrupted, sentence));
+        }
+        if outcomes().any(Result::is_ok) {
+            return None;
+        }
+        let least = outcomes().filter_map(least_found).min();
+        let found = least.map_or(String::new(), |least| {
+            format!(
+                "; the least found for is {}",
+                self.units().format_memory(least)
+            )
+        });
+        let floor = self.units().format_memory(self.floor);
+        let sentence =
+            format!("no plan within any of the budgets: none exists below {floor}{found}");
+        let details = json!({ "floor_bytes": self.floor, "least_found_bytes": least });
+        Some(Failure::new(Kind::Budget, sentence).with(details))
+    }
+
+    fn object(&self) -> Value {
+        let problem = &self.budgeted.problem;
+        let curves = self.curves.iter().map(|made| {
+            let entries = self.asked.iter().zip(&made.outcomes);
+            json!({
+                "method": made.method.name(),
+                "error": made.failure.as_ref().map(ToString::to_string),
+                "budgets": entries
+                    .map(|(asked, outcome)| self.entry(asked, outcome.as_ref()))
+                    .collect::<Vec<_>>(),
+            })
+        });
+        json!({
+            "name": problem.name(),
+            "memory_unit": problem.units().memory,
+            "cost_unit": problem.units().cost,
+            "order": self.order.name(),
+            "fixed_bytes": self.budgeted.fixed_bytes,
+            "floor_bytes": self.floor,
+            "base_peak_bytes": self.budgeted.base_peak(),
+            "base_cost": self.budgeted.base.cost(),
+            "curves": curves.collect::<Vec<_>>(),
+            "interrupted": interrupt::requested(),
+        })
+    }
+
+    fn entry(&self, asked: &(Budget, u64), outcome: Option<&Result<Solved, SolveError>>) -> Value {
+        let solved = outcome.and_then(|outcome| outcome.as_ref().ok());
+        json!({
+            "asked": asked.0.to_string(),
+            "budget_bytes": asked.1,
+            "done": outcome.is_some() || self.below(asked.1),
+            "feasible": solved.is_some(),
+            "least_found_bytes": outcome.and_then(least_found),
+            "peak_bytes": solved.map(|solved| solved.plan.peak(self.budgeted.device)),
+            "cost": solved.map(|solved| solved.cost),
+            "overhead_percent": solved.map(|solved| self.over(solved.cost)),
+            "lower_bound_percent": solved.map(|solved| self.over(solved.lower_bound)),
+            "optimal": solved.map(|solved| solved.optimal),
+            "recomputed": solved.map(|solved| solved.plan.recomputed()),
+            "solve_seconds": solved.map(|solved| solved.elapsed.as_secs_f64()),
+        })
+    }
+
+    /// One row per plan: the same names as the keys of `--json`.
+    fn csv(&self) -> String {
+        let columns = [
+            "budget_bytes",
+            "feasible",
+            "peak_bytes",
+            "cost",
+            "overhead_percent",
+            "lower_bound_percent",
+            "optimal",
+            "recomputed",
+            "solve_seconds",
+        ];
+        let mut text = format!("method,asked,{}\n", columns.join(","));
+        for made in &self.curves {
+            for (asked, outcome) in self.asked.iter().zip(&made.outcomes) {
+                if outcome.is_none() && !self.below(asked.1) {
+                    continue;
+                }
+                let entry = self.entry(asked, outcome.as_ref());
+                let cells = columns.iter().map(|column| match &entry[*column] {
+                    Value::Null => String::new(),
+                    value => value.to_string(),
+                });
+                let cells: Vec<String> = cells.collect();
+                let (method, asked) = (made.method.name(), asked.0);
+                text += &format!("{method},{asked},{}\n", cells.join(","));
+            }
+        }
+        text
+    }
+
+    fn page(&self) -> String {
+        let found = |solved: &Solved| FoundPoint {
+            peak: solved.plan.peak(self.budgeted.device),
+            overhead: self.over(solved.cost),
+            bound: self.over(solved.lower_bound),
+            recomputed: solved.plan.recomputed(),
+            seconds: solved.elapsed.as_secs_f64(),
+        };
+        let curves = self.curves.iter().map(|made| {
+            let outcomes = self.asked.iter().zip(&made.outcomes);
+            let points = outcomes.filter_map(|(asked, outcome)| {
+                let outcome = outcome.as_ref()?;
+                Some(Point {
+                    budget: asked.1,
+                    found: outcome.as_ref().ok().map(found),
+                })
+            });
+            Curve {
+                name: made.method.name().into(),
+                points: points.collect(),
+                note: made.failure.as_ref().map(ToString::to_string),
+            }
+        });
+        let line = format!(
+            "{} tasks, {} order of first runs",
+            self.budgeted.problem.tasks().len(),
+            self.order.name()
+        );
+        tradeoff(&TradeOff {
+            title: self.budgeted.problem.name(),
+            line: &line,
+            units: self.units(),
+            base_peak: self.budgeted.base_peak(),
+            floor: self.floor,
+            curves: &curves.collect::<Vec<_>>(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let one = self.curves.len() == 1;
+        let table = if one {
+            self.one_curve(&self.curves[0])
+        } else {
+            self.many_curves()
+        };
+        let units = self.units();
+        let (floor, peak) = (
+            units.format_memory(self.floor),
+            units.format_memory(self.budgeted.base_peak()),
+        );
+        format!(
+            "{}: {peak} without a plan, none below {floor}, proven\n{table}",
+            self.budgeted.problem.name()
+        )
+    }
+
+    /// Everything about one planner's plans.
+    fn one_curve(&self, made: &Made) -> Table {
+        let mut table = Table::new("lrrrrrl");
+        table.row([
+            "asked",
+            "budget",
+            "peak",
+            "overhead",
+            "proven",
+            "runs again",
+            "",
+        ]);
+        for ((asked, bytes), outcome) in self.asked.iter().zip(&made.outcomes) {
+            let mut row = vec![asked.to_string(), self.units().format_memory(*bytes)];
+            match outcome {
+                Some(Ok(solved)) => row.extend([
+                    self.units()
+                        .format_memory(solved.plan.peak(self.budgeted.device)),
+                    format!("{:+.2} %", self.over(solved.cost)),
+                    format!("{:+.2} %", self.over(solved.lower_bound)),
+                    solved.plan.recomputed().to_string(),
+                    if solved.optimal { "optimal" } else { "" }.into(),
+                ]),
+                outcome => {
+                    let note = match outcome.as_ref().map(least_found) {
+                        Some(Some(least)) => format!(
+                            "none found; the least found for is {}",
+                            self.units().format_memory(least)
+                        ),
+                        Some(None) => "none found".into(),
+                        None if self.below(*bytes) => "below the proven floor".into(),
+                        None => "not planned for".into(),
+                    };
+                    row.extend([const { String::new() }; 4].into_iter().chain([note]));
+                }
+            }
+            table.row(row);
+        }
+        table
+    }
+
+    /// Added time, a column per planner.
+    fn many_curves(&self) -> Table {
+        let columns = format!("lr{}", "r".repeat(self.curves.len()));
+        let mut table = Table::new(&columns);
+        let names = self.curves.iter().map(|made| made.method.name());
+        table.row(["asked", "budget"].into_iter().chain(names));
+        for (k, (asked, bytes)) in self.asked.iter().enumerate() {
+            let cells = self.curves.iter().map(|made| match &made.outcomes[k] {
+                Some(Ok(solved)) => format!("{:+.2} %", self.over(solved.cost)),
+                Some(Err(_)) => "none found".into(),
+                None if self.below(*bytes) => "–".into(),
+                None => String::new(),
+            });
+            let start = [asked.to_string(), self.units().format_memory(*bytes)];
+            table.row(start.into_iter().chain(cells));
+        }
+        table
+    }
 }

@@ -113,7 +113,7 @@ fn planned(args: &TrainArgs, budgeted: &Budgeted, quiet: bool) -> Result<Planned
     };
     let in_plan = |source| Error::File {
         path: path.clone(),
-        source,
+        source: Box::new(source),
     };
     let text = read_text(path).map_err(in_plan)?;
     let plan = plan_from_json(&budgeted.problem, &text).map_err(in_plan)?;

@@ -81,6 +81,126 @@ pub fn instance(folder: &Path, change: impl FnOnce(&mut Value)) -> PathBuf {
     write(folder, "instance.json", instance.to_string().as_bytes())
 }
 
+/// A forward chain of eight and the backward chain that reads it.
+pub fn training(folder: &Path) -> PathBuf {
+    let node = |i: u64| json!({ "name": format!("n{i}"), "cost": 1 + i % 3, "memory": 10, "is_backward": i >= 8 });
+    let forward = (0..7u64).map(|i| [i, i + 1]);
+    let backward = (7..15u64).map(|i| [i, i + 1]);
+    let skips = (8..16u64).map(|i| [15 - i, i]);
+    let edges: std::collections::BTreeSet<[u64; 2]> =
+        forward.chain(backward).chain(skips).collect();
+    instance(folder, |file| {
+        file["nodes"] = json!((0..16).map(node).collect::<Vec<_>>());
+        file["edges"] = json!(edges);
+        file["units"]["memory"] = json!("bytes");
+        file["batch_size"] = json!(4);
+        file["fixed_memory"] = json!(20);
+    })
+}
+
+/// A folder with an instance that carries results, results beside it, and buffers.
+pub fn papers(folder: &Path) -> PathBuf {
+    let papers = folder.join("papers");
+    std::fs::create_dir(&papers).unwrap();
+    let path = training(&papers);
+    let mut file: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    file["published"] = json!({
+        "rows": [
+            { "budget_percent": 90, "A": { "tdi_percent": 50.0, "time_s": 3.5 }, "B": null },
+            { "budget_percent": 70, "A": { "tdi_percent": 0.0, "time_s": 3.5 } },
+        ],
+        "max_batch_size": { "budget_bytes_total": 520, "A": ">=9" },
+    });
+    std::fs::write(&path, file.to_string()).unwrap();
+    let results =
+        json!({ "results": { "chain": { "C": { "cost_ratio": 1.25, "activation_peak": 80 } } } });
+    write(&papers, "results.json", results.to_string().as_bytes());
+    let buffers = json!({
+        "name": "two", "kind": "allocation", "capacity": 20, "published": {}, "stats": {},
+        "buffer_fields": ["id", "lower", "upper", "size"],
+        "buffers": [["a", 0, 2, 10], ["b", 1, 3, 10]],
+    });
+    write(&papers, "buffers.json", buffers.to_string().as_bytes());
+    papers
+}
+
+/// A random training graph that takes the planner long: layers forward with skips, then backward.
+pub fn large(folder: &Path) -> PathBuf {
+    let mut state = 1u64;
+    let mut random = |most: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % most
+    };
+    let forward = 300u64;
+    let mut nodes = Vec::new();
+    let mut edges = std::collections::BTreeSet::new();
+    for i in 0..2 * forward {
+        let backward = i >= forward;
+        let (cost, memory) = (1 + random(1000), 1 + random(1000));
+        nodes.push(json!({ "name": format!("n{i}"), "cost": cost, "memory": memory, "is_backward": backward }));
+        if i > 0 {
+            edges.insert([i - 1, i]);
+        }
+        for _ in 0..3 {
+            if i > 1 {
+                edges.insert([i - 1 - random(i.min(40)), i]);
+            }
+        }
+        if backward {
+            edges.insert([2 * forward - 1 - i, i]);
+        }
+    }
+    let instance = json!({
+        "name": "large", "kind": "test", "batch_size": 16, "fixed_memory": 1000,
+        "units": { "cost": "abstract", "memory": "bytes" },
+        "nodes": nodes, "edges": edges,
+    });
+    write(folder, "large.json", instance.to_string().as_bytes())
+}
+
+/// Starts the command, waits until it has worked for a while, presses Ctrl-C and waits for its end.
+#[cfg(unix)]
+pub fn interrupted(args: &[&str]) -> Output {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("scrimp"));
+    command
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let start = Instant::now();
+    // Processor time, where the system tells it: a busy machine starts programs late.
+    let worked = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
+        stat.rsplit(')')
+            .next()?
+            .split(' ')
+            .nth(12)?
+            .parse::<u64>()
+            .ok()
+    };
+    while start.elapsed() < Duration::from_secs(2) || worked().is_some_and(|ticks| ticks < 50) {
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "{args:?} does nothing"
+        );
+    }
+    let kill = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(kill.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert!(
+        start.elapsed() < Duration::from_secs(60),
+        "{args:?} went on"
+    );
+    output
+}
+
 /// Writes a file.
 pub fn write(folder: &Path, name: &str, contents: &[u8]) -> PathBuf {
     let path = folder.join(name);

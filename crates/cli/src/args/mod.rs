@@ -1,13 +1,17 @@
 //! The one table of the command line: subcommands, flags, help and examples. Help, man pages and
 //! shell completions are all made from it.
 
-use std::path::PathBuf;
-use std::time::Duration;
+mod explore;
+mod shared;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use scrimp::plan::{Budget, parse_bytes, parse_seconds};
-use scrimp::solve::{Method, Order};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use scrimp::plan::{Budget, parse_bytes};
+
+pub use explore::{BenchArgs, BenchCommand, MaxBatchArgs, OrdersArg, PapersArgs, SweepArgs};
+use shared::positive;
+pub use shared::{CostsArg, LossArg, OptimizerArg, RecipeArgs, ReportArgs, ShapeArgs, SolveArgs};
 
 /// Run and train neural networks in less memory than they need.
 #[derive(Debug, Parser)]
@@ -20,7 +24,8 @@ use scrimp::solve::{Method, Order};
         plan stays under it, and executes it: the results are the same bits as without a plan.",
     propagate_version = true,
     after_help = "Exit codes: 0 done, 1 internal error, 2 usage, 3 bad input, 4 budget too small, 5 plan \
-        fails the check, 6 output not writable, 7 runs differ, 8 out of memory, 130 interrupted."
+        fails the check, 6 output not writable, 7 runs differ, 8 out of memory, 9 solver library \
+        missing, 130 interrupted."
 )]
 pub struct Cli {
     /// Print exactly one JSON object on standard output (its keys are in docs/cli.md)
@@ -42,7 +47,9 @@ pub enum Command {
     Check(CheckArgs),
     Train(TrainArgs),
     Sweep(SweepArgs),
+    MaxBatch(MaxBatchArgs),
     Place(PlaceArgs),
+    Bench(BenchArgs),
     Networks(NetworksArgs),
     Doctor(DoctorArgs),
     Completions(CompletionsArgs),
@@ -157,32 +164,6 @@ pub struct TrainArgs {
     pub reports: ReportArgs,
 }
 
-/// Plan for a list of budgets: the trade-off between memory and time
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  scrimp sweep resnet50 --batch 8
-  scrimp sweep instance.json --budgets 90%,80%,70%,60%,50% --json")]
-pub struct SweepArgs {
-    /// An ONNX file, a built-in network, an instance or a problem in JSON
-    pub target: String,
-    /// The budgets, separated by commas
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "100%,90%,80%,70%,60%,50%,40%,30%"
-    )]
-    pub budgets: Vec<Budget>,
-    #[command(flatten)]
-    pub shape: ShapeArgs,
-    #[command(flatten)]
-    pub recipe: RecipeArgs,
-    #[command(flatten)]
-    pub solve: SolveArgs,
-    /// Where a model's seconds come from
-    #[arg(long, value_enum, default_value_t = CostsArg::Static)]
-    pub costs: CostsArg,
-}
-
 /// Place buffers with known lifetimes: offsets that don't overlap, in as few bytes as can be found
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -206,15 +187,24 @@ pub struct PlaceArgs {
   scrimp networks --json")]
 pub struct NetworksArgs {}
 
-/// Show what this machine offers: threads, instruction set, memory
+/// Show what this machine offers: threads, instruction set, memory, solver libraries
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   scrimp doctor
+  SCRIMP_PYTHON=venv/bin/python scrimp doctor
   scrimp doctor --json")]
 pub struct DoctorArgs {
     /// Threads to use (all that are there, unless given)
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
+    /// File or folder of the HiGHS library (else SCRIMP_HIGHS, the active Python environment, the
+    /// system's libraries)
+    #[arg(long, value_name = "PATH")]
+    pub highs: Option<PathBuf>,
+    /// File or folder of the OR-tools library (else SCRIMP_ORTOOLS, the active Python environment,
+    /// the system's libraries)
+    #[arg(long, value_name = "PATH")]
+    pub ortools: Option<PathBuf>,
 }
 
 /// Print a completion script for a shell
@@ -237,198 +227,13 @@ pub struct ManArgs {
     pub subcommand: Option<String>,
 }
 
-/// Sizes of a model: its input's, and what else built-in networks let one choose.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Model")]
-pub struct ShapeArgs {
-    /// Samples per step (8 for built-in networks, the file's own for ONNX, unless given)
-    #[arg(long, value_parser = size)]
-    pub batch: Option<usize>,
-    /// Height and width of a built-in network's images: 224 or 416x608
-    #[arg(long, value_parser = image, value_name = "SIZE")]
-    pub image: Option<[usize; 2]>,
-    /// Classes of a built-in network
-    #[arg(long, value_parser = size)]
-    pub classes: Option<usize>,
-    /// Blocks of the built-in transformer
-    #[arg(long, value_parser = size)]
-    pub layers: Option<usize>,
-    /// Features per token of the built-in transformer, channels of the U-Nets
-    #[arg(long, value_parser = size)]
-    pub width: Option<usize>,
-    /// Attention heads of the built-in transformer
-    #[arg(long, value_parser = size)]
-    pub heads: Option<usize>,
-    /// Tokens per sample of the built-in transformer
-    #[arg(long, value_parser = size)]
-    pub sequence: Option<usize>,
-    /// Different tokens of the built-in transformer
-    #[arg(long, value_parser = size)]
-    pub vocabulary: Option<usize>,
-    /// Probability that a built-in network's dropout drops; 0 leaves it out
-    #[arg(long, value_parser = fraction)]
-    pub dropout: Option<f64>,
-}
-
-/// What a training step does; decides what is in memory at all times.
-#[derive(Clone, Copy, Debug, Args)]
-#[command(next_help_heading = "Training")]
-pub struct RecipeArgs {
-    /// What is minimized
-    #[arg(long, value_enum, default_value_t = LossArg::CrossEntropy)]
-    pub loss: LossArg,
-    /// How the parameters change
-    #[arg(long, value_enum, default_value_t = OptimizerArg::Sgd)]
-    pub optimizer: OptimizerArg,
-    /// Momentum of --optimizer momentum
-    #[arg(long, default_value_t = 0.9, value_parser = fraction)]
-    pub momentum: f64,
-    /// L2 penalty
-    #[arg(long, default_value_t = 0.0, value_parser = not_negative)]
-    pub weight_decay: f64,
-}
-
-/// How hard to search, and with what.
-#[derive(Clone, Copy, Debug, Args)]
-#[command(next_help_heading = "Search")]
-pub struct SearchArgs {
-    /// Most time for the search: 10, 2.5s, 500ms, 2min, 1h
-    #[arg(long, default_value = "10s", value_parser = parse_seconds)]
-    pub time_limit: Duration,
-    /// Seed of everything random (0, or that of the file to --resume, unless given)
-    #[arg(long)]
-    pub seed: Option<u64>,
-    /// Threads to search and to compute with (all that are there, unless given)
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
-    pub threads: Option<u16>,
-}
-
-impl SearchArgs {
-    /// Threads to use.
-    pub fn threads(&self) -> usize {
-        self.threads
-            .map_or_else(scrimp::machine::threads, usize::from)
-    }
-}
-
-/// Options of the planner.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Search")]
-pub struct SolveArgs {
-    /// How to plan
-    #[arg(long, default_value = Method::default().name(), value_parser = methods())]
-    pub method: Method,
-    /// Whether first runs may change their order: free or fixed
-    #[arg(long, default_value = "free", value_parser = |text: &str| text.parse::<Order>())]
-    pub order: Order,
-    #[command(flatten)]
-    pub search: SearchArgs,
-}
-
-/// Where seconds come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CostsArg {
-    /// Counted operations and bytes at an assumed speed; the same on every machine
-    Static,
-    /// Every distinct operator and shape measured on this machine
-    Profile,
-}
-
-/// What to write besides the result.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Outputs")]
-pub struct ReportArgs {
-    /// Write a report that opens offline in any browser here
-    #[arg(long, value_name = "OUT.html")]
-    pub report: Option<PathBuf>,
-    /// Write a trace for Perfetto (ui.perfetto.dev) here
-    #[arg(long, value_name = "OUT.json")]
-    pub trace: Option<PathBuf>,
-}
-
-/// Losses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LossArg {
-    /// Softmax cross-entropy with integer labels
-    CrossEntropy,
-    /// Mean of squared differences to a target
-    Mse,
-    /// The model's last output is the loss
-    Output,
-}
-
-/// Optimizers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OptimizerArg {
-    /// Gradient descent without momentum
-    Sgd,
-    /// Gradient descent with momentum
-    Momentum,
-    /// Adam with bias correction
-    Adam,
-}
-
-fn number(text: &str, right: impl Fn(f64) -> bool, wanted: &str) -> Result<f64, String> {
-    text.parse()
-        .ok()
-        .filter(|x: &f64| x.is_finite() && right(*x))
-        .ok_or(format!("give {wanted}"))
-}
-
-/// The planners by name.
-fn methods() -> impl TypedValueParser<Value = Method> {
-    PossibleValuesParser::new(Method::ALL.map(Method::name)).try_map(|name| name.parse::<Method>())
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    number(text, |x| x > 0.0, "a number above 0")
-}
-
-fn not_negative(text: &str) -> Result<f64, String> {
-    number(text, |x| x >= 0.0, "a number that isn't negative")
-}
-
-fn fraction(text: &str) -> Result<f64, String> {
-    number(
-        text,
-        |x| (0.0..1.0).contains(&x),
-        "a number from 0 to below 1",
-    )
-}
-
-fn size(text: &str) -> Result<usize, String> {
-    let limit = 1 << 24;
-    let right = |x: &usize| (1..=limit).contains(x);
-    text.parse()
-        .ok()
-        .filter(right)
-        .ok_or(format!("give a whole number from 1 to {limit}"))
-}
-
-/// `224` or `416x608`.
-fn image(text: &str) -> Result<[usize; 2], String> {
-    match text.split_once(['x', '×']) {
-        Some((height, width)) => Ok([size(height)?, size(width)?]),
-        None => size(text).map(|side| [side, side]),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::Cli;
     use clap::CommandFactory;
 
     #[test]
     fn the_table_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn images() {
-        assert_eq!(image("224"), Ok([224, 224]));
-        assert_eq!(image("416x608"), Ok([416, 608]));
-        for text in ["", "0", "-1", "2x", "x2", "1e3", "99999999999999999999"] {
-            assert!(image(text).is_err(), "{text}");
-        }
     }
 }

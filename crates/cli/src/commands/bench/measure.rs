@@ -1,0 +1,133 @@
+//! Our side of a comparison: plans, the largest batch, a placement, with how long they took.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use scrimp::plan::file::{AllocationInstance, Instance};
+use scrimp::solve::published::PublishedError;
+use scrimp::solve::{Options, Order, Progress, SolveError, solve};
+use scrimp::{Budgeted, Error, LargestBatch, Limit, largest_scaled, percent_over};
+use serde_json::{Value, json};
+
+use super::super::place;
+use super::published::{Batch, Row};
+
+/// A plan for one budget in one order.
+#[derive(Clone, Debug)]
+pub struct Ours {
+    /// Whether first runs keep the given order.
+    pub order: Order,
+    /// None if no plan was found.
+    pub found: Option<Found>,
+    /// Wall time of planning.
+    pub seconds: f64,
+}
+
+/// The plan's numbers.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub overhead_percent: f64,
+    pub lower_bound_percent: f64,
+    pub optimal: bool,
+    pub peak: u64,
+    /// When the best published number was reached, at its rounding; none if it wasn't.
+    pub reached_seconds: Option<f64>,
+    /// When the plan was there.
+    pub best_seconds: f64,
+}
+
+impl Found {
+    /// Points between the plan and what is proven.
+    pub fn gap(&self) -> f64 {
+        self.overhead_percent - self.lower_bound_percent
+    }
+}
+
+/// Plans for a budget and notes when what was reached.
+pub fn plan(budgeted: &Budgeted, row: &Row, options: &Options) -> Result<Ours> {
+    let base = budgeted.base.cost();
+    let over = |cost| percent_over(cost, base);
+    let claims = row.claims.iter();
+    let published = claims.filter_map(|claim| Some(claim.overhead_percent? + claim.rounding));
+    let best_published = published.fold(f64::INFINITY, f64::min);
+    let mut costs: Vec<(f64, f64)> = Vec::new();
+    let mut watch = |news: Progress| {
+        if let Some(cost) = news.cost
+            && costs.last().is_none_or(|(_, last)| cost < *last)
+        {
+            costs.push((news.elapsed.as_secs_f64(), cost));
+        }
+    };
+    let problem = budgeted
+        .problem
+        .with_capacity(budgeted.device, Some(row.budget));
+    let began = Instant::now();
+    let outcome = solve(&problem, options, &mut watch);
+    let seconds = began.elapsed().as_secs_f64();
+    let found = match outcome {
+        Ok(solved) => {
+            let first = |most: f64| {
+                let seen = costs
+                    .iter()
+                    .find(|(_, cost)| over(*cost) <= most)
+                    .map(|(at, _)| *at);
+                seen.unwrap_or(seconds)
+            };
+            let overhead_percent = over(solved.cost);
+            Some(Found {
+                overhead_percent,
+                lower_bound_percent: over(solved.lower_bound),
+                optimal: solved.optimal,
+                peak: solved.plan.peak(budgeted.device),
+                reached_seconds: (overhead_percent <= best_published && best_published.is_finite())
+                    .then(|| first(best_published)),
+                best_seconds: first(overhead_percent + 1e-9),
+            })
+        }
+        Err(
+            SolveError::Infeasible { .. }
+            | SolveError::Published(
+                PublishedError::NotFound { .. } | PublishedError::Infeasible { .. },
+            ),
+        ) => None,
+        Err(error) => return Err(Error::Solve(error).into()),
+    };
+    Ok(Ours {
+        order: options.order,
+        found,
+        seconds,
+    })
+}
+
+/// The largest batch of an instance at the memory that was published.
+pub fn batch(instance: &Instance, wanted: &Batch, options: &Options) -> Result<LargestBatch> {
+    let unit = instance.problem.units().bytes_per_unit().unwrap_or(1);
+    let fixed = instance.fixed_memory.unwrap_or(0).saturating_mul(unit);
+    let at = instance.batch_size.unwrap_or(1).max(1);
+    let room = wanted.memory.saturating_sub(fixed) / unit;
+    let (problem, limit) = (&instance.problem, Limit::OneForward);
+    Ok(largest_scaled(
+        problem,
+        at,
+        room,
+        limit,
+        options,
+        &mut |_| {},
+    )?)
+}
+
+/// A placement as a row of its table.
+pub fn placement(instance: &AllocationInstance) -> Result<Value> {
+    let began = Instant::now();
+    let (placed, arena) = place::place(instance, instance.capacity)?;
+    let seconds = began.elapsed().as_secs_f64();
+    Ok(json!({
+        "instance": instance.name,
+        "buffers": instance.intervals.len(),
+        "capacity_bytes": instance.capacity,
+        "arena_bytes": arena,
+        "live_bytes": placed.live_bytes,
+        "fits": instance.capacity.is_none_or(|capacity| arena <= capacity),
+        "seconds": seconds,
+    }))
+}
