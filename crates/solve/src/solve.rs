@@ -31,7 +31,7 @@ pub fn solve(
         .map(|t| t.phase == Phase::Forward)
         .collect();
     let given: Vec<Task> = (0..model.tasks).collect();
-    let mut floor = bound::floor(&model);
+    let (mut floor, mut least_found) = (bound::floor(&model), 0.0f64);
     let (runs, lower_bound) = match options.method {
         Method::KeepAll => (given, model.base_cost()),
         Method::ChenSqrtN => (chen::sqrt_n(&model, &forward), model.base_cost()),
@@ -42,6 +42,7 @@ pub fn solve(
         Method::Search => {
             let found = driver::run(&model, budget, options, start, progress);
             floor = floor.max(found.floor + model.resident);
+            least_found = found.least;
             (found.runs, found.lower_bound)
         }
     };
@@ -49,7 +50,7 @@ pub fn solve(
     if peak > budget {
         return Err(SolveError::Infeasible {
             budget: capacity.unwrap_or(u64::MAX),
-            least_found: (peak + model.resident) as u64,
+            least_found: (peak.max(least_found) + model.resident) as u64,
             floor: floor as u64,
         });
     }

@@ -160,7 +160,7 @@ impl<'m> Walk<'m> {
 
     /// Anneals the order alone, from a temperature to another in mean bytes of a value times
     /// positions, with a number of moves per run. Forgets the log.
-    fn rearrange(&mut self, moves: u64, hot: f64, cold: f64) {
+    pub fn rearrange(&mut self, moves: u64, hot: f64, cold: f64) {
         let m = self.model;
         let mean = m.bytes.iter().sum::<f64>() / m.bytes.len().max(1) as f64;
         let order = self.state.order();

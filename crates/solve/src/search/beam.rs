@@ -41,9 +41,7 @@ pub(crate) fn search(
     breadth: Breadth,
     (cutoff, rng, work): (Cutoff<'_>, &mut Random, &mut u64),
 ) -> Option<Vec<Task>> {
-    let rent = Rent::new(model, order, budget, breadth, rng);
-    let most = model.bytes.len().max(model.tasks as usize);
-    let search = match most.div_ceil(64) {
+    let search = match words(model) {
         0 | 1 => sized::<1>,
         2 => sized::<2>,
         3 | 4 => sized::<4>,
@@ -51,8 +49,18 @@ pub(crate) fn search(
         9..=16 => sized::<16>,
         _ => return None,
     };
+    let rent = Rent::new(model, order, budget, breadth, rng);
     *work += PRICING * model.bytes.len() as u64;
     search(model, order, budget, (breadth.width, rent), cutoff, work)
+}
+
+/// Whether a problem is small enough for beams.
+pub(crate) fn takes(model: &Model) -> bool {
+    words(model) <= 16
+}
+
+fn words(model: &Model) -> usize {
+    model.bytes.len().max(model.tasks as usize).div_ceil(64)
 }
 
 fn sized<const W: usize>(

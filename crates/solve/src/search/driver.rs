@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use crate::bound;
 use crate::model::{Model, Task};
 use crate::options::{Options, Order, Progress};
-use crate::search::anneal::{BEAM_TASKS, Walk};
-use crate::search::beam::{self, Breadth};
+use crate::search::anneal::Walk;
 use crate::search::exact::{self, Limits, Verdict};
+use crate::search::first::FirstPlan;
 use crate::search::rng::Random;
 use crate::search::state::State;
 
 /// Walks beside each other.
-const WALKS: usize = 2;
+pub(super) const WALKS: usize = 2;
 /// Units of work per second that the schedule expects of a walk, below what machines do.
 const RATE: f64 = 30e6;
 /// The bound's share of the work before the epochs, and as much again after them.
@@ -25,8 +25,6 @@ const FIRST_EPOCH: u64 = 2500;
 /// A first plan is looked for that long at least, whatever the limit: without one there is nothing to
 /// stop with, and a feasible budget would be called infeasible.
 const FIRST_PLAN: Duration = Duration::from_secs(2);
-/// How often a first plan is looked for from the start, with other random choices each time.
-const ROUNDS: u64 = 16;
 /// States that the exact search for small problems makes at most.
 const STATES: usize = 150_000;
 /// Epochs without a better plan after which the search has converged.
@@ -36,6 +34,8 @@ const PATIENCE: u32 = 8;
 pub(crate) struct Found {
     /// The cheapest sequence that fits, or the leanest if none does.
     pub runs: Vec<Task>,
+    /// The least budget for which a plan was found: the one asked for, or else a larger one.
+    pub least: f64,
     pub lower_bound: f64,
     /// Proven: no plan takes fewer bytes than this many, resident ones not counted.
     pub floor: f64,
@@ -69,63 +69,93 @@ pub(crate) fn run<'m>(
     start: Instant,
     progress: &mut dyn FnMut(Progress),
 ) -> Found {
+    with(model, budget, options, start, true, progress)
+}
+
+/// The search with or without trying to be exact.
+pub(crate) fn with<'m>(
+    model: &'m Model,
+    budget: f64,
+    options: &'m Options,
+    start: Instant,
+    exactly: bool,
+    progress: &mut dyn FnMut(Progress),
+) -> Found {
     let given: Vec<Task> = (0..model.tasks).collect();
-    let mut lower_bound = model.base_cost();
-    let cutoff = Cutoff::after(options.time_limit, start, options);
-    // Who has a cost that is enough asks for many budgets, and means the limit.
-    let least = options.enough.map_or(FIRST_PLAN, |_| options.time_limit);
-    let first_cutoff = Cutoff::after(options.time_limit.max(least), start, options);
-    let keep_all = State::new(model, &given);
+    let peak = State::new(model, &given).peak();
     let floor = bound::floor(model) - model.resident;
-    if keep_all.peak() <= budget {
-        return Found {
-            runs: given,
-            lower_bound,
-            floor,
-        };
+    let mut known = Found {
+        least: peak,
+        runs: given,
+        lower_bound: model.base_cost(),
+        floor,
+    };
+    if peak <= budget {
+        return known;
     }
+    let cutoff = Cutoff::after(options.time_limit, start, options);
     let free = options.order == Order::Free;
     let limits = Limits {
-        states: STATES,
-        known: f64::INFINITY,
+        states: if exactly { STATES } else { 0 },
         cutoff,
     };
     match exact::cheapest(model, budget, free, limits) {
         Verdict::Optimal(runs) => {
-            let lower_bound = State::new(model, &runs).cost();
-            return Found {
-                runs,
-                lower_bound,
-                floor,
-            };
+            known.lower_bound = State::new(model, &runs).cost();
+            known.least = budget;
+            known.runs = runs;
+            known
         }
-        Verdict::AtLeast(seconds) => lower_bound = lower_bound.max(seconds),
         Verdict::Infeasible => {
             let none = budget.max(floor - 1.0);
-            let known = (keep_all.peak(), given);
-            let (runs, proven) = exact::leanest(model, (none, known), free, limits);
-            let least = State::new(model, &runs).peak();
+            let (runs, proven) = exact::leanest(model, (none, (peak, known.runs)), free, limits);
+            known.least = State::new(model, &runs).peak();
+            known.floor = if proven { known.least } else { none + 1.0 };
+            known.runs = runs;
+            known
+        }
+        Verdict::AtLeast(seconds) => {
+            known.lower_bound = known.lower_bound.max(seconds);
+            by_walks(model, budget, known, options, start, progress)
+        }
+    }
+}
+
+/// A first plan, and annealing from there; `known` says what is known before.
+fn by_walks<'m>(
+    model: &'m Model,
+    budget: f64,
+    known: Found,
+    options: &'m Options,
+    start: Instant,
+    progress: &mut dyn FnMut(Progress),
+) -> Found {
+    let Found {
+        mut lower_bound,
+        floor,
+        runs: given,
+        ..
+    } = known;
+    let cutoff = Cutoff::after(options.time_limit, start, options);
+    let free = options.order == Order::Free;
+    let threads = options.threads;
+    // Who has a cost that is enough asks for many budgets, and means the limit.
+    let least_time = options.enough.map_or(FIRST_PLAN, |_| options.time_limit);
+    let first = FirstPlan {
+        model,
+        budget,
+        floor,
+        free,
+        cutoff: Cutoff::after(options.time_limit.max(least_time), start, options),
+        seed: options.seed,
+        threads,
+    };
+    let mut runs = match first.search() {
+        Ok(runs) => runs,
+        Err((least, runs)) => {
             return Found {
                 runs,
-                lower_bound,
-                floor: if proven { least } else { none + 1.0 },
-            };
-        }
-        Verdict::NoBetter => {}
-    }
-    let threads = options.threads;
-    let first = FirstPlan {
-        given: &given,
-        budget,
-        free,
-        cutoff: first_cutoff,
-        options,
-    };
-    let mut runs = match first.search(model) {
-        Ok(runs) => runs,
-        Err(leanest) => {
-            return Found {
-                runs: leanest,
+                least,
                 lower_bound,
                 floor,
             };
@@ -179,13 +209,18 @@ pub(crate) fn run<'m>(
     });
     Found {
         runs,
+        least: budget,
         lower_bound,
         floor,
     }
 }
 
 /// Does a job with every walk, beside each other if there are threads.
-fn each<'w>(threads: usize, walks: &mut [Walk<'w>], job: &(dyn Fn(usize, &mut Walk<'w>) + Sync)) {
+pub(super) fn each<'w>(
+    threads: usize,
+    walks: &mut [Walk<'w>],
+    job: &(dyn Fn(usize, &mut Walk<'w>) + Sync),
+) {
     if threads < 2 {
         walks.iter_mut().enumerate().for_each(|(k, w)| job(k, w));
         return;
@@ -195,87 +230,6 @@ fn each<'w>(threads: usize, walks: &mut [Walk<'w>], job: &(dyn Fn(usize, &mut Wa
             scope.spawn(move || job(k, walk));
         }
     });
-}
-
-/// The search for a sequence that fits, at whatever cost.
-struct FirstPlan<'a> {
-    given: &'a [Task],
-    budget: f64,
-    free: bool,
-    cutoff: Cutoff<'a>,
-    options: &'a Options,
-}
-
-impl FirstPlan<'_> {
-    /// A sequence that fits, or else the leanest. Costs steer the repair, and sometimes astray where
-    /// the budget is tight: each round blurs them, from as they are to all the same.
-    fn search(&self, model: &Model) -> Result<Vec<Task>, Vec<Task>> {
-        let mut work = 0;
-        let widths: &[usize] = match self.free || model.tasks > BEAM_TASKS {
-            true => &[],
-            false => &[1, 8, 64],
-        };
-        for &width in widths {
-            let breadth = Breadth {
-                width,
-                rent: 1.0,
-                noise: 0.0,
-            };
-            let mut rng = Random::new(self.options.seed, 0);
-            let tools = (self.cutoff, &mut rng, &mut work);
-            if let Some(runs) = beam::search(model, self.given, self.budget, breadth, tools) {
-                return Ok(runs);
-            }
-        }
-        let mut leanest = (f64::INFINITY, self.given.to_vec());
-        for round in 0..ROUNDS {
-            let blurred = blurred(model, [1.0, 0.5, 0.0, 0.8][round as usize % 4]);
-            let mut walks: Vec<Walk<'_>> = (0..WALKS as u64)
-                .map(|k| {
-                    let random = Random::new(self.options.seed, round * WALKS as u64 + k);
-                    Walk::new(
-                        &blurred,
-                        self.given,
-                        self.budget,
-                        self.free,
-                        self.cutoff,
-                        random,
-                    )
-                })
-                .collect();
-            each(self.options.threads, &mut walks, &|k, walk| {
-                walk.first_plan(k)
-            });
-            let cost = |runs: &Vec<Task>| runs.iter().map(|&t| model.cost[t as usize]).sum();
-            let found = walks.iter().filter_map(|walk| walk.best.as_ref());
-            let found = found.map(|(_, runs)| (cost(runs), runs));
-            if let Some((_, runs)) = found.min_by(|a: &(f64, _), b| a.0.total_cmp(&b.0)) {
-                return Ok(runs.clone());
-            }
-            for walk in &walks {
-                if walk.leanest.0 < leanest.0 {
-                    leanest = walk.leanest.clone();
-                }
-            }
-            if self.cutoff.reached() {
-                break;
-            }
-        }
-        Err(leanest.1)
-    }
-}
-
-/// The model with costs raised to a power, from 1 (as they are) to 0 (all the same).
-fn blurred(model: &Model, power: f64) -> Model {
-    let mut model = model.clone();
-    let tasks = model.tasks as usize;
-    let mean = model.base_cost() / (tasks.max(1) as f64);
-    if power < 1.0 && mean > 0.0 {
-        for cost in &mut model.cost[..tasks] {
-            *cost = mean * (*cost / mean).powf(power);
-        }
-    }
-    model
 }
 
 fn best_of(walks: &[Walk<'_>]) -> Option<(f64, Vec<Task>)> {

@@ -14,8 +14,6 @@ use crate::search::state::State;
 pub(crate) enum Verdict {
     /// No plan is cheaper than this one.
     Optimal(Vec<Task>),
-    /// No plan is cheaper than the one that was known.
-    NoBetter,
     /// There is no plan.
     Infeasible,
     /// The search ended too early; no plan takes fewer seconds than this.
@@ -27,8 +25,6 @@ pub(crate) enum Verdict {
 pub(crate) struct Limits<'a> {
     /// States looked at, at most.
     pub states: usize,
-    /// Seconds of a known plan; only cheaper ones are looked for.
-    pub known: f64,
     pub cutoff: Cutoff<'a>,
 }
 
@@ -147,11 +143,6 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
     }
 
     fn search(mut self) -> Verdict {
-        let none = if self.limits.known.is_finite() {
-            Verdict::NoBetter
-        } else {
-            Verdict::Infeasible
-        };
         let Some(start) = self.space.start() else {
             return Verdict::Infeasible;
         };
@@ -176,7 +167,7 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
             }
             self.expand(node, place, seconds);
         }
-        none
+        Verdict::Infeasible
     }
 
     fn is_dominated(&mut self, place: &Place<W>, seconds: f64) -> bool {
@@ -235,7 +226,7 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
         let spent = if self.goal == Goal::Any { 0.0 } else { spent };
         let seconds = spent + to_go;
         let known = self.least.entry(place).or_insert(f64::INFINITY);
-        if seconds >= self.limits.known * (1.0 - 1e-9) || spent >= *known {
+        if spent >= *known {
             return;
         }
         *known = spent;

@@ -7,6 +7,7 @@ pub(crate) mod arrange;
 pub(crate) mod beam;
 pub(crate) mod driver;
 pub(crate) mod exact;
+mod first;
 mod order;
 mod postpone;
 pub(crate) mod repair;

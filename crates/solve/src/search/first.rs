@@ -1,0 +1,194 @@
+//! The first plan within a budget, at whatever cost, and the least budget for which one is found.
+
+use crate::model::{Model, Task};
+use crate::search::anneal::{BEAM_TASKS, Walk};
+use crate::search::beam::{self, Breadth};
+use crate::search::driver::{Cutoff, WALKS, each};
+use crate::search::order;
+use crate::search::rng::Random;
+use crate::search::state::State;
+
+/// How often a first plan is looked for from the start, with other random choices each time.
+const ROUNDS: u64 = 16;
+/// The same where beams have failed.
+const ROUNDS_AFTER_BEAMS: u64 = 6;
+/// Widths of the beams that are tried one after the other; the last only with few tasks.
+const WIDTHS: [usize; 3] = [1, 8, 64];
+const FEW: u32 = 400;
+/// The least budget is found to this share of what lies between the floor and the keep-all peak.
+const PRECISION: f64 = 1e-4;
+
+/// The search for a sequence that fits, at whatever cost.
+#[derive(Clone, Copy)]
+pub(super) struct FirstPlan<'a> {
+    pub model: &'a Model,
+    pub budget: f64,
+    /// Proven: no plan takes fewer bytes.
+    pub floor: f64,
+    pub free: bool,
+    pub cutoff: Cutoff<'a>,
+    pub seed: u64,
+    pub threads: usize,
+}
+
+impl FirstPlan<'_> {
+    /// A sequence that fits, or else the least budget for which one is found, with that one.
+    pub fn search(&self) -> Result<Vec<Task>, (f64, Vec<Task>)> {
+        let mut leanest: Option<(f64, Vec<Task>)> = None;
+        let rounds = match beam::takes(self.model) {
+            true if self.budget < self.floor => 0,
+            true => ROUNDS_AFTER_BEAMS,
+            false => ROUNDS,
+        };
+        for round in 0..rounds {
+            // Beams are quicker where there are few tasks, walks rearrange.
+            let beams_first = !self.free && self.model.tasks <= BEAM_TASKS;
+            let mut found = None;
+            if round == 0 && beams_first {
+                found = self.beams();
+            }
+            found = found.or_else(|| self.walks(round, &mut leanest));
+            if round == 0 && !beams_first {
+                found = found.or_else(|| self.beams());
+            }
+            if let Some(runs) = found {
+                return Ok(runs);
+            }
+            if self.cutoff.reached() {
+                break;
+            }
+        }
+        let found = self.least();
+        Err(match leanest {
+            Some(leanest) if leanest.0 < found.0 => leanest,
+            _ => found,
+        })
+    }
+
+    /// Walks that repair and squeeze. Costs steer them, and sometimes astray where the budget is tight:
+    /// each round blurs them, from as they are to all the same.
+    fn walks(&self, round: u64, leanest: &mut Option<(f64, Vec<Task>)>) -> Option<Vec<Task>> {
+        let blurred = blurred(self.model, [1.0, 0.5, 0.0, 0.8][round as usize % 4]);
+        let given = self.given();
+        let mut walks: Vec<Walk<'_>> = (0..WALKS as u64)
+            .map(|k| {
+                let random = Random::new(self.seed, round * WALKS as u64 + k);
+                Walk::new(
+                    &blurred,
+                    &given,
+                    self.budget,
+                    self.free,
+                    self.cutoff,
+                    random,
+                )
+            })
+            .collect();
+        each(self.threads, &mut walks, &|k, walk| walk.first_plan(k));
+        for walk in &walks {
+            if leanest.as_ref().is_none_or(|l| walk.leanest.0 < l.0) {
+                *leanest = Some(walk.leanest.clone());
+            }
+        }
+        let cost =
+            |runs: &Vec<Task>| -> f64 { runs.iter().map(|&t| self.model.cost[t as usize]).sum() };
+        let found = walks.iter().filter_map(|walk| walk.best.as_ref());
+        let found = found.map(|(_, runs)| runs);
+        found.min_by(|a, b| cost(a).total_cmp(&cost(b))).cloned()
+    }
+
+    fn given(&self) -> Vec<Task> {
+        (0..self.model.tasks).collect()
+    }
+
+    /// Beams of growing width, in the given order and, where it is free, in lean ones.
+    fn beams(&self) -> Option<Vec<Task>> {
+        let mut rng = Random::new(self.seed, 0);
+        if !beam::takes(self.model) {
+            return None;
+        }
+        let orders = self.orders(&mut rng);
+        let widths = if self.model.tasks > FEW { 2 } else { 3 };
+        let mut work = 0;
+        for &width in &WIDTHS[..widths] {
+            for order in &orders {
+                let breadth = Breadth {
+                    width,
+                    rent: 1.0,
+                    noise: 0.0,
+                };
+                let tools = (self.cutoff, &mut rng, &mut work);
+                let found = beam::search(self.model, order, self.budget, breadth, tools);
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+        None
+    }
+
+    fn orders(&self, rng: &mut Random) -> Vec<Vec<Task>> {
+        let mut orders = vec![self.given()];
+        if self.free {
+            let random = rng.clone();
+            let mut walk = Walk::new(
+                self.model,
+                &orders[0],
+                self.budget,
+                true,
+                self.cutoff,
+                random,
+            );
+            walk.rearrange(100, 100.0, 0.01);
+            orders.push(walk.state.order());
+            for inertia in [0.0, 20.0] {
+                orders.push(order::lean(self.model, 0.0, inertia, rng));
+            }
+            orders.retain(|o| o.len() == self.model.tasks as usize);
+        }
+        orders
+    }
+
+    /// The least budget for which the beams find a plan, and the plan: asked for that budget, they find
+    /// it again.
+    fn least(&self) -> (f64, Vec<Task>) {
+        let given = self.given();
+        let mut least = (State::new(self.model, &given).peak(), given);
+        let mut none = self.budget.max(self.floor - 1.0);
+        let close = ((least.0 - self.floor) * PRECISION).max(1.0);
+        let mut next = self.floor;
+        while least.0 - none > close && !self.cutoff.reached() {
+            let budget = next.floor().max(none + 1.0);
+            let at = |budget| {
+                FirstPlan { budget, ..*self }
+                    .beams()
+                    .map(|runs| (budget, runs))
+            };
+            match at(budget) {
+                Some(found) => {
+                    let peak = State::new(self.model, &found.1).peak();
+                    least = if peak < budget {
+                        at(peak).unwrap_or(found)
+                    } else {
+                        found
+                    };
+                }
+                None => none = budget,
+            }
+            next = (none + least.0) / 2.0;
+        }
+        least
+    }
+}
+
+/// The model with costs raised to a power, from 1 (as they are) to 0 (all the same).
+fn blurred(model: &Model, power: f64) -> Model {
+    let mut model = model.clone();
+    let tasks = model.tasks as usize;
+    let mean = model.base_cost() / (tasks.max(1) as f64);
+    if power < 1.0 && mean > 0.0 {
+        for cost in &mut model.cost[..tasks] {
+            *cost = mean * (*cost / mean).powf(power);
+        }
+    }
+    model
+}
