@@ -5,7 +5,6 @@
 pub use scrimp_solvers as solvers;
 
 mod bound;
-mod chen;
 mod model;
 mod options;
 mod place;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use scrimp_plan::CheckedPlan;
 use thiserror::Error;
 
-use crate::published::{Published, PublishedError, PublishedOptions};
+use crate::published::{Candidates, Published, PublishedError, PublishedOptions};
 
 /// A way to plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,25 +18,18 @@ pub enum Method {
     Search,
     /// Recompute nothing.
     KeepAll,
-    /// Chen et al. 2016: keep the last value of every ⌈√n⌉ forward tasks.
-    ChenSqrtN,
-    /// Chen et al. 2016, algorithm 3: close a segment when it has produced so many bytes; the number
-    /// is searched for.
-    ChenGreedy,
-    /// Another published planner.
+    /// A published planner.
     Published(Published),
 }
 
 impl Method {
     /// Every method.
-    pub const ALL: [Method; 17] = {
-        let mut all = [Method::Search; 17];
+    pub const ALL: [Method; 2 + Published::ALL.len()] = {
+        let mut all = [Method::Search; 2 + Published::ALL.len()];
         all[1] = Method::KeepAll;
-        all[2] = Method::ChenSqrtN;
-        all[3] = Method::ChenGreedy;
         let mut i = 0;
         while i < Published::ALL.len() {
-            all[4 + i] = Method::Published(Published::ALL[i]);
+            all[2 + i] = Method::Published(Published::ALL[i]);
             i += 1;
         }
         all
@@ -47,9 +40,19 @@ impl Method {
         match self {
             Method::Search => "search",
             Method::KeepAll => "keep-all",
-            Method::ChenSqrtN => "chen-sqrt-n",
-            Method::ChenGreedy => "chen-greedy",
             Method::Published(published) => published.name(),
+        }
+    }
+}
+
+impl Method {
+    /// Another name that [`FromStr`] reads: Chen et al. planned chains, and the tasks of any graph in index
+    /// order are one.
+    pub fn alias(self) -> Option<&'static str> {
+        match self {
+            Method::Published(Published::ChenSqrtN(Candidates::Linearized)) => Some("chen-sqrt-n"),
+            Method::Published(Published::ChenGreedy(Candidates::Linearized)) => Some("chen-greedy"),
+            _ => None,
         }
     }
 }
@@ -60,7 +63,7 @@ impl FromStr for Method {
     fn from_str(text: &str) -> Result<Method, UnknownName> {
         Method::ALL
             .into_iter()
-            .find(|m| m.name() == text)
+            .find(|m| m.name() == text || m.alias() == Some(text))
             .ok_or_else(|| UnknownName {
                 what: "method",
                 name: text.into(),
@@ -202,13 +205,12 @@ pub struct Solved {
 #[non_exhaustive]
 pub enum SolveError {
     /// No plan within the budget was found.
-    #[error(
-        "no plan within {budget} bytes was found: the least budget a plan was found for is {least_found}, and none exists below {floor}; raise the budget to {least_found} or more"
-    )]
+    #[error("{}", infeasible(*budget, *least_found, *floor))]
     Infeasible {
         /// What was asked for.
         budget: u64,
-        /// Peak of the leanest plan that was found.
+        /// Peak of the leanest plan that was found; within the budget if the search found one where a
+        /// published planner did not.
         least_found: u64,
         /// Proven: every plan needs this much.
         floor: u64,
@@ -227,4 +229,15 @@ pub enum SolveError {
         /// What the checker says.
         what: String,
     },
+}
+
+fn infeasible(budget: u64, least_found: u64, floor: u64) -> String {
+    if least_found <= budget {
+        return format!(
+            "this method found no plan within {budget} bytes, but there is one of {least_found} bytes, and none exists below {floor}: use the default method, `search`, or raise the budget"
+        );
+    }
+    format!(
+        "no plan within {budget} bytes was found: the least budget a plan was found for is {least_found}, and none exists below {floor}; raise the budget to {least_found} or more"
+    )
 }

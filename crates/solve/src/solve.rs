@@ -1,15 +1,15 @@
 //! [`solve`]: dispatches to a method, sends every plan through the checker.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use scrimp_plan::{DeviceId, Phase, Plan, Problem, check};
+use scrimp_plan::{DeviceId, Plan, Problem, check};
 
+use crate::bound;
 use crate::model::{Model, Task};
 use crate::options::{Method, Options, Order, Progress, SolveError, Solved};
 use crate::published::{Published, PublishedError, PublishedOptions};
 use crate::search::driver;
 use crate::search::state::State;
-use crate::{bound, chen};
 
 /// Plans a problem. The budget is the capacity of its device; one without is unlimited.
 ///
@@ -25,19 +25,12 @@ pub fn solve(
     let (model, device) = Model::new(problem)?;
     let capacity = problem.devices()[device].capacity;
     let budget = capacity.map_or(f64::INFINITY, |c| c as f64 - model.resident);
-    let forward: Vec<bool> = problem
-        .tasks()
-        .values()
-        .map(|t| t.phase == Phase::Forward)
-        .collect();
     let given: Vec<Task> = (0..model.tasks).collect();
     let (mut floor, mut least_found) = (bound::floor(&model), 0.0f64);
     let (runs, lower_bound) = match options.method {
         Method::KeepAll => (given, model.base_cost()),
-        Method::ChenSqrtN => (chen::sqrt_n(&model, &forward), model.base_cost()),
-        Method::ChenGreedy => (chen::greedy(&model, &forward, budget), model.base_cost()),
         Method::Published(method) => {
-            return by_published(problem, method, options, floor as u64);
+            return by_published(problem, device, method, options, floor as u64);
         }
         Method::Search => {
             let found = driver::run(&model, budget, options, start, progress);
@@ -69,6 +62,7 @@ pub fn solve(
 
 fn by_published(
     problem: &Problem,
+    device: DeviceId,
     method: Published,
     options: &Options,
     floor: u64,
@@ -94,6 +88,9 @@ fn by_published(
             least_found,
             floor,
         },
+        PublishedError::NotFound { budget, .. } | PublishedError::Infeasible { budget, .. } => {
+            least_known(problem, options, device, (budget, floor))
+        }
         error => SolveError::Published(error),
     })?;
     Ok(Solved {
@@ -105,6 +102,37 @@ fn by_published(
         elapsed: outcome.elapsed,
         note: outcome.note,
     })
+}
+
+/// How long the search looks for a lean plan where a published planner has none.
+const LEAST_LIMIT: Duration = Duration::from_secs(2);
+
+/// The error of a published planner without any plan: the search's leanest one needs this many bytes.
+fn least_known(
+    problem: &Problem,
+    options: &Options,
+    device: DeviceId,
+    (budget, floor): (u64, u64),
+) -> SolveError {
+    let search = Options {
+        method: Method::Search,
+        time_limit: LEAST_LIMIT.min(options.time_limit),
+        ..options.clone()
+    };
+    let (found, floor) = match solve(problem, &search, &mut |_| {}) {
+        Ok(solved) => (solved.plan.peak(device), floor),
+        Err(SolveError::Infeasible {
+            least_found,
+            floor: proven,
+            ..
+        }) => (least_found, floor.max(proven)),
+        Err(error) => return error,
+    };
+    SolveError::Infeasible {
+        budget,
+        least_found: found,
+        floor,
+    }
 }
 
 /// Bytes without which no plan of this problem exists, resident ones included.

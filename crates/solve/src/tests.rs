@@ -260,8 +260,16 @@ fn threads_do_not_change_the_plan() {
 }
 
 #[test]
-fn chen_methods_make_plans() {
+fn heuristics_make_plans_of_anything() {
     let mut rng = Random::new(7, 0);
+    let heuristics = [
+        "keep-all",
+        "ap-sqrt-n",
+        "ap-greedy",
+        "ap-griewank",
+        "chen-sqrt-n",
+        "chen-greedy",
+    ];
     for round in 0..100 {
         let p = problem(
             Shape {
@@ -270,7 +278,8 @@ fn chen_methods_make_plans() {
             },
             &mut rng,
         );
-        for method in [Method::KeepAll, Method::ChenSqrtN, Method::ChenGreedy] {
+        for name in heuristics.into_iter().chain(["linearized-griewank"]) {
+            let method: Method = name.parse().unwrap();
             let solved = solve(&p, &options(Order::Fixed, method), &mut |_| {}).unwrap();
             assert!(solved.plan.keeps_order());
         }

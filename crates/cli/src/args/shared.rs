@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use scrimp::plan::parse_seconds;
 use scrimp::solve::published::PublishedOptions;
@@ -180,7 +180,8 @@ fn number(text: &str, right: impl Fn(f64) -> bool, wanted: &str) -> Result<f64, 
 
 /// The planners by name.
 pub fn methods() -> impl TypedValueParser<Value = Method> {
-    PossibleValuesParser::new(Method::ALL.map(Method::name)).try_map(|name| name.parse::<Method>())
+    let value = |method: Method| PossibleValue::new(method.name()).aliases(method.alias());
+    PossibleValuesParser::new(Method::ALL.map(value)).try_map(|name| name.parse::<Method>())
 }
 
 pub fn positive(text: &str) -> Result<f64, String> {

@@ -33,7 +33,13 @@ impl Stages {
     /// stage overwrites isn't held after it.
     pub(super) fn complete(graph: &Graph<'_>, mut held: Vec<Vec<bool>>) -> Result<Stages, Lost> {
         let n = graph.tasks.len();
-        hold_irreplaceable(graph, &mut held);
+        let last_rerun = last_reruns(graph);
+        let task_reach = graph.reach();
+        let reach: Vec<usize> = (0..graph.values.len())
+            .map(|value| graph.value_reach(value, &task_reach))
+            .collect();
+        hold_irreplaceable(graph, &last_rerun, &reach, &mut held);
+        let can_run = |task: usize, stage: usize| task == stage || last_rerun[task] >= Some(stage);
         let mut runs = vec![vec![false; n]; n];
         for stage in 0..n {
             let (before, after) = held.split_at_mut(stage + 1);
@@ -42,9 +48,10 @@ impl Stages {
             row[stage] = true;
             for task in (0..=stage).rev() {
                 let outputs = &graph.tasks[task].outputs;
-                // (1c): what is held next must be held already or made now.
-                if outputs.iter().any(|&value| next[value] && !now[value]) {
-                    row[task] = true;
+                // (1c): what is held next must be held already or made now, if it can serve anything.
+                let missing = |&value: &usize| next[value] && !now[value] && stage < reach[value];
+                if outputs.iter().any(missing) {
+                    row[task] |= can_run(task, stage);
                 }
                 if !row[task] {
                     continue;
@@ -59,9 +66,7 @@ impl Stages {
                         continue;
                     }
                     match what.producer {
-                        Some(producer) if graph.tasks[producer].rerunnable || producer == stage => {
-                            row[producer] = true;
-                        }
+                        Some(producer) if can_run(producer, stage) => row[producer] = true,
                         _ => return Err(Lost { value, stage }),
                     }
                 }
@@ -124,20 +129,40 @@ fn held(graph: &Graph<'_>, runs: &[Vec<bool>]) -> Vec<Vec<bool>> {
     held
 }
 
-/// Holds given values, and outputs of tasks that run once, from where they are there to the last
-/// stage that may need them.
-fn hold_irreplaceable(graph: &Graph<'_>, held: &mut [Vec<bool>]) {
-    let reach = graph.reach();
+/// For each task, the last stage in which it may run again; none if it runs once. A task needs what it
+/// reads: a value that can't be made again is there until the stage of the task that overwrites it.
+fn last_reruns(graph: &Graph<'_>) -> Vec<Option<usize>> {
+    let n = graph.tasks.len();
+    let mut last: Vec<Option<usize>> = Vec::with_capacity(n);
+    for task in &graph.tasks {
+        let available = |&value: &usize| {
+            let value = &graph.values[value];
+            let held = value.overwriter.unwrap_or(n);
+            Some(held).max(value.producer.and_then(|task| last[task]))
+        };
+        let inputs = task.inputs.iter().map(available).min().flatten();
+        last.push(inputs.or(Some(n)).filter(|_| task.rerunnable));
+    }
+    last
+}
+
+/// Holds what can't be made again in a stage any more, from there, or from where it is made, to the last
+/// stage that may need it.
+fn hold_irreplaceable(
+    graph: &Graph<'_>,
+    last_rerun: &[Option<usize>],
+    reach: &[usize],
+    held: &mut [Vec<bool>],
+) {
     for (value, what) in graph.values.iter().enumerate() {
         let first = match what.producer {
             None => 0,
-            Some(task) if !graph.tasks[task].rerunnable => task + 1,
-            Some(_) => continue,
+            Some(task) => task.max(last_rerun[task].unwrap_or(task)) + 1,
         };
         // Gone for good with the first run of the task that overwrites it.
         let last = match what.overwriter {
             Some(task) => task,
-            None => graph.value_reach(value, &reach),
+            None => reach[value],
         };
         for row in held.iter_mut().take(last + 1).skip(first) {
             row[value] = true;
