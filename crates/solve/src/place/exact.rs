@@ -5,75 +5,20 @@
 //! below it. A branch dies when a section can't hold what is still to come, or when an item is skipped
 //! that would fit below the one chosen. Items that fall apart in time are packed one group at a time.
 
-use super::{Items, Packing};
+use std::cmp::Reverse;
+
+use super::Packing;
+use super::items::Items;
 use crate::search::rng::Random;
 
-/// Nodes of an attempt: a lucky order needs few, an unlucky one millions.
+/// Nodes of an attempt, besides two per item: a lucky order needs few, an unlucky one millions.
 const NODES: u64 = 1_000;
-/// Nodes times items over all attempts.
-const WORK: u64 = 16_000_000;
+/// Work of an item in a node, in units of about a nanosecond.
+const PER_ITEM: u64 = 40;
 /// How far later attempts move items in the order, as a share of their number.
 const SHAKE: f64 = 0.1;
-/// Larger sets are left to the greedy packing: a node takes time proportional to them.
-const MOST_ITEMS: usize = 4_000;
 
-/// A packing of height `goal` at most, if one of the attempts finds it.
-pub(crate) fn pack(items: &Items, goal: u64, attempts: u32) -> Option<Packing> {
-    if items.len() > MOST_ITEMS {
-        return None;
-    }
-    let area = |k: usize| items.bytes[k].saturating_mul(items.width(k));
-    let keys: [Box<dyn Fn(usize) -> [u64; 3]>; 6] = [
-        Box::new(|k| [items.crowd(k), area(k), items.width(k)]),
-        Box::new(|k| [items.width(k), area(k), items.crowd(k)]),
-        Box::new(|k| [area(k), items.width(k), items.crowd(k)]),
-        Box::new(|k| [items.crowd(k), items.width(k), area(k)]),
-        Box::new(|k| [items.width(k), items.crowd(k), area(k)]),
-        Box::new(|k| [items.bytes[k], items.width(k), items.crowd(k)]),
-    ];
-    let all: Vec<u32> = (0..items.len() as u32).collect();
-    let mut rng = Random::new(0, 0);
-    let attempts = attempts
-        .min((WORK / (NODES * all.len().max(1) as u64)) as u32)
-        .max(2);
-    for attempt in 0..attempts {
-        let key = &keys[attempt as usize % keys.len()];
-        let mut order = all.clone();
-        order.sort_by_key(|&k| std::cmp::Reverse(key(k as usize)));
-        // The first attempts take the orders as they are, later ones shake them.
-        let shake = if (attempt as usize) < keys.len() {
-            0.0
-        } else {
-            all.len() as f64 * SHAKE
-        };
-        let mut ranks: Vec<(f64, u32)> = order
-            .iter()
-            .enumerate()
-            .map(|(r, &k)| (r as f64 + shake * rng.unit(), k))
-            .collect();
-        ranks.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut rank = vec![0; items.len()];
-        for (r, &(_, k)) in ranks.iter().enumerate() {
-            rank[k as usize] = r as u32;
-        }
-        let mut search = Search::new(items, goal, rank, NODES);
-        match search.groups(&all, 0, u32::MAX) {
-            Answer::Yes => {
-                let top = (0..items.len())
-                    .map(|k| search.offset[k] + items.bytes[k])
-                    .max();
-                return Some(Packing {
-                    offsets: search.offset,
-                    arena: top.unwrap_or(0),
-                });
-            }
-            Answer::No => return None,
-            Answer::Unknown => {}
-        }
-    }
-    None
-}
-
+/// What a search has found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Yes,
@@ -81,121 +26,303 @@ enum Answer {
     Unknown,
 }
 
-/// One item placed, with what it changed.
+/// What attempts came to.
+pub(crate) enum Verdict {
+    Packed(Packing),
+    Impossible,
+    Unknown,
+}
+
+/// Attempts at one height, each with an order of its own.
+pub(crate) struct Attempts<'a> {
+    items: &'a Items,
+    neighbours: &'a [Vec<u32>],
+    orders: Vec<Vec<u32>>,
+    rng: Random,
+    made: usize,
+}
+
+impl<'a> Attempts<'a> {
+    pub fn new(items: &'a Items, neighbours: &'a [Vec<u32>]) -> Attempts<'a> {
+        let crowds = items.crowds();
+        let keys = |k: u32| {
+            let k = k as usize;
+            let (crowd, area, width) = (crowds[k], items.area(k), items.width(k));
+            [
+                [crowd, area, width],
+                [width, area, crowd],
+                [area, width, crowd],
+                [crowd, width, area],
+                [width, crowd, area],
+                [items.bytes[k], width, crowd],
+            ]
+        };
+        let orders = (0..6).map(|o| {
+            let mut order: Vec<u32> = (0..items.len() as u32).collect();
+            order.sort_by_cached_key(|&k| Reverse(keys(k)[o]));
+            order
+        });
+        Attempts {
+            items,
+            neighbours,
+            orders: orders.collect(),
+            rng: Random::new(0, 0),
+            made: 0,
+        }
+    }
+
+    /// Tries orders until the work is done, one at least.
+    pub fn turn(&mut self, goal: u64, mut work: u64) -> Verdict {
+        let all: Vec<u32> = (0..self.items.len() as u32).collect();
+        while work > 0 {
+            let mut search = Search::new(self.items, self.neighbours, goal, self.ranks());
+            match search.run(&all, NODES + 2 * self.items.len() as u64) {
+                Answer::Yes => return Verdict::Packed(Packing::new(self.items, search.offset)),
+                Answer::No => return Verdict::Impossible,
+                Answer::Unknown => work = work.saturating_sub(search.work),
+            }
+        }
+        Verdict::Unknown
+    }
+
+    /// The next order, as the rank of each item. The first ones are as they are, later ones shaken.
+    fn ranks(&mut self) -> Vec<u32> {
+        let order = &self.orders[self.made % self.orders.len()];
+        let shake = match self.made < self.orders.len() {
+            true => 0.0,
+            false => order.len() as f64 * SHAKE,
+        };
+        self.made += 1;
+        let mut shaken: Vec<(f64, u32)> = Vec::with_capacity(order.len());
+        for (rank, &k) in order.iter().enumerate() {
+            shaken.push((rank as f64 + shake * self.rng.unit(), k));
+        }
+        shaken.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut ranks = vec![0; order.len()];
+        for (rank, &(_, k)) in shaken.iter().enumerate() {
+            ranks[k as usize] = rank as u32;
+        }
+        ranks
+    }
+}
+
+/// An item placed, with what that changed.
 struct Placed {
     item: u32,
-    /// Neighbours whose least offset it raised, with the offset before.
+    /// Items whose least offset it raised, itself included, with the offset before.
     raised: Vec<(u32, u64)>,
-    /// Floors of its sections before.
-    floors: Vec<u64>,
+}
+
+/// What is under way, from the outside in.
+enum Frame {
+    All(All),
+    One(One),
+}
+
+/// Groups that are packed one after the other; all of them must be.
+struct All {
+    groups: Vec<Vec<u32>>,
+    next: usize,
+    /// Offset of the item placed before, and the item.
+    least: u64,
+    last: u32,
+    mark: usize,
+}
+
+/// A group of which one item after the other is tried as the next; one must lead to a packing.
+struct One {
+    set: Vec<u32>,
+    candidates: Vec<(u64, u32)>,
+    next: usize,
+    unknown: bool,
+    mark: usize,
+}
+
+enum Step {
+    Open(Frame),
+    /// The frame is done, with this answer for the one around it.
+    Close(Answer),
+    /// An answer for this frame itself.
+    Tell(Answer),
 }
 
 struct Search<'a> {
     items: &'a Items,
+    neighbours: &'a [Vec<u32>],
     goal: u64,
     /// Among equal offsets, lower ranks first.
     rank: Vec<u32>,
     /// Least offset of an item to come; offset of a placed one.
     offset: Vec<u64>,
     placed: Vec<bool>,
-    /// Per section, the top of what is placed and the bytes still to come.
-    floor: Vec<u64>,
+    /// Per section, the bytes still to come.
     to_come: Vec<u64>,
     stack: Vec<Placed>,
     nodes: u64,
-    /// Scratch of [`Self::sections_hold`].
+    work: u64,
+    /// Scratch: items with offset and rank; leads from a section to the next that isn't done.
+    sorted: Vec<(u64, u32, u32)>,
     skip: Vec<u32>,
 }
 
 impl<'a> Search<'a> {
-    fn new(items: &'a Items, goal: u64, rank: Vec<u32>, nodes: u64) -> Search<'a> {
+    fn new(
+        items: &'a Items,
+        neighbours: &'a [Vec<u32>],
+        goal: u64,
+        rank: Vec<u32>,
+    ) -> Search<'a> {
         Search {
             items,
+            neighbours,
             goal,
             rank,
             offset: vec![0; items.len()],
             placed: vec![false; items.len()],
-            floor: vec![0; items.load.len()],
             to_come: items.load.clone(),
             stack: Vec::new(),
-            nodes,
-            skip: vec![0; items.load.len() + 1],
+            nodes: 0,
+            work: 0,
+            sorted: Vec::new(),
+            skip: Vec::new(),
         }
     }
 
-    /// Packs items, sorted by start, whose offsets are `least` or more: one group after another.
-    fn groups(&mut self, set: &[u32], least: u64, last: u32) -> Answer {
-        let mark = self.stack.len();
-        let mut from = 0;
-        let mut until = 0;
-        for k in 0..=set.len() {
-            let apart = k == set.len() || self.items.from[set[k] as usize] >= until;
-            if apart && k > from {
-                let answer = self.group(&set[from..k], least, last);
-                if answer != Answer::Yes {
-                    self.unwind(mark);
-                    return answer;
+    /// Packs items, sorted by start, within a number of nodes.
+    fn run(&mut self, all: &[u32], nodes: u64) -> Answer {
+        self.nodes = nodes;
+        let mut frames = vec![self.all(all.iter().copied(), 0, u32::MAX)];
+        let mut answer = None;
+        while let Some(frame) = frames.last_mut() {
+            let step = match frame {
+                Frame::All(all) => self.next_group(all, answer.take()),
+                Frame::One(one) => self.next_candidate(one, answer.take()),
+            };
+            match step {
+                Step::Open(frame) => frames.push(frame),
+                Step::Tell(news) => answer = Some(news),
+                Step::Close(news) => {
+                    frames.pop();
+                    answer = Some(news);
                 }
-                from = k;
-            }
-            if k < set.len() {
-                until = until.max(self.items.to[set[k] as usize]);
             }
         }
-        Answer::Yes
+        answer.unwrap_or(Answer::Unknown)
     }
 
-    /// Packs items that hang together in time. `last` is the item placed before, at `least`.
-    fn group(&mut self, set: &[u32], least: u64, last: u32) -> Answer {
+    /// Splits items, sorted by start, whose offsets are `least` or more, into groups that don't meet.
+    /// `last` is the item placed before, at `least`.
+    fn all(&self, set: impl Iterator<Item = u32>, least: u64, last: u32) -> Frame {
+        let mut groups = Vec::new();
+        let mut group: Vec<u32> = Vec::new();
+        let mut until = 0;
+        for k in set {
+            if self.items.from[k as usize] >= until && !group.is_empty() {
+                groups.push(std::mem::take(&mut group));
+            }
+            until = until.max(self.items.to[k as usize]);
+            group.push(k);
+        }
+        if !group.is_empty() {
+            groups.push(group);
+        }
+        Frame::All(All {
+            groups,
+            next: 0,
+            least,
+            last,
+            mark: self.stack.len(),
+        })
+    }
+
+    fn next_group(&mut self, all: &mut All, answer: Option<Answer>) -> Step {
+        if let Some(no @ (Answer::No | Answer::Unknown)) = answer {
+            self.unwind(all.mark);
+            return Step::Close(no);
+        }
+        match all.groups.get_mut(all.next) {
+            Some(group) => {
+                all.next += 1;
+                self.one(std::mem::take(group), all.least, all.last)
+            }
+            None => Step::Close(Answer::Yes),
+        }
+    }
+
+    fn next_candidate(&mut self, one: &mut One, answer: Option<Answer>) -> Step {
+        match answer {
+            Some(Answer::Yes) => return Step::Close(Answer::Yes),
+            Some(Answer::Unknown) => one.unknown = true,
+            Some(Answer::No) | None => {}
+        }
+        self.unwind(one.mark);
+        while self.nodes > 0
+            && let Some(&(offset, k)) = one.candidates.get(one.next)
+        {
+            one.next += 1;
+            if self.put(k, offset) {
+                let rest = one.set.iter().copied().filter(|&o| o != k);
+                return Step::Open(self.all(rest, offset, k));
+            }
+            self.unwind(one.mark);
+        }
+        match one.unknown || one.next < one.candidates.len() {
+            true => Step::Close(Answer::Unknown),
+            false => Step::Close(Answer::No),
+        }
+    }
+
+    /// Finds out which items of a group that hangs together in time can be its lowest.
+    fn one(&mut self, set: Vec<u32>, least: u64, last: u32) -> Step {
         if self.nodes == 0 {
-            return Answer::Unknown;
+            return Step::Tell(Answer::Unknown);
         }
         self.nodes -= 1;
-        let mut sorted: Vec<(u64, u32, u32)> = set
-            .iter()
-            .map(|&k| (self.offset[k as usize].max(least), self.rank[k as usize], k))
-            .collect();
+        let mut sorted = std::mem::take(&mut self.sorted);
+        sorted.clear();
+        sorted.extend(set.iter().map(|&k| {
+            let offset = self.offset[k as usize].max(least);
+            (offset, self.rank[k as usize], k)
+        }));
         sorted.sort_unstable();
-        if !self.sections_hold(&sorted) {
-            return Answer::No;
-        }
-        let lowest_top = sorted
+        self.work += sorted.len() as u64 * PER_ITEM;
+        let step = match self.sections_hold(&sorted) {
+            true => Step::Open(Frame::One(One {
+                candidates: self.candidates(&sorted, least, last),
+                set,
+                next: 0,
+                unknown: false,
+                mark: self.stack.len(),
+            })),
+            false => Step::Tell(Answer::No),
+        };
+        self.sorted = sorted;
+        step
+    }
+
+    /// Items that may be placed next, from those of a group sorted by offset and rank.
+    fn candidates(&self, sorted: &[(u64, u32, u32)], least: u64, last: u32) -> Vec<(u64, u32)> {
+        let tops = sorted
             .iter()
-            .map(|&(offset, _, k)| offset + self.items.bytes[k as usize])
-            .min()
-            .unwrap_or(0);
-        let mut answer = Answer::No;
-        let mut rest = Vec::with_capacity(set.len());
-        for (c, &(offset, rank, k)) in sorted.iter().enumerate() {
+            .map(|&(offset, _, k)| offset + self.items.bytes[k as usize]);
+        let lowest_top = tops.min().unwrap_or(0);
+        let mut candidates: Vec<(u64, u32)> = Vec::new();
+        for &(offset, rank, k) in sorted {
+            // An item above the top of another leaves room for that one below.
             if offset >= lowest_top {
                 break;
             }
             // Items at one offset don't meet: one order of placing them is enough.
-            if last != u32::MAX && offset == least && rank < self.rank[last as usize] {
-                continue;
-            }
-            if sorted[..c]
+            let misplaced =
+                last != u32::MAX && offset == least && rank < self.rank[last as usize];
+            let known = candidates
                 .iter()
-                .any(|&(at, _, o)| at == offset && self.alike(o, k))
-            {
-                continue;
-            }
-            let depth = self.stack.len();
-            if self.put(k, offset) {
-                rest.clear();
-                rest.extend(set.iter().copied().filter(|&o| o != k));
-                match self.groups(&rest, offset, k) {
-                    Answer::Yes => return Answer::Yes,
-                    Answer::Unknown => answer = Answer::Unknown,
-                    Answer::No => {}
-                }
-            }
-            self.unwind(depth);
-            if self.nodes == 0 {
-                return Answer::Unknown;
+                .any(|&(at, o)| at == offset && self.alike(o, k));
+            if !misplaced && !known {
+                candidates.push((offset, k));
             }
         }
-        answer
+        candidates
     }
 
     fn alike(&self, a: u32, b: u32) -> bool {
@@ -207,31 +334,33 @@ impl<'a> Search<'a> {
     /// Whether every section can hold what is still to come above the least offset of any item that
     /// is to come in it. The items are sorted by offset.
     fn sections_hold(&mut self, sorted: &[(u64, u32, u32)]) -> bool {
-        // `skip[s]` leads to the next section without an offset yet.
-        for &(_, _, k) in sorted {
-            for s in self.items.from[k as usize]..=self.items.to[k as usize] {
-                self.skip[s as usize] = s;
-            }
-        }
+        let starts = sorted.iter().map(|&(_, _, k)| self.items.from[k as usize]);
+        let ends = sorted.iter().map(|&(_, _, k)| self.items.to[k as usize]);
+        let (Some(first), Some(end)) = (starts.min(), ends.max()) else {
+            return true;
+        };
+        // `skip[s - first]` leads to the next section without an offset yet.
+        self.work += u64::from(end - first);
+        self.skip.clear();
+        self.skip.extend(0..=end - first);
         for &(offset, _, k) in sorted {
-            let to = self.items.to[k as usize];
-            let mut s = self.items.from[k as usize];
+            let to = self.items.to[k as usize] - first;
+            let mut s = self.items.from[k as usize] - first;
             loop {
                 // Follow and shorten the path.
-                let mut free = s;
-                while self.skip[free as usize] != free {
-                    let next = self.skip[free as usize];
-                    self.skip[free as usize] = self.skip[next as usize];
-                    free = next;
+                while self.skip[s as usize] != s {
+                    let next = self.skip[s as usize];
+                    self.skip[s as usize] = self.skip[next as usize];
+                    s = next;
                 }
-                if free >= to {
+                if s >= to {
                     break;
                 }
-                if offset + self.to_come[free as usize] > self.goal {
+                if offset + self.to_come[(first + s) as usize] > self.goal {
                     return false;
                 }
-                self.skip[free as usize] = free + 1;
-                s = free + 1;
+                self.skip[s as usize] = s + 1;
+                s += 1;
             }
         }
         true
@@ -241,30 +370,23 @@ impl<'a> Search<'a> {
     fn put(&mut self, k: u32, offset: u64) -> bool {
         let item = k as usize;
         let top = offset + self.items.bytes[item];
-        let sections = self.items.from[item] as usize..self.items.to[item] as usize;
-        let floors = self.floor[sections.clone()].to_vec();
         let mut fits = true;
-        for s in sections {
-            self.floor[s] = top;
+        for s in self.items.from[item] as usize..self.items.to[item] as usize {
             self.to_come[s] -= self.items.bytes[item];
             fits &= top + self.to_come[s] <= self.goal;
         }
-        let before = self.offset[item];
-        let mut raised = vec![(k, before)];
+        let mut raised = vec![(k, self.offset[item])];
         self.offset[item] = offset;
         self.placed[item] = true;
-        for &o in &self.items.neighbours[item] {
+        for &o in &self.neighbours[item] {
             if !self.placed[o as usize] && self.offset[o as usize] < top {
                 raised.push((o, self.offset[o as usize]));
                 self.offset[o as usize] = top;
                 fits &= top + self.items.bytes[o as usize] <= self.goal;
             }
         }
-        self.stack.push(Placed {
-            item: k,
-            raised,
-            floors,
-        });
+        self.work += self.items.width(item) + self.neighbours[item].len() as u64;
+        self.stack.push(Placed { item: k, raised });
         fits
     }
 
@@ -272,12 +394,10 @@ impl<'a> Search<'a> {
         while self.stack.len() > depth {
             let Some(last) = self.stack.pop() else { return };
             let item = last.item as usize;
-            let sections = self.items.from[item] as usize..self.items.to[item] as usize;
-            for (s, floor) in sections.zip(last.floors) {
-                self.floor[s] = floor;
+            for s in self.items.from[item] as usize..self.items.to[item] as usize {
                 self.to_come[s] += self.items.bytes[item];
             }
-            for (o, offset) in last.raised.into_iter().rev() {
+            for (o, offset) in last.raised {
                 self.offset[o as usize] = offset;
             }
             self.placed[item] = false;

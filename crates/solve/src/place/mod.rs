@@ -1,18 +1,35 @@
 //! Placement: byte offsets for the buffers of a plan, aiming at the bytes that are live at the worst
 //! moment, below which nothing fits.
 //!
-//! In order: greedy packing in several orders, repeated with the offenders first; then, if bytes are
-//! still lost, an exact search for a packing at the live-bytes bound, cut off by a count of nodes.
-//! Everything is deterministic.
+//! Greedy packing first. If that loses bytes, items that are held throughout go to the bottom and the
+//! rest falls apart into parts ([`items`]). Each part is packed by turns ([`pack`]) by three methods: a
+//! skyline whose keys learn, a search that ejects items, and an exact search.
+//! Everything is deterministic: work is counted, not timed.
 
+mod eject;
 mod exact;
 mod greedy;
+mod items;
+mod pack;
+mod skyline;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
 
 use cranelift_entity::PrimaryMap;
 use scrimp_plan::{
     BufferId, CheckedLayout, CheckedPlan, Interval, Layout, LayoutViolation, check_layout,
 };
 use thiserror::Error;
+
+use items::{Items, Part};
+use pack::Goals;
+
+/// Work for a part that can't be packed without loss, in units of about a nanosecond: for bare
+/// intervals, and for plans, which may be made again if they don't fit.
+const WORK: u64 = 3_000_000_000;
+const PLAN_WORK: u64 = 500_000_000;
 
 /// Offsets of bare intervals.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,18 +79,13 @@ pub fn place(plan: &CheckedPlan) -> Result<CheckedLayout, PlaceError> {
             .iter()
             .map(|&id| Interval::from(&plan.buffers()[id]))
             .collect();
-        let placed = place_intervals(
-            &intervals,
-            what.capacity.map(|c| c.saturating_sub(what.resident)),
-        );
-        if let Some(capacity) = what.capacity {
-            let available = capacity.saturating_sub(what.resident);
-            if placed.arena_bytes > available {
-                return Err(PlaceError::OverCapacity {
-                    arena: placed.arena_bytes,
-                    available,
-                });
-            }
+        let available = what.capacity.map(|c| c.saturating_sub(what.resident));
+        let placed = place_with(&intervals, available, PLAN_WORK);
+        if let Some(available) = available.filter(|&bytes| placed.arena_bytes > bytes) {
+            return Err(PlaceError::OverCapacity {
+                arena: placed.arena_bytes,
+                available,
+            });
         }
         for (&id, offset) in ids.iter().zip(placed.offsets) {
             offsets[id] = offset;
@@ -86,119 +98,72 @@ pub fn place(plan: &CheckedPlan) -> Result<CheckedLayout, PlaceError> {
 /// live bytes; with a capacity, at the capacity if the live bytes are out of reach.
 #[must_use]
 pub fn place_intervals(intervals: &[Interval], capacity: Option<u64>) -> Placement {
+    place_with(intervals, capacity, WORK)
+}
+
+fn place_with(intervals: &[Interval], capacity: Option<u64>, work: u64) -> Placement {
     let items = Items::new(intervals);
     let live_bytes = items.live_bytes();
-    let mut best = greedy::pack(&items, live_bytes);
-    // The live bytes first, briefly where the capacity leaves more room.
-    let goals = match capacity {
-        Some(capacity) if capacity > live_bytes => vec![(live_bytes, 12), (capacity, 400)],
-        _ => vec![
-            (live_bytes, 400),
-            (live_bytes + (best.arena - live_bytes) / 8, 12),
-        ],
-    };
-    for (goal, attempts) in goals {
-        if best.arena > goal
-            && let Some(exact) = exact::pack(&items, goal, attempts)
-        {
-            best = exact;
-        }
-    }
     let mut offsets = vec![0; intervals.len()];
-    for (k, &offset) in best.offsets.iter().enumerate() {
-        offsets[items.origin[k]] = offset;
+    let whole = skyline::Wheel::new(&items).plain(live_bytes);
+    if whole.arena == live_bytes {
+        for (&interval, offset) in items.origin.iter().zip(whole.offsets) {
+            offsets[interval as usize] = offset;
+        }
+        return Placement {
+            offsets,
+            arena_bytes: live_bytes,
+            live_bytes,
+        };
+    }
+    let (mut parts, placed) = items::take_apart(items);
+    let mut arena_bytes = 0;
+    for (interval, offset) in placed {
+        offsets[interval as usize] = offset;
+        arena_bytes = arena_bytes.max(offset.saturating_add(intervals[interval as usize].bytes));
+    }
+    // What one part needs, the others may use.
+    parts.sort_by_key(|part| Reverse(part.base.saturating_add(part.items.live_bytes())));
+    for Part { items, base } in parts {
+        let goals = Goals {
+            least: arena_bytes.max(live_bytes) - base,
+            enough: arena_bytes.max(live_bytes.max(capacity.unwrap_or(0))) - base,
+            work,
+        };
+        let packing = pack::pack(&items, goals);
+        arena_bytes = arena_bytes.max(base.saturating_add(packing.arena));
+        for (&interval, offset) in items.origin.iter().zip(packing.offsets) {
+            offsets[interval as usize] = base.saturating_add(offset);
+        }
     }
     Placement {
         offsets,
-        arena_bytes: best.arena,
+        arena_bytes,
         live_bytes,
     }
 }
 
 /// A packing of [`Items`].
 #[derive(Clone, Debug)]
-pub(crate) struct Packing {
-    pub offsets: Vec<u64>,
-    pub arena: u64,
+struct Packing {
+    offsets: Vec<u64>,
+    arena: u64,
 }
 
-/// Intervals that take room, by ascending start, with times counted in sections.
-pub(crate) struct Items {
-    /// Sections `[from, to)` during which the item is held.
-    pub from: Vec<u32>,
-    pub to: Vec<u32>,
-    pub bytes: Vec<u64>,
-    /// Index of the interval.
-    pub origin: Vec<usize>,
-    /// Per item, the items it meets in time.
-    pub neighbours: Vec<Vec<u32>>,
-    /// Bytes held per section.
-    pub load: Vec<u64>,
-}
-
-impl Items {
-    fn new(intervals: &[Interval]) -> Items {
-        let mut origin: Vec<usize> = (0..intervals.len())
-            .filter(|&k| intervals[k].bytes > 0 && intervals[k].start < intervals[k].end)
-            .collect();
-        origin.sort_by_key(|&k| (intervals[k].start, intervals[k].end, k));
-        // Only starts begin a section: what is held can't grow anywhere else.
-        let mut starts: Vec<u64> = origin.iter().map(|&k| intervals[k].start).collect();
-        starts.dedup();
-        let from: Vec<u32> = origin
-            .iter()
-            .map(|&k| starts.partition_point(|&s| s < intervals[k].start) as u32)
-            .collect();
-        let to: Vec<u32> = origin
-            .iter()
-            .map(|&k| starts.partition_point(|&s| s < intervals[k].end) as u32)
-            .collect();
-        let bytes: Vec<u64> = origin.iter().map(|&k| intervals[k].bytes).collect();
-        let mut neighbours = vec![Vec::new(); origin.len()];
-        let mut open: Vec<u32> = Vec::new();
-        for k in 0..origin.len() {
-            open.retain(|&o| to[o as usize] > from[k]);
-            for &o in &open {
-                neighbours[o as usize].push(k as u32);
-            }
-            neighbours[k].extend_from_slice(&open);
-            open.push(k as u32);
-        }
-        let mut load = vec![0u64; starts.len()];
-        for k in 0..origin.len() {
-            for section in &mut load[from[k] as usize..to[k] as usize] {
-                *section = section.saturating_add(bytes[k]);
-            }
-        }
-        Items {
-            from,
-            to,
-            bytes,
-            origin,
-            neighbours,
-            load,
+impl Packing {
+    fn new(items: &Items, offsets: Vec<u64>) -> Packing {
+        let tops = offsets.iter().zip(&items.bytes);
+        let arena = tops.map(|(at, bytes)| at.saturating_add(*bytes)).max();
+        Packing {
+            arena: arena.unwrap_or(0),
+            offsets,
         }
     }
 
-    fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    fn live_bytes(&self) -> u64 {
-        self.load.iter().copied().max().unwrap_or(0)
-    }
-
-    /// Sections during which the item is held.
-    fn width(&self, k: usize) -> u64 {
-        u64::from(self.to[k] - self.from[k])
-    }
-
-    /// The largest load of any section of the item.
-    fn crowd(&self, k: usize) -> u64 {
-        self.load[self.from[k] as usize..self.to[k] as usize]
-            .iter()
-            .copied()
-            .max()
-            .unwrap_or(0)
+    /// Becomes the other one if that is lower.
+    fn improve(&mut self, other: Packing) {
+        if other.arena < self.arena {
+            *self = other;
+        }
     }
 }

@@ -1,0 +1,115 @@
+//! Packing of one part: the methods, in the order in which they are tried, and how much of each.
+//!
+//! Work is counted in units of about a nanosecond, so the result doesn't depend on the machine.
+
+use std::cmp::Reverse;
+
+use super::Packing;
+use super::eject::Ejection;
+use super::exact::{Attempts, Verdict};
+use super::greedy::first_fit;
+use super::items::Items;
+use super::skyline::Wheel;
+
+/// Pairs that meet, above which only the skyline packs: lists of them would take too much memory.
+const MOST_PAIRS: u64 = 30_000_000;
+/// Items above which the exact search has no chance.
+const MOST_EXACT: usize = 5_000;
+/// Work of a method's first turn; each round has longer turns than the one before.
+const TURN: u64 = 10_000_000;
+/// Work below what is enough is this part of all work.
+const BEYOND: u64 = 8;
+/// Sums of bytes that can't overflow, whatever is added up.
+const MOST_BYTES: u128 = u64::MAX as u128 / 8;
+
+/// Heights to aim at, and how hard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goals {
+    /// Nothing is gained below.
+    pub least: u64,
+    /// Not worth much work below.
+    pub enough: u64,
+    /// Most work, in units of about a nanosecond.
+    pub work: u64,
+}
+
+/// The lowest packing found.
+pub(crate) fn pack(items: &Items, goals: Goals) -> Packing {
+    let bytes: u128 = items.bytes.iter().map(|&b| u128::from(b)).sum();
+    let mut wheel = Wheel::new(items);
+    let mut best = wheel.plain(goals.least);
+    if best.arena <= goals.least || bytes > MOST_BYTES {
+        return best;
+    }
+    let enough = goals.enough.max(goals.least);
+    let beyond = match enough > goals.least {
+        true => goals.work / BEYOND,
+        false => goals.work,
+    };
+    if items.meetings() > MOST_PAIRS {
+        wheel.turn(&mut best, goals.least, beyond);
+        wheel.turn(&mut best, enough, goals.work);
+        return best;
+    }
+    let neighbours = items.neighbours();
+    by_first_fit(items, &neighbours, goals.least, &mut best);
+    let mut search = Search {
+        wheel,
+        ejection: Ejection::new(items, &neighbours, &best),
+        attempts: (items.len() <= MOST_EXACT).then(|| Attempts::new(items, &neighbours)),
+        best,
+    };
+    search.towards(goals.least, beyond);
+    search.towards(enough, goals.work);
+    search.best
+}
+
+/// First fit in a few orders.
+fn by_first_fit(items: &Items, neighbours: &[Vec<u32>], goal: u64, best: &mut Packing) {
+    let crowds = items.crowds();
+    let keys: [&dyn Fn(usize) -> [u64; 2]; 4] = [
+        &|k| [items.bytes[k], items.width(k)],
+        &|k| [items.width(k), items.bytes[k]],
+        &|k| [items.area(k), 0],
+        &|k| [crowds[k], items.area(k)],
+    ];
+    for key in keys {
+        if best.arena <= goal {
+            return;
+        }
+        let mut order: Vec<u32> = (0..items.len() as u32).collect();
+        order.sort_by_key(|&k| Reverse(key(k as usize)));
+        best.improve(first_fit(items, neighbours, &order));
+    }
+}
+
+/// Three methods by turns: the exact search is strong where no byte may be lost, ejection where some
+/// may, the skyline where there are thousands of items.
+struct Search<'a> {
+    wheel: Wheel<'a>,
+    ejection: Ejection<'a>,
+    attempts: Option<Attempts<'a>>,
+    best: Packing,
+}
+
+impl Search<'_> {
+    /// Works towards a goal.
+    fn towards(&mut self, goal: u64, work: u64) {
+        let mut left = work;
+        let mut turn = TURN;
+        let mut exact = self.attempts.is_some();
+        while left > 0 && self.best.arena > goal {
+            if let Some(attempts) = self.attempts.as_mut().filter(|_| exact) {
+                match attempts.turn(goal, 2 * turn) {
+                    Verdict::Packed(packing) => self.best.improve(packing),
+                    Verdict::Impossible => exact = false,
+                    Verdict::Unknown => {}
+                }
+            }
+            self.wheel.turn(&mut self.best, goal, turn);
+            self.ejection.turn(&mut self.best, goal, turn);
+            left = left.saturating_sub(4 * turn);
+            turn += turn / 4;
+        }
+    }
+}
