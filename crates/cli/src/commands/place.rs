@@ -40,10 +40,10 @@ pub fn run(args: &PlaceArgs) -> Result<Answer> {
     if let Some(capacity) = capacity.filter(|&capacity| arena > capacity) {
         let sentence = format!(
             "the buffers were packed into {arena} bytes at best, but the capacity is {capacity}; \
-             {} bytes are held at the worst moment, so no packing is below that",
-            placed.live_bytes
+             no packing is below {} bytes",
+            placed.floor_bytes
         );
-        let details = json!({ "budget_bytes": capacity, "least_found_bytes": arena, "floor_bytes": placed.live_bytes });
+        let details = json!({ "budget_bytes": capacity, "least_found_bytes": arena, "floor_bytes": placed.floor_bytes });
         return Err(Failure::new(Kind::Budget, sentence).with(details).into());
     }
     let offsets: Vec<_> = instance.ids.iter().zip(&placed.offsets).collect();
@@ -53,7 +53,8 @@ pub fn run(args: &PlaceArgs) -> Result<Answer> {
         "capacity_bytes": capacity,
         "arena_bytes": arena,
         "live_bytes": placed.live_bytes,
-        "optimal": arena == placed.live_bytes,
+        "floor_bytes": placed.floor_bytes,
+        "optimal": arena == placed.floor_bytes,
         "offsets": offsets
             .iter()
             .map(|(id, offset)| json!({ "id": id, "offset": offset }))
@@ -69,9 +70,17 @@ pub fn run(args: &PlaceArgs) -> Result<Answer> {
     table
         .row(["arena", &format_bytes(arena), "computed and checked"])
         .row([
+            "proven floor",
+            &format_bytes(placed.floor_bytes),
+            match arena == placed.floor_bytes {
+                true => "no packing is below that: this one is optimal",
+                false => "no packing is below that",
+            },
+        ])
+        .row([
             "held at most",
             &format_bytes(placed.live_bytes),
-            "no packing is below that",
+            "at the worst moment",
         ]);
     Ok(Answer::new(
         json,

@@ -29,7 +29,8 @@ enum Answer {
 /// What attempts came to.
 pub(crate) enum Verdict {
     Packed(Packing),
-    Impossible,
+    /// There is none, which was proven with this much work.
+    Impossible(u64),
     Unknown,
 }
 
@@ -78,7 +79,7 @@ impl<'a> Attempts<'a> {
             let mut search = Search::new(self.items, self.neighbours, goal, self.ranks());
             match search.run(&all, NODES + 2 * self.items.len() as u64) {
                 Answer::Yes => return Verdict::Packed(Packing::new(self.items, search.offset)),
-                Answer::No => return Verdict::Impossible,
+                Answer::No => return Verdict::Impossible(search.work + 1),
                 Answer::Unknown => work = work.saturating_sub(search.work),
             }
         }
@@ -166,12 +167,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(
-        items: &'a Items,
-        neighbours: &'a [Vec<u32>],
-        goal: u64,
-        rank: Vec<u32>,
-    ) -> Search<'a> {
+    fn new(items: &'a Items, neighbours: &'a [Vec<u32>], goal: u64, rank: Vec<u32>) -> Search<'a> {
         Search {
             items,
             neighbours,
@@ -313,8 +309,7 @@ impl<'a> Search<'a> {
                 break;
             }
             // Items at one offset don't meet: one order of placing them is enough.
-            let misplaced =
-                last != u32::MAX && offset == least && rank < self.rank[last as usize];
+            let misplaced = last != u32::MAX && offset == least && rank < self.rank[last as usize];
             let known = candidates
                 .iter()
                 .any(|&(at, o)| at == offset && self.alike(o, k));

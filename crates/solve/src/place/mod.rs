@@ -38,8 +38,10 @@ pub struct Placement {
     pub offsets: Vec<u64>,
     /// End of the highest interval.
     pub arena_bytes: u64,
-    /// Bytes held at the worst moment: no placement has a smaller arena.
+    /// Bytes held at the worst moment.
     pub live_bytes: u64,
+    /// Proven: no placement has a smaller arena. The live bytes, or more.
+    pub floor_bytes: u64,
 }
 
 /// Why a plan has no layout.
@@ -114,10 +116,11 @@ fn place_with(intervals: &[Interval], capacity: Option<u64>, work: u64) -> Place
             offsets,
             arena_bytes: live_bytes,
             live_bytes,
+            floor_bytes: live_bytes,
         };
     }
     let (mut parts, placed) = items::take_apart(items);
-    let mut arena_bytes = 0;
+    let (mut arena_bytes, mut floor_bytes) = (0, live_bytes);
     for (interval, offset) in placed {
         offsets[interval as usize] = offset;
         arena_bytes = arena_bytes.max(offset.saturating_add(intervals[interval as usize].bytes));
@@ -130,7 +133,8 @@ fn place_with(intervals: &[Interval], capacity: Option<u64>, work: u64) -> Place
             enough: arena_bytes.max(live_bytes.max(capacity.unwrap_or(0))) - base,
             work,
         };
-        let packing = pack::pack(&items, goals);
+        let (packing, floor) = pack::pack(&items, goals);
+        floor_bytes = floor_bytes.max(base.saturating_add(floor));
         arena_bytes = arena_bytes.max(base.saturating_add(packing.arena));
         for (&interval, offset) in items.origin.iter().zip(packing.offsets) {
             offsets[interval as usize] = base.saturating_add(offset);
@@ -140,6 +144,7 @@ fn place_with(intervals: &[Interval], capacity: Option<u64>, work: u64) -> Place
         offsets,
         arena_bytes,
         live_bytes,
+        floor_bytes,
     }
 }
 

@@ -33,13 +33,14 @@ pub(crate) struct Goals {
     pub work: u64,
 }
 
-/// The lowest packing found.
-pub(crate) fn pack(items: &Items, goals: Goals) -> Packing {
+/// The lowest packing found, and a height that is proven to be the least for these items.
+pub(crate) fn pack(items: &Items, goals: Goals) -> (Packing, u64) {
+    let live = items.live_bytes();
     let bytes: u128 = items.bytes.iter().map(|&b| u128::from(b)).sum();
     let mut wheel = Wheel::new(items);
     let mut best = wheel.plain(goals.least);
     if best.arena <= goals.least || bytes > MOST_BYTES {
-        return best;
+        return (best, live);
     }
     let enough = goals.enough.max(goals.least);
     let beyond = match enough > goals.least {
@@ -49,7 +50,7 @@ pub(crate) fn pack(items: &Items, goals: Goals) -> Packing {
     if items.meetings() > MOST_PAIRS {
         wheel.turn(&mut best, goals.least, beyond);
         wheel.turn(&mut best, enough, goals.work);
-        return best;
+        return (best, live);
     }
     let neighbours = items.neighbours();
     by_first_fit(items, &neighbours, goals.least, &mut best);
@@ -58,10 +59,19 @@ pub(crate) fn pack(items: &Items, goals: Goals) -> Packing {
         ejection: Ejection::new(items, &neighbours, &best),
         attempts: (items.len() <= MOST_EXACT).then(|| Attempts::new(items, &neighbours)),
         best,
+        floor: live,
+        step: items.bytes.iter().copied().reduce(gcd).unwrap_or(1),
     };
     search.towards(goals.least, beyond);
     search.towards(enough, goals.work);
-    search.best
+    (search.best, search.floor)
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    match b {
+        0 => a,
+        _ => gcd(b, a % b),
+    }
 }
 
 /// First fit in a few orders.
@@ -90,19 +100,27 @@ struct Search<'a> {
     ejection: Ejection<'a>,
     attempts: Option<Attempts<'a>>,
     best: Packing,
+    /// No packing is lower.
+    floor: u64,
+    /// Heights of packings whose items lie on each other are multiples of it.
+    step: u64,
 }
 
 impl Search<'_> {
-    /// Works towards a goal.
-    fn towards(&mut self, goal: u64, work: u64) {
+    /// Works towards a goal, or towards the least that isn't proven to be impossible.
+    fn towards(&mut self, mut goal: u64, work: u64) {
         let mut left = work;
         let mut turn = TURN;
-        let mut exact = self.attempts.is_some();
-        while left > 0 && self.best.arena > goal {
-            if let Some(attempts) = self.attempts.as_mut().filter(|_| exact) {
+        while left > 0 && self.best.arena > goal.max(self.floor) {
+            goal = goal.max(self.floor);
+            if let Some(attempts) = self.attempts.as_mut() {
                 match attempts.turn(goal, 2 * turn) {
                     Verdict::Packed(packing) => self.best.improve(packing),
-                    Verdict::Impossible => exact = false,
+                    Verdict::Impossible(work) => {
+                        self.floor = (goal / self.step + 1) * self.step;
+                        left = left.saturating_sub(work);
+                        continue;
+                    }
                     Verdict::Unknown => {}
                 }
             }

