@@ -1,12 +1,12 @@
 //! Profiles a built-in network, runs its training step without a plan, and prints where the time
-//! goes: `step NETWORK BATCH THREADS [STEPS]`.
+//! goes: `step NETWORK BATCH THREADS [STEPS [native|onednn]]`.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use scrimp_graph::networks::{NetworkOptions, build};
 use scrimp_graph::{DType, Loss, Optimizer, Role, lower, train};
 use scrimp_plan::{Plan, check, check_layout};
-use scrimp_run::{Cpu, Data, Executor, ExecutorOptions, ProfileOptions, profile};
+use scrimp_run::{Cpu, Data, Executor, ExecutorOptions, Library, ProfileOptions, profile};
 use std::collections::BTreeMap;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,7 +24,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let training = train(&graph, Loss::CrossEntropy, Some(sgd))?;
     let graph = &training.graph;
-    let cpu = Cpu::new(threads)?;
+    let library = match args.get(5).map(String::as_str) {
+        Some("onednn") => Library::OneDnn,
+        _ => Library::Native,
+    };
+    let cpu = Cpu::with_library(threads, library)?;
     let start = std::time::Instant::now();
     let costs = profile(graph, &cpu, &ProfileOptions::default(), &mut |_| {})?;
     println!(

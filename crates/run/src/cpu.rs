@@ -1,50 +1,76 @@
 //! The CPU device: its threads, its kernels, and what scratch they need.
 
 use scrimp_graph::{Graph, NodeId, Op};
+use scrimp_onednn::{Engine, OneDnnError};
 
 use crate::arena::{ALIGN, Arena, Args};
 use crate::error::RunError;
 use crate::kernels::{self, Machine, Signature};
+use crate::onednn::{Kernel, OneDnn};
+use crate::par::Team;
 use crate::simd::Isa;
 
-/// Which library of kernels a device runs. A plan belongs to one: workspaces differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which library of kernels a device runs. A plan belongs to one: times, workspaces and the last bits
+/// of results differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Library {
+    /// oneDNN where it is installed, otherwise this crate's kernels.
+    Auto,
     /// This crate's kernels.
+    #[default]
     Native,
+    /// oneDNN's kernels, with this crate's for what it doesn't do better.
+    OneDnn,
+}
+
+/// The threads that loops run on.
+#[derive(Debug)]
+enum Threads {
+    Rayon(rayon::ThreadPool),
+    /// The library's, for its loops and ours.
+    OneDnn(Box<OneDnn>),
 }
 
 /// A CPU with a number of threads.
 #[derive(Debug)]
 pub struct Cpu {
-    pool: rayon::ThreadPool,
+    threads: Threads,
     machine: Machine,
-    library: Library,
 }
 
 impl Cpu {
-    /// Starts `threads` threads; 0 is as many as the machine has cores.
+    /// Starts `threads` threads, 0 being as many as the machine has cores, for this crate's kernels.
     pub fn new(threads: usize) -> Result<Cpu, RunError> {
+        Cpu::with_library(threads, Library::Native)
+    }
+
+    /// Starts `threads` threads, 0 being as many as the machine has cores, for this library's kernels.
+    ///
+    /// # Errors
+    /// Threads don't start; oneDNN is asked for and isn't there, or is there and can't be used.
+    pub fn with_library(threads: usize, library: Library) -> Result<Cpu, RunError> {
         let threads = match threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         };
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .thread_name(|i| format!("scrimp-{i}"))
-            .build()
-            .map_err(|error| RunError::Threads {
-                threads,
-                reason: error.to_string(),
-            })?;
         Ok(Cpu {
-            pool,
+            threads: match onednn(library, threads)? {
+                Some(engine) => Threads::OneDnn(Box::new(engine)),
+                None => Threads::Rayon(pool(threads)?),
+            },
             machine: Machine {
                 slots: threads,
                 isa: Isa::detect(),
             },
-            library: Library::Native,
         })
+    }
+
+    /// Whose kernels run: never [`Library::Auto`].
+    pub fn library(&self) -> Library {
+        match self.threads {
+            Threads::Rayon(_) => Library::Native,
+            Threads::OneDnn(_) => Library::OneDnn,
+        }
     }
 
     /// Number of threads.
@@ -57,16 +83,37 @@ impl Cpu {
         self.machine.isa.name()
     }
 
-    /// What workspaces and results depend on, for plan files: library, instruction set, threads.
+    /// What times, workspaces and results depend on, for plan files: library, instruction set, threads.
     pub fn signature(&self) -> String {
-        let library = match self.library {
-            Library::Native => "native",
+        let library = match &self.threads {
+            Threads::Rayon(_) => "native".into(),
+            Threads::OneDnn(onednn) => format!("onednn-{}", onednn.engine().library().version()),
         };
         format!(
             "cpu/{library}/{}/{}",
             self.machine.isa.name(),
             self.machine.slots
         )
+    }
+
+    /// What runs an operator on arguments of these shapes and types, which [`scrimp_graph::infer`]
+    /// accepts.
+    pub(crate) fn kernel(
+        &self,
+        op: &Op,
+        inputs: &[Signature<'_>],
+        outputs: &[Signature<'_>],
+    ) -> Kernel {
+        match &self.threads {
+            Threads::Rayon(_) => Kernel::Native,
+            Threads::OneDnn(onednn) => onednn.kernel(op, inputs, outputs),
+        }
+    }
+
+    /// What runs a node.
+    pub(crate) fn node_kernel(&self, graph: &Graph, node: NodeId) -> Kernel {
+        let (inputs, outputs) = signatures(graph, node);
+        self.kernel(&graph.node(node).op, &inputs, &outputs)
     }
 
     /// Bytes of scratch that the operator needs for arguments of these shapes and types (which
@@ -77,39 +124,81 @@ impl Cpu {
         inputs: &[Signature<'_>],
         outputs: &[Signature<'_>],
     ) -> u64 {
-        let bytes = match self.library {
-            Library::Native => kernels::workspace(self.machine, op, inputs, outputs),
+        let bytes = match self.kernel(op, inputs, outputs) {
+            Kernel::Native => kernels::workspace(self.machine, op, inputs, outputs),
+            Kernel::OneDnn(program) => program.workspace(),
+            Kernel::Failed(_) => 0,
         };
         bytes.next_multiple_of(ALIGN) as u64
     }
 
     /// Bytes of scratch that a node needs.
     pub fn workspace(&self, graph: &Graph, node: NodeId) -> u64 {
-        let node = graph.node(node);
-        let signatures = |tensors: &[scrimp_graph::TensorId]| -> Vec<_> {
-            tensors
-                .iter()
-                .map(|&tensor| (&graph.tensor(tensor).shape[..], graph.tensor(tensor).dtype))
-                .collect()
-        };
-        self.op_workspace(
-            &node.op,
-            &signatures(&node.inputs),
-            &signatures(&node.outputs),
-        )
+        let (inputs, outputs) = signatures(graph, node);
+        self.op_workspace(&graph.node(node).op, &inputs, &outputs)
     }
 
-    /// Calls `f` on one of the device's threads, so that the kernels it runs needn't hand over to
-    /// them one by one.
+    /// Calls `f` so that its loops run on the device's threads; with rayon's, on one of them, so that
+    /// kernels needn't hand over one by one.
     pub(crate) fn enter<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
-        self.pool.install(f)
-    }
-
-    /// Runs an operator; call it inside [`Cpu::enter`].
-    pub(crate) fn run(&self, op: &Op, args: &Args, arena: &mut Arena) -> Result<(), RunError> {
-        args.assert_in(arena);
-        match self.library {
-            Library::Native => kernels::run(self.machine, op, args),
+        match &self.threads {
+            Threads::Rayon(pool) => pool.install(f),
+            Threads::OneDnn(onednn) => {
+                let library = onednn.engine().library();
+                let threads = self.machine.slots;
+                Team { library, threads }.enter(f)
+            }
         }
     }
+
+    /// Runs an operator by its [`Cpu::kernel`]; call it inside [`Cpu::enter`].
+    pub(crate) fn run(
+        &self,
+        kernel: &Kernel,
+        op: &Op,
+        args: &Args,
+        arena: &mut Arena,
+    ) -> Result<(), RunError> {
+        args.assert_in(arena);
+        match kernel {
+            Kernel::Native => kernels::run(self.machine, op, args),
+            Kernel::OneDnn(program) => program.run(args),
+            Kernel::Failed(error) => Err(error.clone().into()),
+        }
+    }
+}
+
+/// oneDNN, if it is wanted and, where that is left open, there.
+fn onednn(library: Library, threads: usize) -> Result<Option<OneDnn>, RunError> {
+    if library == Library::Native {
+        return Ok(None);
+    }
+    match scrimp_onednn::Library::load(None) {
+        Ok(found) => Ok(Some(OneDnn::new(Engine::new(found, threads)?))),
+        Err(OneDnnError::NotFound) if library == Library::Auto => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn pool(threads: usize) -> Result<rayon::ThreadPool, RunError> {
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .thread_name(|i| format!("scrimp-{i}"))
+        .build()
+        .map_err(|error| RunError::Threads {
+            threads,
+            reason: error.to_string(),
+        })
+}
+
+/// Shapes and types of a node's inputs and outputs.
+fn signatures(graph: &Graph, node: NodeId) -> (Vec<Signature<'_>>, Vec<Signature<'_>>) {
+    let of = |tensors: &[scrimp_graph::TensorId]| -> Vec<_> {
+        tensors
+            .iter()
+            .map(|&tensor| (&graph.tensor(tensor).shape[..], graph.tensor(tensor).dtype))
+            .collect()
+    };
+    let node = graph.node(node);
+    (of(&node.inputs), of(&node.outputs))
 }

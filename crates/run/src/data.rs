@@ -120,7 +120,7 @@ impl<'a> Memory<'a> {
 }
 
 fn fill<T: Send>(to: &mut [T], value: impl Fn(usize) -> T + Sync) {
-    par::pieces(rayon::current_num_threads(), to, 64 * 1024, |start, to| {
+    par::pieces(par::threads(), to, 64 * 1024, |start, to| {
         for (i, to) in to.iter_mut().enumerate() {
             *to = value(start + i);
         }

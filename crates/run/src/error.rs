@@ -85,6 +85,9 @@ pub enum RunError {
         /// What is wrong with it.
         problem: String,
     },
+    /// oneDNN can't be had, or failed.
+    #[error(transparent)]
+    OneDnn(#[from] scrimp_onednn::OneDnnError),
     /// A node failed.
     #[error("node {node:?}: {source}")]
     Node {

@@ -101,7 +101,8 @@ pub fn interpret(
             arena.piece(end, bytes, "workspace")?
         };
         let args = Args::new(&arena, reads, writes, workspace)?;
-        cpu.enter(|| cpu.run(&node.op, &args, &mut arena))
+        let kernel = cpu.node_kernel(graph, id);
+        cpu.enter(|| cpu.run(&kernel, &node.op, &args, &mut arena))
             .map_err(|error| RunError::in_node(&node.name, error))?;
     }
     Ok(Tensors { arena, offsets })

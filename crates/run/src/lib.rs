@@ -10,13 +10,14 @@ mod error;
 mod executor;
 mod interpret;
 mod kernels;
+mod onednn;
 mod par;
 mod profile;
 mod real;
 mod simd;
 
 pub use arena::ALIGN;
-pub use cpu::Cpu;
+pub use cpu::{Cpu, Library};
 pub use data::Data;
 pub use error::RunError;
 pub use executor::{

@@ -1,10 +1,13 @@
-//! Loops over the threads of a pool, without allocating.
+//! Loops over the threads of a pool, without allocating: rayon's, or oneDNN's where that library's
+//! kernels run between ours, so that no two pools ever compete for the cores.
 //!
 //! Tasks are handed out by a counter, so a thread that is late costs little. Nothing about a result
 //! may depend on which slot ran a task: tasks write disjoint pieces, and sums are cut by shape.
 
 #![allow(unsafe_code, reason = "tasks write disjoint pieces of one slice")]
 
+use scrimp_onednn::Library;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Elements below which a loop isn't worth waking another thread.
@@ -21,7 +24,7 @@ pub fn tasks(slots: usize, tasks: usize, f: &(dyn Fn(usize, usize) + Sync)) {
         return;
     }
     let next = AtomicUsize::new(0);
-    fork(0, slots, &|slot| {
+    let work = |slot| {
         loop {
             let task = next.fetch_add(1, Ordering::Relaxed);
             if task >= tasks {
@@ -29,7 +32,54 @@ pub fn tasks(slots: usize, tasks: usize, f: &(dyn Fn(usize, usize) + Sync)) {
             }
             f(slot, task);
         }
-    });
+    };
+    match TEAM.get() {
+        // Always the whole team: OpenMP ends the threads that a smaller one wouldn't use.
+        Some(team) => team.library.parallel(team.threads, &|slot| {
+            if slot < slots {
+                team.enter(|| work(slot));
+            }
+        }),
+        None => fork(0, slots, &work),
+    }
+}
+
+/// The threads of the library that a computation runs on.
+#[derive(Clone, Copy, Debug)]
+pub struct Team {
+    /// Whose threads.
+    pub library: &'static Library,
+    /// How many.
+    pub threads: usize,
+}
+
+thread_local! {
+    static TEAM: Cell<Option<Team>> = const { Cell::new(None) };
+}
+
+impl Team {
+    /// Calls `f`, whose loops then run on this team.
+    pub fn enter<R>(self, f: impl FnOnce() -> R) -> R {
+        let before = Former(TEAM.replace(Some(self)));
+        let result = f();
+        drop(before);
+        result
+    }
+}
+
+/// Puts a thread's former team back.
+struct Former(Option<Team>);
+
+impl Drop for Former {
+    fn drop(&mut self) {
+        TEAM.set(self.0);
+    }
+}
+
+/// Number of threads that loops run on here.
+pub fn threads() -> usize {
+    TEAM.get()
+        .map_or_else(rayon::current_num_threads, |team| team.threads)
 }
 
 fn fork(first: usize, end: usize, f: &(dyn Fn(usize) + Sync)) {

@@ -17,6 +17,7 @@ use crate::arena::{ALIGN, Arena, Arg, Args, Piece};
 use crate::cpu::Cpu;
 use crate::data::Memory;
 use crate::error::RunError;
+use crate::onednn::Kernel;
 
 /// How to profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +79,7 @@ pub fn profile(
 /// One node, ready to run.
 struct Prepared {
     node: NodeId,
+    kernel: Kernel,
     args: Args,
     /// Which measurement it belongs to.
     key: usize,
@@ -136,6 +138,7 @@ impl<'a> Profile<'a> {
                 .map_err(|error| RunError::in_node(&node.name, error))?;
             nodes.push(Prepared {
                 node: id,
+                kernel: cpu.node_kernel(graph, id),
                 args,
                 key,
             });
@@ -159,7 +162,7 @@ impl<'a> Profile<'a> {
             let node = self.graph.node(prepared.node);
             let start = Instant::now();
             self.cpu
-                .run(&node.op, &prepared.args, &mut self.arena)
+                .run(&prepared.kernel, &node.op, &prepared.args, &mut self.arena)
                 .map_err(|error| RunError::in_node(&node.name, error))?;
             let seconds = start.elapsed().as_secs_f64();
             if pass > 0 {

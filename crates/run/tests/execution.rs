@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Case, estimate_with, hash, network, place, set_inputs, small_net};
+use common::{Case, estimate_with, hash, network, onednn, place, set_inputs, small_net};
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::networks::NetworkOptions;
 use scrimp_graph::{Graph, Optimizer, inference, lower};
@@ -68,18 +68,23 @@ fn execute(case: &Case, plan: &CheckedPlan, cpu: &Cpu) -> Bits {
     (seen, losses)
 }
 
-fn compare(graph: &Graph, optimizer: Option<Optimizer>) {
-    let cpu = Cpu::new(2).unwrap();
-    let case = Case::new(graph, optimizer, &cpu);
-    let base = execute(&case, &case.keep_all(), &cpu);
+/// Plans that recompute give the bits of the plan that keeps everything, which are returned.
+fn plans_agree(graph: &Graph, optimizer: Option<Optimizer>, cpu: &Cpu) -> Bits {
+    let case = Case::new(graph, optimizer, cpu);
+    let base = execute(&case, &case.keep_all(), cpu);
     let all = case.recompute(|_| false);
     let some = case.recompute(|task| task.as_u32() % 3 == 0);
     assert!(all.recomputed() > some.recomputed() && some.recomputed() > 0);
     for plan in [all, some] {
-        let planned = execute(&case, &plan, &cpu);
+        let planned = execute(&case, &plan, cpu);
         assert_eq!(base.1, planned.1, "losses differ");
         assert_eq!(base.0, planned.0, "some task's output differs");
     }
+    base
+}
+
+fn compare(graph: &Graph, optimizer: Option<Optimizer>) {
+    let base = plans_agree(graph, optimizer, &Cpu::new(2).unwrap());
     // One thread and five give the same bits as two.
     for threads in [1, 5] {
         let cpu = Cpu::new(threads).unwrap();
@@ -99,8 +104,7 @@ fn a_small_network_of_everything() {
     compare(&small_net(), None);
 }
 
-#[test]
-fn a_transformer() {
+fn small_transformer() -> Graph {
     let options = NetworkOptions {
         batch: 2,
         layers: Some(2),
@@ -111,11 +115,10 @@ fn a_transformer() {
         dropout: Some(0.1),
         ..NetworkOptions::default()
     };
-    compare(&network("transformer", options), Some(ADAM));
+    network("transformer", options)
 }
 
-#[test]
-fn a_u_net() {
+fn small_u_net() -> Graph {
     let options = NetworkOptions {
         batch: 2,
         image: Some([16, 16]),
@@ -123,7 +126,30 @@ fn a_u_net() {
         width: Some(12),
         ..NetworkOptions::default()
     };
-    compare(&network("unet", options), Some(SGD));
+    network("unet", options)
+}
+
+#[test]
+fn a_transformer() {
+    compare(&small_transformer(), Some(ADAM));
+}
+
+#[test]
+fn a_u_net() {
+    compare(&small_u_net(), Some(SGD));
+}
+
+/// The bits depend on the number of threads there, but not on the plan.
+#[test]
+fn the_same_with_onednn() {
+    for threads in [1, 3] {
+        let Some(cpu) = onednn(threads) else {
+            return;
+        };
+        plans_agree(&small_net(), Some(SGD), &cpu);
+        plans_agree(&small_transformer(), Some(ADAM), &cpu);
+        plans_agree(&small_u_net(), Some(SGD), &cpu);
+    }
 }
 
 #[test]

@@ -14,9 +14,9 @@ fn positive(shape: &[usize], key: u64) -> Input {
 }
 
 /// Window, groups, shape of x, output channels.
-type ConvCase = (Window, usize, [usize; 4], usize);
+pub(super) type ConvCase = (Window, usize, [usize; 4], usize);
 
-fn conv_cases() -> Vec<ConvCase> {
+pub(super) fn conv_cases() -> Vec<ConvCase> {
     let w = Window::square;
     let mut odd = Window::rect(3, 2).stride(2);
     odd.pad_begin = [0, 1];

@@ -4,6 +4,7 @@
 
 mod cases;
 mod naive;
+mod onednn;
 
 use scrimp_graph::{DType, Op, infer};
 
@@ -129,7 +130,8 @@ fn run(cpu: &Cpu, op: &Op, inputs: &[Input], float: DType, in_place: &[(usize, u
         arena.piece(scratch, workspace, "test").expect("inside")
     };
     let args = Args::new(&arena, reads, writes, scratch).expect("disjoint");
-    cpu.enter(|| cpu.run(op, &args, &mut arena))
+    let kernel = cpu.kernel(op, &signatures, &out_signatures);
+    cpu.enter(|| cpu.run(&kernel, op, &args, &mut arena))
         .unwrap_or_else(|error| panic!("{op:?}: {error}"));
     let mut result = Run {
         bits: Vec::new(),

@@ -21,6 +21,7 @@ use crate::arena::{Arena, Args};
 use crate::cpu::Cpu;
 use crate::data::{Data, Memory};
 use crate::error::RunError;
+use crate::onednn::Kernel;
 
 /// Most bytes that a step allocates outside the arena: the thread pool may take a block of its queue.
 /// Kernels and the executor allocate nothing (a test counts).
@@ -109,6 +110,7 @@ struct Range {
 struct Prepared {
     task: TaskId,
     node: NodeId,
+    kernel: Kernel,
     args: Args,
     /// Offsets of the outputs.
     outputs: Vec<u64>,
@@ -291,7 +293,7 @@ impl<'a> Executor<'a> {
                     let node = self.graph.node(prepared.node);
                     let from = start.elapsed().as_secs_f64();
                     self.cpu
-                        .run(&node.op, &prepared.args, &mut self.arena)
+                        .run(&prepared.kernel, &node.op, &prepared.args, &mut self.arena)
                         .map_err(|error| RunError::in_node(&node.name, error))?;
                     let seconds = start.elapsed().as_secs_f64() - from;
                     let task = prepared.task;

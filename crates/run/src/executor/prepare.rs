@@ -99,6 +99,7 @@ impl Preparation<'_> {
         Ok(Action::Run(Box::new(Prepared {
             task,
             node: id,
+            kernel: self.cpu.node_kernel(self.graph, id),
             args,
             outputs: binding
                 .outputs

@@ -11,7 +11,7 @@ use scrimp_graph::{
 use scrimp_plan::{
     CheckedLayout, CheckedPlan, Layout, Phase, Plan, Problem, TaskId, ValueId, check, check_layout,
 };
-use scrimp_run::{Cpu, Data, Executor};
+use scrimp_run::{Cpu, Data, Executor, Library, RunError};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A network, differentiated and lowered with estimated costs.
@@ -73,6 +73,19 @@ fn again(problem: &Problem, value: ValueId, keep: &dyn Fn(TaskId) -> bool, runs:
         again(problem, pair.input, &|_| false, runs);
     }
     runs.push(producer);
+}
+
+/// A CPU with oneDNN; without the library, the test says that it is skipped.
+#[allow(clippy::print_stdout, reason = "a skipped test says so")]
+pub fn onednn(threads: usize) -> Option<Cpu> {
+    match Cpu::with_library(threads, Library::OneDnn) {
+        Ok(cpu) => Some(cpu),
+        Err(RunError::OneDnn(error @ scrimp_onednn::OneDnnError::NotFound)) => {
+            println!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// Estimated seconds, and the workspaces of this device.

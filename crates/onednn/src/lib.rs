@@ -1,0 +1,24 @@
+//! oneDNN's kernels, loaded at run time where the library is installed: a small safe layer over its C
+//! interface (3.x).
+//!
+//! A [`Library`] is found and loaded once per process; an [`Engine`] makes [`Primitive`]s for a fixed
+//! number of threads; a primitive runs on memory that its caller owns, scratchpads included. Elements
+//! are 32-bit floats. Implementations that the library has only for reference are never used: they are
+//! hundreds of times slower.
+//!
+//! The library's threads are those of an OpenMP runtime. [`Library::parallel`] runs a caller's own
+//! loops on the same threads, so that a process has one pool at work and no other that waits for it.
+
+mod engine;
+mod error;
+mod ffi;
+mod library;
+mod locate;
+mod primitive;
+
+pub use engine::{Convolution, Desc, Direction, Engine};
+pub use error::OneDnnError;
+pub use ffi::Version;
+pub use library::Library;
+pub use locate::{FILE_NAME, VARIABLE, WHEEL};
+pub use primitive::{Arg, Buffer, Primitive};
