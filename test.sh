@@ -31,6 +31,18 @@ if [ -z "${SCRIMP_PYTHON:-}${SCRIMP_HIGHS:-}${SCRIMP_ORTOOLS:-}" ] && command -v
     fi
 fi
 
+# oneDNN's wheel is a library beside the environment's own. Without it its tests say that they are skipped.
+if [ -z "${SCRIMP_ONEDNN:-}" ] && command -v python3 >/dev/null; then
+    mkdir -p "${CARGO_TARGET_DIR:-target}"
+    onednn="$(cd "${CARGO_TARGET_DIR:-target}" && pwd)/onednn"
+    if { [ -x "$onednn/bin/pip" ] || python3 -m venv "$onednn"; } &&
+        "$onednn/bin/pip" install --quiet --disable-pip-version-check --no-deps 'onednn-cpu-gomp==2023.2.*'; then
+        export SCRIMP_ONEDNN="$onednn/lib"
+    else
+        printf 'no oneDNN: `pip install onednn-cpu-gomp` failed; tests that need it are skipped\n'
+    fi
+fi
+
 stage cargo fmt --all --check
 stage cargo clippy --workspace --all-targets -- -D warnings
 if cargo nextest --version >/dev/null 2>&1; then
