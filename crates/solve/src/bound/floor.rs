@@ -12,6 +12,9 @@ use crate::model::{Model, Task};
 pub(crate) fn floor(model: &Model) -> f64 {
     let reach = Reach::new(model);
     let lasting = lasting(model);
+    let lasting: Vec<u32> = (0..model.bytes.len() as u32)
+        .filter(|&v| lasting[v as usize])
+        .collect();
     let size = |v: u32| size(model, v);
     let at = |t: Task| {
         let mut bytes = model.pinned_bytes + model.workspace[t as usize];
@@ -19,11 +22,11 @@ pub(crate) fn floor(model: &Model) -> f64 {
         for i in model.inputs.of(t).iter().filter(|i| !i.overwritten) {
             bytes += size(i.value);
         }
-        for v in 0..model.bytes.len() as u32 {
+        for &v in &lasting {
             let make = model.producer[v as usize];
             let made = make == model.start() || reach.has(make, t);
             let own = model.inputs.of(t).iter().any(|i| i.value == v) || make == t;
-            if made && !own && lasting[v as usize] {
+            if made && !own {
                 let read = |&r: &Task| r == model.end() || reach.has(t, r);
                 if model.consumers.of(v).iter().any(read) {
                     bytes += size(v);
