@@ -13,6 +13,8 @@ use crate::search::state::{Run, State};
 const HEATS: [[f64; 3]; 2] = [[0.2, 0.6, 0.1], [1.0, 3.0, 0.4]];
 /// Units of work per task after which the squeeze for a first plan gives up.
 const SQUEEZE: u64 = 60_000;
+/// Orders that first plans are made from, together, in tasks.
+const START_TASKS: u32 = 4000;
 /// Most moves of one rearrangement.
 const MOVES: u64 = 300_000;
 /// Most tasks for which beams are worth their time.
@@ -84,8 +86,10 @@ impl<'m> Walk<'m> {
             noise: 0.3 * walk as f64,
         };
         if self.repairer.free {
-            self.rearrange(300, 100.0, 0.01);
-            self.state.commit();
+            self.first_of_orders(walk, taste);
+        }
+        if self.best.is_some() {
+            return;
         }
         let narrow = Breadth {
             width: 4,
@@ -99,6 +103,30 @@ impl<'m> Walk<'m> {
         self.repairer.budget = target;
         if self.repairer.fits(&self.state) {
             self.record();
+        }
+    }
+
+    /// Plans from the given order and lean ones, each rearranged first; the cheapest plan stays, and
+    /// the last order if none fits.
+    fn first_of_orders(&mut self, walk: usize, taste: Taste) {
+        let starts = (START_TASKS / self.model.tasks.max(1)).clamp(1, 4) as usize;
+        for k in 0..starts {
+            if k > 0 {
+                let inertia = [20.0, 5.0, 1.0, 50.0][(k + 2 * walk) % 4];
+                let order = order::lean(self.model, 0.1 * walk as f64, inertia, &mut self.rng);
+                if order.len() < self.model.tasks as usize {
+                    continue;
+                }
+                self.state.reset(&order);
+            }
+            self.rearrange(300, 100.0, 0.01);
+            if self.settle(taste) {
+                self.record();
+            }
+            let least = self.model.base_cost() * (1.0 + 1e-12);
+            if self.cutoff.reached() || self.best.as_ref().is_some_and(|b| b.0 <= least) {
+                break;
+            }
         }
     }
 
@@ -365,8 +393,8 @@ impl<'m> Walk<'m> {
             }
         }
         if saved.is_some() {
-            let hot = 0.1 * 100f64.powf(self.rng.unit());
-            self.rearrange(5, hot, 0.01);
+            let hot = 30f64.powf(self.rng.unit());
+            self.rearrange(10, hot, 0.01);
         }
         let mut ok = self
             .repairer

@@ -485,9 +485,8 @@ impl<'m> Repairer<'m> {
         }
         let net = freed - area;
         if net > 0.0 {
-            let score = net / self.epsilon * (1.0 + taste.noise * rng.unit());
-            self.candidates
-                .push((score, Eviction::Advance { from: next, to }));
+            let net = net * (1.0 + taste.noise * rng.unit());
+            self.offer(net, Eviction::Advance { from: next, to });
         }
     }
 
