@@ -198,18 +198,17 @@ fn plot(rows: &[Row]) -> String {
         ("within 2 %", "#d62728", &|r| r.settled),
         ("m log m", "#999", &reference),
     ];
-    for (name, colour, of) in lines {
+    for (k, (name, colour, of)) in lines.into_iter().enumerate() {
         let points: Vec<String> = rows
             .iter()
             .map(|r| format!("{:.1},{:.1}", x(r.edges), y(of(r).max(low))))
             .collect();
-        let dash = if name == "m log m" {
-            " stroke-dasharray=\"5 4\""
-        } else {
-            ""
+        let dash = match name {
+            "m log m" => " stroke-dasharray=\"5 4\"",
+            _ => "",
         };
-        let end = rows.last().map_or(top, |r| y(of(r).max(low)));
-        writeln!(out, "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dash}/><text x=\"{:.1}\" y=\"{:.1}\" fill=\"{colour}\">{name}</text>", points.join(" "), w - 112.0, end + 4.0).unwrap();
+        let (at, line) = (w - 112.0, top + 16.0 * (k + 1) as f64);
+        writeln!(out, "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dash}/><text x=\"{at:.1}\" y=\"{line:.1}\" fill=\"{colour}\">{name}</text>", points.join(" ")).unwrap();
     }
     out + "</svg>\n"
 }
