@@ -12,7 +12,7 @@ use scrimp::plan::file::{self, Content};
 use scrimp::run::{Cpu, ProfileOptions, ProfileProgress, profile};
 use scrimp::{Error, Fit, Recipe, Source};
 
-use crate::args::{CostsArg, LossArg, OptimizerArg, RecipeArgs, ShapeArgs};
+use crate::args::{CostsArg, LossArg, OptimizerArg, RecipeArgs, ShapeArgs, TargetArgs};
 use crate::failure::{Failure, Kind};
 use crate::progress::Line;
 
@@ -129,31 +129,16 @@ pub fn is_json(path: &Path) -> bool {
     read.is_ok() && start.trim_ascii_start().first() == Some(&b'{')
 }
 
-/// How a model becomes a problem.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
-    /// Its sizes.
-    pub shape: &'a ShapeArgs,
-    /// What a step does.
-    pub recipe: &'a RecipeArgs,
-    /// Where seconds come from.
-    pub costs: CostsArg,
-    /// Whether to show no progress.
-    pub quiet: bool,
-    /// Threads that it will run on.
-    pub threads: Option<u16>,
-}
-
-/// Reads a problem or an instance, or makes the problem of training a model.
-pub fn problem(target: &str, wanted: &Wanted<'_>) -> Result<(Problem, Fit)> {
-    let path = Path::new(target);
+/// Reads a problem or an instance, or makes the problem of training a model on so many threads.
+pub fn problem(target: &TargetArgs, threads: usize, quiet: bool) -> Result<(Problem, Fit)> {
+    let path = Path::new(&target.name);
     if is_json(path) {
         return read_problem(path);
     }
-    let graph = import(target, wanted.shape)?;
-    let training = scrimp::differentiate(&graph, recipe(wanted.recipe))?;
-    let cpu = Cpu::new(wanted.threads.map_or(0, usize::from)).map_err(Error::from)?;
-    let costs = costs(&training, &cpu, wanted.costs, wanted.quiet)?;
+    let graph = import(&target.name, &target.shape)?;
+    let training = scrimp::differentiate(&graph, recipe(&target.recipe))?;
+    let cpu = Cpu::new(threads).map_err(Error::from)?;
+    let costs = costs(&training, &cpu, target.costs, quiet)?;
     Ok((scrimp::lower(&training, &costs)?.problem, Fit::Layout))
 }
 

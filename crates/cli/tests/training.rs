@@ -129,6 +129,7 @@ fn reports_and_traces_are_written() {
     assert!(std::fs::read_to_string(page).unwrap().contains("</html>"));
     let trace: Value = serde_json::from_str(&std::fs::read_to_string(trace).unwrap()).unwrap();
     assert!(!trace["traceEvents"].as_array().unwrap().is_empty());
+    assert_eq!(trace["otherData"]["times"], "measured");
 }
 
 #[cfg(unix)]

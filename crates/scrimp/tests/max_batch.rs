@@ -4,6 +4,7 @@
 #![allow(clippy::print_stderr, reason = "tells which tests were skipped")]
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use scrimp::plan::Problem;
 use scrimp::plan::file::read_instance;
@@ -87,7 +88,10 @@ fn the_largest_batches_of_figure_6() {
             instance.batch_size.unwrap(),
             16_000_000_000 - instance.fixed_memory.unwrap(),
         );
-        let options = options(Order::Fixed);
+        let options = Options {
+            time_limit: Duration::from_secs(4),
+            ..options(Order::Fixed)
+        };
         let found = largest_scaled(
             &instance.problem,
             at,

@@ -32,7 +32,7 @@ pub fn solve_sweep(
     ascending.sort_by_key(|&k| budgets[k]);
     let mut outcomes: Vec<Option<Result<Solved, SolveError>>> = vec![None; budgets.len()];
     let mut before: Option<Solved> = None;
-    for k in ascending {
+    for &k in &ascending {
         if options.stopped() {
             break;
         }
@@ -59,12 +59,25 @@ pub fn solve_sweep(
         }
         outcomes[k] = Some(outcome);
     }
+    pass_bounds_down(&ascending, &mut outcomes);
     Ok(budgets
         .iter()
         .copied()
         .zip(outcomes)
         .filter_map(|(budget, outcome)| Some((budget, outcome?)))
         .collect())
+}
+
+/// What no plan within a budget can undercut, none within a smaller one can.
+fn pass_bounds_down(ascending: &[usize], outcomes: &mut [Option<Result<Solved, SolveError>>]) {
+    let mut above = 0.0f64;
+    for &k in ascending.iter().rev() {
+        if let Some(Ok(solved)) = &mut outcomes[k] {
+            above = above.max(solved.lower_bound);
+            solved.lower_bound = above.min(solved.cost);
+            solved.optimal |= solved.cost <= above * (1.0 + 1e-9);
+        }
+    }
 }
 
 /// The plan for a smaller budget, checked under this one.

@@ -9,7 +9,7 @@ use scrimp::Limit;
 use scrimp::plan::{parse_bytes, parse_seconds};
 use scrimp::solve::Method;
 
-use super::shared::{self, CostsArg, PublishedArgs, RecipeArgs, ShapeArgs, SolveArgs};
+use super::shared::{self, PublishedArgs, RecipeArgs, ShapeArgs, SolveArgs, TargetArgs};
 use crate::budgets::Budgets;
 
 /// Plan for many budgets: the trade-off between memory and time
@@ -20,8 +20,6 @@ use crate::budgets::Budgets;
   scrimp sweep instance.json --budgets 4GiB..10GiB:1GiB --order fixed --json
   scrimp sweep instance.json --methods search,chen-sqrt-n,checkmate-rounding --report curves.html")]
 pub struct SweepArgs {
-    /// An ONNX file, a built-in network, an instance or a problem in JSON
-    pub target: String,
     /// Budgets and ranges of them, separated by commas: 80%, 30%..100% (15 points),
     /// 30%..100%:5% (a step), 4GiB..10GiB/7 (a number of points)
     #[arg(
@@ -42,15 +40,10 @@ pub struct SweepArgs {
     )]
     pub methods: Vec<Method>,
     #[command(flatten)]
-    pub shape: ShapeArgs,
-    #[command(flatten)]
-    pub recipe: RecipeArgs,
+    pub target: TargetArgs,
     /// The time limit is that of each budget
     #[command(flatten)]
     pub solve: SolveArgs,
-    /// Where a model's seconds come from
-    #[arg(long, value_enum, default_value_t = CostsArg::Static)]
-    pub costs: CostsArg,
     /// Write a page with the curves that opens offline in any browser here
     #[arg(long, value_name = "OUT.html", help_heading = "Outputs")]
     pub report: Option<PathBuf>,

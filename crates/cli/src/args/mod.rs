@@ -11,7 +11,9 @@ use scrimp::plan::{Budget, parse_bytes};
 
 pub use explore::{BenchArgs, BenchCommand, MaxBatchArgs, OrdersArg, PapersArgs, SweepArgs};
 use shared::positive;
-pub use shared::{CostsArg, LossArg, OptimizerArg, RecipeArgs, ReportArgs, ShapeArgs, SolveArgs};
+pub use shared::{
+    CostsArg, LossArg, OptimizerArg, RecipeArgs, ReportArgs, ShapeArgs, SolveArgs, TargetArgs,
+};
 
 /// Run and train neural networks in less memory than they need.
 #[derive(Debug, Parser)]
@@ -78,25 +80,18 @@ pub struct InspectArgs {
   scrimp plan instance.json --budget 80% --method chen-sqrt-n
   scrimp plan problem.json --budget min --time-limit 30s --json")]
 pub struct PlanArgs {
-    /// An ONNX file, a built-in network, an instance or a problem in JSON
-    pub target: String,
     /// Most memory in use at any time: bytes (8GiB), a share of what planning can change (50%), or min
     #[arg(long, short)]
     pub budget: Budget,
     #[command(flatten)]
-    pub shape: ShapeArgs,
-    #[command(flatten)]
-    pub recipe: RecipeArgs,
+    pub target: TargetArgs,
     #[command(flatten)]
     pub solve: SolveArgs,
-    /// Where a model's seconds come from
-    #[arg(long, value_enum, default_value_t = CostsArg::Static)]
-    pub costs: CostsArg,
     /// Write the plan here
-    #[arg(long, short, value_name = "PLAN.json")]
+    #[arg(long, short, value_name = "PLAN.json", help_heading = "Outputs")]
     pub output: Option<PathBuf>,
     /// Write the problem that was planned here
-    #[arg(long, value_name = "PROBLEM.json")]
+    #[arg(long, value_name = "PROBLEM.json", help_heading = "Outputs")]
     pub problem_out: Option<PathBuf>,
     #[command(flatten)]
     pub reports: ReportArgs,
@@ -136,29 +131,29 @@ pub struct TrainArgs {
     #[command(flatten)]
     pub shape: ShapeArgs,
     /// Training data; without it the data is random (made from the seed)
-    #[arg(long, value_name = "FILE.npz")]
+    #[arg(long, value_name = "FILE.npz", help_heading = "Training")]
     pub data: Option<PathBuf>,
     #[command(flatten)]
     pub recipe: RecipeArgs,
     /// Learning rate (0.1 for sgd, 0.01 for momentum, 0.001 for adam unless given)
-    #[arg(long, value_parser = positive)]
+    #[arg(long, value_parser = positive, help_heading = "Training")]
     pub lr: Option<f64>,
     #[command(flatten)]
     pub solve: SolveArgs,
     /// Where the seconds that the planner sees come from
-    #[arg(long, value_enum, default_value_t = CostsArg::Profile)]
+    #[arg(long, value_enum, default_value_t = CostsArg::Profile, help_heading = "Search")]
     pub costs: CostsArg,
     /// Use this saved plan (it is checked again) instead of planning
-    #[arg(long, value_name = "PLAN.json", conflicts_with_all = ["method", "order", "time_limit"])]
+    #[arg(long, value_name = "PLAN.json", help_heading = "Search", conflicts_with_all = ["method", "order", "time_limit"])]
     pub plan: Option<PathBuf>,
     /// Write the weights, the optimizer's state and the step number here at the end or at Ctrl-C
-    #[arg(long, value_name = "FILE.safetensors")]
+    #[arg(long, value_name = "FILE.safetensors", help_heading = "Outputs")]
     pub save: Option<PathBuf>,
     /// Go on from a file written by --save
-    #[arg(long, value_name = "FILE.safetensors")]
+    #[arg(long, value_name = "FILE.safetensors", help_heading = "Training")]
     pub resume: Option<PathBuf>,
     /// Train without a plan too, and say whether every loss, gradient and weight is the same bits
-    #[arg(long)]
+    #[arg(long, help_heading = "Training")]
     pub compare: bool,
     #[command(flatten)]
     pub reports: ReportArgs,

@@ -42,6 +42,21 @@ pub struct ShapeArgs {
     pub dropout: Option<f64>,
 }
 
+/// What to plan.
+#[derive(Clone, Debug, Args)]
+pub struct TargetArgs {
+    /// An ONNX file, a built-in network, an instance or a problem in JSON
+    #[arg(value_name = "TARGET")]
+    pub name: String,
+    /// Where a model's seconds come from
+    #[arg(long, value_enum, default_value_t = CostsArg::Static)]
+    pub costs: CostsArg,
+    #[command(flatten)]
+    pub shape: ShapeArgs,
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
+}
+
 /// What a training step does; decides what is in memory at all times.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Training")]

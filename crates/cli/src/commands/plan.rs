@@ -3,7 +3,7 @@
 use anyhow::Result;
 use scrimp::plan::{Budget, Units, format_seconds, plan_to_json, problem_to_json};
 use scrimp::solve::published::PublishedError;
-use scrimp::solve::{Options, Progress, SolveError, floor_bytes};
+use scrimp::solve::{Method, Options, Progress, SolveError, floor_bytes};
 use scrimp::{Budgeted, Error, Fit, PlanSummary, Planned, Status};
 use serde_json::json;
 
@@ -15,21 +15,14 @@ use crate::output::claim;
 use crate::progress::Line;
 use crate::reports::Reports;
 use crate::table::Table;
-use crate::target::{self, Wanted};
+use crate::target;
 
 /// Plans, writes what was asked for and summarizes.
 pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
     let output = claim(args.output.as_ref())?;
     let problem_out = claim(args.problem_out.as_ref())?;
     let reports = Reports::claim(&args.reports)?;
-    let wanted = Wanted {
-        shape: &args.shape,
-        recipe: &args.recipe,
-        costs: args.costs,
-        quiet,
-        threads: args.solve.search.threads,
-    };
-    let (problem, fit) = target::problem(&args.target, &wanted)?;
+    let (problem, fit) = target::problem(&args.target, args.solve.search.threads(), quiet)?;
     let budgeted = scrimp::budget(&problem, args.budget)?;
     let planned = solve(&budgeted, fit, &args.solve, quiet)?;
     if let Some(output) = &problem_out {
@@ -84,8 +77,16 @@ pub fn options(args: &SolveArgs) -> Options {
 /// A plan's numbers for people.
 pub fn describe(summary: &PlanSummary, budget: Budget, units: &Units) -> String {
     let mut table = Table::new("lrl");
-    let order = summary.order.map(|order| format!(" in {order} order"));
-    let order = order.unwrap_or_default();
+    // An exact published method proves its optimum in its own model.
+    let own = match summary.method.parse() {
+        Ok(Method::Published(published)) => published.library(),
+        _ => None,
+    };
+    let order = match (own, summary.order) {
+        (Some(_), _) => format!(" in {}'s model", summary.method),
+        (None, Some(order)) => format!(" in {order} order"),
+        (None, None) => String::new(),
+    };
     let proven = match summary.status {
         Status::Optimal => format!("optimal: proven to be the least{order}"),
         Status::Feasible => format!("{:.2} points above what is proven", summary.gap_percent),

@@ -17,21 +17,14 @@ use crate::failure::{Failure, Kind};
 use crate::output::claim;
 use crate::progress::Line;
 use crate::table::Table;
-use crate::target::{self, Wanted};
+use crate::target;
 use crate::{Answer, interrupt};
 
 /// Plans under each budget by each planner, and shows the trade-off.
 pub fn run(args: &SweepArgs, quiet: bool) -> Result<Answer> {
     let report = claim(args.report.as_ref())?;
     let csv = claim(args.csv.as_ref())?;
-    let wanted = Wanted {
-        shape: &args.shape,
-        recipe: &args.recipe,
-        costs: args.costs,
-        quiet,
-        threads: args.solve.search.threads,
-    };
-    let (problem, _) = target::problem(&args.target, &wanted)?;
+    let (problem, _) = target::problem(&args.target, args.solve.search.threads(), quiet)?;
     let budgeted = scrimp::budget(&problem, Budget::Percent(100.0))?;
     let sweep = Sweep {
         asked: asked(&Budgets::all(&args.budgets), &budgeted)?,

@@ -141,12 +141,18 @@ impl TradeOff<'_> {
             found.map(|(budget, point)| (budget, point.bound)).collect()
         };
         let sum = |bounds: &[(u64, f64)]| bounds.iter().map(|(_, bound)| bound).sum::<f64>();
+        let order = |a: &(&str, Vec<_>), b: &(&str, Vec<_>)| {
+            let most = sum(&a.1).total_cmp(&sum(&b.1));
+            most.then(a.1.len().cmp(&b.1.len()))
+        };
         let all = self
             .curves
             .iter()
             .map(|curve| (curve.name.as_str(), of(curve)));
-        all.filter(|(_, bounds)| !bounds.is_empty())
-            .max_by(|a, b| sum(&a.1).total_cmp(&sum(&b.1)).then(b.0.cmp(a.0)))
+        // Of equals the first: `max_by` gives the last.
+        let mut all: Vec<_> = all.filter(|(_, bounds)| !bounds.is_empty()).collect();
+        all.reverse();
+        all.into_iter().max_by(order)
     }
 
     fn tiles(&self, out: &mut String) {
@@ -302,7 +308,7 @@ impl TradeOff<'_> {
             );
             let missed = curve.points.iter().filter(|point| point.found.is_none());
             for point in missed {
-                let (at, up) = (x(point.budget), BOTTOM - 10.0);
+                let (at, up) = (x(point.budget), BOTTOM - 10.0 - 9.0 * (k % 12) as f64);
                 put!(
                     out,
                     r#"<path class="line curve {class}" d="M{:.1},{:.1}l7,7m-7,0l7,-7"/>"#,

@@ -78,9 +78,8 @@ impl<'m> Walk<'m> {
         ok
     }
 
-    /// Looks for a first plan within the budget: directly, then, if wanted, squeezing the budget step by
-    /// step.
-    pub fn first_plan(&mut self, walk: usize, squeeze: bool) {
+    /// Looks for a first plan within the budget: directly, then squeezing the budget step by step.
+    pub fn first_plan(&mut self, walk: usize) {
         let target = self.repairer.budget;
         let taste = Taste {
             tries: 4 << walk,
@@ -97,7 +96,7 @@ impl<'m> Walk<'m> {
             rent: 1.0,
             noise: 0.0,
         };
-        if !self.settle(taste) && !self.beam(narrow) && squeeze {
+        if !self.settle(taste) && !self.beam(narrow) {
             self.start_leaner();
             self.squeeze(target);
         }

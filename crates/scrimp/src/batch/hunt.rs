@@ -1,166 +1,22 @@
-//! The largest batch that trains within a memory and a limit on the added time (checkmate's
-//! equation 10), by any planner.
-//!
-//! What a batch needs grows with it, so the answer lies between the largest batch whose plan without
-//! recomputation fits and the first one whose proven floor doesn't. In between, plans are made at the
-//! sizes where one more or one less says most: first at the proven end, then where the leanest plan
-//! so far would just fit, else in the middle. A plan that fits is tried at larger sizes before
-//! another is made.
+//! The search between the largest batch that fits without a plan and the proven end.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use cranelift_entity::EntityRef;
-use scrimp_plan::{Budget, CheckedPlan, Phase, Plan, Problem, check};
+use scrimp_plan::{Budget, CheckedPlan, Plan, check};
 use scrimp_solve::published::PublishedError;
 use scrimp_solve::{Options, PlaceError, SolveError, floor_bytes, place, solve};
 
+use super::{AtBatch, Attempt, BatchProgress, LargestBatch, Limit, MOST_BATCH};
 use crate::error::{Error, Result};
 use crate::pipeline::{Budgeted, Fit, budget, plan};
 
-/// The most time that a plan may add.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Limit {
-    /// As much as one more forward pass takes: equation 10.
-    OneForward,
-    /// A share of running every task once, in percent.
-    Percent(f64),
-}
-
-impl Limit {
-    /// The most that a plan may cost; none where one more forward pass is asked for of a graph that
-    /// doesn't say what its backward pass is.
-    #[must_use]
-    pub fn cost(self, problem: &Problem) -> Option<f64> {
-        let base = problem.base_cost();
-        match self {
-            Limit::Percent(percent) => Some(base * (1.0 + percent / 100.0)),
-            Limit::OneForward => {
-                let device = problem.sole_device()?;
-                let of = |phase: Phase| problem.tasks().values().filter(move |t| t.phase == phase);
-                of(Phase::Backward).next()?;
-                let modes = of(Phase::Forward).filter_map(|task| task.mode(device));
-                Some(base + modes.map(|mode| mode.seconds).sum::<f64>())
-            }
-        }
-    }
-}
-
-/// A graph at one batch size.
-#[derive(Clone, Debug)]
-pub struct AtBatch {
-    /// The problem. It may be of another size than the batch, if its capacity is too.
-    pub problem: Problem,
-    /// The most memory that a plan may use, in the problem's unit.
-    pub capacity: u64,
-}
-
-/// What became of one batch size.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Attempt {
-    /// The batch size.
-    pub batch: u64,
-    /// Whether a plan was found that keeps both limits.
-    pub fits: bool,
-    /// Cost of the plan that was found, over running every task once.
-    pub overhead_percent: Option<f64>,
-    /// Whether it is proven that none keeps both limits.
-    pub impossible: bool,
-    /// Wall time.
-    pub seconds: f64,
-}
-
-/// A largest batch and the plan that trains it.
-#[derive(Clone, Debug)]
-pub struct LargestBatch {
-    /// The largest batch for which a plan was found.
-    pub batch: u64,
-    /// Proven: no larger batch fits, as long as no size shrinks when the batch grows. Where the cost
-    /// decides it, that holds for the method's order of first runs.
-    pub bound: u64,
-    /// The largest batch that fits with every task run once; 0 if none does.
-    pub keep_all: u64,
-    /// The problem at that batch and its plan without recomputation.
-    pub budgeted: Budgeted,
-    /// The plan, checked under the capacity.
-    pub plan: CheckedPlan,
-    /// The most that a plan may cost at this batch.
-    pub cost_limit: f64,
-    /// Every size for which plans were made, in that order.
-    pub attempts: Vec<Attempt>,
-    /// Wall time.
-    pub elapsed: Duration,
-}
-
-/// News from the search for a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchProgress {
-    /// The size that is being tried.
-    pub trying: u64,
-    /// The largest that fits so far.
-    pub best: Option<u64>,
-    /// No larger one can.
-    pub bound: u64,
-}
-
-/// Largest batch that is considered.
-pub const MOST_BATCH: u64 = 1 << 24;
 /// This part of the time limit goes to one batch size at most, so that several can be tried.
 const SHARE: u32 = 8;
 /// How often sizes just above the largest so far are tried again with another seed, without success.
 const ROUNDS: u64 = 2;
-
-/// Finds a largest batch. `make` gives the graph at a batch size, or nothing where that is too large
-/// to be counted. The time limit of the options is that of everything together; a plan is good
-/// enough, for a size, when it keeps the limit on the cost.
-///
-/// # Errors
-/// [`Error::NoBatch`] if no size fits or was found to, [`Error::NoForward`] if the limit can't be
-/// worked out, and what `make` and the planner say.
-pub fn largest_batch(
-    make: &mut dyn FnMut(u64) -> Result<Option<AtBatch>>,
-    fit: Fit,
-    limit: Limit,
-    options: &Options,
-    watch: &mut dyn FnMut(BatchProgress),
-) -> Result<LargestBatch> {
-    let mut hunt = Hunt {
-        make,
-        fit,
-        limit,
-        options,
-        watch,
-        began: Instant::now(),
-        seen: BTreeMap::new(),
-        best: None,
-        bound: 0,
-        attempts: Vec::new(),
-    };
-    hunt.run()
-}
-
-/// The same for a graph whose values all grow with the batch: `problem` is of batch size `at`, and
-/// `room` is what its values may take, in the problem's unit, at any size.
-///
-/// # Errors
-/// As [`largest_batch`]; needs are those at batch size `at`.
-pub fn largest_scaled(
-    problem: &Problem,
-    at: u64,
-    room: u64,
-    limit: Limit,
-    options: &Options,
-    watch: &mut dyn FnMut(BatchProgress),
-) -> Result<LargestBatch> {
-    let space = u128::from(room) * u128::from(at.max(1));
-    let mut make = |batch: u64| {
-        Ok(Some(AtBatch {
-            problem: problem.clone(),
-            capacity: u64::try_from(space / u128::from(batch)).unwrap_or(u64::MAX),
-        }))
-    };
-    largest_batch(&mut make, Fit::LiveBytes, limit, options, watch)
-}
 
 /// A batch size with everything that follows from the graph alone.
 #[derive(Clone, Debug)]
@@ -171,7 +27,8 @@ struct Size {
     cost_limit: f64,
 }
 
-struct Hunt<'a> {
+/// The search for a batch.
+pub(super) struct Hunt<'a> {
     make: &'a mut dyn FnMut(u64) -> Result<Option<AtBatch>>,
     fit: Fit,
     limit: Limit,
@@ -194,8 +51,29 @@ enum Missed {
     Impossible,
 }
 
-impl Hunt<'_> {
-    fn run(&mut self) -> Result<LargestBatch> {
+impl<'a> Hunt<'a> {
+    pub(super) fn new(
+        make: &'a mut dyn FnMut(u64) -> Result<Option<AtBatch>>,
+        fit: Fit,
+        limit: Limit,
+        options: &'a Options,
+        watch: &'a mut dyn FnMut(BatchProgress),
+    ) -> Hunt<'a> {
+        Hunt {
+            make,
+            fit,
+            limit,
+            options,
+            watch,
+            began: Instant::now(),
+            seen: BTreeMap::new(),
+            best: None,
+            bound: 0,
+            attempts: Vec::new(),
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<LargestBatch> {
         self.bound = self.last(MOST_BATCH, |size| size.floor <= size.capacity)?;
         if self.bound == 0 {
             let (needed, memory) = self
@@ -232,6 +110,7 @@ impl Hunt<'_> {
             };
         }
         self.go_on_above()?;
+        self.cheapen()?;
         let (batch, plan) = match self.best.take() {
             Some(best) => best,
             None => {
@@ -280,13 +159,38 @@ impl Hunt<'_> {
         Ok(())
     }
 
+    /// At the largest size, a plan that adds less time than what was enough.
+    fn cheapen(&mut self) -> Result<()> {
+        let Some((batch, plan)) = &self.best else {
+            return Ok(());
+        };
+        let (batch, cost) = (*batch, plan.cost());
+        let size = self
+            .size(batch)?
+            .filter(|size| cost > size.budgeted.base.cost());
+        let Some(size) = size.filter(|_| self.may_go_on()) else {
+            return Ok(());
+        };
+        let left = self.options.time_limit.saturating_sub(self.began.elapsed());
+        let options = Options {
+            time_limit: (self.options.time_limit / 4).min(left),
+            ..self.options.clone()
+        };
+        if let Ok((plan, _)) = self.plan(&size, &options)?
+            && plan.cost() < cost
+        {
+            self.best = Some((batch, plan));
+        }
+        Ok(())
+    }
+
     fn best(&self) -> u64 {
         self.best.as_ref().map_or(0, |(batch, _)| *batch)
     }
 
     fn may_go_on(&self) -> bool {
         let stop = self.options.stop.as_ref();
-        let stopped = stop.is_some_and(|stop| stop.load(std::sync::atomic::Ordering::Relaxed));
+        let stopped = stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
         !stopped && self.began.elapsed() < self.options.time_limit
     }
 
