@@ -301,6 +301,10 @@ def test_what_else_is_refused() -> None:
     )
     with pytest.raises(scrimp.BadOption, match="costs"):
         scrimp.torch.fit(linear, Tensor.sum, x, "100%", costs="guess")
+    with pytest.raises(scrimp.BadOption, match="a lot"):
+        scrimp.torch.fit(linear, Tensor.sum, x, "a lot")
+    with pytest.raises(scrimp.BadOption, match="reserve"):
+        scrimp.torch.fit(linear, Tensor.sum, x, "100%", reserve=-1)
     with pytest.raises(scrimp.BadOption, match="is a set"):
         scrimp.torch.fit(linear, Tensor.sum, {x}, "100%")
 

@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_map
 from scrimp._torch.graph import Task, tensors_in
 from scrimp._torch.memory import measured
 from scrimp._torch.problem import Cost, allocated
+from scrimp.errors import Unsupported
 
 FORMAT = 1
 REPEATS = 3
@@ -84,19 +85,15 @@ def measure(tasks: Sequence[Task], device: torch.device, progress: Progress | No
     keys = [key_of(task.node) for task in tasks]
     distinct = {key: task for key, task in zip(keys, tasks, strict=True)}
     missing = [key for key in distinct if key not in known]
-    state = torch.get_rng_state()
-    on_cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    cuda = [device] if device.type == "cuda" else []
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), torch.random.fork_rng(devices=cuda):
             for done, key in enumerate(missing):
                 if progress is not None:
                     progress(done, len(missing))
                 cost = _measured_once(distinct[key], device)
                 known[key] = [cost.seconds, cost.workspace]
     finally:
-        torch.set_rng_state(state)
-        if on_cuda is not None:
-            torch.cuda.set_rng_state(on_cuda, device)
         if missing:
             _store(here, known)
     if progress is not None:
@@ -120,7 +117,13 @@ def _measured_once(task: Task, device: torch.device) -> Cost:
     def run() -> Any:
         return operator(*args, **kwargs)
 
-    run()
+    try:
+        run()
+    except RuntimeError as error:
+        raise Unsupported(
+            f"{node.target} ({node.name}) can't be measured on made-up numbers; use costs='estimate'. "
+            f"PyTorch says: {error}"
+        ) from error
     result, peak, _ = measured(run, device)
     outputs = sum(allocated(storage) for storage in task.makes)
     del result

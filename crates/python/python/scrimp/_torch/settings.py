@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from scrimp._native import parse_budget
 from scrimp._torch import profile
 from scrimp._torch.graph import Tasks
 from scrimp._torch.problem import Cost, Lowered, tightest
@@ -41,6 +42,10 @@ class Settings:
             raise BadOption(f"costs is {self.costs!r}, but must be 'measure' or 'estimate'")
         if self.budget == "auto" and not torch.cuda.is_available():
             raise BadOption("the budget 'auto' is what a GPU has free, but there is no CUDA device here")
+        if self.budget != "auto":
+            parse_budget(str(self.budget))
+        if self.reserve < 0:
+            raise BadOption(f"reserve is {self.reserve}, but must be bytes, 0 or more")
         if self.max_shapes < 1:
             raise BadOption(f"max_shapes is {self.max_shapes}, but must be 1 or more")
 
