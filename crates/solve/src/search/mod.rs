@@ -10,6 +10,7 @@ pub(crate) mod exact;
 mod first;
 mod order;
 mod postpone;
+mod price;
 pub(crate) mod repair;
 pub(crate) mod rng;
 pub(crate) mod space;

@@ -6,6 +6,7 @@
 
 use crate::model::{Model, Task, Value};
 use crate::search::driver::Cutoff;
+use crate::search::price::{Limit, Pricing};
 use crate::search::rng::Random;
 use crate::search::state::{Idle, State};
 
@@ -56,47 +57,9 @@ impl Found {
     }
 }
 
-/// What having a value somewhere takes: seconds, and bytes × positions over the budget.
-#[derive(Clone, Copy, Debug, Default)]
-struct Price {
-    seconds: f64,
-    area: f64,
-}
-
-/// An input that isn't there for free: its bytes × positions over the budget if it is kept, and the
-/// least that having it takes, as its limit counts.
-#[derive(Clone, Copy, Debug)]
-struct Wanted {
-    value: Value,
-    keep: f64,
-    lower: f64,
-}
-
-/// The state of one estimate.
-#[derive(Debug, Default)]
-struct Pricing {
-    /// How many more values may be looked at as made again.
-    visits: u32,
-    stack: Vec<Wanted>,
-}
-
-/// A price beyond which nobody wants to know.
-#[derive(Clone, Copy, Debug)]
-struct Limit {
-    per_second: f64,
-    per_area: f64,
-    most: f64,
-}
-
-impl Limit {
-    fn of(self, price: Price) -> f64 {
-        self.per_second * price.seconds + self.per_area * price.area
-    }
-}
-
 /// Repairs sequences of one problem under one budget.
 pub(crate) struct Repairer<'m> {
-    model: &'m Model,
+    pub(super) model: &'m Model,
     /// Bytes that the values and workspaces may take.
     pub budget: f64,
     /// Whether first runs may change their order.
@@ -104,7 +67,7 @@ pub(crate) struct Repairer<'m> {
     /// Seconds that count as nothing.
     epsilon: f64,
     /// Seconds per byte and position over the budget: what the last evictions cost.
-    price: f64,
+    pub(super) price: f64,
     /// Positions over the budget before each position, and the bytes over it.
     over_count: Vec<f64>,
     over_bytes: Vec<f64>,
@@ -495,102 +458,6 @@ impl<'m> Repairer<'m> {
         self.moves.push((net, eviction));
     }
 
-    /// What having the inputs of `t` at `p` takes, each kept until `p` or made again there, whichever
-    /// is cheaper; `None` if it reaches the limit. After so many visits the rest is kept.
-    fn inputs_price(
-        &self,
-        state: &State<'m>,
-        t: Task,
-        p: u32,
-        pricing: &mut Pricing,
-        limit: Limit,
-    ) -> Option<Price> {
-        let m = self.model;
-        let bottom = pricing.stack.len();
-        // No input takes less than its bytes until then or one run of its producer.
-        let mut least = 0.0;
-        for i in m.inputs.of(t) {
-            let v = i.value;
-            let keep = match state.around(v, p) {
-                (Some(_), true) => continue,
-                (Some(last), false) => m.bytes[v as usize] * self.crowded(last + 1, p + 1),
-                (None, _) => f64::INFINITY,
-            };
-            if keep == 0.0 {
-                continue;
-            }
-            let make = m.cost[m.producer[v as usize] as usize];
-            let lower = (limit.per_area * keep).min(limit.per_second * make);
-            least += lower;
-            pricing.stack.push(Wanted {
-                value: v,
-                keep,
-                lower,
-            });
-            if least >= limit.most {
-                pricing.stack.truncate(bottom);
-                return None;
-            }
-        }
-        let mut sum = Price::default();
-        let mut left = limit.most - least;
-        for k in bottom..pricing.stack.len() {
-            let wanted = pricing.stack[k];
-            let most = left + wanted.lower;
-            let price = self.input_price(state, wanted, p, pricing, Limit { most, ..limit });
-            sum.seconds += price.seconds;
-            sum.area += price.area;
-            left = most - limit.of(price);
-            if left <= 0.0 {
-                break;
-            }
-        }
-        pricing.stack.truncate(bottom);
-        (left > 0.0).then_some(sum)
-    }
-
-    /// The cheaper of keeping a value until `p` and making it again there.
-    fn input_price(
-        &self,
-        state: &State<'m>,
-        wanted: Wanted,
-        p: u32,
-        pricing: &mut Pricing,
-        limit: Limit,
-    ) -> Price {
-        let m = self.model;
-        let t = m.producer[wanted.value as usize];
-        let keeping = Price {
-            seconds: 0.0,
-            area: wanted.keep,
-        };
-        let cost = m.cost[t as usize];
-        let dearer = wanted.keep * self.price - cost;
-        if dearer <= 0.0 || pricing.visits == 0 || !m.rerunnable[t as usize] {
-            return keeping;
-        }
-        pricing.visits -= 1;
-        // Making it again is worth it only below what keeping it costs; where keeping is too dear for
-        // the caller anyway, only below the caller's limit.
-        let own = if limit.of(keeping) < limit.most {
-            Limit {
-                per_second: 1.0,
-                per_area: self.price,
-                most: dearer,
-            }
-        } else {
-            Limit {
-                most: limit.most - limit.per_second * cost,
-                ..limit
-            }
-        };
-        self.inputs_price(state, t, p, pricing, own)
-            .map_or(keeping, |taken| Price {
-                seconds: taken.seconds + cost,
-                ..taken
-            })
-    }
-
     /// Tries an eviction; false if it can't be done, and then the caller undoes what it left.
     fn apply(&self, state: &mut State<'m>, eviction: Eviction) -> bool {
         match eviction {
@@ -633,10 +500,7 @@ impl<'m> Repairer<'m> {
                         m.bytes[i.value as usize] * self.crowded(last + 1, p + 1) * self.price;
                     let make = m.producer[i.value as usize];
                     keep > m.cost[make as usize] && m.rerunnable[make as usize] && {
-                        let mut pricing = Pricing {
-                            visits: VISITS,
-                            ..Pricing::default()
-                        };
+                        let mut pricing = Pricing::of(VISITS);
                         let limit = Limit {
                             per_second: 1.0,
                             per_area: self.price,
