@@ -100,3 +100,23 @@ fn a_foreign_onnx_file_trains() {
     ];
     assert_eq!(object(&run)["bit_identical"], true);
 }
+
+/// Solver libraries may write to standard output by themselves; what `--json` prints is one object.
+#[test]
+fn exact_methods_print_one_object() {
+    let folder = tempdir().unwrap();
+    let path = support::instance(folder.path(), |_| {});
+    let path = path.to_str().unwrap();
+    for method in ["checkmate", "checkmate-rounding", "moccasin", "exact"] {
+        let asked = [
+            "plan", path, "--budget", "90%", "--method", method, "--json",
+        ];
+        let output = scrimp(&asked);
+        let printed: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{method}: {error}: {}", support::text(&output)));
+        match output.status.success() {
+            true => assert_eq!(printed["method"], method),
+            false => println!("{method}: {}", printed["error"]["message"]),
+        }
+    }
+}

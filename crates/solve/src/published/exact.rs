@@ -124,7 +124,7 @@ fn promising(
 }
 
 /// The tasks of a plan's runs.
-fn runs(plan: &CheckedPlan) -> Vec<usize> {
+pub(super) fn runs(plan: &CheckedPlan) -> Vec<usize> {
     let steps = plan.steps().iter();
     let runs = steps.filter_map(|step| match step {
         Step::Run { task, .. } => Some(task.index()),

@@ -188,6 +188,62 @@ fn moccasin_agrees_with_brute_force() {
     assert!(saved > 15, "{saved} with recomputation");
 }
 
+/// The two exact programs, brute force and the search on the same problems: the programs prove the same
+/// optimum, and the search is never better than it with a plan in stages, nor than the best of any kind.
+#[test]
+fn the_programs_agree_with_each_other_and_bound_the_search() {
+    let (highs, cpsat) = installed();
+    if !highs || !cpsat {
+        return;
+    }
+    let (mut feasible, mut met) = (0, 0);
+    for seed in 6000..6040 {
+        let (problem, budget) = case(seed, false, 5 + seed as usize % 3);
+        let wide = PublishedOptions {
+            runs_per_task: 8,
+            ..options()
+        };
+        let formulation = Formulation::Published;
+        let checkmate = Published::Checkmate(formulation).plan(&problem, &options());
+        let moccasin = Published::MoccasinStaged.plan(&problem, &wide);
+        let best = stage_optimum(&problem, budget);
+        let what = format!("seed {seed}");
+        let milp = expect(&what, checkmate, best);
+        let program = expect(&what, moccasin, best);
+        let Some((milp, program)) = milp.zip(program) else {
+            continue;
+        };
+        feasible += 1;
+        assert_eq!(milp.plan.cost(), program.plan.cost(), "{what}");
+        let search = crate::Options {
+            order: Order::Fixed,
+            threads: 1,
+            time_limit: Duration::from_secs(1),
+            ..crate::Options::default()
+        };
+        let found = crate::solve(&problem, &search, &mut |_| {});
+        let found = found.expect("the programs found a plan");
+        let any = optimum(&problem, budget, Order::Fixed).expect("so did brute force");
+        assert!(
+            found.cost >= any && found.lower_bound <= any,
+            "{what}: {found:?}"
+        );
+        let graph = Graph::new(&problem, "test").unwrap();
+        let runs = super::exact::runs(&found.plan);
+        let staged = Stages::from_sequence(&graph, &runs).is_some();
+        assert!(
+            !staged || found.cost >= milp.plan.cost(),
+            "{what}: {found:?}"
+        );
+        met += usize::from(found.cost <= milp.plan.cost());
+    }
+    assert!(feasible > 10, "{feasible} feasible");
+    assert!(
+        met * 100 >= feasible * 95,
+        "{met} of {feasible} at the optimum"
+    );
+}
+
 #[test]
 fn unstaged_moccasin_finds_the_best_order() {
     if !installed().1 {

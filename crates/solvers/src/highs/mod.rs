@@ -344,7 +344,9 @@ impl Job {
 
     fn set_options(&self, highs: &mut Instance<'_>) -> Call<()> {
         let options = &self.options;
+        // Before anything else, for options that are refused are told about.
         highs.set_bool(c"output_flag", false)?;
+        highs.set_bool(c"log_to_console", false)?;
         highs.set_double(c"time_limit", options.time_limit.as_secs_f64())?;
         highs.set_int(c"threads", options.threads.clamp(1, 1024) as i32)?;
         highs.set_int(c"random_seed", (options.seed & 0x7fff_ffff) as i32)?;
