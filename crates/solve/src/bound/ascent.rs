@@ -19,6 +19,7 @@ const SHORTER: f64 = 0.7;
 /// The step's first length, as a share of Polyak's, and the one at which the ascent has converged.
 const FIRST_STEP: f64 = 0.3;
 const LAST_STEP: f64 = 2e-4;
+const RESTARTS: u32 = 3;
 /// What counts as progress, as a share of what is missing to the known plan.
 const PROGRESS: f64 = 1e-5;
 /// A byte's weight against a rule's in the direction of a step, with bytes in units of the mean value's.
@@ -43,6 +44,8 @@ pub(crate) struct Ascent<'m> {
     answer: Answer,
     scale: f64,
     idle: u32,
+    /// How often the step may become long again where no row is worth adding.
+    restarts: u32,
     steps: u64,
     /// Mean bytes over the budget at every row of the chain, as far as sampled.
     excess: Vec<f64>,
@@ -86,6 +89,7 @@ impl<'m> Ascent<'m> {
             prices,
             scale: FIRST_STEP,
             idle: 0,
+            restarts: RESTARTS,
             steps: 0,
             excess: vec![0.0; chain.tasks.len()],
             before: f64::NEG_INFINITY,
@@ -154,8 +158,10 @@ impl<'m> Ascent<'m> {
             self.scale *= SHORTER;
             self.idle = 0;
             self.prices.clone_from(&self.best.prices);
-            if self.scale < LAST_STEP {
-                self.converged = !self.add_rows(known);
+            if self.scale < LAST_STEP && !self.add_rows(known) {
+                self.converged = self.restarts == 0;
+                self.restarts = self.restarts.saturating_sub(1);
+                self.scale = FIRST_STEP;
             }
             return;
         }

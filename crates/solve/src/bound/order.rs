@@ -47,10 +47,26 @@ impl Chain {
         Chain { tasks, places }
     }
 
+    /// No chain: nothing is known of any task.
+    fn of_ends(model: &Model) -> Chain {
+        let anywhere = Place {
+            after: 0,
+            until: 0,
+            exact: false,
+        };
+        Chain {
+            tasks: Vec::new(),
+            places: vec![anywhere; model.tasks as usize + 2],
+        }
+    }
+
     /// The path of the graph with the most bytes over the budget in all, where at each task those count
     /// that must be there in any order or be made again.
     pub fn free(model: &Model, reach: &Reach, budget: f64) -> Chain {
         let n = model.tasks;
+        if reach.unknown() {
+            return Chain::of_ends(model);
+        }
         let lack = lacks(model, reach, budget);
         let mut best = vec![(0.0, u32::MAX); n as usize];
         let mut last = None;
@@ -114,18 +130,34 @@ fn lacks(model: &Model, reach: &Reach, budget: f64) -> Vec<f64> {
             model.workspace[t as usize] + model.pinned_bytes - budget - twice
         })
         .collect();
+    let mut across = vec![0u64; reach.words];
     for v in 0..model.bytes.len() as u32 {
         let (make, bytes) = (model.producer[v as usize], size(model, v));
         if bytes <= 0.0 {
             continue;
         }
         let readers = model.consumers.of(v);
-        for t in 0..n {
-            let own = make == t || readers.contains(&t);
-            let made = make == model.start() || reach.has(make, t);
-            let read = |&r: &Task| r == model.end() || reach.has(t, r);
-            if own || (made && readers.iter().any(read)) {
-                lack[t as usize] += bytes;
+        across.fill(0);
+        for &reader in readers {
+            match reach.before(reader) {
+                Some(before) => across.iter_mut().zip(before).for_each(|(a, b)| *a |= b),
+                None => across.fill(u64::MAX),
+            }
+        }
+        if let Some(after) = reach.after(make) {
+            across.iter_mut().zip(after).for_each(|(a, b)| *a &= b);
+        }
+        for &own in readers.iter().chain([&make]).filter(|&&own| own < n) {
+            across[own as usize / 64] |= 1 << (own % 64);
+        }
+        for (word, &bits) in across.iter().enumerate() {
+            let mut bits = bits;
+            while bits != 0 {
+                let t = word * 64 + bits.trailing_zeros() as usize;
+                if let Some(lack) = lack.get_mut(t) {
+                    *lack += bytes;
+                }
+                bits &= bits - 1;
             }
         }
     }
@@ -144,7 +176,10 @@ pub(super) fn size(model: &Model, v: u32) -> f64 {
 /// Which tasks descend from which.
 pub(super) struct Reach {
     words: usize,
-    bits: Vec<u64>,
+    /// By task, the tasks that descend from it.
+    after: Vec<u64>,
+    /// By task, those it descends from.
+    before: Vec<u64>,
     tasks: u32,
 }
 
@@ -159,24 +194,61 @@ impl Reach {
             0
         };
         let words = (tasks as usize).div_ceil(64);
-        let mut bits = vec![0u64; words * tasks as usize];
+        let mut reach = Reach {
+            words,
+            after: vec![0; words * tasks as usize],
+            before: vec![0; words * tasks as usize],
+            tasks,
+        };
+        let of = |t: Task| t as usize * words..(t as usize + 1) * words;
+        for t in 0..tasks {
+            for input in model.inputs.of(t) {
+                let make = model.producer[input.value as usize];
+                if make < tasks {
+                    let (earlier, own) = reach.before.split_at_mut(of(t).start);
+                    own[make as usize / 64] |= 1 << (make % 64);
+                    let own = own[..words].iter_mut();
+                    own.zip(&earlier[of(make)]).for_each(|(a, b)| *a |= b);
+                }
+            }
+        }
         for t in (0..tasks).rev() {
-            let (own, later) = bits[t as usize * words..].split_at_mut(words);
             for &v in model.outputs.of(t) {
-                for &r in model.consumers.of(v).iter().filter(|&&r| r < tasks) {
-                    own[r as usize / 64] |= 1 << (r % 64);
-                    let of_reader = &later[(r - t - 1) as usize * words..][..words];
+                for &reader in model.consumers.of(v).iter().filter(|&&r| r < tasks) {
+                    let (own, later) = reach.after.split_at_mut(of(t).end);
+                    let own = &mut own[of(t)];
+                    own[reader as usize / 64] |= 1 << (reader % 64);
+                    let start = of(reader).start - of(t).end;
+                    let of_reader = &later[start..start + words];
                     own.iter_mut().zip(of_reader).for_each(|(a, b)| *a |= b);
                 }
             }
         }
-        Reach { words, bits, tasks }
+        reach
+    }
+
+    /// Whether nothing is known, for there are too many tasks.
+    pub fn unknown(&self) -> bool {
+        self.tasks == 0
     }
 
     /// Whether `b` descends from `a`.
     pub fn has(&self, a: Task, b: Task) -> bool {
-        a < self.tasks
-            && b < self.tasks
-            && self.bits[a as usize * self.words + b as usize / 64] >> (b % 64) & 1 == 1
+        b < self.tasks
+            && self
+                .after(a)
+                .is_some_and(|bits| bits[b as usize / 64] >> (b % 64) & 1 == 1)
+    }
+
+    /// The tasks after a task, as bits; none of `start` and `end`.
+    fn after(&self, t: Task) -> Option<&[u64]> {
+        let from = t as usize * self.words;
+        (t < self.tasks).then(|| &self.after[from..from + self.words])
+    }
+
+    /// The tasks before a task, likewise.
+    fn before(&self, t: Task) -> Option<&[u64]> {
+        let from = t as usize * self.words;
+        (t < self.tasks).then(|| &self.before[from..from + self.words])
     }
 }
