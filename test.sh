@@ -70,8 +70,8 @@ if python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; th
     python="$(cd "${CARGO_TARGET_DIR:-target}" && pwd)/python"
     if stage python_package "$python"; then
         settings=(--config crates/python/pyproject.toml)
-        stage "$python/bin/ruff" format --check "${settings[@]}" crates/python
-        stage "$python/bin/ruff" check "${settings[@]}" crates/python
+        stage "$python/bin/ruff" format --check "${settings[@]}" crates/python benches
+        stage "$python/bin/ruff" check "${settings[@]}" crates/python benches
         tests "$python/bin/python" -m pytest -q -p no:cacheprovider crates/python/tests
     else
         printf 'no Python package: its tests are skipped\n'

@@ -5,9 +5,9 @@
 Same model, same batch, same step (loss, gradients), every method's gradients compared with eager's.
 Peak is what PyTorch's allocator hands out at most, parameters, buffers and batch included; time is
 processor time of the process, relative to eager, the least of some repeats. Where a model has dropout,
-compilers draw other random numbers than eager, so their gradients differ and say nothing. Needs torchvision, timm or
-transformers for their models; `unet` and `gpt` need nothing else. `--inductor` adds the compiler's own
-code with and without our partitioner, which takes minutes to compile.
+compilers draw other random numbers than eager, so their gradients differ and say nothing. Needs
+torchvision, timm or transformers for their models; `unet` and `gpt` need nothing else. `--inductor` adds
+the compiler's own code with and without our partitioner, which takes minutes to compile.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import scrimp
@@ -103,7 +104,7 @@ class UNet(nn.Module):
         """Make the layers."""
         super().__init__()
         widths = [width << i for i in range(4)]
-        below = list(zip(widths, widths[1:], strict=False))
+        below = list(pairwise(widths))
         self.down = nn.ModuleList(Double(a, b) for a, b in [(3, width), *below])
         self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, stride=2) for a, b in below)
         self.join = nn.ModuleList(Double(2 * a, a) for a, _ in below)
@@ -320,7 +321,9 @@ def main() -> None:
     budgets = given.budgets.split(",")
     knobs = [float(knob) for knob in given.knobs.split(",") if knob]
     bench = Bench(given.model, given.batch, given.repeats)
-    print(f"{given.model}, batch {given.batch}, torch {torch.__version__}, {torch.get_num_threads()} threads\n")
+    print(
+        f"{given.model}, batch {given.batch}, torch {torch.__version__}, {torch.get_num_threads()} threads\n"
+    )
     print("| method | setting | peak, MiB | time over eager | gradients |\n|---|---|---|---|---|")
     bench.add("eager", "", partial(bench.autograd_step, bench.model))
     with checkpointed(bench.blocks):
