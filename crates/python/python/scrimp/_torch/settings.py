@@ -122,7 +122,7 @@ def task_costs(tasks: Tasks, device: torch.device, settings: Settings) -> list[C
         return profile.estimate(tasks.tasks)
 
     def tell(done: int, of: int) -> None:
-        if of:
+        if of and (done % 10 == 0 or done == of):
             settings.say(f"measured {done} of {of} operators")
 
     return profile.measure(tasks.tasks, device, tell if settings.progress else None)
@@ -131,7 +131,13 @@ def task_costs(tasks: Tasks, device: torch.device, settings: Settings) -> list[C
 def make_plan(lowered: Lowered, settings: Settings) -> Plan:
     """Plan; an infeasible budget also says which operator needs most."""
 
+    told = 0.0
+
     def tell(news: Progress) -> None:
+        nonlocal told
+        if news.elapsed < told:
+            return
+        told = news.elapsed + 1.0
         cost = "no plan yet" if news.cost is None else f"{news.cost * 1e3:.1f} ms"
         settings.say(f"planning for {news.elapsed:.1f} s: {cost}")
 
