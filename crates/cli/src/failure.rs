@@ -30,7 +30,7 @@ pub enum Kind {
     Differs,
     /// This machine has too little memory for what was asked.
     Memory,
-    /// A solver library that the method needs is missing or fails.
+    /// A library that the method or `--library` needs is missing or fails.
     Solver,
     /// Ctrl-C before all steps were done.
     Interrupted,
@@ -125,6 +125,7 @@ impl From<Error> for Failure {
             Error::Run(RunError::OutOfMemory { bytes }) => {
                 (Kind::Memory, json!({ "needed_bytes": bytes }))
             }
+            Error::Run(RunError::OneDnn(_)) => (Kind::Solver, Value::Null),
             Error::Weights(_)
             | Error::Resume { .. }
             | Error::Npz(_)

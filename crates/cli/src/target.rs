@@ -137,9 +137,14 @@ pub fn problem(target: &TargetArgs, threads: usize, quiet: bool) -> Result<(Prob
     }
     let graph = import(&target.name, &target.shape)?;
     let training = scrimp::differentiate(&graph, recipe(&target.recipe))?;
-    let cpu = Cpu::new(threads).map_err(Error::from)?;
+    let cpu = cpu(threads, &target.recipe)?;
     let costs = costs(&training, &cpu, target.costs, quiet)?;
     Ok((scrimp::lower(&training, &costs)?.problem, Fit::Layout))
+}
+
+/// The device that training runs on; 0 threads are as many as there are.
+pub fn cpu(threads: usize, recipe: &RecipeArgs) -> Result<Cpu> {
+    Ok(Cpu::with_library(threads, recipe.library.into()).map_err(Error::from)?)
 }
 
 /// What each node costs on this machine, measured or estimated.

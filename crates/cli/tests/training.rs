@@ -182,3 +182,49 @@ fn ctrl_c_saves_what_there_is() {
         run["steps"].as_u64().unwrap() + 1
     );
 }
+
+/// With a folder of the environment's own choice for oneDNN.
+fn with_onednn(folder: &std::ffi::OsStr, args: &[&str]) -> std::process::Output {
+    assert_cmd::Command::cargo_bin("scrimp")
+        .unwrap()
+        .args(args)
+        .env("SCRIMP_ONEDNN", folder)
+        .output()
+        .unwrap()
+}
+
+#[test]
+#[allow(clippy::print_stdout, reason = "a skipped test says so")]
+fn kernels_of_onednn() {
+    let run = "train digits --batch 8 --budget 70% --steps 2 --compare --json --library";
+    let run = |library| run.split(' ').chain([library]).collect::<Vec<_>>();
+    let nowhere = std::ffi::OsStr::new("/nonexistent");
+    for library in ["auto", "onednn"] {
+        let output = with_onednn(nowhere, &run(library));
+        assert_eq!(output.status.code(), Some(9));
+        let sentence = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(sentence.contains("SCRIMP_ONEDNN"), "{sentence}");
+    }
+    let native = with_onednn(nowhere, &run("native"));
+    let native: Value = serde_json::from_slice(&native.stdout).unwrap();
+    assert!(
+        native["device"]
+            .as_str()
+            .unwrap()
+            .starts_with("cpu/native/")
+    );
+    let Some(folder) = std::env::var_os("SCRIMP_ONEDNN") else {
+        println!("skipped: SCRIMP_ONEDNN isn't set");
+        return;
+    };
+    for library in ["auto", "onednn"] {
+        let run: Value =
+            serde_json::from_slice(&with_onednn(&folder, &run(library)).stdout).unwrap();
+        assert!(run["device"].as_str().unwrap().starts_with("cpu/onednn-3."));
+        assert_eq!(run["bit_identical"], true);
+    }
+    let doctor = with_onednn(&folder, &["doctor", "--json"]);
+    let doctor: Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    assert!(doctor["onednn"]["error"].is_null());
+    assert!(doctor["device"].as_str().unwrap().contains("onednn"));
+}

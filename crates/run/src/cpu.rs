@@ -73,6 +73,14 @@ impl Cpu {
         }
     }
 
+    /// oneDNN, if its kernels run.
+    pub fn onednn(&self) -> Option<&'static scrimp_onednn::Library> {
+        match &self.threads {
+            Threads::Rayon(_) => None,
+            Threads::OneDnn(onednn) => Some(onednn.engine().library()),
+        }
+    }
+
     /// Number of threads.
     pub fn threads(&self) -> usize {
         self.machine.slots

@@ -25,3 +25,4 @@ pub use executor::{
 };
 pub use interpret::{Tensors, interpret};
 pub use profile::{ProfileOptions, ProfileProgress, profile};
+pub use scrimp_onednn::OneDnnError;

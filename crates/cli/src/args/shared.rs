@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use scrimp::plan::parse_seconds;
+use scrimp::run::Library;
 use scrimp::solve::published::PublishedOptions;
 use scrimp::solve::{Method, Order};
 
@@ -73,6 +74,9 @@ pub struct RecipeArgs {
     /// L2 penalty
     #[arg(long, default_value_t = 0.0, value_parser = not_negative)]
     pub weight_decay: f64,
+    /// Whose kernels run
+    #[arg(long, value_enum, default_value_t = LibraryArg::Auto)]
+    pub library: LibraryArg,
 }
 
 /// How hard to search, and with what.
@@ -162,6 +166,27 @@ pub struct ReportArgs {
     /// Write a trace for Perfetto (ui.perfetto.dev) here
     #[arg(long, value_name = "OUT.json")]
     pub trace: Option<PathBuf>,
+}
+
+/// Kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LibraryArg {
+    /// oneDNN's where it is installed, otherwise scrimp's own
+    Auto,
+    /// scrimp's own
+    Native,
+    /// oneDNN's where they are faster, from SCRIMP_ONEDNN or the active Python environment
+    Onednn,
+}
+
+impl From<LibraryArg> for Library {
+    fn from(library: LibraryArg) -> Library {
+        match library {
+            LibraryArg::Auto => Library::Auto,
+            LibraryArg::Native => Library::Native,
+            LibraryArg::Onednn => Library::OneDnn,
+        }
+    }
 }
 
 /// Losses.

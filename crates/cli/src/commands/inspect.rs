@@ -3,7 +3,6 @@
 use anyhow::Result;
 use scrimp::graph::Summary;
 use scrimp::plan::{Budget, format_bytes, format_seconds};
-use scrimp::run::Cpu;
 use scrimp::solve::floor_bytes;
 use serde_json::{Value, json};
 
@@ -16,7 +15,7 @@ use crate::target;
 pub fn run(args: &InspectArgs) -> Result<Answer> {
     let graph = target::import(&args.model, &args.shape)?;
     let training = scrimp::differentiate(&graph, target::recipe(&args.recipe))?;
-    let cpu = Cpu::new(0).map_err(scrimp::Error::from)?;
+    let cpu = target::cpu(0, &args.recipe)?;
     let costs = scrimp::estimate(&training.graph, &cpu);
     let problem = scrimp::lower(&training, &costs)?.problem;
     let step = Step {

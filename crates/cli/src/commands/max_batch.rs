@@ -9,7 +9,6 @@ use scrimp::plan::file::Content;
 use scrimp::plan::{
     Budget, CheckedPlan, Problem, format_bytes, format_seconds, plan_to_json, problem_to_json,
 };
-use scrimp::run::Cpu;
 use scrimp::solve::published::{
     Formulation, MaxBatchOptions, Published, PublishedOptions, max_batch,
 };
@@ -75,7 +74,7 @@ fn of_model(args: &MaxBatchArgs, line: &Line) -> Result<Found> {
         let sentence = "the batch is what is looked for; leave --batch out";
         return Err(Failure::new(Kind::Usage, sentence).into());
     }
-    let cpu = Cpu::new(args.solve.search.threads()).map_err(Error::from)?;
+    let cpu = target::cpu(args.solve.search.threads(), &args.recipe)?;
     let recipe = target::recipe(&args.recipe);
     let model = target::Model::find(&args.target, &args.shape)?;
     let mut make = |batch: u64| -> Result<Option<AtBatch>, Error> {

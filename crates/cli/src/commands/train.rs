@@ -5,7 +5,6 @@ use scrimp::graph::TrainingGraph;
 use scrimp::graph::data::{Dataset, Feed, Samples};
 use scrimp::plan::file::read_text;
 use scrimp::plan::plan_from_json;
-use scrimp::run::Cpu;
 use scrimp::solve::place;
 use scrimp::{
     Budgeted, Error, Fit, Job, Outcome, PlanSummary, Planned, Recipe, Start, StepRecord, training,
@@ -36,7 +35,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let training = scrimp::differentiate(&graph, recipe)?;
     let start = start(args, &training, recipe)?;
     let feed = feed(&training, train, start.seed)?;
-    let cpu = Cpu::new(args.solve.search.threads()).map_err(Error::from)?;
+    let cpu = target::cpu(args.solve.search.threads(), &args.recipe)?;
     let costs = target::costs(&training, &cpu, args.costs, quiet)?;
     let lowered = scrimp::lower(&training, &costs)?;
     let budgeted = scrimp::budget(&lowered.problem, args.budget)?;

@@ -19,6 +19,7 @@ pub fn scrimp(args: &[&str]) -> Output {
     assert_cmd::Command::cargo_bin("scrimp")
         .unwrap()
         .args(args)
+        .env_remove("SCRIMP_ONEDNN")
         .output()
         .unwrap()
 }

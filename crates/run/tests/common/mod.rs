@@ -11,7 +11,7 @@ use scrimp_graph::{
 use scrimp_plan::{
     CheckedLayout, CheckedPlan, Layout, Phase, Plan, Problem, TaskId, ValueId, check, check_layout,
 };
-use scrimp_run::{Cpu, Data, Executor, Library, RunError};
+use scrimp_run::{Cpu, Data, Executor, Library, OneDnnError, RunError};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A network, differentiated and lowered with estimated costs.
@@ -80,7 +80,7 @@ fn again(problem: &Problem, value: ValueId, keep: &dyn Fn(TaskId) -> bool, runs:
 pub fn onednn(threads: usize) -> Option<Cpu> {
     match Cpu::with_library(threads, Library::OneDnn) {
         Ok(cpu) => Some(cpu),
-        Err(RunError::OneDnn(error @ scrimp_onednn::OneDnnError::NotFound)) => {
+        Err(RunError::OneDnn(error @ OneDnnError::NotFound)) => {
             println!("skipped: {error}");
             None
         }
