@@ -252,6 +252,7 @@ def by_our_partition(bench: Bench, budgets: list[str], limit: float) -> None:
 def by_plan(bench: Bench, budgets: list[str], limit: float) -> None:
     """scrimp.torch.fit."""
     for budget in budgets:
+        bench.clear()
         try:
             step = scrimp.torch.fit(bench.model, bench.loss_fn, bench.batch, budget, time_limit=limit)
         except scrimp.Infeasible as error:

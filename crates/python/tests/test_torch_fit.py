@@ -344,6 +344,23 @@ def test_ten_budgets_are_monotone_in_what_is_measured() -> None:
         assert held + peak <= budget
 
 
+def test_the_largest_batch() -> None:
+    """More than without a plan, and one sample more has none."""
+    model = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.Tanh())))
+    options: dict[str, Any] = {"costs": "estimate", "time_limit": 0.2}
+    x = torch.zeros(5, 64)
+    budget = scrimp.torch.fit(model, Tensor.sum, (x,), "100%", **options).plan.base_peak
+    largest = scrimp.torch.max_batch(model, Tensor.sum, (x[:2],), budget, **options)
+    assert largest >= 5
+    scrimp.torch.fit(model, Tensor.sum, (torch.zeros(largest, 64),), budget, **options)
+    with pytest.raises(scrimp.Infeasible):
+        scrimp.torch.fit(model, Tensor.sum, (torch.zeros(largest + 1, 64),), budget, **options)
+    with pytest.raises(scrimp.BadOption, match="in bytes"):
+        scrimp.torch.max_batch(model, Tensor.sum, (x,), "50%")
+    with pytest.raises(scrimp.BadOption, match="not even one sample"):
+        scrimp.torch.max_batch(model, Tensor.sum, (x,), 1000, **options)
+
+
 def test_gpt_is_what_the_tests_think() -> None:
     """The head is the embedding, so that its gradient has two parts."""
     model = Gpt()

@@ -15,12 +15,13 @@ from torch import nn
 
 from scrimp._native import parse_budget
 from scrimp._torch.backend import Backend, Partitioner
+from scrimp._torch.batch import largest_batch
 from scrimp._torch.settings import Settings
 from scrimp._torch.step import Step
 from scrimp._torch.wrapped import Wrapped
 from scrimp.errors import BadOption
 
-__all__ = ["Backend", "Partitioner", "Step", "Wrapped", "backend", "fit", "partitioner", "wrap"]
+__all__ = ["Backend", "Partitioner", "Step", "Wrapped", "backend", "fit", "max_batch", "partitioner", "wrap"]
 
 
 def fit(
@@ -101,6 +102,29 @@ def _arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         f"the example batch is a {type(batch).__name__}, but must be a tuple or list, a dictionary or a "
         "tensor"
     )
+
+
+def max_batch(
+    model: nn.Module,
+    loss_fn: Callable[..., torch.Tensor] | None,
+    example_batch: Any,
+    budget: int | str,
+    *,
+    time_limit: float = 2.0,
+    **options: Any,
+) -> int:
+    """Find the largest number of samples for which a plan within the budget is found.
+
+    The first dimension of the example batch's tensors counts samples; how many it has doesn't matter.
+    Every size that is tried is captured, measured and planned as by `fit`, whose options these are.
+    The budget must be bytes, or ``"auto"``: percentages mean other bytes for other batches.
+    """
+    kind = "auto" if budget == "auto" else parse_budget(str(budget))[0]
+    if kind not in ("auto", "bytes"):
+        raise BadOption(f"the budget is {budget!r}, but must be in bytes to compare batches")
+    args, kwargs = _arguments(example_batch)
+    settings = Settings(budget, time_limit=time_limit, **options)
+    return largest_batch(model, loss_fn, args, kwargs, settings)
 
 
 def backend(budget: int | str, *, graphs: int = 1, **options: Any) -> Backend:

@@ -8,7 +8,7 @@ an output, to be copied back once.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,14 +67,35 @@ def capture(module: nn.Module, tensors: Sequence[torch.Tensor], root: nn.Module)
     refuse_hooks(root)
     refuse_dropout_in_recurrence(root)
     try:
-        # As documented for eager training: the backward pass runs outside of autocast.
-        backward = functorch_config.patch(backward_pass_autocast="off")
-        with contextlib.ExitStack() as stack, torch.enable_grad(), eager_kernels(), backward:
-            exported = aot_export_joint_with_descriptors(stack, module, tuple(tensors))
-            graph_module = exported.graph_module
+        try:
+            exported = _exported(module, tensors)
+        except Exception as error:
+            # Models that look at their data often leave that out when they are compiled.
+            if not _depends_on_data(error):
+                raise
+            with _as_if_compiling():
+                exported = _exported(module, tensors)
     except Exception as error:
         raise _explained(error) from error
-    return _sorted_out(graph_module, exported.out_spec, module)
+    return _sorted_out(exported.graph_module, exported.out_spec, module)
+
+
+def _exported(module: nn.Module, tensors: Sequence[torch.Tensor]) -> Any:
+    # As documented for eager training: the backward pass runs outside of autocast.
+    backward = functorch_config.patch(backward_pass_autocast="off")
+    with contextlib.ExitStack() as stack, torch.enable_grad(), eager_kernels(), backward:
+        return aot_export_joint_with_descriptors(stack, module, tuple(tensors))
+
+
+@contextlib.contextmanager
+def _as_if_compiling() -> Iterator[None]:
+    compiler: Any = torch.compiler
+    before = compiler._is_compiling_flag
+    compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        compiler._is_compiling_flag = before
 
 
 def _sorted_out(graph_module: GraphModule, out_spec: Any, module: nn.Module) -> Joint:
@@ -170,8 +191,7 @@ def refuse_dropout_in_recurrence(model: nn.Module) -> None:
 def _explained(error: Exception) -> Exception:
     """Say what to do, for what is commonly wrong."""
     text = f"{type(error).__name__}: {error}".splitlines()[0]
-    names = {type(e).__name__ for e in _causes(error)}
-    if names & {"DataDependentOutputException", "GuardOnDataDependentSymNode", "DynamicOutputShapeException"}:
+    if _depends_on_data(error):
         return Unsupported(
             "the model's course depends on its data (an `if` on a tensor's value, .item(), or a result "
             "whose shape depends on contents such as nonzero or a boolean mask), so there is no one graph "
@@ -185,6 +205,17 @@ def _explained(error: Exception) -> Exception:
     if isinstance(error, Unsupported):
         return error
     return Unsupported(f"the model can't be captured. PyTorch says: {text}")
+
+
+DATA_DEPENDENT = {
+    "DataDependentOutputException",
+    "GuardOnDataDependentSymNode",
+    "DynamicOutputShapeException",
+}
+
+
+def _depends_on_data(error: Exception) -> bool:
+    return any(type(cause).__name__ in DATA_DEPENDENT for cause in _causes(error))
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:
