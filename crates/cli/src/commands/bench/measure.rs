@@ -30,7 +30,8 @@ pub struct Found {
     pub lower_bound_percent: f64,
     pub optimal: bool,
     pub peak: u64,
-    /// When the best published number was reached, at its rounding; none if it wasn't.
+    /// When the best published number was reached, at its rounding; none if it wasn't. Numbers below
+    /// what is proven for this order don't count: whoever reached them changed it.
     pub reached_seconds: Option<f64>,
     /// When the plan was there.
     pub best_seconds: f64,
@@ -47,9 +48,12 @@ impl Found {
 pub fn plan(budgeted: &Budgeted, row: &Row, options: &Options) -> Result<Ours> {
     let base = budgeted.base.cost();
     let over = |cost| percent_over(cost, base);
-    let claims = row.claims.iter();
-    let published = claims.filter_map(|claim| Some(claim.overhead_percent? + claim.rounding));
-    let best_published = published.fold(f64::INFINITY, f64::min);
+    let best_published = |proven: f64| {
+        let claims = row.claims.iter();
+        let published = claims.filter_map(|claim| Some(claim.overhead_percent? + claim.rounding));
+        let possible = published.filter(|&percent| percent >= proven);
+        possible.fold(f64::INFINITY, f64::min)
+    };
     let mut costs: Vec<(f64, f64)> = Vec::new();
     let mut watch = |news: Progress| {
         if let Some(cost) = news.cost
@@ -74,13 +78,15 @@ pub fn plan(budgeted: &Budgeted, row: &Row, options: &Options) -> Result<Ours> {
                 seen.unwrap_or(seconds)
             };
             let overhead_percent = over(solved.cost);
+            let lower_bound_percent = over(solved.lower_bound);
+            let published = best_published(lower_bound_percent);
             Some(Found {
                 overhead_percent,
-                lower_bound_percent: over(solved.lower_bound),
+                lower_bound_percent,
                 optimal: solved.optimal,
                 peak: solved.plan.peak(budgeted.device),
-                reached_seconds: (overhead_percent <= best_published && best_published.is_finite())
-                    .then(|| first(best_published)),
+                reached_seconds: (overhead_percent <= published && published.is_finite())
+                    .then(|| first(published)),
                 best_seconds: first(overhead_percent + 1e-9),
             })
         }
