@@ -1,5 +1,7 @@
 //! Tests of the whole crate on random small problems, against exact optima.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use scrimp_plan::{Interval, Problem, check_offsets};
@@ -256,6 +258,62 @@ fn threads_do_not_change_the_plan() {
         let first = plan(&one);
         assert_eq!(first, plan(&one));
         assert_eq!(first, plan(&two));
+    }
+}
+
+#[test]
+fn the_least_budget_that_was_found_is_found_again() {
+    let mut rng = Random::new(14, 0);
+    for order in [Order::Fixed, Order::Free] {
+        for rich in [false, true] {
+            let p = problem(Shape { tasks: 40, rich }, &mut rng);
+            let ask = |budget: u64| {
+                let bounded = p.with_capacity(device(), Some(budget));
+                solve(&bounded, &options(order, Method::Search), &mut |_| {})
+            };
+            let Err(SolveError::Infeasible {
+                least_found, floor, ..
+            }) = ask(floor_bytes(&p).unwrap() - 1)
+            else {
+                panic!("a plan below the floor");
+            };
+            let peak = base_peak(&p);
+            assert!(floor <= least_found && least_found < peak);
+            assert!(ask(least_found).is_ok(), "{least_found} of {peak}");
+        }
+    }
+}
+
+#[test]
+fn a_stopped_search_keeps_its_plan() {
+    let mut rng = Random::new(15, 0);
+    let p = problem(
+        Shape {
+            tasks: 150,
+            rich: false,
+        },
+        &mut rng,
+    );
+    let budget = (floor_bytes(&p).unwrap() + base_peak(&p)) / 2;
+    let p = p.with_capacity(device(), Some(budget));
+    for order in [Order::Fixed, Order::Free] {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopping = Options {
+            time_limit: Duration::from_secs(3600),
+            stop: Some(Arc::clone(&stop)),
+            ..options(order, Method::Search)
+        };
+        let mut known = None;
+        let solved = solve(&p, &stopping, &mut |news| {
+            known = known.or(news.cost);
+            stop.store(news.cost.is_some(), Ordering::Relaxed);
+        });
+        let solved = solved.unwrap();
+        assert!(
+            Some(solved.cost) <= known,
+            "not dearer than what was announced"
+        );
+        assert!(solved.lower_bound <= solved.cost);
     }
 }
 

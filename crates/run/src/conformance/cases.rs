@@ -67,40 +67,47 @@ fn convolutions() {
     }
 }
 
+/// Shapes of the factors, not transposed.
+pub(super) const PRODUCTS: &[(&[usize], &[usize])] = &[
+    (&[5, 7], &[7, 9]),
+    (&[1, 300], &[300, 1]),
+    (&[100, 513], &[513, 70]),
+    (&[3, 20, 16], &[16, 33]),
+    (&[2, 3, 17, 8], &[2, 3, 8, 19]),
+    (&[2, 1, 17, 8], &[3, 8, 19]),
+    (&[14, 32], &[4, 32, 32]),
+    (&[300, 20], &[20, 500]),
+];
+
+/// A matrix product's arguments in the four ways to store them, with and without a bias.
+pub(super) fn product(
+    (a, b): (&[usize], &[usize]),
+    key: u64,
+    mut check: impl FnMut(&Op, &[Input]),
+) {
+    let swapped = |shape: &[usize], swap: bool| {
+        let mut shape = shape.to_vec();
+        let last = shape.len() - 1;
+        if swap {
+            shape.swap(last, last - 1);
+        }
+        shape
+    };
+    for (trans_a, trans_b) in [(false, false), (true, false), (false, true), (true, true)] {
+        let op = Op::MatMul { trans_a, trans_b };
+        let n = b[b.len() - 1];
+        let (a, b) = (swapped(a, trans_a), swapped(b, trans_b));
+        let mut inputs = vec![floats(&a, key), floats(&b, 100 + key)];
+        check(&op, &inputs);
+        inputs.push(floats(&[n], 7));
+        check(&op, &inputs);
+    }
+}
+
 #[test]
 fn matrix_products() {
-    let cases: &[(&[usize], &[usize])] = &[
-        (&[5, 7], &[7, 9]),
-        (&[1, 300], &[300, 1]),
-        (&[100, 513], &[513, 70]),
-        (&[3, 20, 16], &[16, 33]),
-        (&[2, 3, 17, 8], &[2, 3, 8, 19]),
-        (&[2, 1, 17, 8], &[3, 8, 19]),
-        (&[14, 32], &[4, 32, 32]),
-        (&[300, 20], &[20, 500]),
-    ];
-    for (i, (a, b)) in cases.iter().enumerate() {
-        let swapped = |shape: &[usize], swap: bool| {
-            let mut shape = shape.to_vec();
-            let last = shape.len() - 1;
-            if swap {
-                shape.swap(last, last - 1);
-            }
-            shape
-        };
-        for (trans_a, trans_b) in [(false, false), (true, false), (false, true), (true, true)] {
-            let op = Op::MatMul { trans_a, trans_b };
-            let (a, b) = (swapped(a, trans_a), swapped(b, trans_b));
-            let mut inputs = vec![floats(&a, i as u64), floats(&b, 100 + i as u64)];
-            check(&op, &inputs);
-            let n = if trans_b {
-                b[b.len() - 2]
-            } else {
-                b[b.len() - 1]
-            };
-            inputs.push(floats(&[n], 7));
-            check(&op, &inputs);
-        }
+    for (i, &shapes) in PRODUCTS.iter().enumerate() {
+        product(shapes, i as u64, check);
     }
 }
 

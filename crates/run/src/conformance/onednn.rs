@@ -6,7 +6,7 @@
 use scrimp_graph::{DType, Op, Window, infer};
 use scrimp_onednn::OneDnnError;
 
-use super::cases::{ConvCase, conv_cases};
+use super::cases::{ConvCase, PRODUCTS, conv_cases, product};
 use super::{Input, Run, compare, floats, run};
 use crate::cpu::{Cpu, Library};
 use crate::error::RunError;
@@ -123,5 +123,27 @@ fn convolutions_of_networks_are_the_librarys() {
     for (i, case) in cases.into_iter().enumerate() {
         let theirs = devices.convolution(case, 1000 + 10 * i as u64);
         assert_eq!(theirs, 8, "{case:?}");
+    }
+}
+
+#[test]
+fn matrix_products_agree() {
+    let Some(devices) = Devices::new() else {
+        return;
+    };
+    for (i, &shapes) in PRODUCTS.iter().enumerate() {
+        product(shapes, i as u64, |op, inputs| {
+            devices.check(op, inputs);
+        });
+    }
+    // Attention: scores, and what they weigh.
+    for shapes in [
+        (&[2, 4, 64, 16][..], &[2, 4, 16, 64][..]),
+        (&[2, 4, 64, 64], &[2, 4, 64, 16]),
+        (&[2, 64, 96], &[96, 130]),
+    ] {
+        product(shapes, 50, |op, inputs| {
+            assert_eq!(devices.check(op, inputs), 2, "{op:?} {shapes:?}");
+        });
     }
 }

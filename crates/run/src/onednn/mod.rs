@@ -4,6 +4,7 @@
 //! | operator | oneDNN | ours |
 //! |---|---|---|
 //! | convolution, its gradients | 32-bit floats | 64-bit floats, which check gradients |
+//! | product of matrices | 32-bit floats | 64-bit floats |
 //! | everything else | | always: no slower on tensors whose axes lie in order N, C, H, W |
 //!
 //! Tensors keep their order of axes. Most of the library's convolutions want channels in blocks: then
@@ -12,6 +13,7 @@
 //! for which the order of axes is right as it is.
 
 mod convolution;
+mod matmul;
 mod program;
 
 use scrimp_graph::{DType, Op};
@@ -21,6 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::kernels::Signature;
 use convolution::Conv;
+use matmul::MatMul;
 pub use program::Program;
 
 /// What runs an operator.
@@ -48,7 +51,7 @@ impl Kernel {
 #[derive(Debug)]
 pub struct OneDnn {
     engine: Arc<Engine>,
-    programs: Mutex<HashMap<Conv, Kernel>>,
+    programs: Mutex<HashMap<Wanted, Kernel>>,
 }
 
 impl OneDnn {
@@ -73,13 +76,29 @@ impl OneDnn {
         let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
         let made = programs
             .entry(wanted)
-            .or_insert_with_key(|conv| Kernel::made(conv.program(&self.engine)));
+            .or_insert_with_key(|wanted| Kernel::made(wanted.program(&self.engine)));
         made.clone()
     }
 }
 
+/// An operator on shapes that the library has kernels for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Wanted {
+    Conv(Conv),
+    MatMul(MatMul),
+}
+
+impl Wanted {
+    fn program(&self, engine: &Arc<Engine>) -> Result<Option<Program>, OneDnnError> {
+        match self {
+            Wanted::Conv(conv) => conv.program(engine),
+            Wanted::MatMul(product) => product.program(engine),
+        }
+    }
+}
+
 /// The table of the module's documentation.
-fn wanted(op: &Op, inputs: &[Signature<'_>], outputs: &[Signature<'_>]) -> Option<Conv> {
+fn wanted(op: &Op, inputs: &[Signature<'_>], outputs: &[Signature<'_>]) -> Option<Wanted> {
     let mut all = inputs.iter().chain(outputs);
     if all.any(|(shape, dtype)| *dtype != DType::F32 || shape.contains(&0)) {
         return None;
@@ -89,15 +108,20 @@ fn wanted(op: &Op, inputs: &[Signature<'_>], outputs: &[Signature<'_>]) -> Optio
     match op {
         Op::Conv { window, groups } => {
             let shapes = [inputs[0].0, inputs[1].0, output];
-            Conv::new(Direction::Forward, window, *groups, shapes, bias)
+            Conv::new(Direction::Forward, window, *groups, shapes, bias).map(Wanted::Conv)
         }
         Op::ConvInputGrad { window, groups, .. } => {
             let shapes = [output, inputs[1].0, inputs[0].0];
-            Conv::new(Direction::Data, window, *groups, shapes, false)
+            Conv::new(Direction::Data, window, *groups, shapes, false).map(Wanted::Conv)
         }
         Op::ConvWeightGrad { window, groups } => {
             let shapes = [inputs[0].0, output, inputs[1].0];
-            Conv::new(Direction::Weights, window, *groups, shapes, false)
+            Conv::new(Direction::Weights, window, *groups, shapes, false).map(Wanted::Conv)
+        }
+        Op::MatMul { trans_a, trans_b } => {
+            let shapes = [inputs[0].0, inputs[1].0, output];
+            let product = MatMul::new([*trans_a, *trans_b], shapes, bias);
+            Some(Wanted::MatMul(product))
         }
         _ => None,
     }

@@ -78,8 +78,9 @@ impl<'m> Walk<'m> {
         ok
     }
 
-    /// Looks for a first plan within the budget: directly, then squeezing the budget step by step.
-    pub fn first_plan(&mut self, walk: usize) {
+    /// Looks for a first plan within the budget: directly, then, if wanted, squeezing the budget step by
+    /// step.
+    pub fn first_plan(&mut self, walk: usize, squeeze: bool) {
         let target = self.repairer.budget;
         let taste = Taste {
             tries: 4 << walk,
@@ -96,7 +97,7 @@ impl<'m> Walk<'m> {
             rent: 1.0,
             noise: 0.0,
         };
-        if !self.settle(taste) && !self.beam(narrow) {
+        if !self.settle(taste) && !self.beam(narrow) && squeeze {
             self.start_leaner();
             self.squeeze(target);
         }

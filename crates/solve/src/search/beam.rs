@@ -18,7 +18,9 @@ const READY: usize = 2;
 /// Work of pricing, per value, and the beam's own counts to a unit of work.
 const PRICING: u64 = 100;
 const PER_UNIT: u64 = 6;
-/// Steps towards a task beyond twice the runs that it lacks.
+/// States looked at, at most, by task and width: sequences that are longer are no use.
+const LOOKS: usize = 8;
+/// Steps towards a task beyond the runs that it lacks.
 const SLACK: usize = 8;
 
 /// How a beam searches.
@@ -78,6 +80,7 @@ fn sized<const W: usize>(
         width,
         at: 1,
         trail: Vec::new(),
+        looks: 0,
         work: 0,
     };
     let found = beam.search(order, cutoff);
@@ -184,6 +187,8 @@ struct Beam<'s, 'm, const W: usize> {
     at: u32,
     /// Runs, each with the one before it.
     trail: Vec<(u32, Task)>,
+    /// States looked at.
+    looks: usize,
     work: u64,
 }
 
@@ -198,11 +203,12 @@ impl<const W: usize> Beam<'_, '_, W> {
             read,
             trail: u32::MAX,
         }];
+        let most = LOOKS * self.width * order.len();
         for &target in order.iter().chain([&self.space.model.end()]) {
-            if heads.is_empty() || cutoff.reached() {
+            if heads.is_empty() || self.looks > most || cutoff.reached() {
                 return None;
             }
-            heads = self.layer(heads, target);
+            heads = self.layer(heads, target, cutoff);
             self.at += 1;
         }
         let best = heads.iter().min_by(|a, b| a.spent.total_cmp(&b.spent))?;
@@ -219,14 +225,15 @@ impl<const W: usize> Beam<'_, '_, W> {
 
     /// From states in which `target` comes next, the best ones in which it has run. All take their
     /// steps towards it side by side, so that those that drop what they have just made fall behind.
-    fn layer(&mut self, heads: Vec<Head<W>>, target: Task) -> Vec<Head<W>> {
+    fn layer(&mut self, heads: Vec<Head<W>>, target: Task, cutoff: Cutoff<'_>) -> Vec<Head<W>> {
         let target_reads = self.space.reads(target);
         let mut done = Best::default();
         let mut heads = heads;
         let mut steps = 0;
         let mut most = 0;
-        while !heads.is_empty() && steps <= 2 * most + SLACK {
+        while !heads.is_empty() && steps <= most + SLACK && !cutoff.reached() {
             let mut next = Best::default();
+            self.looks += heads.len();
             for head in &heads {
                 let missing = self.missing(&head.place, target);
                 if missing.is_empty() {

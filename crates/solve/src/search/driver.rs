@@ -25,8 +25,12 @@ const FIRST_EPOCH: u64 = 2500;
 /// A first plan is looked for that long at least, whatever the limit: without one there is nothing to
 /// stop with, and a feasible budget would be called infeasible.
 const FIRST_PLAN: Duration = Duration::from_secs(2);
+/// The share of that time that is for plans within the budget; the rest is for the least budget.
+const FIRST_SHARE: f64 = 0.7;
 /// States that the exact search for small problems makes at most.
 const STATES: usize = 150_000;
+/// The same for one budget where the least is looked for.
+const LEAST_STATES: usize = 20_000;
 /// Epochs without a better plan after which the search has converged.
 const PATIENCE: u32 = 8;
 
@@ -99,6 +103,19 @@ pub(crate) fn with<'m>(
         states: if exactly { STATES } else { 0 },
         cutoff,
     };
+    // Who has a cost that is enough asks for many budgets, and means the limit.
+    let least_time = options.enough.map_or(FIRST_PLAN, |_| options.time_limit);
+    let limit = options.time_limit.max(least_time);
+    let first = FirstPlan {
+        model,
+        budget,
+        floor,
+        free,
+        cutoff: Cutoff::after(limit.mul_f64(FIRST_SHARE), start, options),
+        late: Cutoff::after(limit, start, options),
+        seed: options.seed,
+        threads: options.threads,
+    };
     match exact::cheapest(model, budget, free, limits) {
         Verdict::Optimal(runs) => {
             known.lower_bound = State::new(model, &runs).cost();
@@ -108,23 +125,24 @@ pub(crate) fn with<'m>(
         }
         Verdict::Infeasible => {
             let none = budget.max(floor - 1.0);
-            let (runs, proven) = exact::leanest(model, (none, (peak, known.runs)), free, limits);
-            known.least = State::new(model, &runs).peak();
-            known.floor = if proven { known.least } else { none + 1.0 };
-            known.runs = runs;
+            let limits = Limits {
+                states: LEAST_STATES,
+                cutoff: first.late,
+            };
+            let found = exact::leanest(model, (none, first.least(None)), free, limits);
+            (known.floor, (known.least, known.runs)) = found;
             known
         }
         Verdict::AtLeast(seconds) => {
             known.lower_bound = known.lower_bound.max(seconds);
-            by_walks(model, budget, known, options, start, progress)
+            by_walks(first, known, options, start, progress)
         }
     }
 }
 
 /// A first plan, and annealing from there; `known` says what is known before.
 fn by_walks<'m>(
-    model: &'m Model,
-    budget: f64,
+    first: FirstPlan<'m>,
     known: Found,
     options: &'m Options,
     start: Instant,
@@ -136,20 +154,14 @@ fn by_walks<'m>(
         runs: given,
         ..
     } = known;
-    let cutoff = Cutoff::after(options.time_limit, start, options);
-    let free = options.order == Order::Free;
-    let threads = options.threads;
-    // Who has a cost that is enough asks for many budgets, and means the limit.
-    let least_time = options.enough.map_or(FIRST_PLAN, |_| options.time_limit);
-    let first = FirstPlan {
+    let FirstPlan {
         model,
         budget,
-        floor,
         free,
-        cutoff: Cutoff::after(options.time_limit.max(least_time), start, options),
-        seed: options.seed,
         threads,
-    };
+        ..
+    } = first;
+    let cutoff = Cutoff::after(options.time_limit, start, options);
     let mut runs = match first.search() {
         Ok(runs) => runs,
         Err((least, runs)) => {

@@ -41,26 +41,25 @@ pub(crate) fn cheapest(model: &Model, budget: f64, free: bool, limits: Limits<'_
     search(model, budget, free, Goal::Cheapest, limits)
 }
 
-/// A plan with the least bytes, found by bisection above a budget for which there is none, and whether
-/// a plan with fewer bytes can't exist. `known` is a plan with its peak.
+/// Between a budget for which there is no plan and one for which there is: the bytes that every plan
+/// needs, and the least budget for which a plan was found, with the plan. They meet where every budget
+/// in between was decided.
 pub(crate) fn leanest(
     model: &Model,
-    (mut none, mut known): (f64, (f64, Vec<Task>)),
+    (none, mut known): (f64, (f64, Vec<Task>)),
     free: bool,
     limits: Limits<'_>,
-) -> (Vec<Task>, bool) {
-    let mut proven = true;
-    while known.0 - none > 1.0 && !limits.cutoff.reached() {
-        let budget = ((none + known.0) / 2.0).floor();
+) -> (f64, (f64, Vec<Task>)) {
+    let (mut proven, mut open) = (none, none);
+    while known.0 - open > 1.0 && !limits.cutoff.reached() {
+        let budget = ((open + known.0) / 2.0).floor();
         match search(model, budget, free, Goal::Any, limits) {
             Verdict::Optimal(runs) => known = (State::new(model, &runs).peak(), runs),
-            verdict => {
-                proven &= verdict == Verdict::Infeasible;
-                none = budget;
-            }
+            Verdict::Infeasible => (proven, open) = (budget, budget),
+            Verdict::AtLeast(_) => open = budget,
         }
     }
-    (known.1, proven && known.0 - none <= 1.0)
+    (proven + 1.0, known)
 }
 
 fn search(model: &Model, budget: f64, free: bool, goal: Goal, limits: Limits<'_>) -> Verdict {

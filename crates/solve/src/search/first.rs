@@ -26,7 +26,9 @@ pub(super) struct FirstPlan<'a> {
     /// Proven: no plan takes fewer bytes.
     pub floor: f64,
     pub free: bool,
+    /// When the search ends, and when the one for the least budget does.
     pub cutoff: Cutoff<'a>,
+    pub late: Cutoff<'a>,
     pub seed: u64,
     pub threads: usize,
 }
@@ -35,21 +37,24 @@ impl FirstPlan<'_> {
     /// A sequence that fits, or else the least budget for which one is found, with that one.
     pub fn search(&self) -> Result<Vec<Task>, (f64, Vec<Task>)> {
         let mut leanest: Option<(f64, Vec<Task>)> = None;
-        let rounds = match beam::takes(self.model) {
-            true if self.budget < self.floor => 0,
-            true => ROUNDS_AFTER_BEAMS,
-            false => ROUNDS,
+        let beams = beam::takes(self.model);
+        let rounds = match self.budget < self.floor {
+            true if beams && self.model.tasks <= BEAM_TASKS => 0..0,
+            // Only for the least budget.
+            true => 1..2,
+            false if beams => 0..ROUNDS_AFTER_BEAMS,
+            false => 0..ROUNDS,
         };
-        for round in 0..rounds {
-            // Beams are quicker where there are few tasks, walks rearrange.
+        for round in rounds {
+            // Beams are quicker where there are few tasks; walks rearrange, and squeeze last.
             let beams_first = !self.free && self.model.tasks <= BEAM_TASKS;
             let mut found = None;
             if round == 0 && beams_first {
-                found = self.beams();
+                found = self.beams(WIDTHS.len());
             }
             found = found.or_else(|| self.walks(round, &mut leanest));
             if round == 0 && !beams_first {
-                found = found.or_else(|| self.beams());
+                found = found.or_else(|| self.beams(WIDTHS.len()));
             }
             if let Some(runs) = found {
                 return Ok(runs);
@@ -58,11 +63,7 @@ impl FirstPlan<'_> {
                 break;
             }
         }
-        let found = self.least();
-        Err(match leanest {
-            Some(leanest) if leanest.0 < found.0 => leanest,
-            _ => found,
-        })
+        Err(self.least(leanest))
     }
 
     /// Walks that repair and squeeze. Costs steer them, and sometimes astray where the budget is tight:
@@ -83,7 +84,9 @@ impl FirstPlan<'_> {
                 )
             })
             .collect();
-        each(self.threads, &mut walks, &|k, walk| walk.first_plan(k));
+        each(self.threads, &mut walks, &|k, walk| {
+            walk.first_plan(k, round > 0);
+        });
         for walk in &walks {
             if leanest.as_ref().is_none_or(|l| walk.leanest.0 < l.0) {
                 *leanest = Some(walk.leanest.clone());
@@ -100,14 +103,14 @@ impl FirstPlan<'_> {
         (0..self.model.tasks).collect()
     }
 
-    /// Beams of growing width, in the given order and, where it is free, in lean ones.
-    fn beams(&self) -> Option<Vec<Task>> {
+    /// Beams of the first few widths, in the given order and, where it is free, in lean ones.
+    fn beams(&self, widths: usize) -> Option<Vec<Task>> {
         let mut rng = Random::new(self.seed, 0);
         if !beam::takes(self.model) {
             return None;
         }
         let orders = self.orders(&mut rng);
-        let widths = if self.model.tasks > FEW { 2 } else { 3 };
+        let widths = widths.min(if self.model.tasks > FEW { 2 } else { 3 });
         let mut work = 0;
         for &width in &WIDTHS[..widths] {
             for order in &orders {
@@ -116,7 +119,7 @@ impl FirstPlan<'_> {
                     rent: 1.0,
                     noise: 0.0,
                 };
-                let tools = (self.cutoff, &mut rng, &mut work);
+                let tools = (self.late, &mut rng, &mut work);
                 let found = beam::search(self.model, order, self.budget, breadth, tools);
                 if found.is_some() {
                     return found;
@@ -149,32 +152,40 @@ impl FirstPlan<'_> {
     }
 
     /// The least budget for which the beams find a plan, and the plan: asked for that budget, they find
-    /// it again.
-    fn least(&self) -> (f64, Vec<Task>) {
-        let given = self.given();
-        let mut least = (State::new(self.model, &given).peak(), given);
+    /// it again. Or else what is known already: a plan with its peak.
+    pub fn least(&self, known: Option<(f64, Vec<Task>)>) -> (f64, Vec<Task>) {
+        let mut least = known.unwrap_or_else(|| {
+            let given = self.given();
+            (State::new(self.model, &given).peak(), given)
+        });
         let mut none = self.budget.max(self.floor - 1.0);
         let close = ((least.0 - self.floor) * PRECISION).max(1.0);
-        let mut next = self.floor;
-        while least.0 - none > close && !self.cutoff.reached() {
-            let budget = next.floor().max(none + 1.0);
+        let lowest = none;
+        for widths in 1..=WIDTHS.len() {
             let at = |budget| {
-                FirstPlan { budget, ..*self }
-                    .beams()
-                    .map(|runs| (budget, runs))
+                let asked = FirstPlan { budget, ..*self };
+                asked.beams(widths).map(|runs| (budget, runs))
             };
-            match at(budget) {
-                Some(found) => {
-                    let peak = State::new(self.model, &found.1).peak();
-                    least = if peak < budget {
-                        at(peak).unwrap_or(found)
-                    } else {
-                        found
-                    };
+            let mut next = match self.model.tasks <= BEAM_TASKS {
+                true => self.floor,
+                false => (lowest + least.0) / 2.0,
+            };
+            none = lowest;
+            while least.0 - none > close && !self.late.reached() {
+                let budget = next.floor().max(none + 1.0);
+                match at(budget) {
+                    Some(found) => {
+                        let peak = State::new(self.model, &found.1).peak();
+                        least = if peak < budget {
+                            at(peak).unwrap_or(found)
+                        } else {
+                            found
+                        };
+                    }
+                    None => none = budget,
                 }
-                None => none = budget,
+                next = (none + least.0) / 2.0;
             }
-            next = (none + least.0) / 2.0;
         }
         least
     }
