@@ -299,7 +299,7 @@ def test_ctrl_c_keeps_the_best_plan() -> None:
 
     sent: list[bool] = []
     problem = random_graph(3, 400)
-    plan = scrimp.plan(problem, budget="70%", time_limit=3600, progress=interrupt)
+    plan = scrimp.plan(problem, budget="70%", order="fixed", time_limit=3600, progress=interrupt)
     assert plan.interrupted
     assert simulate(problem, plan)[0] <= plan.budget
 

@@ -68,6 +68,13 @@ impl Arena {
                 expected: offset.saturating_add(bytes),
             });
         }
+        if !offset.is_multiple_of(ALIGN as u64) {
+            return Err(RunError::WrongPlan {
+                reason: format!(
+                    "the layout puts a buffer of {what} at offset {offset}, which isn't a multiple of {ALIGN}"
+                ),
+            });
+        }
         // SAFETY: in bounds.
         let pointer = unsafe { self.pointer.as_ptr().add(offset as usize) };
         Ok(Piece {

@@ -153,7 +153,7 @@ class Plan:
         peak, budget = (
             _native.format_bytes(n) if unit == "B" else f"{n} {unit}" for n in (self.peak, self.budget)
         )
-        return f"<Plan {self.name!r}: peak {peak} of {budget}, {self.overhead:+.2%}>"
+        return f"<Plan {self.name!r}: peak {peak} of {budget}, {max(self.overhead, 0):+.2%}>"
 
 
 _KINDS = ("run", "free", "copy")

@@ -20,6 +20,8 @@ const STEPS: u64 = 10;
 pub(crate) struct Ejection<'a> {
     items: &'a Items,
     neighbours: &'a [Vec<u32>],
+    /// What divides all sizes. Heights are multiples of it, and so are offsets: buffers stay aligned.
+    step: u64,
     /// [`NOWHERE`] for items to be placed.
     offsets: Vec<u64>,
     out: Vec<u32>,
@@ -35,13 +37,19 @@ pub(crate) struct Ejection<'a> {
 }
 
 impl<'a> Ejection<'a> {
-    pub fn new(items: &'a Items, neighbours: &'a [Vec<u32>], start: &Packing) -> Ejection<'a> {
+    pub fn new(
+        items: &'a Items,
+        neighbours: &'a [Vec<u32>],
+        step: u64,
+        start: &Packing,
+    ) -> Ejection<'a> {
         let growth: Vec<f64> = (0..items.len())
             .map(|k| (items.bytes[k] as f64).sqrt() * items.width(k) as f64)
             .collect();
         Ejection {
             items,
             neighbours,
+            step,
             offsets: start.offsets.clone(),
             out: Vec::new(),
             price: growth.clone(),
@@ -57,9 +65,11 @@ impl<'a> Ejection<'a> {
     /// Lowers the best packing step by step towards a goal, for some work.
     pub fn turn(&mut self, best: &mut Packing, goal: u64, work: u64) {
         self.work = work;
+        let step = self.step;
+        let goal = goal / step * step;
         while best.arena > goal && self.work > 0 {
             let excess = best.arena - goal;
-            if self.fit(best.arena - excess.div_ceil(STEPS)) {
+            if self.fit((best.arena - excess.div_ceil(STEPS)) / step * step) {
                 best.improve(Packing::new(self.items, self.offsets.clone()));
             }
         }

@@ -54,13 +54,14 @@ pub(crate) fn pack(items: &Items, goals: Goals) -> (Packing, u64) {
     }
     let neighbours = items.neighbours();
     by_first_fit(items, &neighbours, goals.least, &mut best);
+    let step = items.bytes.iter().copied().reduce(gcd).unwrap_or(1).max(1);
     let mut search = Search {
         wheel,
-        ejection: Ejection::new(items, &neighbours, &best),
+        ejection: Ejection::new(items, &neighbours, step, &best),
         attempts: (items.len() <= MOST_EXACT).then(|| Attempts::new(items, &neighbours)),
         best,
         floor: live,
-        step: items.bytes.iter().copied().reduce(gcd).unwrap_or(1),
+        step,
     };
     search.towards(goals.least, beyond);
     search.towards(enough, goals.work);

@@ -87,6 +87,19 @@ fn pieces_of_a_rectangle_are_put_together_again() {
 }
 
 #[test]
+fn offsets_are_multiples_of_what_divides_all_sizes() {
+    let mut rng = Random::new(8, 0);
+    for count in [150, 200, 250] {
+        let mut intervals = pieces(&mut rng, count, 100, 1000);
+        intervals.iter_mut().for_each(|i| i.bytes *= 64);
+        let capacity = 64_000 * 108 / 100 + 1 + rng.below(60) as u64;
+        let placed = place_intervals(&intervals, Some(capacity));
+        let aligned = placed.offsets.iter().all(|at| at.is_multiple_of(64));
+        assert!(aligned, "{count} pieces, capacity {capacity}");
+    }
+}
+
+#[test]
 fn thousands_of_intervals_lose_little() {
     let mut rng = Random::new(22, 0);
     let intervals = random(&mut rng, 20_000, 60, 5_000);

@@ -16,8 +16,10 @@ use crate::search::state::State;
 
 /// Walks beside each other.
 pub(super) const WALKS: usize = 2;
-/// Units of work per second that the schedule expects of a walk, below what machines do.
+/// Units of work per second that the schedule expects of a walk, below what machines do: twice as many
+/// where tasks have few inputs in all, for then lists are short and caches hold them.
 const RATE: f64 = 30e6;
+const FEW_INPUTS: usize = 1_200;
 /// The bound's share of the work before the epochs, and as much again after them.
 const BOUND_SHARE: f64 = 0.1;
 /// Units of work of the first epoch, per task.
@@ -158,12 +160,11 @@ fn by_walks<'m>(
         model,
         budget,
         free,
-        threads,
         ..
     } = first;
     let cutoff = Cutoff::after(options.time_limit, start, options);
-    let mut runs = match first.search() {
-        Ok(runs) => runs,
+    let mut best = match first.search() {
+        Ok(runs) => (State::new(model, &runs).cost(), runs),
         Err((least, runs)) => {
             return Found {
                 runs,
@@ -173,57 +174,117 @@ fn by_walks<'m>(
             };
         }
     };
-    let mut cost = State::new(model, &runs).cost();
-    let mut walks: Vec<Walk<'m>> = (0..WALKS)
-        .map(|k| {
-            let random = Random::new(options.seed, k as u64);
-            Walk::new(model, &given, budget, free, cutoff, random)
-        })
-        .collect();
     let base = model.base_cost();
-    let mut bound = bound::seconds(model, budget, options.order, cost - base);
-    let share = options.time_limit.as_secs_f64().min(1e6) * RATE * BOUND_SHARE;
-    bound.advance(share as u64, cost - base, &|| cutoff.reached());
+    let mut bound = bound::seconds(model, budget, options.order, best.0 - base);
+    let total = options.time_limit.as_secs_f64().min(1e6) * rate(model);
+    let share = (total * BOUND_SHARE) as u64;
+    bound.advance(share, best.0 - base, &|| cutoff.reached());
     lower_bound = lower_bound.max(bound.proven());
-    let total = (options.time_limit.as_secs_f64().min(1e6) * RATE) as u64;
-    let mut length = FIRST_EPOCH * u64::from(model.tasks);
-    let mut idle = 0;
-    let mut done = 0;
-    let mut epoch = 0u64;
-    let enough = options.enough.unwrap_or(0.0).max(lower_bound) * (1.0 + 1e-9);
-    while idle < PATIENCE && done < total && !cutoff.reached() && cost > enough {
+    let epochs = Epochs {
+        first,
+        given: &given,
+        cutoff,
+        seed: options.seed,
+        enough: options.enough.unwrap_or(0.0).max(lower_bound) * (1.0 + 1e-9),
+    };
+    let mut tell = |cost: f64| {
         progress(Progress {
             elapsed: start.elapsed(),
             cost: Some(cost),
             lower_bound,
         });
-        let length_now = length.min(total - done).max(1);
-        each(threads, &mut walks, &|k, walk| {
-            walk.epoch(&runs, length_now, epoch, k);
-        });
-        done += length_now;
-        length = length * 3 / 2;
-        epoch += 1;
-        idle += 1;
-        if let Some((better, order)) = best_of(&walks)
-            && better < cost * (1.0 - 1e-12)
-        {
-            (cost, runs) = (better, order);
-            idle = 0;
-        }
+    };
+    let mut left = total as u64;
+    epochs.anneal(&mut best, &mut left, &mut tell);
+    if free {
+        epochs.keep_order(&mut best, &mut left, &mut tell);
     }
-    bound.advance(share as u64, cost - base, &|| cutoff.reached());
+    bound.advance(share, best.0 - base, &|| cutoff.reached());
     lower_bound = lower_bound.max(bound.proven());
     progress(Progress {
         elapsed: start.elapsed(),
-        cost: Some(cost),
+        cost: Some(best.0),
         lower_bound,
     });
     Found {
-        runs,
+        runs: best.1,
         least: budget,
         lower_bound,
         floor,
+    }
+}
+
+/// See [`RATE`].
+fn rate(model: &Model) -> f64 {
+    let inputs: usize = (0..model.tasks).map(|t| model.inputs.of(t).len()).sum();
+    RATE * (2.0 * FEW_INPUTS as f64 / inputs.max(1) as f64).clamp(1.0, 2.0)
+}
+
+/// Annealing in epochs of growing length, on two walks that go on from the better plan after each.
+struct Epochs<'m, 'g> {
+    /// Model, budget, order and threads.
+    first: FirstPlan<'m>,
+    given: &'g [Task],
+    cutoff: Cutoff<'m>,
+    seed: u64,
+    /// A plan that takes as many seconds needn't be bettered.
+    enough: f64,
+}
+
+impl<'m> Epochs<'m, '_> {
+    /// The same in the given order, from a plan of its own: such a plan is one in a free order too, and
+    /// sometimes easier to find.
+    fn keep_order(&self, best: &mut (f64, Vec<Task>), left: &mut u64, tell: &mut dyn FnMut(f64)) {
+        let first = FirstPlan {
+            free: false,
+            ..self.first
+        };
+        if *left == 0 || best.0 <= self.enough || self.cutoff.reached() {
+            return;
+        }
+        let Some(runs) = first.quickly() else { return };
+        let mut other = (State::new(first.model, &runs).cost(), runs);
+        let epochs = Epochs { first, ..*self };
+        epochs.anneal(&mut other, left, &mut |cost| tell(cost.min(best.0)));
+        if other.0 < best.0 * (1.0 - 1e-12) {
+            *best = other;
+        }
+    }
+
+    /// Betters a plan, its seconds and runs, until the epochs bring nothing or no work is left.
+    fn anneal(&self, best: &mut (f64, Vec<Task>), left: &mut u64, tell: &mut dyn FnMut(f64)) {
+        let FirstPlan {
+            model,
+            budget,
+            free,
+            threads,
+            ..
+        } = self.first;
+        let mut walks: Vec<Walk<'m>> = (0..WALKS)
+            .map(|k| {
+                let random = Random::new(self.seed, k as u64);
+                Walk::new(model, self.given, budget, free, self.cutoff, random)
+            })
+            .collect();
+        let mut length = FIRST_EPOCH * u64::from(model.tasks);
+        let (mut idle, mut epoch) = (0, 0u64);
+        while idle < PATIENCE && *left > 0 && !self.cutoff.reached() && best.0 > self.enough {
+            tell(best.0);
+            let length_now = length.min(*left);
+            each(threads, &mut walks, &|k, walk| {
+                walk.epoch(&best.1, length_now, epoch, k);
+            });
+            *left -= length_now;
+            length = length * 3 / 2;
+            epoch += 1;
+            idle += 1;
+            if let Some(better) = best_of(&walks)
+                && better.0 < best.0 * (1.0 - 1e-12)
+            {
+                *best = better;
+                idle = 0;
+            }
+        }
     }
 }
 

@@ -103,6 +103,13 @@ impl FirstPlan<'_> {
         (0..self.model.tasks).collect()
     }
 
+    /// A sequence that fits, if what is quick finds one.
+    pub fn quickly(&self) -> Option<Vec<Task>> {
+        let few = self.model.tasks <= BEAM_TASKS;
+        let beams = few.then(|| self.beams(WIDTHS.len())).flatten();
+        beams.or_else(|| self.walks(0, &mut None))
+    }
+
     /// Beams of the first few widths, in the given order and, where it is free, in lean ones.
     fn beams(&self, widths: usize) -> Option<Vec<Task>> {
         let mut rng = Random::new(self.seed, 0);
