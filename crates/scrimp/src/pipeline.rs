@@ -240,8 +240,9 @@ const ATTEMPTS: u64 = 12;
 const MARGIN: u64 = 256;
 
 /// Stages 6 to 8: solve, check, place. This is the one loop of the pipeline: if the layout needs more
-/// bytes than the budget though the plan's live bytes don't, the planner is asked again for a plan
-/// that uses that much less and a margin, or, where there is none, for another plan.
+/// bytes than the budget though the plan's live bytes don't, the planner is asked again: first, where
+/// the order is free, for a plan that keeps the given one, whose lifetimes are nested more neatly; then for
+/// a plan that uses that much less and a margin, or, where there is none, for another plan.
 ///
 /// # Errors
 /// If no plan is found, with the least budget for which there is one, or no layout fits.
@@ -263,19 +264,21 @@ pub fn plan(
     let changeable = budgeted.base_peak().saturating_sub(budgeted.fixed_bytes);
     let mut margin = changeable / MARGIN;
     let first_limit = options.time_limit;
+    let order = options.order;
     let mut options = options.clone();
     for attempt in 1..=ATTEMPTS {
         let solved = match solve(&budgeted.within(capacity), &options, watch) {
             Ok(solved) => solved,
             // Tightened too far: the bytes that are missing are the layout's, not the plan's.
             Err(SolveError::Infeasible { .. }) if attempt > 1 => {
+                options.order = order;
                 options.seed = options.seed.wrapping_add(1);
                 (capacity, margin) = (budget, changeable / MARGIN);
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
-        search = search.followed_by(&solved, options.order);
+        search = search.followed_by(&solved, order);
         let problem = budgeted.problem.with_capacity(budgeted.device, limit);
         match place(&check(&problem, solved.plan.plan().clone())?) {
             Ok(layout) if fit == Fit::LiveBytes => {
@@ -289,9 +292,14 @@ pub fn plan(
             Err(PlaceError::OverCapacity { arena, available }) => {
                 let excess = arena - available;
                 needed = needed.min(budget.saturating_add(excess));
+                options.time_limit = first_limit / 4;
+                if attempt == 1 && order == Order::Free {
+                    options.order = Order::Fixed;
+                    continue;
+                }
+                options.order = order;
                 capacity = capacity.saturating_sub(excess.saturating_add(margin));
                 margin = margin.saturating_mul(2);
-                options.time_limit = first_limit / 4;
             }
             Err(error) => return Err(error.into()),
         }
