@@ -174,6 +174,12 @@ fn by_walks<'m>(
             };
         }
     };
+    // The bound may take a while; who waits hears of the plan first, and may stop.
+    progress(Progress {
+        elapsed: start.elapsed(),
+        cost: Some(best.0),
+        lower_bound,
+    });
     let base = model.base_cost();
     let mut bound = bound::seconds(model, budget, options.order, best.0 - base);
     let total = options.time_limit.as_secs_f64().min(1e6) * rate(model);
