@@ -84,10 +84,14 @@ impl<'a> Hunt<'a> {
         let keep_all = self.last(self.bound, |size| {
             size.budgeted.base_peak() <= size.capacity
         })?;
-        let mut next = Some(self.bound);
         if keep_all > 0 {
             self.attempt(keep_all, self.options.seed, SHARE)?;
         }
+        // One more is mostly easy: whatever the time limit, the answer is seldom less than that.
+        if keep_all < self.bound {
+            self.attempt(keep_all + 1, self.options.seed, SHARE)?;
+        }
+        let mut next = Some(self.bound).filter(|&bound| bound > self.best());
         let mut above = self.bound + 1;
         // The first batch sizes bracket the answer; what is left of the time goes to the sizes just
         // above it, with other seeds.

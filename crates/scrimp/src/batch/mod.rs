@@ -105,13 +105,14 @@ pub struct BatchProgress {
 
 /// Largest batch that is considered.
 pub const MOST_BATCH: u64 = 1 << 24;
-/// Finds a largest batch, and in the end a cheaper plan for it. `make` gives the graph at a batch size, or nothing where that is too large
-/// to be counted. The time limit of the options is that of everything together; a plan is good
-/// enough, for a size, when it keeps the limit on the cost.
+
+/// Finds a largest batch, and in the end a cheaper plan for it. `make` gives the graph at a batch
+/// size, or nothing where that is too large to be counted. The time limit of the options is that of
+/// everything together; a plan is good enough, for a size, when it keeps the limit on the cost.
 ///
 /// # Errors
-/// [`crate::Error::NoBatch`] if no size fits or was found to, [`crate::Error::NoForward`] if the limit can't be
-/// worked out, and what `make` and the planner say.
+/// [`crate::Error::NoBatch`] if no size fits or was found to, [`crate::Error::NoForward`] if the limit
+/// can't be worked out, and what `make` and the planner say.
 pub fn largest_batch(
     make: &mut dyn FnMut(u64) -> Result<Option<AtBatch>>,
     fit: Fit,
