@@ -129,17 +129,37 @@ pub fn is_json(path: &Path) -> bool {
     read.is_ok() && start.trim_ascii_start().first() == Some(&b'{')
 }
 
+/// What is to be planned.
+#[derive(Debug)]
+pub struct Target {
+    /// As a problem.
+    pub problem: Problem,
+    /// What must fit a budget.
+    pub fit: Fit,
+    /// The signature of the device that workspaces and costs belong to; none for a file's.
+    pub device: Option<String>,
+}
+
 /// Reads a problem or an instance, or makes the problem of training a model on so many threads.
-pub fn problem(target: &TargetArgs, threads: usize, quiet: bool) -> Result<(Problem, Fit)> {
+pub fn problem(target: &TargetArgs, threads: usize, quiet: bool) -> Result<Target> {
     let path = Path::new(&target.name);
     if is_json(path) {
-        return read_problem(path);
+        let (problem, fit) = read_problem(path)?;
+        return Ok(Target {
+            problem,
+            fit,
+            device: None,
+        });
     }
     let graph = import(&target.name, &target.shape)?;
     let training = scrimp::differentiate(&graph, recipe(&target.recipe))?;
     let cpu = cpu(threads, &target.recipe)?;
     let costs = costs(&training, &cpu, target.costs, quiet)?;
-    Ok((scrimp::lower(&training, &costs)?.problem, Fit::Layout))
+    Ok(Target {
+        problem: scrimp::lower(&training, &costs)?.problem,
+        fit: Fit::Layout,
+        device: Some(cpu.signature()),
+    })
 }
 
 /// The device that training runs on; 0 threads are as many as there are.

@@ -109,7 +109,55 @@ fn a_saved_plan_is_used_and_checked_again() {
     assert_eq!(trained["method"], "given");
     assert_eq!(trained["peak_bytes"], planned["peak_bytes"]);
     assert_eq!(trained["bit_identical"], true);
+    assert_eq!(trained["note"], Value::Null);
     fails(5, &[&run[..], &["--budget", "40%"]].concat());
+}
+
+#[test]
+fn a_plan_of_another_device_is_checked_for_this_one() {
+    let folder = tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (plan, edited) = (path("plan.json"), path("edited.json"));
+    let train = |threads: &str, more: &[&str]| {
+        let words = "train digits --batch 16 --steps 2 --costs static --library native --threads";
+        let run = words
+            .split(' ')
+            .chain([threads])
+            .chain(more.iter().copied());
+        run.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let all = |run: &[String]| object(&run.iter().map(String::as_str).collect::<Vec<_>>());
+    let first = all(&train(
+        "1",
+        &["--budget", "70%", "--time-limit", "1", "--plan-out", &plan],
+    ));
+    let file: Value = serde_json::from_str(&std::fs::read_to_string(&plan).unwrap()).unwrap();
+    assert_eq!(file["device"], first["device"]);
+    // More threads need more scratch: the problem is another one, but its tasks are the same.
+    let second = all(&train(
+        "8",
+        &["--budget", "100%", "--plan", &plan, "--compare"],
+    ));
+    let note = second["note"].as_str().unwrap();
+    assert!(note.contains(first["device"].as_str().unwrap()), "{note}");
+    assert!(note.contains(second["device"].as_str().unwrap()), "{note}");
+    assert!(second["peak_bytes"].as_u64() > first["peak_bytes"].as_u64());
+    assert_eq!(second["bit_identical"], true);
+    // What no longer fits is refused, with what it was made for and what to do.
+    let budget = first["peak_bytes"].to_string();
+    let run = train("8", &["--budget", &budget, "--plan", &plan]);
+    let sentence = fails(5, &run.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(
+        sentence.contains(first["device"].as_str().unwrap()) && sentence.contains("plan again"),
+        "{sentence}"
+    );
+    // Another graph is another graph, whatever the device.
+    let mut other = file.clone();
+    other["structure"] = "00".repeat(16).into();
+    std::fs::write(&edited, other.to_string()).unwrap();
+    let run = train("8", &["--budget", "100%", "--plan", &edited]);
+    let sentence = fails(3, &run.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(sentence.contains("fingerprint"), "{sentence}");
 }
 
 #[test]
@@ -211,7 +259,7 @@ fn kernels_of_onednn() {
         native["device"]
             .as_str()
             .unwrap()
-            .starts_with("cpu/native/")
+            .starts_with("cpu/native-")
     );
     let Some(folder) = std::env::var_os("SCRIMP_ONEDNN") else {
         println!("skipped: SCRIMP_ONEDNN isn't set");

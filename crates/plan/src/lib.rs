@@ -19,8 +19,9 @@ pub mod validate;
 pub use budget::Budget;
 pub use check::{Binding, Buffer, BufferKind, CheckedPlan, Violation, check};
 pub use file::{
-    AllocationInstance, FileError, Instance, plan_from_json, plan_to_json, problem_from_json,
-    problem_to_json, read_allocation_instance, read_instance,
+    AllocationInstance, FileError, Instance, SavedPlan, plan_from_json, plan_to_json,
+    problem_from_json, problem_to_json, read_allocation_instance, read_instance,
+    saved_plan_from_json,
 };
 pub use ids::{BufferId, DeviceId, LinkId, TaskId, ValueId};
 pub use layout::{

@@ -31,7 +31,7 @@ fn plans_are_read_as_they_were_written() {
         let plan =
             testing::plan(&mut Unstructured::new(&random_bytes(seed, 500)), &problem).unwrap();
         assert_eq!(
-            plan_from_json(&problem, &plan_to_json(&problem, &plan)).unwrap(),
+            plan_from_json(&problem, &plan_to_json(&problem, &plan, None)).unwrap(),
             plan
         );
     }
@@ -70,12 +70,44 @@ fn fingerprints_tell_apart_what_matters_to_a_plan_only() {
 
 #[test]
 fn a_plan_for_another_problem_is_refused() {
-    let text = plan_to_json(&problem(), &Plan::keep_all(&problem(), d(0)).unwrap());
+    let text = plan_to_json(&problem(), &Plan::keep_all(&problem(), d(0)).unwrap(), None);
     let mut parts = parts();
     parts.values[v(1)].bytes = 9;
     let error = plan_from_json(&Problem::new(parts).unwrap(), &text).unwrap_err();
     assert!(matches!(error, FileError::OtherProblem { .. }), "{error}");
     assert!(error.to_string().contains("plan again"), "{error}");
+}
+
+#[test]
+fn a_plan_may_be_read_for_other_workspaces() {
+    let plan = Plan::keep_all(&problem(), d(0)).unwrap();
+    let text = plan_to_json(&problem(), &plan, Some("a device"));
+    let read = |change: fn(&mut ProblemParts)| {
+        let mut parts = parts();
+        change(&mut parts);
+        saved_plan_from_json(&Problem::new(parts).unwrap(), &text)
+    };
+    let same = read(|_| {}).unwrap();
+    assert_eq!(
+        (same.device.as_deref(), same.exact),
+        (Some("a device"), true)
+    );
+    let other = read(|p| p.tasks[t(0)].modes[0].workspace = 9).unwrap();
+    assert_eq!((other.plan, other.exact), (plan.clone(), false));
+    let error = read(|p| p.values[v(1)].bytes = 9).unwrap_err();
+    assert!(matches!(error, FileError::OtherProblem { .. }), "{error}");
+    // A file that doesn't say more than its problem's fingerprint is for exactly that problem.
+    let structure = format!(
+        ",\"structure\":\"{}\"",
+        Fingerprint::without_workspaces(&problem())
+    );
+    assert!(text.contains(&structure));
+    let short = text.replace(&structure, "");
+    assert!(saved_plan_from_json(&problem(), &short).unwrap().exact);
+    let mut parts = parts();
+    parts.tasks[t(0)].modes[0].workspace = 9;
+    let problem = Problem::new(parts).unwrap();
+    assert!(saved_plan_from_json(&problem, &short).is_err());
 }
 
 /// Replaces one piece of the small problem's file and returns the error.
@@ -373,7 +405,7 @@ fn files_are_replaced_as_a_whole() {
 #[test]
 fn any_bytes_for_a_second() {
     let (problem, end) = (problem(), Instant::now() + Duration::from_secs(1));
-    let plan = plan_to_json(&problem, &Plan::keep_all(&problem, d(0)).unwrap());
+    let plan = plan_to_json(&problem, &Plan::keep_all(&problem, d(0)).unwrap(), None);
     let texts = [
         problem_to_json(&problem),
         plan,

@@ -154,6 +154,6 @@ fn plans_follow_their_schema() {
     plan.steps.push(copy(4, 0, 1));
     check_all(
         &schema("plan.schema.json"),
-        &[plan_to_json(&problem(), &plan)],
+        &[plan_to_json(&problem(), &plan, Some("a device"))],
     );
 }

@@ -184,7 +184,7 @@ impl Planned {
     }
 
     fn to_json(&self) -> String {
-        plan_to_json(self.plan.problem(), self.plan.plan())
+        plan_to_json(self.plan.problem(), self.plan.plan(), None)
     }
 
     fn problem_json(&self) -> String {

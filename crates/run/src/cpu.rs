@@ -91,10 +91,11 @@ impl Cpu {
         self.machine.isa.name()
     }
 
-    /// What times, workspaces and results depend on, for plan files: library, instruction set, threads.
+    /// What times, workspaces and results depend on, for plan files: library and its version,
+    /// instruction set, threads.
     pub fn signature(&self) -> String {
         let library = match &self.threads {
-            Threads::Rayon(_) => "native".into(),
+            Threads::Rayon(_) => concat!("native-", env!("CARGO_PKG_VERSION")).into(),
             Threads::OneDnn(onednn) => format!("onednn-{}", onednn.engine().library().version()),
         };
         format!(

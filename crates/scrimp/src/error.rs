@@ -74,6 +74,18 @@ pub enum Error {
     /// A plan that breaks rules of its problem.
     #[error("the plan is wrong in {}: {}", count(.0.len(), "place"), list(.0))]
     Plan(Vec<Violation>),
+    /// A plan of another device that this device can't run.
+    #[error(
+        "the plan was made for {made} and doesn't hold for {device}, which needs other workspaces: {source}; plan again for this device, or give the plan a larger budget"
+    )]
+    OtherDevice {
+        /// What it was made for.
+        made: String,
+        /// The signature of this device.
+        device: String,
+        /// Why it doesn't hold.
+        source: Box<Error>,
+    },
     /// Offsets that are wrong.
     #[error("the layout is wrong in {}: {}", count(.0.len(), "place"), list(.0))]
     Layout(Vec<LayoutViolation>),

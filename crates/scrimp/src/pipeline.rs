@@ -12,7 +12,7 @@ use scrimp_graph::networks::{self, NetworkOptions};
 use scrimp_graph::onnx::{self, ImportOptions};
 use scrimp_graph::{Costs, Graph, Loss, Lowered, Machine, Node, Optimizer, TrainingGraph};
 use scrimp_plan::{
-    Budget, CheckedLayout, CheckedPlan, DeviceId, Plan, Problem, check, check_layout,
+    Budget, CheckedLayout, CheckedPlan, DeviceId, Plan, Problem, SavedPlan, check, check_layout,
 };
 use scrimp_run::Cpu;
 use scrimp_solve::{
@@ -170,6 +170,8 @@ pub struct Planned {
     pub layout: CheckedLayout,
     /// What the planner says of it; none for a plan that was given.
     pub search: Option<Search>,
+    /// What there is to say of a plan that was given.
+    pub remark: Option<String>,
 }
 
 /// How a plan was found and how good it must be.
@@ -307,11 +309,33 @@ pub fn plan(
     Err(Error::NoLayout { budget, needed })
 }
 
-/// Stages 7 and 8 for a plan that was made before: check it under this budget, place it.
+/// Stages 7 and 8 for a plan that was made before, perhaps for another device: check it under this budget
+/// with this device's workspaces and costs, place it. `device` is the device's signature.
 ///
 /// # Errors
 /// If the plan is wrong, needs more than the budget, or no layout fits.
-pub fn adopt(budgeted: &Budgeted, plan: Plan) -> Result<Planned> {
+pub fn adopt(budgeted: &Budgeted, saved: SavedPlan, device: &str) -> Result<Planned> {
+    let made = saved.device.filter(|made| made != device);
+    if made.is_none() && saved.exact {
+        return check_again(budgeted, saved.plan);
+    }
+    let made = made.unwrap_or_else(|| "other workspaces".into());
+    match check_again(budgeted, saved.plan) {
+        Ok(planned) => Ok(Planned {
+            remark: Some(format!(
+                "made for {made}; checked again with the workspaces and costs of {device}"
+            )),
+            ..planned
+        }),
+        Err(source) => Err(Error::OtherDevice {
+            made,
+            device: device.into(),
+            source: Box::new(source),
+        }),
+    }
+}
+
+fn check_again(budgeted: &Budgeted, plan: Plan) -> Result<Planned> {
     let problem = budgeted
         .problem
         .with_capacity(budgeted.device, budgeted.capacity);
@@ -348,6 +372,7 @@ impl Budgeted {
             budget_bytes,
             layout,
             search,
+            remark: None,
         }
     }
 }

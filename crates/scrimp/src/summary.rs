@@ -57,7 +57,7 @@ pub struct PlanSummary {
     /// Whether first runs had to keep the given order: `fixed` or `free`. The bound is for that order.
     /// None for a given plan.
     pub order: Option<&'static str>,
-    /// What the planner remarks.
+    /// What the planner remarks; of a given plan, if it was made for another device.
     pub note: Option<String>,
     /// Seconds that planning took; 0 for a given plan.
     pub solve_seconds: f64,
@@ -91,6 +91,7 @@ impl PlanSummary {
             budgeted,
             budget_bytes,
             search,
+            remark,
             ..
         } = planned;
         let (problem, plan) = (&budgeted.problem, planned.plan());
@@ -130,7 +131,9 @@ impl PlanSummary {
             gap_percent: percent_over(cost, base_cost) - percent_over(lower_bound, base_cost),
             optimal,
             order: search.as_ref().map(|search| search.order.name()),
-            note: search.as_ref().and_then(|search| search.note.clone()),
+            note: search
+                .as_ref()
+                .map_or(remark.clone(), |search| search.note.clone()),
             solve_seconds: search
                 .as_ref()
                 .map_or(0.0, |search| search.elapsed.as_secs_f64()),

@@ -143,12 +143,15 @@ pub struct TrainArgs {
     /// Where the seconds that the planner sees come from
     #[arg(long, value_enum, default_value_t = CostsArg::Profile, help_heading = "Search")]
     pub costs: CostsArg,
-    /// Use this saved plan (it is checked again) instead of planning
+    /// Use this saved plan instead of planning; it is checked again, with this device's workspaces and costs
     #[arg(long, value_name = "PLAN.json", help_heading = "Search", conflicts_with_all = ["method", "order", "time_limit"])]
     pub plan: Option<PathBuf>,
     /// Write the weights, the optimizer's state and the step number here at the end or at Ctrl-C
     #[arg(long, value_name = "FILE.safetensors", help_heading = "Outputs")]
     pub save: Option<PathBuf>,
+    /// Write the plan here
+    #[arg(long, value_name = "PLAN.json", help_heading = "Outputs")]
+    pub plan_out: Option<PathBuf>,
     /// Go on from a file written by --save
     #[arg(long, value_name = "FILE.safetensors", help_heading = "Training")]
     pub resume: Option<PathBuf>,

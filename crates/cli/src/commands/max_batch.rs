@@ -45,7 +45,8 @@ pub fn run(args: &MaxBatchArgs, quiet: bool) -> Result<Answer> {
         output.write(problem_to_json(&bounded).as_bytes())?;
     }
     if let Some(output) = &output {
-        output.write(plan_to_json(problem, found.largest.plan.plan()).as_bytes())?;
+        let plan = found.largest.plan.plan();
+        output.write(plan_to_json(problem, plan, found.device.as_deref()).as_bytes())?;
     }
     Ok(Answer::new(object(args, &found), describe(args, &found)))
 }
@@ -61,6 +62,8 @@ struct Found {
     peak: u64,
     /// The batch that the problem's values are of.
     at: u64,
+    /// What its workspaces belong to; none for an instance.
+    device: Option<String>,
 }
 
 /// The graph of a model, made anew at every size.
@@ -109,6 +112,7 @@ fn of_model(args: &MaxBatchArgs, line: &Line) -> Result<Found> {
         fixed_note: "weights, optimizer state".into(),
         peak: largest.plan.peak(largest.budgeted.device),
         at: largest.batch,
+        device: Some(cpu.signature()),
         largest,
     })
 }
@@ -188,6 +192,7 @@ fn of_instance(args: &MaxBatchArgs, line: &Line) -> Result<Found> {
         fixed_note,
         peak: fixed.saturating_add(u64::try_from(scaled).unwrap_or(u64::MAX)),
         at,
+        device: None,
         largest,
     })
 }

@@ -22,7 +22,11 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
     let output = claim(args.output.as_ref())?;
     let problem_out = claim(args.problem_out.as_ref())?;
     let reports = Reports::claim(&args.reports)?;
-    let (problem, fit) = target::problem(&args.target, args.solve.search.threads(), quiet)?;
+    let target::Target {
+        problem,
+        fit,
+        device,
+    } = target::problem(&args.target, args.solve.search.threads(), quiet)?;
     let budgeted = scrimp::budget(&problem, args.budget)?;
     let planned = solve(&budgeted, fit, &args.solve, quiet)?;
     if let Some(output) = &problem_out {
@@ -32,7 +36,9 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         )?;
     }
     if let Some(output) = &output {
-        output.write(plan_to_json(&budgeted.problem, planned.plan().plan()).as_bytes())?;
+        let plan = planned.plan().plan();
+        let text = plan_to_json(&budgeted.problem, plan, device.as_deref());
+        output.write(text.as_bytes())?;
     }
     let summary = PlanSummary::new(&planned);
     reports.write(&planned, &summary, None)?;

@@ -24,7 +24,7 @@ use crate::{Answer, interrupt};
 pub fn run(args: &SweepArgs, quiet: bool) -> Result<Answer> {
     let report = claim(args.report.as_ref())?;
     let csv = claim(args.csv.as_ref())?;
-    let (problem, _) = target::problem(&args.target, args.solve.search.threads(), quiet)?;
+    let problem = target::problem(&args.target, args.solve.search.threads(), quiet)?.problem;
     let budgeted = scrimp::budget(&problem, Budget::Percent(100.0))?;
     let sweep = Sweep {
         asked: asked(&Budgets::all(&args.budgets), &budgeted)?,

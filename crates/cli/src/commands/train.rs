@@ -4,7 +4,7 @@ use anyhow::Result;
 use scrimp::graph::TrainingGraph;
 use scrimp::graph::data::{Dataset, Feed, Samples};
 use scrimp::plan::file::read_text;
-use scrimp::plan::plan_from_json;
+use scrimp::plan::{plan_to_json, saved_plan_from_json};
 use scrimp::solve::place;
 use scrimp::{
     Budgeted, Error, Fit, Job, Outcome, PlanSummary, Planned, Recipe, Start, StepRecord, training,
@@ -22,6 +22,7 @@ use crate::{Answer, interrupt, target};
 /// The stages of the pipeline, then the training loop, then the answer.
 pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let save = claim(args.save.as_ref())?;
+    let plan_out = claim(args.plan_out.as_ref())?;
     let reports = Reports::claim(&args.reports)?;
     let data = args
         .data
@@ -39,7 +40,12 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let costs = target::costs(&training, &cpu, args.costs, quiet)?;
     let lowered = scrimp::lower(&training, &costs)?;
     let budgeted = scrimp::budget(&lowered.problem, args.budget)?;
-    let planned = planned(args, &budgeted, quiet)?;
+    let device = cpu.signature();
+    let planned = planned(args, &budgeted, &device, quiet)?;
+    if let Some(output) = &plan_out {
+        let text = plan_to_json(&budgeted.problem, planned.plan().plan(), Some(&device));
+        output.write(text.as_bytes())?;
+    }
     let job = Job {
         training: &training,
         lowered: &lowered,
@@ -106,7 +112,7 @@ fn learning_rate(args: &TrainArgs) -> f32 {
 }
 
 /// A plan from a file, or a new one.
-fn planned(args: &TrainArgs, budgeted: &Budgeted, quiet: bool) -> Result<Planned> {
+fn planned(args: &TrainArgs, budgeted: &Budgeted, device: &str, quiet: bool) -> Result<Planned> {
     let Some(path) = &args.plan else {
         return plan::solve(budgeted, Fit::Layout, &args.solve, quiet);
     };
@@ -115,8 +121,8 @@ fn planned(args: &TrainArgs, budgeted: &Budgeted, quiet: bool) -> Result<Planned
         source: Box::new(source),
     };
     let text = read_text(path).map_err(in_plan)?;
-    let plan = plan_from_json(&budgeted.problem, &text).map_err(in_plan)?;
-    Ok(scrimp::adopt(budgeted, plan)?)
+    let saved = saved_plan_from_json(&budgeted.problem, &text).map_err(in_plan)?;
+    Ok(scrimp::adopt(budgeted, saved, device)?)
 }
 
 /// Trains with a bar on the terminal, without a plan too if asked.

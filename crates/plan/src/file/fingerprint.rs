@@ -29,6 +29,16 @@ impl Fingerprint {
     /// The fingerprint of a problem; the same on every machine.
     #[must_use]
     pub fn of(problem: &Problem) -> Fingerprint {
+        Fingerprint::made(problem, true)
+    }
+
+    /// The fingerprint of a problem up to workspaces too, which differ from device to device.
+    #[must_use]
+    pub fn without_workspaces(problem: &Problem) -> Fingerprint {
+        Fingerprint::made(problem, false)
+    }
+
+    fn made(problem: &Problem, workspaces: bool) -> Fingerprint {
         let mut hash = Hash(Xxh3::new());
         hash.number(1); // the version of what follows
         hash.all(problem.devices().values(), |hash, device| {
@@ -52,7 +62,7 @@ impl Fingerprint {
                      device, workspace, ..
                  }| {
                     hash.id(*device);
-                    hash.number(*workspace);
+                    hash.number(if workspaces { *workspace } else { u64::MAX });
                 },
             );
             hash.number(u64::from(task.rerunnable));

@@ -22,7 +22,7 @@ pub use disk::{read_text, write_bytes, write_text};
 pub use error::FileError;
 pub use fingerprint::Fingerprint;
 pub use instance::{Instance, InstanceStats, read_instance};
-pub use plan::{plan_from_json, plan_to_json};
+pub use plan::{SavedPlan, plan_from_json, plan_to_json, saved_plan_from_json};
 pub use problem::{problem_from_json, problem_to_json};
 
 /// The largest file that is read.

@@ -44,8 +44,8 @@ pub fn instance_text(data: &[u8]) {
 /// If it panics.
 pub fn plan_text(problem: &Problem, data: &[u8]) {
     if let Ok(plan) = plan_from_json(problem, &String::from_utf8_lossy(data)) {
-        let again =
-            plan_from_json(problem, &plan_to_json(problem, &plan)).expect("a written plan is read");
+        let again = plan_from_json(problem, &plan_to_json(problem, &plan, None))
+            .expect("a written plan is read");
         assert_eq!(again, plan);
         if let Ok(checked) = check(problem, plan) {
             assert!(simulate(&checked).makespan().is_finite());
