@@ -1,25 +1,27 @@
-//! Profiles a built-in network, runs its training step without a plan, and prints where the time
-//! goes: `step NETWORK BATCH THREADS [STEPS [native|onednn]]`.
+//! Where the time of a built-in network's training step goes: `step NETWORK BATCH THREADS [STEPS
+//! [native|onednn [shapes]]]` runs steps without a plan and prints each kind of operator's processor
+//! time, the median over the steps after the first; `shapes` tells operators of different shapes apart.
+//! Processor time, unlike the clock's, hardly depends on what else the machine does.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use scrimp_graph::networks::{NetworkOptions, build};
-use scrimp_graph::{DType, Loss, Optimizer, Role, lower, train};
+use scrimp_graph::{Costs, DType, Graph, Loss, NodeId, Optimizer, Role, lower, train};
 use scrimp_plan::{Plan, check, check_layout};
-use scrimp_run::{Cpu, Data, Executor, ExecutorOptions, Library, ProfileOptions, profile};
+use scrimp_run::{Cpu, Data, Executor, ExecutorOptions, Library, RunEvent};
 use std::collections::BTreeMap;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().collect();
     let (name, batch, threads) = (&args[1], args[2].parse()?, args[3].parse()?);
-    let steps = args.get(4).map_or(Ok(3), |steps| steps.parse())?;
+    let steps = args.get(4).map_or(Ok(4), |steps| steps.parse())?;
     let options = NetworkOptions {
         batch,
         ..NetworkOptions::default()
     };
     let graph = build(name, &options)?;
     let sgd = Optimizer::Sgd {
-        momentum: 0.9,
+        momentum: 0.0,
         weight_decay: 0.0,
     };
     let training = train(&graph, Loss::CrossEntropy, Some(sgd))?;
@@ -28,81 +30,98 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some("onednn") => Library::OneDnn,
         _ => Library::Native,
     };
+    let by_shape = args.get(6).is_some();
     let cpu = Cpu::with_library(threads, library)?;
-    let start = std::time::Instant::now();
-    let costs = profile(graph, &cpu, &ProfileOptions::default(), &mut |_| {})?;
-    println!(
-        "{name} batch {batch}, {}: profiled in {:.1} s",
-        cpu.signature(),
-        start.elapsed().as_secs_f64()
-    );
-
+    let mut costs = Costs::default();
+    for id in graph.nodes().keys() {
+        costs.nodes[id].workspace = cpu.workspace(graph, id);
+    }
     let lowered = lower(graph, &training.phases, &costs, "cpu")?;
     let device = lowered.problem.sole_device().ok_or("one device")?;
     let plan = check(&lowered.problem, Plan::keep_all(&lowered.problem, device)?)
         .map_err(|v| format!("{v:?}"))?;
-    let layout = bump(&plan);
-    let layout = check_layout(&plan, layout).map_err(|v| format!("{v:?}"))?;
+    let layout = check_layout(&plan, bump(&plan)).map_err(|v| format!("{v:?}"))?;
     let mut executor = Executor::new(graph, &lowered, &layout, &cpu, ExecutorOptions::default())?;
-    let mut by_kind: BTreeMap<&str, (f64, f64, usize)> = BTreeMap::new();
-    let mut best = f64::INFINITY;
+    // Processor seconds of each kind, by step.
+    let mut kinds: BTreeMap<String, (Vec<f64>, usize)> = BTreeMap::new();
+    let mut totals = Vec::new();
     for step in 0..steps {
-        for (tensor, what) in graph.given() {
-            let count = what.elements();
-            match (&what.role, what.dtype) {
-                (Role::Input, DType::I64) => {
-                    executor.set(
-                        tensor,
-                        Data::I64(&(0..count as i64).map(|i| i % 2).collect::<Vec<_>>()),
-                    )?;
-                }
-                (Role::Input, _) => {
-                    let data: Vec<f32> = (0..count)
-                        .map(|i| ((i * 7919) % 1000) as f32 / 500.0 - 1.0)
-                        .collect();
-                    executor.set(tensor, Data::F32(&data))?;
-                }
-                (Role::Hyper, _) => executor.set(tensor, Data::F32(&[1e-3, step as f32 + 1.0]))?,
-                (Role::Seed, _) => executor.set(tensor, Data::I64(&[step as i64]))?,
-                _ => {}
-            }
-        }
-        let busy = process_seconds();
-        let trace = executor.step(None)?.clone();
-        let busy = process_seconds() - busy;
-        println!(
-            "step {step}: {:.3} s ({busy:.2} s of CPU), predicted {:.3} s, loss {}",
-            trace.seconds,
-            plan.cost(),
-            executor.read(training.loss)?[0]
-        );
-        if trace.seconds < best {
-            best = trace.seconds;
-            by_kind.clear();
-            for run in &trace.runs {
-                let node = lowered.nodes[run.task];
-                let entry = by_kind.entry(graph.node(node).op.kind()).or_default();
-                entry.0 += run.seconds;
-                entry.1 += costs.nodes[node].seconds;
-                entry.2 += 1;
-            }
+        set(&mut executor, graph, step)?;
+        let mut times: BTreeMap<String, (f64, usize)> = BTreeMap::new();
+        let start = process_seconds();
+        let mut last = start;
+        executor.step(Some(&mut |event: &RunEvent<'_>| {
+            let now = process_seconds();
+            let entry = times.entry(label(graph, event.node, by_shape)).or_default();
+            entry.0 += now - last;
+            entry.1 += 1;
+            last = process_seconds();
+        }))?;
+        totals.push(last - start);
+        for (kind, (seconds, count)) in times {
+            let entry = kinds.entry(kind).or_default();
+            entry.0.push(seconds);
+            entry.1 = count;
         }
     }
-    let mut kinds: Vec<_> = by_kind.into_iter().collect();
-    kinds.sort_by(|a, b| b.1.0.total_cmp(&a.1.0));
-    for (kind, (seconds, predicted, count)) in kinds {
-        println!(
-            "{kind:>16} {count:4} × {:9.1} ms, predicted {:9.1} ms",
-            seconds * 1e3,
-            predicted * 1e3
-        );
+    let loss = executor.read(training.loss)?[0];
+    let signature = cpu.signature();
+    println!("{name}, batch {batch}, {signature}, loss {loss}");
+    println!("{:9.1} ms of processor time", median(&totals) * 1e3);
+    let mut rows: Vec<_> = kinds
+        .into_iter()
+        .map(|(kind, (seconds, count))| (median(&seconds), kind, count))
+        .collect();
+    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+    for (seconds, kind, count) in rows {
+        println!("{:9.2} ms {count:4} × {kind}", seconds * 1e3);
     }
-    println!(
-        "arena {} MiB, peak {} MiB",
-        executor.arena_bytes() >> 20,
-        plan.peak(device) >> 20
-    );
+    let (arena, peak) = (executor.arena_bytes() >> 20, plan.peak(device) >> 20);
+    println!("arena {arena} MiB, peak {peak} MiB");
     Ok(())
+}
+
+/// Data for one step.
+fn set(
+    executor: &mut Executor<'_>,
+    graph: &Graph,
+    step: usize,
+) -> Result<(), scrimp_run::RunError> {
+    for (tensor, what) in graph.given() {
+        let count = what.elements();
+        match (&what.role, what.dtype) {
+            (Role::Input, DType::I64) => {
+                let labels: Vec<i64> = (0..count as i64).map(|i| i % 2).collect();
+                executor.set(tensor, Data::I64(&labels))?;
+            }
+            (Role::Input, _) => {
+                let value = |i| ((i * 7919) % 1000) as f32 / 500.0 - 1.0;
+                let data: Vec<f32> = (0..count).map(value).collect();
+                executor.set(tensor, Data::F32(&data))?;
+            }
+            (Role::Hyper, _) => executor.set(tensor, Data::F32(&[1e-3, step as f32 + 1.0]))?,
+            (Role::Seed, _) => executor.set(tensor, Data::I64(&[step as i64]))?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn label(graph: &Graph, node: NodeId, by_shape: bool) -> String {
+    let node = graph.node(node);
+    if !by_shape {
+        return node.op.kind().into();
+    }
+    let shapes = node.inputs.iter().chain(&node.outputs);
+    let shapes: Vec<_> = shapes.map(|&tensor| &graph.tensor(tensor).shape).collect();
+    format!("{} {shapes:?}", node.op.kind())
+}
+
+/// Without the first step, which also warms up, where there are others.
+fn median(seconds: &[f64]) -> f64 {
+    let mut sorted = seconds[usize::from(seconds.len() > 1)..].to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// First fit in order of beginning: good enough for an example.
@@ -127,18 +146,23 @@ fn bump(plan: &scrimp_plan::CheckedPlan) -> scrimp_plan::Layout {
     layout
 }
 
-/// CPU time of this process, to 10 ms; 0 where /proc isn't there.
+/// Processor time of this process.
+#[allow(unsafe_code, reason = "a call into the C library")]
 fn process_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<f64> = stat
-        .rsplit(')')
-        .next()
-        .unwrap_or("")
-        .split_whitespace()
-        .map(|f| f.parse().unwrap_or(0.0))
-        .collect();
-    fields
-        .get(11)
-        .zip(fields.get(12))
-        .map_or(0.0, |(user, system)| (user + system) / 100.0)
+    #[repr(C)]
+    struct Time {
+        seconds: i64,
+        nanoseconds: i64,
+    }
+    unsafe extern "C" {
+        fn clock_gettime(clock: i32, time: *mut Time) -> i32;
+    }
+    const PROCESS: i32 = 2;
+    let mut time = Time {
+        seconds: 0,
+        nanoseconds: 0,
+    };
+    // SAFETY: writes the structure it is given.
+    unsafe { clock_gettime(PROCESS, &raw mut time) };
+    time.seconds as f64 + time.nanoseconds as f64 * 1e-9
 }

@@ -16,7 +16,7 @@ fn positive(shape: &[usize], key: u64) -> Input {
 /// Window, groups, shape of x, output channels.
 pub(super) type ConvCase = (Window, usize, [usize; 4], usize);
 
-pub(super) fn conv_cases() -> Vec<ConvCase> {
+fn conv_cases() -> Vec<ConvCase> {
     let w = Window::square;
     let mut odd = Window::rect(3, 2).stride(2);
     odd.pad_begin = [0, 1];
@@ -43,32 +43,39 @@ pub(super) fn conv_cases() -> Vec<ConvCase> {
     ]
 }
 
+/// A convolution, with and without bias, and its gradients.
+pub(super) fn convolution(
+    (window, groups, x, o): ConvCase,
+    key: u64,
+    mut check: impl FnMut(&Op, &[Input]),
+) {
+    let w = [o, x[1] / groups, window.kernel[0], window.kernel[1]];
+    let (image, weight, bias) = (floats(&x, key), floats(&w, key + 1), floats(&[o], key + 2));
+    let forward = Op::Conv { window, groups };
+    check(&forward, &[image.clone(), weight.clone()]);
+    check(&forward, &[image.clone(), weight.clone(), bias]);
+    let shapes = [(&x[..], DType::F64), (&w[..], DType::F64)];
+    let y = infer(&forward, &shapes).expect("valid").remove(0).0;
+    let dy = floats(&y, key + 3);
+    let input_hw = [x[2], x[3]];
+    let input_grad = Op::ConvInputGrad {
+        window,
+        groups,
+        input_hw,
+    };
+    check(&input_grad, &[dy.clone(), weight]);
+    check(&Op::ConvWeightGrad { window, groups }, &[image, dy]);
+}
+
 #[test]
 fn convolutions() {
-    for (i, (window, groups, x, o)) in conv_cases().into_iter().enumerate() {
-        let key = 10 * i as u64;
-        let w = [o, x[1] / groups, window.kernel[0], window.kernel[1]];
-        let (image, weight, bias) = (floats(&x, key), floats(&w, key + 1), floats(&[o], key + 2));
-        let forward = Op::Conv { window, groups };
-        check(&forward, &[image.clone(), weight.clone()]);
-        check(&forward, &[image.clone(), weight.clone(), bias]);
-        let shapes = [(&x[..], DType::F64), (&w[..], DType::F64)];
-        let y = infer(&forward, &shapes).expect("valid").remove(0).0;
-        let dy = floats(&y, key + 3);
-        check(
-            &Op::ConvInputGrad {
-                window,
-                groups,
-                input_hw: [x[2], x[3]],
-            },
-            &[dy.clone(), weight],
-        );
-        check(&Op::ConvWeightGrad { window, groups }, &[image, dy]);
+    for (i, case) in conv_cases().into_iter().enumerate() {
+        convolution(case, 10 * i as u64, check);
     }
 }
 
 /// Shapes of the factors, not transposed.
-pub(super) const PRODUCTS: &[(&[usize], &[usize])] = &[
+const PRODUCTS: &[(&[usize], &[usize])] = &[
     (&[5, 7], &[7, 9]),
     (&[1, 300], &[300, 1]),
     (&[100, 513], &[513, 70]),

@@ -1,6 +1,8 @@
-//! Tests of every kernel against plain loops in 64 bits (`naive.rs`), on shapes of every class.
+//! Tests of every kernel against plain loops in 64 bits (`naive.rs`), on shapes of every class, for
+//! every library: this crate's kernels, and oneDNN's where it is installed.
 //! Each case runs in f32 and f64, on one thread and on three, out of place and in place, with a
-//! workspace of exactly the stated size that is full of NaN.
+//! workspace of exactly the stated size that is full of NaN. Within a library and a number of threads
+//! the bits are the same each time, and this crate's kernels give the same on any number of threads.
 
 mod cases;
 mod naive;
@@ -155,55 +157,88 @@ fn run(cpu: &Cpu, op: &Op, inputs: &[Input], float: DType, in_place: &[(usize, u
     result
 }
 
+/// Errors allowed in f64 and f32, relative to the largest element of the result or to 1.
+const TOLERANCES: [(DType, f64); 2] = [(DType::F64, 1e-11), (DType::F32, 2e-5)];
+
+/// One library on one thread and on three.
+struct Devices {
+    cpus: [Cpu; 2],
+    /// Whether the number of threads has no influence on results.
+    same_bits: bool,
+}
+
 thread_local! {
-    static CPUS: [Cpu; 2] = [1, 3].map(|threads| Cpu::new(threads).expect("threads start"));
+    static NATIVE: Devices = Devices {
+        cpus: [1, 3].map(|threads| Cpu::new(threads).expect("threads start")),
+        same_bits: true,
+    };
+    static ONEDNN: Option<Devices> = onednn::devices();
 }
 
 /// Runs a case in all ways and compares with plain loops.
 pub(super) fn check(op: &Op, inputs: &[Input]) {
     let expected = naive::run(op, inputs);
-    for (float, tolerance) in [(DType::F64, 1e-11), (DType::F32, 2e-5)] {
-        compare(
-            op,
-            &in_all_ways(op, inputs, float).values,
-            &expected,
-            tolerance,
-        );
+    for (float, tolerance) in TOLERANCES {
+        in_all_ways(op, inputs, float, &mut |run| {
+            compare(op, &run.values, &expected, tolerance);
+        });
     }
 }
 
 /// The first output in f32, which is the same however the operator runs.
 pub(super) fn same_in_all_ways(op: &Op, inputs: &[Input]) -> Vec<f64> {
-    in_all_ways(op, inputs, DType::F32).values.remove(0)
+    let mut first: Option<Vec<f64>> = None;
+    in_all_ways(op, inputs, DType::F32, &mut |run| {
+        let values = &run.values[0];
+        assert_eq!(first.get_or_insert_with(|| values.clone()), values);
+    });
+    first.expect("there is a device")
 }
 
-/// On one thread and on three, out of place and in place, always with the same bits.
-fn in_all_ways(op: &Op, inputs: &[Input], float: DType) -> Run {
-    CPUS.with(|[one, three]| {
-        let result = run(one, op, inputs, float, &[]);
-        let parallel = run(three, op, inputs, float, &[]);
-        assert_eq!(
-            result.bits, parallel.bits,
-            "{op:?} depends on the number of threads"
-        );
-        let mut ways: Vec<&[(usize, usize)]> = vec![op.overwrites()];
-        ways.extend(op.in_place().chunks(1));
-        for pairs in ways {
-            let fits = |&(input, _): &(usize, usize)| {
-                inputs.get(input).is_some_and(|input| {
-                    input.shape.iter().product::<usize>() == result.values[0].len()
-                })
-            };
-            if !pairs.is_empty() && pairs.iter().all(fits) {
-                let in_place = run(three, op, inputs, float, pairs);
-                assert_eq!(
-                    result.bits, in_place.bits,
-                    "{op:?} differs in place {pairs:?}"
-                );
-            }
+/// With every library on one thread and on three, again and in place with the same bits; calls `f`
+/// with the result of each.
+fn in_all_ways(op: &Op, inputs: &[Input], float: DType, f: &mut dyn FnMut(&Run)) {
+    let mut with = |devices: &Devices| {
+        let results = devices
+            .cpus
+            .each_ref()
+            .map(|cpu| in_place_too(cpu, op, inputs, float));
+        if devices.same_bits {
+            let [one, three] = &results;
+            assert_eq!(
+                one.bits, three.bits,
+                "{op:?} depends on the number of threads"
+            );
         }
-        result
-    })
+        results.iter().for_each(&mut *f);
+    };
+    NATIVE.with(&mut with);
+    ONEDNN.with(|devices| devices.iter().for_each(&mut with));
+}
+
+/// The result, which is the same in place.
+fn in_place_too(cpu: &Cpu, op: &Op, inputs: &[Input], float: DType) -> Run {
+    let result = run(cpu, op, inputs, float, &[]);
+    let mut ways: Vec<&[(usize, usize)]> = vec![&[], op.overwrites()];
+    ways.extend(op.in_place().chunks(1));
+    for pairs in ways {
+        let fits = |&(input, output): &(usize, usize)| {
+            let elements = |shape: &[usize]| shape.iter().product::<usize>();
+            inputs
+                .get(input)
+                .is_some_and(|input| elements(&input.shape) == result.values[output].len())
+        };
+        if pairs.iter().all(fits) {
+            let again = run(cpu, op, inputs, float, pairs);
+            assert_eq!(
+                result.bits,
+                again.bits,
+                "{op:?} differs again or in place {pairs:?} on {}",
+                cpu.signature()
+            );
+        }
+    }
+    result
 }
 
 fn compare(op: &Op, found: &[Vec<f64>], expected: &[Vec<f64>], tolerance: f64) {

@@ -13,7 +13,8 @@ use crate::simd::wide;
 /// Elements per task: input and output pieces fit the second-level cache.
 const PIECE: usize = 16 * 1024;
 
-/// y ← f(x)
+/// y ← f(x). Functions of more than a few operations are to be inlined into the loops: outside of them
+/// they would be compiled for the portable instruction set.
 fn map<T: Real>(slots: usize, y: &mut [T], x: Source<'_, T>, f: impl Fn(T) -> T + Sync) {
     match x {
         Source::InPlace => par::pieces(slots, y, PIECE, |_, y| {
@@ -90,6 +91,7 @@ fn zip<T: Real>(
     }
 }
 
+#[inline(always)]
 fn sigmoid<T: Real>(x: T) -> T {
     T::ONE / (T::ONE + (-x).exp())
 }
@@ -117,13 +119,23 @@ pub fn unary<T: Real>(slots: usize, f: Unary, args: &Args) -> Result<(), RunErro
         }
         Unary::Gelu => {
             let (half, root) = (of(0.5), of(std::f64::consts::FRAC_1_SQRT_2));
-            map(slots, y, x, move |x| half * x * (T::ONE + (x * root).erf()));
+            map(
+                slots,
+                y,
+                x,
+                #[inline(always)]
+                move |x| half * x * (T::ONE + (x * root).erf()),
+            );
         }
         Unary::GeluTanh => {
             let (half, root, cubic) = (of(0.5), of(GELU_TANH.0), of(GELU_TANH.1));
-            map(slots, y, x, move |x| {
-                half * x * (T::ONE + (root * (x + cubic * x * x * x)).tanh())
-            });
+            map(
+                slots,
+                y,
+                x,
+                #[inline(always)]
+                move |x| half * x * (T::ONE + (root * (x + cubic * x * x * x)).tanh()),
+            );
         }
         Unary::Sigmoid => map(slots, y, x, sigmoid),
         Unary::Tanh => map(slots, y, x, T::tanh),
@@ -141,7 +153,13 @@ pub fn unary<T: Real>(slots: usize, f: Unary, args: &Args) -> Result<(), RunErro
             let exponent = of(exponent);
             map(slots, y, x, move |x| x.powf(exponent));
         }
-        Unary::Silu => map(slots, y, x, |x| x * sigmoid(x)),
+        Unary::Silu => map(
+            slots,
+            y,
+            x,
+            #[inline(always)]
+            |x| x * sigmoid(x),
+        ),
         Unary::Affine { scale, shift } => {
             let (scale, shift) = (of(scale), of(shift));
             map(slots, y, x, move |x| scale * x + shift);
@@ -197,26 +215,45 @@ pub fn unary_grad<T: Real>(slots: usize, f: Unary, args: &Args) -> Result<(), Ru
                 of(std::f64::consts::FRAC_1_SQRT_2),
                 of(NORMAL_PEAK),
             );
-            zip(slots, dx, s, dy, move |x, dy| {
-                let distribution = half * (T::ONE + (x * root).erf());
-                let density = peak * (-half * x * x).exp();
-                dy * (distribution + x * density)
-            });
+            zip(
+                slots,
+                dx,
+                s,
+                dy,
+                #[inline(always)]
+                move |x, dy| {
+                    let distribution = half * (T::ONE + (x * root).erf());
+                    let density = peak * (-half * x * x).exp();
+                    dy * (distribution + x * density)
+                },
+            );
         }
         Unary::GeluTanh => {
             let (half, root, cubic, three) = (of(0.5), of(GELU_TANH.0), of(GELU_TANH.1), of(3.0));
-            zip(slots, dx, s, dy, move |x, dy| {
-                let t = (root * (x + cubic * x * x * x)).tanh();
-                let slope = root * (T::ONE + three * cubic * x * x);
-                dy * half * (T::ONE + t + x * (T::ONE - t * t) * slope)
-            });
+            zip(
+                slots,
+                dx,
+                s,
+                dy,
+                #[inline(always)]
+                move |x, dy| {
+                    let t = (root * (x + cubic * x * x * x)).tanh();
+                    let slope = root * (T::ONE + three * cubic * x * x);
+                    dy * half * (T::ONE + t + x * (T::ONE - t * t) * slope)
+                },
+            );
         }
         Unary::Log => zip(slots, dx, s, dy, |x, dy| dy / x),
         Unary::Erf => {
             let factor = of(std::f64::consts::FRAC_2_SQRT_PI);
-            zip(slots, dx, s, dy, move |x, dy| {
-                dy * factor * (-(x * x)).exp()
-            });
+            zip(
+                slots,
+                dx,
+                s,
+                dy,
+                #[inline(always)]
+                move |x, dy| dy * factor * (-(x * x)).exp(),
+            );
         }
         Unary::Abs => zip(slots, dx, s, dy, |x, dy| {
             if x > T::ZERO {
@@ -235,10 +272,17 @@ pub fn unary_grad<T: Real>(slots: usize, f: Unary, args: &Args) -> Result<(), Ru
             let (factor, less) = (of(exponent), of(exponent - 1.0));
             zip(slots, dx, s, dy, move |x, dy| dy * factor * x.powf(less));
         }
-        Unary::Silu => zip(slots, dx, s, dy, |x, dy| {
-            let y = sigmoid(x);
-            dy * y * (T::ONE + x * (T::ONE - y))
-        }),
+        Unary::Silu => zip(
+            slots,
+            dx,
+            s,
+            dy,
+            #[inline(always)]
+            |x, dy| {
+                let y = sigmoid(x);
+                dy * y * (T::ONE + x * (T::ONE - y))
+            },
+        ),
         Unary::Affine { .. } => {}
     }
     Ok(())
