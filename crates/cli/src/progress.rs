@@ -4,6 +4,15 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+/// Tells something that is worth knowing and no error, on standard error.
+#[allow(
+    clippy::print_stderr,
+    reason = "the one place where remarks reach people"
+)]
+pub fn note(text: &str) {
+    eprintln!("scrimp: {text}");
+}
+
 /// One line that changes while a stage runs and goes away when it ends.
 #[derive(Debug)]
 pub struct Line(ProgressBar);

@@ -9,12 +9,12 @@ use scrimp::graph::networks::NetworkOptions;
 use scrimp::graph::{Costs, Graph, Loss, Optimizer, TrainingGraph};
 use scrimp::plan::Problem;
 use scrimp::plan::file::{self, Content};
-use scrimp::run::{Cpu, ProfileOptions, ProfileProgress, profile};
+use scrimp::run::{CostCache, Cpu, ProfileOptions, ProfileProgress, profile};
 use scrimp::{Error, Fit, Recipe, Source};
 
 use crate::args::{CostsArg, LossArg, OptimizerArg, RecipeArgs, ShapeArgs, TargetArgs};
 use crate::failure::{Failure, Kind};
-use crate::progress::Line;
+use crate::progress::{self, Line};
 
 /// Reads a file in JSON.
 pub fn read(path: &Path) -> Result<Content> {
@@ -154,7 +154,7 @@ pub fn problem(target: &TargetArgs, threads: usize, quiet: bool) -> Result<Targe
     let graph = import(&target.name, &target.shape)?;
     let training = scrimp::differentiate(&graph, recipe(&target.recipe))?;
     let cpu = cpu(threads, &target.recipe)?;
-    let costs = costs(&training, &cpu, target.costs, quiet)?;
+    let costs = costs(&training, &cpu, target.costs, target.fresh_costs, quiet)?;
     Ok(Target {
         problem: scrimp::lower(&training, &costs)?.problem,
         fit: Fit::Layout,
@@ -167,12 +167,20 @@ pub fn cpu(threads: usize, recipe: &RecipeArgs) -> Result<Cpu> {
     Ok(Cpu::with_library(threads, recipe.library.into()).map_err(Error::from)?)
 }
 
-/// What each node costs on this machine, measured or estimated.
-pub fn costs(training: &TrainingGraph, cpu: &Cpu, source: CostsArg, quiet: bool) -> Result<Costs> {
+/// What each node costs on this machine, measured or estimated. Measurements are kept in the user's
+/// cache and taken from there unless `afresh` is set.
+pub fn costs(
+    training: &TrainingGraph,
+    cpu: &Cpu,
+    source: CostsArg,
+    afresh: bool,
+    quiet: bool,
+) -> Result<Costs> {
+    let graph = &training.graph;
     if source == CostsArg::Static {
-        return Ok(scrimp::estimate(&training.graph, cpu));
+        return Ok(scrimp::estimate(graph, cpu));
     }
-    let line = Line::spinner(quiet, "profiling");
+    let line = Line::spinner(quiet, "measuring");
     let mut watch = |news: ProfileProgress| {
         let ProfileProgress {
             pass,
@@ -180,8 +188,30 @@ pub fn costs(training: &TrainingGraph, cpu: &Cpu, source: CostsArg, quiet: bool)
             node,
             nodes,
         } = news;
-        line.say(|| format!("pass {} of {passes}, node {node} of {nodes}", pass + 1));
+        line.say(|| {
+            format!(
+                "pass {} of at most {passes}, node {node} of {nodes}",
+                pass + 1
+            )
+        });
     };
-    let costs = profile(&training.graph, cpu, &ProfileOptions::default(), &mut watch);
+    let options = ProfileOptions {
+        // Half of what is free, so that a step that keeps everything fits where it can.
+        room: scrimp::machine::memory()
+            .available
+            .map_or(0, |bytes| bytes / 2)
+            .max(ProfileOptions::default().room),
+        ..ProfileOptions::default()
+    };
+    let Some(folder) = scrimp::machine::cache_folder() else {
+        let costs = profile(graph, cpu, &options, &mut watch);
+        return Ok(costs.map_err(Error::from)?);
+    };
+    let mut cache = CostCache::new(&folder, cpu);
+    let costs = cache.profile(graph, cpu, &options, afresh, &mut watch);
+    drop(line);
+    if let Some(text) = cache.note().filter(|_| !quiet) {
+        progress::note(text);
+    }
     Ok(costs.map_err(Error::from)?)
 }

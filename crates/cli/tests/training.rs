@@ -161,6 +161,37 @@ fn a_plan_of_another_device_is_checked_for_this_one() {
 }
 
 #[test]
+fn times_are_kept_from_one_run_to_the_next() {
+    let folder = tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let run = |more: &[&str]| {
+        let words = "plan digits --batch 4 --budget 70% --time-limit 1 --costs measured --json --library native";
+        let output = assert_cmd::Command::cargo_bin("scrimp")
+            .unwrap()
+            .args(words.split(' ').chain(more.iter().copied()))
+            .env("SCRIMP_CACHE", &cache)
+            .output()
+            .unwrap();
+        let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (plan["base_cost"].clone(), support::complaint(&output))
+    };
+    let (first, said) = run(&[]);
+    assert_eq!((run(&[]).0, said.as_str()), (first.clone(), ""));
+    let (again, _) = run(&["--fresh-costs"]);
+    assert_ne!(again, first);
+    assert_eq!(run(&[]).0, again);
+    let files = support::listing(&cache);
+    assert_eq!(files.len(), 1, "{files:?}");
+    std::fs::write(cache.join(&files[0]), "{").unwrap();
+    let (_, said) = run(&[]);
+    assert!(
+        said.contains(&files[0]) && said.contains("ignored"),
+        "{said}"
+    );
+    assert_eq!(run(&[]).1, "");
+}
+
+#[test]
 fn reports_and_traces_are_written() {
     let folder = tempdir().unwrap();
     let (page, trace) = (
@@ -237,6 +268,7 @@ fn with_onednn(folder: &std::ffi::OsStr, args: &[&str]) -> std::process::Output 
         .unwrap()
         .args(args)
         .env("SCRIMP_ONEDNN", folder)
+        .env("SCRIMP_CACHE", support::cache())
         .output()
         .unwrap()
 }

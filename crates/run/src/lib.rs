@@ -24,5 +24,5 @@ pub use executor::{
     Executor, ExecutorOptions, FIXED_OVERHEAD_BYTES, Observer, RunEvent, RunTrace, StepTrace,
 };
 pub use interpret::{Tensors, interpret};
-pub use profile::{ProfileOptions, ProfileProgress, profile};
+pub use profile::{CostCache, ProfileOptions, ProfileProgress, ProfileWatch, profile};
 pub use scrimp_onednn::OneDnnError;

@@ -141,8 +141,11 @@ pub struct TrainArgs {
     #[command(flatten)]
     pub solve: SolveArgs,
     /// Where the seconds that the planner sees come from
-    #[arg(long, value_enum, default_value_t = CostsArg::Profile, help_heading = "Search")]
+    #[arg(long, value_enum, default_value_t = CostsArg::Measured, help_heading = "Search")]
     pub costs: CostsArg,
+    /// Measure again what was measured before
+    #[arg(long, help_heading = "Search")]
+    pub fresh_costs: bool,
     /// Use this saved plan instead of planning; it is checked again, with this device's workspaces and costs
     #[arg(long, value_name = "PLAN.json", help_heading = "Search", conflicts_with_all = ["method", "order", "time_limit"])]
     pub plan: Option<PathBuf>,

@@ -52,6 +52,9 @@ pub struct TargetArgs {
     /// Where a model's seconds come from
     #[arg(long, value_enum, default_value_t = CostsArg::Static)]
     pub costs: CostsArg,
+    /// Measure again what was measured before
+    #[arg(long)]
+    pub fresh_costs: bool,
     #[command(flatten)]
     pub shape: ShapeArgs,
     #[command(flatten)]
@@ -152,8 +155,9 @@ impl PublishedArgs {
 pub enum CostsArg {
     /// Counted operations and bytes at an assumed speed; the same on every machine
     Static,
-    /// Every distinct operator and shape measured on this machine
-    Profile,
+    /// Every distinct operator and shape measured on this machine, once: times are kept in a cache
+    #[value(alias = "profile")]
+    Measured,
 }
 
 /// What to write besides the result.

@@ -37,7 +37,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let start = start(args, &training, recipe)?;
     let feed = feed(&training, train, start.seed)?;
     let cpu = target::cpu(args.solve.search.threads(), &args.recipe)?;
-    let costs = target::costs(&training, &cpu, args.costs, quiet)?;
+    let costs = target::costs(&training, &cpu, args.costs, args.fresh_costs, quiet)?;
     let lowered = scrimp::lower(&training, &costs)?;
     let budgeted = scrimp::budget(&lowered.problem, args.budget)?;
     let device = cpu.signature();

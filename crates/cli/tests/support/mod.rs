@@ -20,8 +20,16 @@ pub fn scrimp(args: &[&str]) -> Output {
         .unwrap()
         .args(args)
         .env_remove("SCRIMP_ONEDNN")
+        .env("SCRIMP_CACHE", cache())
         .output()
         .unwrap()
+}
+
+/// A cache of this test program's own.
+pub fn cache() -> &'static Path {
+    static FOLDER: std::sync::LazyLock<tempfile::TempDir> =
+        std::sync::LazyLock::new(|| tempfile::tempdir().unwrap());
+    FOLDER.path()
 }
 
 /// Standard output as text.

@@ -1,0 +1,241 @@
+//! Measured seconds on disk, one file for each device, so that what was measured once needn't be measured
+//! again. A file that can't be read or has anything wrong in it is as good as none.
+
+use scrimp_graph::{Costs, Graph};
+use scrimp_plan::file::{read_text, write_text};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+use super::{Distinct, ProfileOptions, ProfileWatch, measure};
+use crate::cpu::Cpu;
+use crate::error::RunError;
+
+const FORMAT: &str = "scrimp-costs";
+/// Changes whenever what is measured, or how, does.
+const VERSION: u64 = 1;
+/// Most measurements of a file; those made longest ago give way.
+const MOST: usize = 1 << 16;
+
+/// The file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CostFile {
+    format: String,
+    version: u64,
+    /// Everything that times depend on besides the operator.
+    device: String,
+    /// A hash of operator, shapes, types and overwritten inputs in hexadecimal, and seconds; the oldest
+    /// first.
+    costs: Vec<(String, f64)>,
+}
+
+/// Measurements of one device that are kept in a folder.
+#[derive(Clone, Debug)]
+pub struct CostCache {
+    path: PathBuf,
+    device: String,
+    note: Option<String>,
+}
+
+impl CostCache {
+    /// The file for a device in a folder. Neither needs to exist.
+    pub fn new(folder: &Path, cpu: &Cpu) -> CostCache {
+        let version = env!("CARGO_PKG_VERSION");
+        let device = format!("scrimp {version}, {}, {}", cpu.signature(), processor());
+        let name = format!("costs-{:016x}.json", xxh3_64(device.as_bytes()));
+        CostCache {
+            path: folder.join(name),
+            device,
+            note: None,
+        }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What was wrong with the file, after [`CostCache::profile`]; nothing if it is in order or not there.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
+    /// The costs of a graph: those of the file if it has all of them and `afresh` isn't asked for. Otherwise
+    /// all are measured, and kept.
+    ///
+    /// # Errors
+    /// As [`super::profile`]; what is wrong with the file is no error but a note.
+    pub fn profile(
+        &mut self,
+        graph: &Graph,
+        cpu: &Cpu,
+        options: &ProfileOptions,
+        afresh: bool,
+        progress: ProfileWatch<'_>,
+    ) -> Result<Costs, RunError> {
+        let plan = Distinct::new(graph)?;
+        let keys = plan.keys.iter().map(|key| xxh3_128(key.as_bytes()));
+        let keys: Vec<u128> = keys.collect();
+        if !afresh {
+            let kept: HashMap<u128, f64> = self.read().into_iter().collect();
+            let kept = keys.iter().map(|key| kept.get(key).copied());
+            if let Some(seconds) = kept.collect::<Option<Vec<f64>>>() {
+                return Ok(plan.costs(graph, cpu, &seconds));
+            }
+        }
+        let seconds = measure(graph, cpu, &plan, options, progress)?;
+        self.keep(&keys, &seconds);
+        Ok(plan.costs(graph, cpu, &seconds))
+    }
+
+    /// What the file has, the oldest first; nothing and a note if it is damaged.
+    fn read(&mut self) -> Vec<(u128, f64)> {
+        if !self.path.exists() {
+            return Vec::new();
+        }
+        let text = read_text(&self.path).map_err(|error| error.to_string());
+        let costs = text.and_then(|text| parse(&text, &self.device));
+        costs.unwrap_or_else(|reason| {
+            self.note = Some(format!(
+                "measured times in '{}' were ignored: {reason}",
+                self.path.display()
+            ));
+            Vec::new()
+        })
+    }
+
+    /// Adds measurements. The file is read again before, as another process may have written it.
+    fn keep(&mut self, keys: &[u128], seconds: &[f64]) {
+        let mut costs = self.read();
+        costs.retain(|(key, _)| !keys.contains(key));
+        costs.extend(keys.iter().copied().zip(seconds.iter().copied()));
+        costs.drain(..costs.len().saturating_sub(MOST));
+        let file = CostFile {
+            format: FORMAT.into(),
+            version: VERSION,
+            device: self.device.clone(),
+            costs: costs
+                .into_iter()
+                .map(|(key, seconds)| (format!("{key:032x}"), seconds))
+                .collect(),
+        };
+        let written = serde_json::to_string(&file)
+            .map_err(|error| error.to_string())
+            .and_then(|text| {
+                let folder = self.path.parent().unwrap_or(Path::new("."));
+                std::fs::create_dir_all(folder).map_err(|error| error.to_string())?;
+                write_text(&self.path, &text).map_err(|error| error.to_string())
+            });
+        if let Err(reason) = written {
+            self.note = Some(format!(
+                "measured times can't be kept in '{}': {reason}",
+                self.path.display()
+            ));
+        }
+    }
+}
+
+/// A file's measurements; the error is a reason.
+fn parse(text: &str, device: &str) -> Result<Vec<(u128, f64)>, String> {
+    let file: CostFile = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if file.format != FORMAT || file.version != VERSION || file.device != device {
+        return Err("they are of another device or version".into());
+    }
+    if file.costs.len() > MOST {
+        return Err(format!("there are more than {MOST}"));
+    }
+    let entry = |(key, seconds): &(String, f64)| {
+        let key = u128::from_str_radix(key, 16).ok()?;
+        (seconds.is_finite() && *seconds >= 0.0).then_some((key, *seconds))
+    };
+    let costs = file.costs.iter().map(entry).collect::<Option<Vec<_>>>();
+    costs.ok_or_else(|| "one of them isn't a hash and seconds".into())
+}
+
+/// The processor's name, as far as the operating system tells: folders are shared between machines.
+fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("model name"));
+    let name = line.and_then(|line| line.split_once(':'));
+    name.map_or_else(
+        || std::env::consts::ARCH.into(),
+        |(_, name)| name.trim().into(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::training;
+    use super::*;
+    use std::fs;
+
+    /// The costs, and whether they were measured.
+    fn profile(cache: &mut CostCache, cpu: &Cpu, afresh: bool) -> (Costs, bool) {
+        let options = ProfileOptions {
+            passes: 1,
+            ..ProfileOptions::default()
+        };
+        let mut measured = false;
+        let mut watch = |_| measured = true;
+        let costs = cache.profile(&training(), cpu, &options, afresh, &mut watch);
+        (costs.expect("it runs"), measured)
+    }
+
+    fn seconds(costs: &Costs) -> Vec<f64> {
+        costs.nodes.values().map(|node| node.seconds).collect()
+    }
+
+    #[test]
+    fn what_was_measured_once_is_not_measured_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().join("not").join("there");
+        let cpu = Cpu::new(1).expect("threads start");
+        let (first, measured) = profile(&mut CostCache::new(&folder, &cpu), &cpu, false);
+        assert!(measured);
+        let mut cache = CostCache::new(&folder, &cpu);
+        let (second, measured) = profile(&mut cache, &cpu, false);
+        assert!(!measured && cache.note().is_none());
+        assert_eq!(seconds(&first), seconds(&second));
+        assert_eq!(first.nodes, second.nodes);
+        assert!(profile(&mut cache, &cpu, true).1, "asked for");
+        // Another number of threads is another device.
+        let two = Cpu::new(2).expect("threads start");
+        assert!(profile(&mut CostCache::new(&folder, &two), &two, false).1);
+    }
+
+    #[test]
+    fn a_damaged_file_is_ignored_and_mended() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cpu = Cpu::new(1).expect("threads start");
+        let mut cache = CostCache::new(folder.path(), &cpu);
+        profile(&mut cache, &cpu, false);
+        let good = fs::read_to_string(cache.path()).expect("it was written");
+        let damages = [
+            String::new(),
+            good[..good.len() / 2].to_owned(),
+            good.replace("scrimp-costs", "else"),
+            good.replacen("\"costs\":[[\"", "\"costs\":[[\"x", 1),
+            good.replacen("scrimp 0", "scrimp 9", 1),
+        ];
+        for damaged in damages {
+            fs::write(cache.path(), &damaged).expect("written");
+            let mut cache = CostCache::new(folder.path(), &cpu);
+            assert!(profile(&mut cache, &cpu, false).1, "{damaged}");
+            let note = cache.note().expect("it is told");
+            assert!(note.contains("ignored"), "{note}");
+            let mut cache = CostCache::new(folder.path(), &cpu);
+            assert!(!profile(&mut cache, &cpu, false).1 && cache.note().is_none());
+        }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_told() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let cpu = Cpu::new(1).expect("threads start");
+        let mut cache = CostCache::new(file.path(), &cpu);
+        assert!(profile(&mut cache, &cpu, false).1);
+        assert!(cache.note().expect("told").contains("can't be kept"));
+    }
+}
