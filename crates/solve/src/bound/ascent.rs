@@ -30,7 +30,7 @@ const SAMPLE_SHARE: f64 = 0.1;
 /// Rows are added as long as the last ones gained this share of what is missing.
 const GAIN: f64 = 0.005;
 /// Operations on floats per unit of work, so that a unit takes about as long as one of the search's.
-const PER_UNIT: u64 = 16;
+const PER_UNIT: u64 = 6;
 
 /// A lower bound on the seconds that a budget adds, which grows with the work put into it.
 pub(crate) struct Ascent<'m> {
@@ -114,18 +114,20 @@ impl<'m> Ascent<'m> {
         }
     }
 
-    /// Works on the bound for about `work` units, or until it meets what a known plan adds, or `stop`.
-    pub fn advance(&mut self, work: u64, known: f64, stop: &dyn Fn() -> bool) {
+    /// Works on the bound for about `work` units, or until it meets what a known plan adds, or `stop`; returns
+    /// the work that is spared where nothing is left to do.
+    pub fn advance(&mut self, work: u64, known: f64, stop: &dyn Fn() -> bool) -> u64 {
         let mut left = work;
         let met = self.model.base_cost() + known * (1.0 - 1e-9);
         while !self.converged && self.proven() < met && !stop() {
             let cost = self.program.work();
             if left < cost {
-                return;
+                return 0;
             }
             left -= cost;
             self.step(known);
         }
+        left
     }
 
     fn step(&mut self, known: f64) {

@@ -17,7 +17,7 @@ const WAYS: usize = 6;
 const READY: usize = 2;
 /// Work of pricing, per value, and the beam's own counts to a unit of work.
 const PRICING: u64 = 100;
-const PER_UNIT: u64 = 6;
+const PER_UNIT: u64 = 2;
 /// States looked at, at most, by task and width: sequences that are longer are no use.
 const LOOKS: usize = 8;
 /// Steps towards a task beyond the runs that it lacks.

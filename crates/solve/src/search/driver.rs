@@ -16,12 +16,16 @@ use crate::search::state::State;
 
 /// Walks beside each other.
 pub(super) const WALKS: usize = 2;
-/// Units of work per second that the schedule expects of a walk, below what machines do: twice as many
-/// where tasks have few inputs in all, for then lists are short and caches hold them.
-const RATE: f64 = 30e6;
-const FEW_INPUTS: usize = 1_200;
+/// Units of work per second that the schedule expects of a walk, below what machines do: where tasks have few
+/// inputs on average, lists are short and units quick.
+const RATES: [f64; 2] = [55e6, 30e6];
+const MEAN_INPUTS: [f64; 2] = [2.2, 2.7];
 /// The bound's share of the work before the epochs, and as much again after them.
 const BOUND_SHARE: f64 = 0.1;
+/// Where the order is free, the share of the epochs' work for plans that keep the given one, if their first
+/// plan adds at most so many times the seconds that the first one in a free order adds.
+const KEEPING_SHARE: f64 = 0.5;
+const PROMISING: f64 = 1.25;
 /// Units of work of the first epoch, per task.
 const FIRST_EPOCH: u64 = 2500;
 /// A first plan is looked for that long at least, whatever the limit: without one there is nothing to
@@ -156,15 +160,10 @@ fn by_walks<'m>(
         runs: given,
         ..
     } = known;
-    let FirstPlan {
-        model,
-        budget,
-        free,
-        ..
-    } = first;
+    let FirstPlan { model, budget, .. } = first;
     let cutoff = Cutoff::after(options.time_limit, start, options);
-    let mut best = match first.search() {
-        Ok(runs) => (State::new(model, &runs).cost(), runs),
+    let (runs, kept) = match first.plans() {
+        Ok(found) => found,
         Err((least, runs)) => {
             return Found {
                 runs,
@@ -174,6 +173,7 @@ fn by_walks<'m>(
             };
         }
     };
+    let mut best = priced(model, runs);
     // The bound may take a while; who waits hears of the plan first, and may stop.
     progress(Progress {
         elapsed: start.elapsed(),
@@ -184,8 +184,12 @@ fn by_walks<'m>(
     let mut bound = bound::seconds(model, budget, options.order, best.0 - base);
     let total = options.time_limit.as_secs_f64().min(1e6) * rate(model);
     let share = (total * BOUND_SHARE) as u64;
-    bound.advance(share, best.0 - base, &|| cutoff.reached());
+    let spared = bound.advance(share, best.0 - base, &|| cutoff.reached());
     lower_bound = lower_bound.max(bound.proven());
+    let work = match spared {
+        0 => total as u64 - 2 * share,
+        spared => total as u64 - share + spared,
+    };
     let epochs = Epochs {
         first,
         given: &given,
@@ -200,11 +204,7 @@ fn by_walks<'m>(
             lower_bound,
         });
     };
-    let mut left = total as u64;
-    epochs.anneal(&mut best, &mut left, &mut tell);
-    if free {
-        epochs.keep_order(&mut best, &mut left, &mut tell);
-    }
+    epochs.better(&mut best, kept, work, &mut tell);
     bound.advance(share, best.0 - base, &|| cutoff.reached());
     lower_bound = lower_bound.max(bound.proven());
     progress(Progress {
@@ -220,10 +220,17 @@ fn by_walks<'m>(
     }
 }
 
-/// See [`RATE`].
+/// See [`RATES`].
 fn rate(model: &Model) -> f64 {
     let inputs: usize = (0..model.tasks).map(|t| model.inputs.of(t).len()).sum();
-    RATE * (2.0 * FEW_INPUTS as f64 / inputs.max(1) as f64).clamp(1.0, 2.0)
+    let mean = inputs as f64 / f64::from(model.tasks.max(1));
+    let dense = ((mean - MEAN_INPUTS[0]) / (MEAN_INPUTS[1] - MEAN_INPUTS[0])).clamp(0.0, 1.0);
+    RATES[0] + dense * (RATES[1] - RATES[0])
+}
+
+/// A sequence with its seconds.
+fn priced(model: &Model, runs: Vec<Task>) -> (f64, Vec<Task>) {
+    (State::new(model, &runs).cost(), runs)
 }
 
 /// Annealing in epochs of growing length, on two walks that go on from the better plan after each.
@@ -238,27 +245,65 @@ struct Epochs<'m, 'g> {
 }
 
 impl<'m> Epochs<'m, '_> {
-    /// The same in the given order, from a plan of its own: such a plan is one in a free order too, and
-    /// sometimes easier to find.
-    fn keep_order(&self, best: &mut (f64, Vec<Task>), left: &mut u64, tell: &mut dyn FnMut(f64)) {
-        let first = FirstPlan {
-            free: false,
-            ..self.first
-        };
-        if *left == 0 || best.0 <= self.enough || self.cutoff.reached() {
+    /// Betters a plan with so much work. Where the order is free, one that keeps the given order is bettered
+    /// too, as that is often easier: first, unless it seems far worse, and again where other orders bring
+    /// nothing.
+    fn better(
+        &self,
+        best: &mut (f64, Vec<Task>),
+        kept: Option<Vec<Task>>,
+        work: u64,
+        tell: &mut dyn FnMut(f64),
+    ) {
+        let mut left = work;
+        let model = self.first.model;
+        let Some(kept) = kept else {
+            self.anneal(best, PATIENCE, &mut left, tell);
             return;
+        };
+        let mut kept = priced(model, kept);
+        let base = model.base_cost();
+        let promising = kept.0 - base <= PROMISING * (best.0 - base);
+        let mut patience = PATIENCE;
+        if promising {
+            let mut share = (left as f64 * KEEPING_SHARE) as u64;
+            left -= share;
+            self.keep(&mut kept, best, &mut share, tell);
+            left += share;
+            patience = if share == 0 { PATIENCE / 2 } else { PATIENCE };
         }
-        let Some(runs) = first.quickly() else { return };
-        let mut other = (State::new(first.model, &runs).cost(), runs);
-        let epochs = Epochs { first, ..*self };
-        epochs.anneal(&mut other, left, &mut |cost| tell(cost.min(best.0)));
-        if other.0 < best.0 * (1.0 - 1e-12) {
-            *best = other;
+        self.anneal(best, patience, &mut left, tell);
+        if !promising || patience < PATIENCE {
+            self.keep(&mut kept, best, &mut left, tell);
+        }
+    }
+
+    /// Betters a plan that keeps the given order, which becomes the best one if it is.
+    fn keep(
+        &self,
+        kept: &mut (f64, Vec<Task>),
+        best: &mut (f64, Vec<Task>),
+        left: &mut u64,
+        tell: &mut dyn FnMut(f64),
+    ) {
+        let first = self.first.keeping();
+        if best.0 > self.enough {
+            let mut tell = |cost: f64| tell(cost.min(best.0));
+            Epochs { first, ..*self }.anneal(kept, PATIENCE, left, &mut tell);
+        }
+        if kept.0 < best.0 * (1.0 - 1e-12) {
+            best.clone_from(kept);
         }
     }
 
     /// Betters a plan, its seconds and runs, until the epochs bring nothing or no work is left.
-    fn anneal(&self, best: &mut (f64, Vec<Task>), left: &mut u64, tell: &mut dyn FnMut(f64)) {
+    fn anneal(
+        &self,
+        best: &mut (f64, Vec<Task>),
+        patience: u32,
+        left: &mut u64,
+        tell: &mut dyn FnMut(f64),
+    ) {
         let FirstPlan {
             model,
             budget,
@@ -274,7 +319,7 @@ impl<'m> Epochs<'m, '_> {
             .collect();
         let mut length = FIRST_EPOCH * u64::from(model.tasks);
         let (mut idle, mut epoch) = (0, 0u64);
-        while idle < PATIENCE && *left > 0 && !self.cutoff.reached() && best.0 > self.enough {
+        while idle < patience && *left > 0 && !self.cutoff.reached() && best.0 > self.enough {
             tell(best.0);
             let length_now = length.min(*left);
             each(threads, &mut walks, &|k, walk| {

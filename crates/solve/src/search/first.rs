@@ -15,6 +15,8 @@ const ROUNDS_AFTER_BEAMS: u64 = 6;
 /// Widths of the beams that are tried one after the other; the last only with few tasks.
 const WIDTHS: [usize; 3] = [1, 8, 64];
 const FEW: u32 = 400;
+/// How many of them are quick.
+const QUICK_WIDTHS: usize = 2;
 /// The least budget is found to this share of what lies between the floor and the keep-all peak.
 const PRECISION: f64 = 1e-4;
 
@@ -92,22 +94,51 @@ impl FirstPlan<'_> {
                 *leanest = Some(walk.leanest.clone());
             }
         }
-        let cost =
-            |runs: &Vec<Task>| -> f64 { runs.iter().map(|&t| self.model.cost[t as usize]).sum() };
         let found = walks.iter().filter_map(|walk| walk.best.as_ref());
         let found = found.map(|(_, runs)| runs);
-        found.min_by(|a, b| cost(a).total_cmp(&cost(b))).cloned()
+        found
+            .min_by(|a, b| self.seconds(a).total_cmp(&self.seconds(b)))
+            .cloned()
     }
 
     fn given(&self) -> Vec<Task> {
         (0..self.model.tasks).collect()
     }
 
+    /// The same in the given order.
+    pub fn keeping(&self) -> Self {
+        FirstPlan {
+            free: false,
+            ..*self
+        }
+    }
+
+    /// A sequence that fits, and where the order is free also one that keeps the given order if that is quickly
+    /// found; or else what [`Self::search`] says.
+    #[allow(
+        clippy::type_complexity,
+        reason = "the plans, or the least budget with its plan"
+    )]
+    pub fn plans(&self) -> Result<(Vec<Task>, Option<Vec<Task>>), (f64, Vec<Task>)> {
+        let possible = self.free && self.budget >= self.floor;
+        let Some(kept) = possible.then(|| self.keeping().quickly()).flatten() else {
+            return Ok((self.search()?, None));
+        };
+        let seconds = |runs: &Vec<Task>| self.seconds(runs);
+        let found = self.quickly().into_iter().chain([kept.clone()]);
+        let cheapest = found.min_by(|a, b| seconds(a).total_cmp(&seconds(b)));
+        Ok((cheapest.unwrap_or_else(|| kept.clone()), Some(kept)))
+    }
+
+    fn seconds(&self, runs: &[Task]) -> f64 {
+        runs.iter().map(|&t| self.model.cost[t as usize]).sum()
+    }
+
     /// A sequence that fits, if what is quick finds one.
-    pub fn quickly(&self) -> Option<Vec<Task>> {
+    fn quickly(&self) -> Option<Vec<Task>> {
         let few = self.model.tasks <= BEAM_TASKS;
-        let beams = few.then(|| self.beams(WIDTHS.len())).flatten();
-        beams.or_else(|| self.walks(0, &mut None))
+        let found = self.walks(0, &mut None);
+        found.or_else(|| few.then(|| self.beams(QUICK_WIDTHS)).flatten())
     }
 
     /// Beams of the first few widths, in the given order and, where it is free, in lean ones.
