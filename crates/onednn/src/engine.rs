@@ -24,7 +24,7 @@ pub struct Engine {
     pub(crate) library: &'static Library,
     pub(crate) handle: Handle,
     /// Every primitive's attributes: its scratchpad is the caller's.
-    attributes: Handle,
+    pub(crate) attributes: Handle,
     /// Who holds it runs a primitive.
     pub(crate) stream: Mutex<Stream>,
     pub(crate) threads: usize,
@@ -104,6 +104,14 @@ impl Desc {
         unsafe { (self.library.api.desc_size)(self.handle) }
     }
 
+    /// Another one like it.
+    ///
+    /// # Errors
+    /// The library has no memory left.
+    pub fn duplicate(&self) -> Result<Desc, OneDnnError> {
+        Desc::copy(self.library, self.handle)
+    }
+
     /// A copy of a descriptor that something else owns.
     pub(crate) fn copy(library: &'static Library, of: Handle) -> Result<Desc, OneDnnError> {
         let mut handle = null_mut();
@@ -148,7 +156,7 @@ pub struct Convolution<'a> {
     pub pad_end: [usize; 2],
 }
 
-fn dims(values: &[usize]) -> Dims {
+pub(crate) fn dims(values: &[usize]) -> Dims {
     let mut dims = [0; MAX_RANK];
     for (to, &value) in dims.iter_mut().zip(values) {
         *to = value as i64;
@@ -415,7 +423,7 @@ impl Engine {
     }
 
     /// The library's best implementation, unless that is only for reference.
-    fn descriptor(
+    pub(crate) fn descriptor(
         &self,
         call: &'static str,
         create: impl FnOnce(*mut Handle, &Api) -> Status,
@@ -432,7 +440,7 @@ impl Engine {
         }))
     }
 
-    fn make(
+    pub(crate) fn make(
         self: &Arc<Engine>,
         call: &'static str,
         args: &[Arg],

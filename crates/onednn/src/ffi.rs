@@ -36,6 +36,8 @@ pub(crate) const USER_SCRATCHPAD: c_int = 1;
 const OPENMP: c_uint = 2;
 /// `dnnl_forward_training`.
 pub(crate) const FORWARD_TRAINING: c_int = 64;
+/// `dnnl_forward_inference`.
+pub(crate) const FORWARD_INFERENCE: c_int = 96;
 /// `dnnl_convolution_direct`.
 pub(crate) const CONVOLUTION_DIRECT: c_int = 1;
 /// `dnnl_query_impl_info_str`.
@@ -142,6 +144,14 @@ functions! {
     ) -> Status;
     convolution_weights = "dnnl_convolution_backward_weights_primitive_desc_create": fn(
         *mut Handle, Handle, c_int, Handle, Handle, Handle, Handle, *const Dims, *const Dims,
+        *const Dims, *const Dims, Handle, Handle
+    ) -> Status;
+    pooling = "dnnl_pooling_forward_primitive_desc_create": fn(
+        *mut Handle, Handle, c_int, c_int, Handle, Handle, *const Dims, *const Dims, *const Dims,
+        *const Dims, *const Dims, Handle
+    ) -> Status;
+    pooling_gradient = "dnnl_pooling_backward_primitive_desc_create": fn(
+        *mut Handle, Handle, c_int, Handle, Handle, *const Dims, *const Dims, *const Dims,
         *const Dims, *const Dims, Handle, Handle
     ) -> Status;
     matmul = "dnnl_matmul_primitive_desc_create":

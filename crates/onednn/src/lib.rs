@@ -14,6 +14,7 @@ mod error;
 mod ffi;
 mod library;
 mod locate;
+mod pooling;
 mod primitive;
 
 pub use engine::{Convolution, Desc, Direction, Engine};
@@ -21,4 +22,5 @@ pub use error::OneDnnError;
 pub use ffi::Version;
 pub use library::Library;
 pub use locate::{FILE_NAME, VARIABLE, WHEEL};
+pub use pooling::{Pooling, PoolingShape};
 pub use primitive::{Arg, Buffer, Primitive};

@@ -28,6 +28,8 @@ pub enum Arg {
     WeightsGrad,
     /// Read.
     DestinationGrad,
+    /// Written by a primitive whose gradient follows, read by that.
+    Workspace,
     /// Memory that the primitive may use while it runs.
     Scratchpad,
 }
@@ -40,6 +42,7 @@ impl Arg {
             Arg::Destination => 17,
             Arg::Weights => 33,
             Arg::Bias => 41,
+            Arg::Workspace => 64,
             Arg::Scratchpad => 80,
             Arg::SourceGrad => 129,
             Arg::DestinationGrad => 145,
@@ -50,7 +53,11 @@ impl Arg {
     fn writes(self) -> bool {
         matches!(
             self,
-            Arg::Destination | Arg::SourceGrad | Arg::WeightsGrad | Arg::Scratchpad
+            Arg::Destination
+                | Arg::SourceGrad
+                | Arg::WeightsGrad
+                | Arg::Workspace
+                | Arg::Scratchpad
         )
     }
 
@@ -60,6 +67,7 @@ impl Arg {
             Arg::Destination => "destination",
             Arg::Weights => "weights",
             Arg::Bias => "bias",
+            Arg::Workspace => "workspace",
             Arg::Scratchpad => "scratchpad",
             Arg::SourceGrad => "gradient of the source",
             Arg::DestinationGrad => "gradient of the destination",

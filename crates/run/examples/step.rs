@@ -32,9 +32,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let by_shape = args.get(6).is_some();
     let cpu = Cpu::with_library(threads, library)?;
+    let workspaces = cpu.workspaces(graph, &cpu.formats(graph));
     let mut costs = Costs::default();
     for id in graph.nodes().keys() {
-        costs.nodes[id].workspace = cpu.workspace(graph, id);
+        costs.nodes[id].workspace = workspaces[id];
     }
     let lowered = lower(graph, &training.phases, &costs, "cpu")?;
     let device = lowered.problem.sole_device().ok_or("one device")?;

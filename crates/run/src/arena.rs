@@ -144,6 +144,22 @@ impl Piece {
         (bytes <= self.bytes).then_some(Piece { bytes, ..self })
     }
 
+    /// The first `bytes` bytes and the rest, or `None` if there are fewer.
+    pub fn split(self, bytes: usize) -> Option<(Piece, Piece)> {
+        let first = self.prefix(bytes)?;
+        let rest = Piece {
+            // SAFETY: within the piece or at its end.
+            pointer: unsafe { self.pointer.add(bytes) },
+            bytes: self.bytes - bytes,
+        };
+        Some((first, rest))
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     fn overlaps(&self, other: &Piece) -> bool {
         let (a, b) = (self.pointer as usize, other.pointer as usize);
         self.bytes > 0 && other.bytes > 0 && a < b + other.bytes && b < a + self.bytes
@@ -298,6 +314,11 @@ impl Args {
         &self.inputs[i].shape
     }
 
+    /// Element type of an input.
+    pub fn input_type(&self, i: usize) -> DType {
+        self.inputs[i].dtype
+    }
+
     /// Shape of an output.
     pub fn output_shape(&self, o: usize) -> &[usize] {
         &self.outputs[o].shape
@@ -359,10 +380,5 @@ impl Args {
     pub(crate) fn workspace(&self) -> &mut [u8] {
         // SAFETY: disjoint from every argument; taken once.
         unsafe { self.workspace.write() }
-    }
-
-    /// Size of the workspace.
-    pub fn workspace_bytes(&self) -> u64 {
-        self.workspace.bytes as u64
     }
 }

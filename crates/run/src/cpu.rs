@@ -1,10 +1,13 @@
 //! The CPU device: its threads, its kernels, and what scratch they need.
 
-use scrimp_graph::{Graph, NodeId, Op};
+use cranelift_entity::SecondaryMap;
+use scrimp_graph::{DType, Graph, NodeId, Op};
 use scrimp_onednn::{Engine, OneDnnError};
 
-use crate::arena::{ALIGN, Arena, Args};
+use crate::arena::{Arena, Args};
 use crate::error::RunError;
+use crate::format::{Formats, Operand};
+use crate::job::Recipe;
 use crate::kernels::{self, Machine, Signature};
 use crate::onednn::{Kernel, OneDnn};
 use crate::par::Team;
@@ -105,13 +108,12 @@ impl Cpu {
         )
     }
 
-    /// What runs an operator on arguments of these shapes and types, which [`scrimp_graph::infer`]
-    /// accepts.
+    /// What runs an operator on these arguments, which [`scrimp_graph::infer`] accepts.
     pub(crate) fn kernel(
         &self,
         op: &Op,
-        inputs: &[Signature<'_>],
-        outputs: &[Signature<'_>],
+        inputs: &[Operand<'_>],
+        outputs: &[Operand<'_>],
     ) -> Kernel {
         match &self.threads {
             Threads::Rayon(_) => Kernel::Native,
@@ -119,32 +121,44 @@ impl Cpu {
         }
     }
 
-    /// What runs a node.
-    pub(crate) fn node_kernel(&self, graph: &Graph, node: NodeId) -> Kernel {
-        let (inputs, outputs) = signatures(graph, node);
-        self.kernel(&graph.node(node).op, &inputs, &outputs)
-    }
-
-    /// Bytes of scratch that the operator needs for arguments of these shapes and types (which
-    /// [`scrimp_graph::infer`] accepts), a multiple of [`ALIGN`].
-    pub fn op_workspace(
+    /// Bytes of scratch of a kernel on arguments that it takes as they are.
+    pub(crate) fn scratch(
         &self,
+        kernel: &Kernel,
         op: &Op,
-        inputs: &[Signature<'_>],
-        outputs: &[Signature<'_>],
-    ) -> u64 {
-        let bytes = match self.kernel(op, inputs, outputs) {
-            Kernel::Native => kernels::workspace(self.machine, op, inputs, outputs),
+        inputs: &[Operand<'_>],
+        outputs: &[Operand<'_>],
+    ) -> usize {
+        match kernel {
+            Kernel::Native => {
+                let (inputs, outputs) = (signatures(inputs), signatures(outputs));
+                kernels::workspace(self.machine, op, &inputs, &outputs)
+            }
+            Kernel::Columns => match inputs[0].dtype {
+                DType::F64 => kernels::columns::workspace::<f64>(op, inputs[0].shape),
+                _ => kernels::columns::workspace::<f32>(op, inputs[0].shape),
+            },
             Kernel::OneDnn(program) => program.workspace(),
             Kernel::Failed(_) => 0,
-        };
-        bytes.next_multiple_of(ALIGN) as u64
+        }
     }
 
-    /// Bytes of scratch that a node needs.
-    pub fn workspace(&self, graph: &Graph, node: NodeId) -> u64 {
-        let (inputs, outputs) = signatures(graph, node);
-        self.op_workspace(&graph.node(node).op, &inputs, &outputs)
+    /// The formats that a graph's tensors have on this device.
+    pub fn formats(&self, graph: &Graph) -> Formats {
+        match self.threads {
+            Threads::Rayon(_) => Formats::rows(),
+            Threads::OneDnn(_) => Formats::images(graph),
+        }
+    }
+
+    /// Bytes of scratch that each node needs on this device, for tensors in these formats; multiples
+    /// of [`crate::ALIGN`].
+    pub fn workspaces(&self, graph: &Graph, formats: &Formats) -> SecondaryMap<NodeId, u64> {
+        let mut workspaces = SecondaryMap::new();
+        for node in graph.nodes().keys() {
+            workspaces[node] = Recipe::of_node(self, graph, formats, node).workspace();
+        }
+        workspaces
     }
 
     /// Calls `f` so that its loops run on the device's threads; with rayon's, on one of them, so that
@@ -171,6 +185,10 @@ impl Cpu {
         args.assert_in(arena);
         match kernel {
             Kernel::Native => kernels::run(self.machine, op, args),
+            Kernel::Columns => match args.input_type(0) {
+                DType::F64 => kernels::columns::run::<f64>(self.machine.slots, op, args),
+                _ => kernels::columns::run::<f32>(self.machine.slots, op, args),
+            },
             Kernel::OneDnn(program) => program.run(args),
             Kernel::Failed(error) => Err(error.clone().into()),
         }
@@ -200,14 +218,6 @@ fn pool(threads: usize) -> Result<rayon::ThreadPool, RunError> {
         })
 }
 
-/// Shapes and types of a node's inputs and outputs.
-fn signatures(graph: &Graph, node: NodeId) -> (Vec<Signature<'_>>, Vec<Signature<'_>>) {
-    let of = |tensors: &[scrimp_graph::TensorId]| -> Vec<_> {
-        tensors
-            .iter()
-            .map(|&tensor| (&graph.tensor(tensor).shape[..], graph.tensor(tensor).dtype))
-            .collect()
-    };
-    let node = graph.node(node);
-    (of(&node.inputs), of(&node.outputs))
+fn signatures<'a>(operands: &[Operand<'a>]) -> Vec<Signature<'a>> {
+    operands.iter().map(|one| (one.shape, one.dtype)).collect()
 }

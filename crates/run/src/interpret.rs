@@ -4,22 +4,25 @@
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::{DType, Graph, TensorId};
 
-use crate::arena::{ALIGN, Arena, Arg, Args, Piece};
+use crate::arena::{ALIGN, Arena, Piece};
 use crate::cpu::Cpu;
 use crate::data::{Data, Memory};
 use crate::error::RunError;
+use crate::format::{FIRST, Format, Formats};
+use crate::job::Recipe;
 
 /// Every tensor of a graph after it ran, as it was when its own operator had written it.
 pub struct Tensors {
     arena: Arena,
+    formats: Formats,
     offsets: SecondaryMap<TensorId, (u64, u64)>,
 }
 
 impl Tensors {
-    /// A tensor's elements as 64-bit floats.
+    /// A tensor's elements as 64-bit floats, in the order of its axes.
     pub fn floats(&self, graph: &Graph, tensor: TensorId) -> Vec<f64> {
         let bytes = self.bytes(tensor);
-        match graph.tensor(tensor).dtype {
+        let stored: Vec<f64> = match graph.tensor(tensor).dtype {
             DType::F32 => bytemuck::cast_slice::<u8, f32>(bytes)
                 .iter()
                 .map(|&x| f64::from(x))
@@ -29,6 +32,10 @@ impl Tensors {
                 .iter()
                 .map(|&x| x as f64)
                 .collect(),
+        };
+        match self.formats.of(tensor) {
+            Format::Rows => stored,
+            Format::ChannelsLast => channels_first(&stored, &graph.tensor(tensor).shape),
         }
     }
 
@@ -37,11 +44,32 @@ impl Tensors {
         self.arena.bytes()
     }
 
-    /// A tensor's memory, aligned to [`ALIGN`].
+    /// A tensor's memory in the device's format for it, aligned to [`ALIGN`].
     pub fn bytes(&self, tensor: TensorId) -> &[u8] {
         let (offset, bytes) = self.offsets[tensor];
         self.arena.bytes_at(offset, bytes)
     }
+}
+
+/// Elements stored as [N,H,W,C], as [N,C,H,W] of this shape.
+fn channels_first(stored: &[f64], shape: &[usize]) -> Vec<f64> {
+    let last = crate::format::channels_last(shape);
+    let mut steps = [1; 4];
+    for axis in (0..3).rev() {
+        steps[axis] = steps[axis + 1] * last[axis + 1];
+    }
+    let steps = FIRST.map(|axis| steps[axis]);
+    let place = |mut index: usize| {
+        let mut at = 0;
+        for axis in (0..4).rev() {
+            at += index % shape[axis] * steps[axis];
+            index /= shape[axis];
+        }
+        at
+    };
+    (0..stored.len())
+        .map(|index| stored[place(index)])
+        .collect()
 }
 
 /// Runs all nodes in order. Given tensors that `inputs` doesn't set are initialized with `seed`
@@ -62,12 +90,9 @@ pub fn interpret(
         offsets[id] = (end, tensor.bytes());
         end += tensor.bytes().next_multiple_of(ALIGN as u64);
     }
-    let workspace = graph
-        .nodes()
-        .keys()
-        .map(|node| cpu.workspace(graph, node))
-        .max()
-        .unwrap_or(0);
+    let formats = cpu.formats(graph);
+    let workspaces = cpu.workspaces(graph, &formats);
+    let workspace = workspaces.values().max().copied().unwrap_or(0);
     let mut arena = Arena::new(end + workspace)?;
     for (id, tensor) in graph.given() {
         let (offset, bytes) = offsets[id];
@@ -78,32 +103,26 @@ pub fn interpret(
         }
     }
     for (id, node) in graph.nodes().iter() {
-        let mut arg = |tensor: TensorId| {
-            let what = graph.tensor(tensor);
-            let (offset, bytes) = offsets[tensor];
-            let piece = arena.piece(offset, bytes, &what.name)?;
-            Arg::new(what.dtype, &what.shape, piece, &what.name)
+        let mut pieces = |tensors: &[TensorId]| -> Result<Vec<Piece>, RunError> {
+            let piece = |&tensor: &TensorId| {
+                let (offset, bytes) = offsets[tensor];
+                arena.piece(offset, bytes, &graph.tensor(tensor).name)
+            };
+            tensors.iter().map(piece).collect()
         };
-        let reads = node
-            .inputs
-            .iter()
-            .map(|&t| arg(t))
-            .collect::<Result<_, _>>()?;
-        let writes = node
-            .outputs
-            .iter()
-            .map(|&t| arg(t))
-            .collect::<Result<_, _>>()?;
-        let bytes = cpu.workspace(graph, id);
-        let workspace = if bytes == 0 {
-            Piece::EMPTY
-        } else {
-            arena.piece(end, bytes, "workspace")?
+        let (reads, writes) = (pieces(&node.inputs)?, pieces(&node.outputs)?);
+        let recipe = Recipe::of_node(cpu, graph, &formats, id);
+        let workspace = match recipe.workspace() {
+            0 => Piece::EMPTY,
+            bytes => arena.piece(end, bytes, "workspace")?,
         };
-        let args = Args::new(&arena, reads, writes, workspace)?;
-        let kernel = cpu.node_kernel(graph, id);
-        cpu.enter(|| cpu.run(&kernel, &node.op, &args, &mut arena))
+        let job = recipe.job(&arena, &reads, &writes, workspace, &node.name)?;
+        cpu.enter(|| job.run(cpu, &mut arena))
             .map_err(|error| RunError::in_node(&node.name, error))?;
     }
-    Ok(Tensors { arena, offsets })
+    Ok(Tensors {
+        arena,
+        formats,
+        offsets,
+    })
 }

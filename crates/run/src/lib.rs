@@ -8,7 +8,9 @@ mod cpu;
 mod data;
 mod error;
 mod executor;
+mod format;
 mod interpret;
+mod job;
 mod kernels;
 mod onednn;
 mod par;
@@ -23,6 +25,7 @@ pub use error::RunError;
 pub use executor::{
     Executor, ExecutorOptions, FIXED_OVERHEAD_BYTES, Observer, RunEvent, RunTrace, StepTrace,
 };
+pub use format::{Format, Formats};
 pub use interpret::{Tensors, interpret};
 pub use profile::{CostCache, ProfileOptions, ProfileProgress, ProfileWatch, profile};
 pub use scrimp_onednn::OneDnnError;

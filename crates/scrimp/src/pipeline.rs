@@ -92,13 +92,14 @@ pub fn differentiate(graph: &Graph, recipe: Recipe) -> Result<TrainingGraph> {
 /// Stage 3, estimate: what each node costs by the static model, the same on every machine, with the
 /// scratch memory that this device needs. The other way is [`scrimp_run::profile`], which measures.
 pub fn estimate(graph: &Graph, cpu: &Cpu) -> Costs {
+    let workspaces = cpu.workspaces(graph, &cpu.formats(graph));
     let workspace = |node: &Node| {
         // A node is found by what it writes.
         let id = node
             .outputs
             .first()
             .and_then(|&output| graph.producer(output));
-        id.map_or(0, |id| cpu.workspace(graph, id))
+        id.map_or(0, |id| workspaces[id])
     };
     scrimp_graph::estimate(graph, &Machine::default(), &workspace)
 }

@@ -2,7 +2,8 @@
 //! every library: this crate's kernels, and oneDNN's where it is installed.
 //! Each case runs in f32 and f64, on one thread and on three, out of place and in place, with a
 //! workspace of exactly the stated size that is full of NaN. Within a library and a number of threads
-//! the bits are the same each time, and this crate's kernels give the same on any number of threads.
+//! the bits are the same each time; with oneDNN images are once in
+//! rows and once with channels last; and this crate's kernels give the same on any number of threads.
 
 mod cases;
 mod naive;
@@ -10,9 +11,11 @@ mod onednn;
 
 use scrimp_graph::{DType, Op, infer};
 
-use crate::arena::{ALIGN, Arena, Arg, Args, Piece};
+use crate::arena::{ALIGN, Arena, Piece};
 use crate::cpu::Cpu;
 use crate::data::{Data, Memory};
+use crate::format::{FIRST, Format, LAST, Operand, channels_last};
+use crate::job::Recipe;
 use crate::kernels::elementwise::mix;
 
 /// An input of a case: shape and contents.
@@ -50,99 +53,129 @@ struct Run {
     values: Vec<Vec<f64>>,
 }
 
-/// Runs the operator; with `in_place`, that input shares its memory with that output.
-fn run(cpu: &Cpu, op: &Op, inputs: &[Input], float: DType, in_place: &[(usize, usize)]) -> Run {
-    let dtype = |input: &Input| {
-        if input.ints.is_some() {
-            DType::I64
-        } else {
-            float
-        }
-    };
-    let signatures: Vec<_> = inputs
-        .iter()
-        .map(|input| (&input.shape[..], dtype(input)))
-        .collect();
-    let outputs = infer(op, &signatures).expect("the case has valid shapes");
-    let out_signatures: Vec<_> = outputs
-        .iter()
-        .map(|(shape, dtype)| (&shape[..], *dtype))
-        .collect();
-    let workspace = cpu.op_workspace(op, &signatures, &out_signatures);
+/// How a case is run: which input shares its memory with which output, and the format of its images.
+#[derive(Clone, Copy, Debug)]
+struct Setup<'a> {
+    in_place: &'a [(usize, usize)],
+    format: Format,
+}
 
-    let bytes =
-        |shape: &[usize], dtype: DType| shape.iter().product::<usize>() as u64 * dtype.bytes();
+/// The elements in another order: `perm` says where the new axes are in the old ones.
+fn reordered<T: Copy>(elements: &[T], shape: &[usize], perm: [usize; 4]) -> Vec<T> {
+    let lengths = perm.map(|axis| shape[axis]);
+    let mut result = Vec::with_capacity(elements.len());
+    for index in 0..elements.len() {
+        let (mut rest, mut at) = (index, [0; 4]);
+        for axis in (0..4).rev() {
+            at[perm[axis]] = rest % lengths[axis];
+            rest /= lengths[axis];
+        }
+        let place = (0..4).fold(0, |place, axis| place * shape[axis] + at[axis]);
+        result.push(elements[place]);
+    }
+    result
+}
+
+fn signatures(inputs: &[Input], float: DType) -> Vec<(&[usize], DType)> {
+    let each = inputs.iter();
+    each.map(|input| match input.ints {
+        Some(_) => (&input.shape[..], DType::I64),
+        None => (&input.shape[..], float),
+    })
+    .collect()
+}
+
+/// The operator's arguments, images in this format. Weights aren't images.
+fn operands<'a>(
+    op: &Op,
+    inputs: &[(&'a [usize], DType)],
+    outputs: &'a [(Vec<usize>, DType)],
+    format: Format,
+) -> (Vec<Operand<'a>>, Vec<Operand<'a>>) {
+    let operand = |shape: &'a [usize], dtype: DType, weights: bool| Operand {
+        shape,
+        dtype,
+        format: match !weights && dtype != DType::I64 && Format::matters(shape) {
+            true => format,
+            false => Format::Rows,
+        },
+    };
+    let weighs = matches!(op, Op::Conv { .. } | Op::ConvInputGrad { .. });
+    let inputs = (inputs.iter().enumerate())
+        .map(|(i, &(shape, dtype))| operand(shape, dtype, weighs && i == 1))
+        .collect();
+    let weights = matches!(op, Op::ConvWeightGrad { .. });
+    let outputs = outputs
+        .iter()
+        .map(|(shape, dtype)| operand(shape, *dtype, weights))
+        .collect();
+    (inputs, outputs)
+}
+
+/// Runs the operator.
+fn run(cpu: &Cpu, op: &Op, inputs: &[Input], float: DType, setup: Setup<'_>) -> Run {
+    let signatures = signatures(inputs, float);
+    let outputs = infer(op, &signatures).expect("the case has valid shapes");
+    let (operands, results) = operands(op, &signatures, &outputs, setup.format);
+    let recipe = Recipe::new(cpu, op, &operands, &results);
+
+    let bytes = |one: &Operand<'_>| one.shape.iter().product::<usize>() as u64 * one.dtype.bytes();
     let mut end = 0;
     let mut place = |bytes: u64| {
         let offset = end;
         end += bytes.next_multiple_of(ALIGN as u64);
         offset
     };
-    let in_places: Vec<u64> = signatures
-        .iter()
-        .map(|&(shape, dtype)| place(bytes(shape, dtype)))
+    let in_places: Vec<u64> = operands.iter().map(|one| place(bytes(one))).collect();
+    let shared = |o| setup.in_place.iter().find(|pair| pair.1 == o);
+    let out_places: Vec<u64> = (results.iter().enumerate())
+        .map(|(o, one)| match shared(o) {
+            Some(&(input, _)) => in_places[input],
+            None => place(bytes(one)),
+        })
         .collect();
-    let out_places: Vec<u64> = outputs
-        .iter()
-        .enumerate()
-        .map(
-            |(o, (shape, dtype))| match in_place.iter().find(|pair| pair.1 == o) {
-                Some(&(input, _)) => in_places[input],
-                None => place(bytes(shape, *dtype)),
-            },
-        )
-        .collect();
-    let scratch = place(workspace);
+    let (workspace, scratch) = (recipe.workspace(), place(recipe.workspace()));
     let mut arena = Arena::new(end).expect("tests are small");
     arena.bytes_at_mut(0, end).fill(0xff);
-    for (input, (&offset, &(shape, dtype))) in inputs.iter().zip(in_places.iter().zip(&signatures))
-    {
-        let memory = arena.bytes_at_mut(offset, bytes(shape, dtype));
-        match (&input.ints, dtype) {
+    for (input, (&offset, one)) in inputs.iter().zip(in_places.iter().zip(&operands)) {
+        let memory = arena.bytes_at_mut(offset, bytes(one));
+        let floats = match one.format {
+            Format::Rows => input.floats.clone(),
+            Format::ChannelsLast => reordered(&input.floats, one.shape, LAST),
+        };
+        match (&input.ints, one.dtype) {
             (Some(ints), _) => bytemuck::cast_slice_mut(memory).copy_from_slice(ints),
             (None, DType::F32) => {
                 let memory: &mut [f32] = bytemuck::cast_slice_mut(memory);
-                memory
-                    .iter_mut()
-                    .zip(&input.floats)
-                    .for_each(|(to, &x)| *to = x as f32);
+                let pairs = memory.iter_mut().zip(&floats);
+                pairs.for_each(|(to, &x)| *to = x as f32);
             }
-            (None, _) => bytemuck::cast_slice_mut(memory).copy_from_slice(&input.floats),
+            (None, _) => bytemuck::cast_slice_mut(memory).copy_from_slice(&floats),
         }
     }
-    let mut arg = |shape: &[usize], dtype: DType, offset: u64| {
-        let piece = arena
-            .piece(offset, bytes(shape, dtype), "test")
-            .expect("inside");
-        Arg::new(dtype, shape, piece, "test").expect("long enough")
+    let mut pieces = |places: &[u64], operands: &[Operand<'_>]| -> Vec<Piece> {
+        let each = places.iter().zip(operands);
+        each.map(|(&offset, one)| arena.piece(offset, bytes(one), "test").expect("inside"))
+            .collect()
     };
-    let reads = signatures
-        .iter()
-        .zip(&in_places)
-        .map(|(s, &offset)| arg(s.0, s.1, offset))
-        .collect();
-    let writes = outputs
-        .iter()
-        .zip(&out_places)
-        .map(|(s, &offset)| arg(&s.0, s.1, offset))
-        .collect();
-    let scratch = if workspace == 0 {
-        Piece::EMPTY
-    } else {
-        arena.piece(scratch, workspace, "test").expect("inside")
+    let (reads, writes) = (pieces(&in_places, &operands), pieces(&out_places, &results));
+    let scratch = match workspace {
+        0 => Piece::EMPTY,
+        _ => arena.piece(scratch, workspace, "test").expect("inside"),
     };
-    let args = Args::new(&arena, reads, writes, scratch).expect("disjoint");
-    let kernel = cpu.kernel(op, &signatures, &out_signatures);
-    cpu.enter(|| cpu.run(&kernel, op, &args, &mut arena))
+    let job = recipe
+        .job(&arena, &reads, &writes, scratch, "test")
+        .expect("disjoint");
+    cpu.enter(|| job.run(cpu, &mut arena))
         .unwrap_or_else(|error| panic!("{op:?}: {error}"));
     let mut result = Run {
         bits: Vec::new(),
         values: Vec::new(),
     };
-    for ((shape, dtype), &offset) in outputs.iter().zip(&out_places) {
-        let memory = arena.bytes_at(offset, bytes(shape, *dtype));
+    for (one, &offset) in results.iter().zip(&out_places) {
+        let memory = arena.bytes_at(offset, bytes(one));
         result.bits.push(memory.to_vec());
-        result.values.push(match dtype {
+        let values: Vec<f64> = match one.dtype {
             DType::F32 => bytemuck::cast_slice::<u8, f32>(memory)
                 .iter()
                 .map(|&x| f64::from(x))
@@ -152,6 +185,10 @@ fn run(cpu: &Cpu, op: &Op, inputs: &[Input], float: DType, in_place: &[(usize, u
                 .iter()
                 .map(|&x| x as f64)
                 .collect(),
+        };
+        result.values.push(match one.format {
+            Format::Rows => values,
+            Format::ChannelsLast => reordered(&values, &channels_last(one.shape), FIRST),
         });
     }
     result
@@ -165,12 +202,15 @@ struct Devices {
     cpus: [Cpu; 2],
     /// Whether the number of threads has no influence on results.
     same_bits: bool,
+    /// The formats that images can have.
+    formats: &'static [Format],
 }
 
 thread_local! {
     static NATIVE: Devices = Devices {
         cpus: [1, 3].map(|threads| Cpu::new(threads).expect("threads start")),
         same_bits: true,
+        formats: &[Format::Rows],
     };
     static ONEDNN: Option<Devices> = onednn::devices();
 }
@@ -199,26 +239,29 @@ pub(super) fn same_in_all_ways(op: &Op, inputs: &[Input]) -> Vec<f64> {
 /// with the result of each.
 fn in_all_ways(op: &Op, inputs: &[Input], float: DType, f: &mut dyn FnMut(&Run)) {
     let mut with = |devices: &Devices| {
-        let results = devices
-            .cpus
-            .each_ref()
-            .map(|cpu| in_place_too(cpu, op, inputs, float));
-        if devices.same_bits {
-            let [one, three] = &results;
-            assert_eq!(
-                one.bits, three.bits,
-                "{op:?} depends on the number of threads"
-            );
+        for &format in devices.formats {
+            let results = devices
+                .cpus
+                .each_ref()
+                .map(|cpu| in_place_too(cpu, op, inputs, float, format));
+            if devices.same_bits {
+                let [one, three] = &results;
+                assert_eq!(
+                    one.bits, three.bits,
+                    "{op:?} depends on the number of threads"
+                );
+            }
+            results.iter().for_each(&mut *f);
         }
-        results.iter().for_each(&mut *f);
     };
     NATIVE.with(&mut with);
     ONEDNN.with(|devices| devices.iter().for_each(&mut with));
 }
 
 /// The result, which is the same in place.
-fn in_place_too(cpu: &Cpu, op: &Op, inputs: &[Input], float: DType) -> Run {
-    let result = run(cpu, op, inputs, float, &[]);
+fn in_place_too(cpu: &Cpu, op: &Op, inputs: &[Input], float: DType, format: Format) -> Run {
+    let setup = |in_place| Setup { in_place, format };
+    let result = run(cpu, op, inputs, float, setup(&[]));
     let mut ways: Vec<&[(usize, usize)]> = vec![&[], op.overwrites()];
     ways.extend(op.in_place().chunks(1));
     for pairs in ways {
@@ -229,7 +272,7 @@ fn in_place_too(cpu: &Cpu, op: &Op, inputs: &[Input], float: DType) -> Run {
                 .is_some_and(|input| elements(&input.shape) == result.values[output].len())
         };
         if pairs.iter().all(fits) {
-            let again = run(cpu, op, inputs, float, pairs);
+            let again = run(cpu, op, inputs, float, setup(pairs));
             assert_eq!(
                 result.bits,
                 again.bits,

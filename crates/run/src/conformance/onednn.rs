@@ -7,9 +7,11 @@ use scrimp_graph::{DType, Op, Window, infer};
 use scrimp_onednn::OneDnnError;
 
 use super::cases::{ConvCase, convolution, product};
-use super::{Devices, Input, ONEDNN, check};
+use super::{Devices, Input, ONEDNN, check, operands, signatures};
 use crate::cpu::{Cpu, Library};
 use crate::error::RunError;
+use crate::format::Format;
+use crate::job::Recipe;
 use crate::onednn::Kernel;
 
 /// CPUs with oneDNN, if that is installed.
@@ -17,6 +19,7 @@ pub(super) fn devices() -> Option<Devices> {
     Some(Devices {
         cpus: [onednn(1)?, onednn(3)?],
         same_bits: false,
+        formats: &[Format::Rows, Format::ChannelsLast],
     })
 }
 
@@ -33,15 +36,12 @@ fn onednn(threads: usize) -> Option<Cpu> {
 }
 
 /// Which implementations run an operator; empty if ours does.
-fn implementations(cpu: &Cpu, op: &Op, inputs: &[Input]) -> Vec<String> {
-    let signatures: Vec<_> = inputs
-        .iter()
-        .map(|input| (&input.shape[..], DType::F32))
-        .collect();
+fn implementations(cpu: &Cpu, op: &Op, inputs: &[Input], format: Format) -> Vec<String> {
+    let signatures = signatures(inputs, DType::F32);
     let outputs = infer(op, &signatures).expect("the case has valid shapes");
-    let outputs: Vec<_> = outputs.iter().map(|(s, dtype)| (&s[..], *dtype)).collect();
-    match cpu.kernel(op, &signatures, &outputs) {
-        Kernel::Native => Vec::new(),
+    let (inputs, outputs) = operands(op, &signatures, &outputs, format);
+    match Recipe::new(cpu, op, &inputs, &outputs).kernel() {
+        Kernel::Native | Kernel::Columns => Vec::new(),
         Kernel::OneDnn(program) => program.names().map(str::to_owned).collect(),
         Kernel::Failed(error) => panic!("{op:?}: {error}"),
     }
@@ -52,10 +52,12 @@ fn check_theirs(op: &Op, inputs: &[Input]) {
     check(op, inputs);
     ONEDNN.with(|devices| {
         for cpu in devices.iter().flat_map(|devices| &devices.cpus) {
-            let names = implementations(cpu, op, inputs);
-            assert!(!names.is_empty(), "{op:?} runs on our kernels");
-            let reference = names.iter().any(|name| name.starts_with("ref"));
-            assert!(!reference, "{op:?}: {names:?}");
+            for format in [Format::Rows, Format::ChannelsLast] {
+                let names = implementations(cpu, op, inputs, format);
+                assert!(!names.is_empty(), "{op:?} runs on our kernels");
+                let reference = names.iter().any(|name| name.starts_with("ref"));
+                assert!(!reference, "{op:?}: {names:?}");
+            }
         }
     });
 }

@@ -17,11 +17,11 @@ use scrimp_graph::{DType, Graph, Lowered, NodeId, Role, TensorId};
 use scrimp_plan::{CheckedLayout, TaskId};
 use std::time::Instant;
 
-use crate::arena::{Arena, Args};
+use crate::arena::Arena;
 use crate::cpu::Cpu;
 use crate::data::{Data, Memory};
 use crate::error::RunError;
-use crate::onednn::Kernel;
+use crate::job::Job;
 
 /// Most bytes that a step allocates outside the arena: the thread pool may take a block of its queue.
 /// Kernels and the executor allocate nothing (a test counts).
@@ -80,7 +80,7 @@ pub struct RunEvent<'a> {
 }
 
 impl RunEvent<'_> {
-    /// The memory of the node's outputs, without rounding.
+    /// The memory of the node's outputs, without rounding, in the device's format for each.
     pub fn outputs(&self) -> impl Iterator<Item = (TensorId, &[u8])> {
         let tensors = self.graph.node(self.node).outputs.iter();
         tensors
@@ -110,8 +110,7 @@ struct Range {
 struct Prepared {
     task: TaskId,
     node: NodeId,
-    kernel: Kernel,
-    args: Args,
+    job: Job,
     /// Offsets of the outputs.
     outputs: Vec<u64>,
     /// Buffers that this run takes.
@@ -281,7 +280,7 @@ impl<'a> Executor<'a> {
             match action {
                 Action::Run(prepared) => {
                     in_use += prepared.fresh.iter().map(|range| range.bytes).sum::<u64>();
-                    let bytes = in_use + prepared.args.workspace_bytes();
+                    let bytes = in_use + prepared.job.workspace_bytes();
                     peak = peak.max(bytes);
                     if self.options.poison {
                         for range in prepared.fresh.iter().chain([&prepared.workspace]) {
@@ -292,8 +291,9 @@ impl<'a> Executor<'a> {
                     }
                     let node = self.graph.node(prepared.node);
                     let from = start.elapsed().as_secs_f64();
-                    self.cpu
-                        .run(&prepared.kernel, &node.op, &prepared.args, &mut self.arena)
+                    prepared
+                        .job
+                        .run(self.cpu, &mut self.arena)
                         .map_err(|error| RunError::in_node(&node.name, error))?;
                     let seconds = start.elapsed().as_secs_f64() - from;
                     let task = prepared.task;

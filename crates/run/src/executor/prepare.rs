@@ -6,9 +6,11 @@ use scrimp_graph::{Graph, Lowered, TensorId};
 use scrimp_plan::{BufferId, CheckedLayout, DeviceId, Step, TaskId, ValueId};
 
 use super::{Action, Place, Prepared, Range, wrong};
-use crate::arena::{Arena, Arg, Args, Piece};
+use crate::arena::{Arena, Piece};
 use crate::cpu::Cpu;
 use crate::error::RunError;
+use crate::format::Formats;
+use crate::job::Recipe;
 
 /// The plan's steps with their memory.
 pub(super) fn actions(
@@ -27,8 +29,10 @@ pub(super) fn actions(
     {
         return Err(wrong("it has other tasks than the graph has nodes"));
     }
+    let formats = cpu.formats(graph);
     let mut preparation = Preparation {
         graph,
+        formats: &formats,
         lowered,
         layout,
         cpu,
@@ -52,6 +56,7 @@ fn range(layout: &CheckedLayout, buffer: BufferId) -> Range {
 
 struct Preparation<'a> {
     graph: &'a Graph,
+    formats: &'a Formats,
     lowered: &'a Lowered,
     layout: &'a CheckedLayout,
     cpu: &'a Cpu,
@@ -64,9 +69,10 @@ impl Preparation<'_> {
         let (binding, what) = (plan.binding(step), plan.problem().task(task));
         let id = self.lowered.nodes[task];
         let node = self.graph.node(id);
-        let inputs = self.args(&node.inputs, &what.inputs, &binding.inputs)?;
-        let outputs = self.args(&node.outputs, &what.outputs, &binding.outputs)?;
-        let needed = self.cpu.workspace(self.graph, id);
+        let inputs = self.pieces(&node.inputs, &what.inputs, &binding.inputs)?;
+        let outputs = self.pieces(&node.outputs, &what.outputs, &binding.outputs)?;
+        let recipe = Recipe::of_node(self.cpu, self.graph, self.formats, id);
+        let needed = recipe.workspace();
         let workspace = match binding.workspace {
             None => Range {
                 offset: 0,
@@ -94,13 +100,13 @@ impl Preparation<'_> {
             .outputs
             .iter()
             .filter(|output| !binding.inputs.contains(output));
-        let args = Args::new(self.arena, inputs, outputs, scratch)
+        let job = recipe
+            .job(self.arena, &inputs, &outputs, scratch, &node.name)
             .map_err(|error| RunError::in_node(&node.name, error))?;
         Ok(Action::Run(Box::new(Prepared {
             task,
             node: id,
-            kernel: self.cpu.node_kernel(self.graph, id),
-            args,
+            job,
             outputs: binding
                 .outputs
                 .iter()
@@ -111,13 +117,13 @@ impl Preparation<'_> {
         })))
     }
 
-    /// The tensors as arguments: each in the buffer of its value.
-    fn args(
+    /// The tensors' memory: each in the buffer of its value.
+    fn pieces(
         &mut self,
         tensors: &[TensorId],
         values: &[ValueId],
         buffers: &[BufferId],
-    ) -> Result<Vec<Arg>, RunError> {
+    ) -> Result<Vec<Piece>, RunError> {
         tensors
             .iter()
             .map(|&tensor| {
@@ -135,8 +141,7 @@ impl Preparation<'_> {
                     ))
                 })?;
                 let Range { offset, bytes } = range(self.layout, *buffer);
-                let piece = self.arena.piece(offset, bytes, &what.name)?;
-                Arg::new(what.dtype, &what.shape, piece, &what.name)
+                self.arena.piece(offset, bytes, &what.name)
             })
             .collect()
     }

@@ -1,5 +1,6 @@
 //! The kernels of the CPU device, one file per kind, and the table from operators to kernels.
 
+pub mod columns;
 pub mod conv;
 pub mod depthwise;
 pub mod elementwise;

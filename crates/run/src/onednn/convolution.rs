@@ -4,7 +4,8 @@ use scrimp_graph::Window;
 use scrimp_onednn::{Arg, Convolution, Desc, Direction, Engine, OneDnnError};
 use std::sync::Arc;
 
-use super::program::{Builder, Operand, Program};
+use super::program::{Builder, Place, Program, image};
+use crate::format::{Format, Operand};
 
 /// A convolution or one of its gradients on tensors of these shapes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +16,8 @@ pub struct Conv {
     x: Vec<usize>,
     w: Vec<usize>,
     y: Vec<usize>,
+    /// Of x and y.
+    formats: [Format; 2],
     bias: bool,
 }
 
@@ -23,31 +26,40 @@ pub struct Conv {
 const FEW_CHANNELS: usize = 8;
 
 impl Conv {
-    /// Shapes of x, w and y, whatever is computed from which.
+    /// From x and y, whatever is computed from which, and the weights' shape.
     pub fn new(
         direction: Direction,
         window: &Window,
         groups: usize,
-        [x, w, y]: [&[usize]; 3],
+        [x, y]: [Operand<'_>; 2],
+        weights: &[usize],
         bias: bool,
     ) -> Option<Conv> {
-        (x.len() == 4).then(|| Conv {
+        (x.shape.len() == 4).then(|| Conv {
             direction,
             window: *window,
             groups,
-            x: x.to_vec(),
-            w: w.to_vec(),
-            y: y.to_vec(),
+            x: x.shape.to_vec(),
+            w: weights.to_vec(),
+            y: y.shape.to_vec(),
+            formats: [x.format, y.format],
             bias,
         })
     }
 
-    /// Whether images stay as they are; otherwise the library chooses their format.
-    fn plain(&self) -> bool {
+    /// The format in which the library gets images: with channels last if one of them has them so, or
+    /// in rows where that is best; otherwise it chooses.
+    fn image(&self, engine: &Engine, shape: &[usize]) -> Result<Desc, OneDnnError> {
         let channels = self.x[1] / self.groups;
         let product = self.window.kernel == [1, 1] && self.groups == 1;
         let thin = self.direction == Direction::Data && self.groups == 1;
-        product || thin && channels < FEW_CHANNELS
+        if self.formats.contains(&Format::ChannelsLast) {
+            image(engine, shape, Format::ChannelsLast)
+        } else if product || thin && channels < FEW_CHANNELS {
+            engine.dense(shape)
+        } else {
+            engine.any(shape)
+        }
     }
 
     /// Shape of the weights as the library has it.
@@ -66,23 +78,19 @@ impl Conv {
     pub fn program(&self, engine: &Arc<Engine>) -> Result<Option<Program>, OneDnnError> {
         let (weights, bias) = (self.weights(), [self.w[0]]);
         let (x, w, y) = (
-            engine.dense(&self.x)?,
+            image(engine, &self.x, self.formats[0])?,
             engine.dense(&weights)?,
-            engine.dense(&self.y)?,
+            image(engine, &self.y, self.formats[1])?,
         );
         let bias = match self.bias {
             true => Some(engine.dense(&bias)?),
             false => None,
         };
-        let image = |shape: &[usize]| match self.plain() {
-            true => engine.dense(shape),
-            false => engine.any(shape),
-        };
         let what = Convolution {
-            source: &image(&self.x)?,
+            source: &self.image(engine, &self.x)?,
             weights: &engine.any(&weights)?,
             bias: bias.as_ref(),
-            destination: &image(&self.y)?,
+            destination: &self.image(engine, &self.y)?,
             stride: self.window.stride,
             dilation: self.window.dilation,
             pad_begin: self.window.pad_begin,
@@ -92,7 +100,9 @@ impl Conv {
             return Ok(None);
         };
         let arguments = self.arguments([&x, &w, &y], bias.as_ref());
-        Builder::new(engine).finish(primitive, &arguments)
+        let mut builder = Builder::new(engine);
+        builder.add(primitive, &arguments)?;
+        Ok(builder.finish())
     }
 
     /// The operator's arguments: where each is, and its format there.
@@ -100,26 +110,26 @@ impl Conv {
         &self,
         [x, w, y]: [&'d Desc; 3],
         bias: Option<&'d Desc>,
-    ) -> Vec<(Arg, Operand, &'d Desc)> {
+    ) -> Vec<(Arg, Place, &'d Desc)> {
         match self.direction {
             Direction::Forward => {
                 let mut all = vec![
-                    (Arg::Source, Operand::Input(0), x),
-                    (Arg::Weights, Operand::Input(1), w),
-                    (Arg::Destination, Operand::Output, y),
+                    (Arg::Source, Place::Input(0), x),
+                    (Arg::Weights, Place::Input(1), w),
+                    (Arg::Destination, Place::Output, y),
                 ];
-                all.extend(bias.map(|bias| (Arg::Bias, Operand::Input(2), bias)));
+                all.extend(bias.map(|bias| (Arg::Bias, Place::Input(2), bias)));
                 all
             }
             Direction::Data => vec![
-                (Arg::DestinationGrad, Operand::Input(0), y),
-                (Arg::Weights, Operand::Input(1), w),
-                (Arg::SourceGrad, Operand::Output, x),
+                (Arg::DestinationGrad, Place::Input(0), y),
+                (Arg::Weights, Place::Input(1), w),
+                (Arg::SourceGrad, Place::Output, x),
             ],
             Direction::Weights => vec![
-                (Arg::Source, Operand::Input(0), x),
-                (Arg::DestinationGrad, Operand::Input(1), y),
-                (Arg::WeightsGrad, Operand::Output, w),
+                (Arg::Source, Place::Input(0), x),
+                (Arg::DestinationGrad, Place::Input(1), y),
+                (Arg::WeightsGrad, Place::Output, w),
             ],
         }
     }

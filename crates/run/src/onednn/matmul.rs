@@ -3,7 +3,7 @@
 use scrimp_onednn::{Arg, Desc, Engine, OneDnnError};
 use std::sync::Arc;
 
-use super::program::{Builder, Operand, Program};
+use super::program::{Builder, Place, Program};
 
 /// A product of tensors of these shapes, the last two axes of which are matrices.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -89,14 +89,13 @@ impl MatMul {
             return Ok(None);
         };
         let mut arguments = vec![
-            (Arg::Source, Operand::Input(0), &a),
-            (Arg::Weights, Operand::Input(1), &b),
-            (Arg::Destination, Operand::Output, &out),
+            (Arg::Source, Place::Input(0), &a),
+            (Arg::Weights, Place::Input(1), &b),
+            (Arg::Destination, Place::Output, &out),
         ];
-        arguments.extend(
-            bias.as_ref()
-                .map(|bias| (Arg::Bias, Operand::Input(2), bias)),
-        );
-        Builder::new(engine).finish(primitive, &arguments)
+        arguments.extend(bias.as_ref().map(|bias| (Arg::Bias, Place::Input(2), bias)));
+        let mut builder = Builder::new(engine);
+        builder.add(primitive, &arguments)?;
+        Ok(builder.finish())
     }
 }

@@ -3,27 +3,34 @@
 //!
 //! | operator | oneDNN | ours |
 //! |---|---|---|
-//! | convolution, its gradients | 32-bit floats | 64-bit floats, which check gradients |
+//! | convolution, its gradients (also transposed convolution) | 32-bit floats | 64-bit floats, which check gradients |
 //! | product of matrices | 32-bit floats | 64-bit floats |
-//! | everything else | | always: no slower on tensors whose axes lie in order N, C, H, W |
+//! | poolings, their gradients | 32-bit floats | 64-bit floats |
+//! | everything else | | always |
 //!
-//! Tensors keep their order of axes. Most of the library's convolutions want channels in blocks: then
-//! the input is put into that order in the workspace, and the result back, by operations that are part
-//! of the operator, its time and its workspace. Convolutions with 1×1 kernels are products of matrices,
-//! for which the order of axes is right as it is.
+//! Of the rest: the library's batch normalization computes in one primitive what is four tasks here, so
+//! that a plan can repeat each alone; ours is as fast where channels are last (`kernels/columns.rs`). Its
+//! reductions have only a reference implementation (30 ms where ours takes 1).
+//!
+//! Images have their channels last (`format.rs`), which is how the library's convolutions are fastest.
+//! Where an argument is in another format than the kernel wants, it is changed in the workspace, by
+//! operations that are part of the operator, its time and its workspace. So are the changes of weights,
+//! which stay in rows, into the blocks that a convolution wants.
 
 mod convolution;
 mod matmul;
+mod pool;
 mod program;
 
 use scrimp_graph::{DType, Op};
-use scrimp_onednn::{Direction, Engine, OneDnnError};
+use scrimp_onednn::{Direction, Engine, OneDnnError, Pooling};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::kernels::Signature;
+use crate::format::{Format, Operand};
 use convolution::Conv;
 use matmul::MatMul;
+use pool::{Pool, Way};
 pub use program::Program;
 
 /// What runs an operator.
@@ -31,6 +38,8 @@ pub use program::Program;
 pub enum Kernel {
     /// Ours.
     Native,
+    /// Ours for normalizations of images with channels last.
+    Columns,
     /// oneDNN's.
     OneDnn(Arc<Program>),
     /// oneDNN's, which failed to be made: running it is that error.
@@ -68,8 +77,8 @@ impl OneDnn {
         &self.engine
     }
 
-    /// What runs an operator on arguments of these shapes, which shape inference accepted.
-    pub fn kernel(&self, op: &Op, inputs: &[Signature<'_>], outputs: &[Signature<'_>]) -> Kernel {
+    /// What runs an operator on these arguments, which shape inference accepted.
+    pub fn kernel(&self, op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Kernel {
         let Some(wanted) = wanted(op, inputs, outputs) else {
             return Kernel::Native;
         };
@@ -86,6 +95,7 @@ impl OneDnn {
 enum Wanted {
     Conv(Conv),
     MatMul(MatMul),
+    Pool(Pool),
 }
 
 impl Wanted {
@@ -93,36 +103,64 @@ impl Wanted {
         match self {
             Wanted::Conv(conv) => conv.program(engine),
             Wanted::MatMul(product) => product.program(engine),
+            Wanted::Pool(pool) => pool.program(engine),
         }
     }
 }
 
 /// The table of the module's documentation.
-fn wanted(op: &Op, inputs: &[Signature<'_>], outputs: &[Signature<'_>]) -> Option<Wanted> {
+fn wanted(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option<Wanted> {
     let mut all = inputs.iter().chain(outputs);
-    if all.any(|(shape, dtype)| *dtype != DType::F32 || shape.contains(&0)) {
+    if all.any(|one| one.dtype != DType::F32 || one.shape.contains(&0)) {
         return None;
     }
-    let output = outputs[0].0;
+    let output = outputs[0];
     let bias = inputs.len() > 2;
+    let rows = |one: &Operand<'_>| one.format == Format::Rows;
     match op {
-        Op::Conv { window, groups } => {
-            let shapes = [inputs[0].0, inputs[1].0, output];
-            Conv::new(Direction::Forward, window, *groups, shapes, bias).map(Wanted::Conv)
+        Op::Conv { window, groups } if rows(&inputs[1]) => {
+            let images = [inputs[0], output];
+            let weights = inputs[1].shape;
+            Conv::new(Direction::Forward, window, *groups, images, weights, bias).map(Wanted::Conv)
         }
-        Op::ConvInputGrad { window, groups, .. } => {
-            let shapes = [output, inputs[1].0, inputs[0].0];
-            Conv::new(Direction::Data, window, *groups, shapes, false).map(Wanted::Conv)
+        Op::ConvInputGrad { window, groups, .. } if rows(&inputs[1]) => {
+            let (images, weights) = ([output, inputs[0]], inputs[1].shape);
+            Conv::new(Direction::Data, window, *groups, images, weights, false).map(Wanted::Conv)
         }
-        Op::ConvWeightGrad { window, groups } => {
-            let shapes = [inputs[0].0, output, inputs[1].0];
-            Conv::new(Direction::Weights, window, *groups, shapes, false).map(Wanted::Conv)
+        Op::ConvWeightGrad { window, groups } if rows(&output) => {
+            let (images, weights) = ([inputs[0], inputs[1]], output.shape);
+            Conv::new(Direction::Weights, window, *groups, images, weights, false).map(Wanted::Conv)
         }
         Op::MatMul { trans_a, trans_b } => {
-            let shapes = [inputs[0].0, inputs[1].0, output];
-            let product = MatMul::new([*trans_a, *trans_b], shapes, bias);
-            Some(Wanted::MatMul(product))
+            let shapes = [inputs[0].shape, inputs[1].shape, output.shape];
+            (inputs.iter().all(rows) && rows(&output))
+                .then(|| Wanted::MatMul(MatMul::new([*trans_a, *trans_b], shapes, bias)))
+        }
+        Op::MaxPool { window } => {
+            let way = Way::Forward;
+            Pool::new(Pooling::Max, way, window, [inputs[0], output]).map(Wanted::Pool)
+        }
+        Op::MaxPoolGrad { window } => {
+            let images = [inputs[0], inputs[1], output];
+            Pool::of_max_gradient(window, images).map(Wanted::Pool)
+        }
+        Op::AvgPool { window, count_pad } => {
+            let kind = average(*count_pad);
+            Pool::new(kind, Way::Forward, window, [inputs[0], output]).map(Wanted::Pool)
+        }
+        Op::AvgPoolGrad {
+            window, count_pad, ..
+        } => {
+            let kind = average(*count_pad);
+            Pool::new(kind, Way::Backward, window, [output, inputs[0]]).map(Wanted::Pool)
         }
         _ => None,
+    }
+}
+
+fn average(count_pad: bool) -> Pooling {
+    match count_pad {
+        true => Pooling::AverageOfWindow,
+        false => Pooling::AverageOfInside,
     }
 }

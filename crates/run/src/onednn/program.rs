@@ -3,12 +3,13 @@
 use scrimp_onednn::{Arg, Buffer, Desc, Engine, OneDnnError, Primitive};
 use std::sync::Arc;
 
-use crate::arena::{ALIGN, Args};
+use crate::arena::{ALIGN, Args, Source};
 use crate::error::RunError;
+use crate::format::Format;
 
 /// Where an argument of a primitive is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operand {
+pub enum Place {
     /// An input of the operator.
     Input(usize),
     /// The operator's only output.
@@ -20,7 +21,7 @@ pub enum Operand {
 #[derive(Debug)]
 struct Step {
     primitive: Primitive,
-    operands: Vec<(Arg, Operand)>,
+    places: Vec<(Arg, Place)>,
 }
 
 /// Start and length of a piece of the workspace.
@@ -28,6 +29,14 @@ struct Step {
 struct Piece {
     start: usize,
     bytes: usize,
+}
+
+/// An image in a format.
+pub fn image(engine: &Engine, shape: &[usize], format: Format) -> Result<Desc, OneDnnError> {
+    match (format, shape) {
+        (Format::ChannelsLast, &[_, c, h, w]) => engine.strided(shape, &[h * w * c, 1, w * c, c]),
+        _ => engine.dense(shape),
+    }
 }
 
 /// The scratchpad, which every step uses in turn.
@@ -65,26 +74,27 @@ impl Program {
         let output = Buffer::writing(bytemuck::cast_slice_mut(args.output::<f32>(0)));
         for step in &self.steps {
             let mut buffers = [(Arg::Scratchpad, workspace.part(0, 0)); MOST];
-            for ((arg, operand), buffer) in step.operands.iter().zip(&mut buffers) {
-                let memory = match *operand {
-                    Operand::Input(i) => {
-                        Buffer::reading(bytemuck::cast_slice(args.input::<f32>(i)?))
-                    }
-                    Operand::Output => output,
-                    Operand::Piece(piece) => {
+            for ((arg, place), buffer) in step.places.iter().zip(&mut buffers) {
+                let memory = match *place {
+                    Place::Input(i) => match args.source::<f32>(i)? {
+                        Source::From(memory) => Buffer::reading(bytemuck::cast_slice(memory)),
+                        Source::InPlace => output,
+                    },
+                    Place::Output => output,
+                    Place::Piece(piece) => {
                         let piece = self.pieces[piece];
                         workspace.part(piece.start, piece.bytes)
                     }
                 };
                 *buffer = (*arg, memory);
             }
-            step.primitive.execute(&buffers[..step.operands.len()])?;
+            step.primitive.execute(&buffers[..step.places.len()])?;
         }
         Ok(())
     }
 }
 
-/// Puts a program together around one primitive.
+/// Puts a program together.
 pub struct Builder<'a> {
     engine: &'a Arc<Engine>,
     steps: Vec<Step>,
@@ -105,26 +115,24 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn push(&mut self, primitive: Primitive, mut operands: Vec<(Arg, Operand)>) {
+    fn push(&mut self, primitive: Primitive, mut places: Vec<(Arg, Place)>) {
         if primitive.scratchpad() > 0 {
             self.pieces[SCRATCH] = self.pieces[SCRATCH].max(primitive.scratchpad());
-            operands.push((Arg::Scratchpad, Operand::Piece(SCRATCH)));
+            places.push((Arg::Scratchpad, Place::Piece(SCRATCH)));
         }
-        self.steps.push(Step {
-            primitive,
-            operands,
-        });
+        self.steps.push(Step { primitive, places });
     }
 
-    fn piece(&mut self, desc: &Desc) -> Operand {
+    /// A new piece of the workspace for a tensor.
+    pub fn piece(&mut self, desc: &Desc) -> Place {
         self.pieces.push(desc.bytes());
-        Operand::Piece(self.pieces.len() - 1)
+        Place::Piece(self.pieces.len() - 1)
     }
 
     fn reorder(
         &mut self,
         [from, to]: [&Desc; 2],
-        [source, destination]: [Operand; 2],
+        [source, destination]: [Place; 2],
     ) -> Result<(), OneDnnError> {
         match self.engine.reorder(from, to)? {
             Some(reorder) => self.push(
@@ -136,43 +144,42 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// The program of this primitive: each argument comes with where it is and its format there. Where
-    /// the primitive wants another format, the argument is put into it before, or out of it after.
-    /// `None` where the library can't do that well.
-    pub fn finish(
-        mut self,
+    /// Adds a primitive; each argument comes with where it is and its format there. Where the primitive
+    /// wants another format, the argument is put into it before, or out of it after.
+    pub fn add(
+        &mut self,
         primitive: Primitive,
-        arguments: &[(Arg, Operand, &Desc)],
-    ) -> Result<Option<Program>, OneDnnError> {
-        let mut operands = Vec::new();
+        arguments: &[(Arg, Place, &Desc)],
+    ) -> Result<(), OneDnnError> {
+        let mut places = Vec::new();
         let mut after = None;
-        for &(arg, operand, here) in arguments {
+        for &(arg, place, here) in arguments {
             let Some(there) = primitive.desc(arg) else {
                 continue;
             };
             if here == there {
-                operands.push((arg, operand));
+                places.push((arg, place));
                 continue;
             }
             let piece = self.piece(there);
-            if operand == Operand::Output {
-                after = Some((self.engine.reorder(there, here)?, piece));
+            if place == Place::Output {
+                after = Some((there.duplicate()?, here, piece));
             } else {
-                self.reorder([here, there], [operand, piece])?;
+                self.reorder([here, there], [place, piece])?;
             }
-            operands.push((arg, piece));
+            places.push((arg, piece));
         }
-        self.push(primitive, operands);
-        match after {
-            Some((Some(reorder), piece)) => self.push(
-                reorder,
-                vec![(Arg::Source, piece), (Arg::Destination, Operand::Output)],
-            ),
-            Some((None, _)) => self.stuck = true,
-            None => {}
+        self.push(primitive, places);
+        if let Some((there, here, piece)) = after {
+            self.reorder([&there, here], [piece, Place::Output])?;
         }
+        Ok(())
+    }
+
+    /// The program of what was added; `None` where the library can't do that well.
+    pub fn finish(self) -> Option<Program> {
         if self.stuck {
-            return Ok(None);
+            return None;
         }
         let mut start = 0;
         let pieces = self.pieces.iter().map(|&bytes| {
@@ -181,9 +188,9 @@ impl<'a> Builder<'a> {
             piece
         });
         let pieces = pieces.collect();
-        Ok(Some(Program {
+        Some(Program {
             steps: self.steps,
             pieces,
-        }))
+        })
     }
 }

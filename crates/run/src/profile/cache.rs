@@ -14,7 +14,7 @@ use crate::error::RunError;
 
 const FORMAT: &str = "scrimp-costs";
 /// Changes whenever what is measured, or how, does.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// Most measurements of a file; those made longest ago give way.
 const MOST: usize = 1 << 16;
 
@@ -75,19 +75,19 @@ impl CostCache {
         afresh: bool,
         progress: ProfileWatch<'_>,
     ) -> Result<Costs, RunError> {
-        let plan = Distinct::new(graph)?;
+        let plan = Distinct::new(graph, cpu)?;
         let keys = plan.keys.iter().map(|key| xxh3_128(key.as_bytes()));
         let keys: Vec<u128> = keys.collect();
         if !afresh {
             let kept: HashMap<u128, f64> = self.read().into_iter().collect();
             let kept = keys.iter().map(|key| kept.get(key).copied());
             if let Some(seconds) = kept.collect::<Option<Vec<f64>>>() {
-                return Ok(plan.costs(graph, cpu, &seconds));
+                return Ok(plan.costs(graph, &seconds));
             }
         }
         let seconds = measure(graph, cpu, &plan, options, progress)?;
         self.keep(&keys, &seconds);
-        Ok(plan.costs(graph, cpu, &seconds))
+        Ok(plan.costs(graph, &seconds))
     }
 
     /// What the file has, the oldest first; nothing and a note if it is damaged.

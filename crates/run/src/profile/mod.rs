@@ -18,11 +18,12 @@ use scrimp_plan::Phase;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::arena::{Arena, Arg, Args, Piece};
+use crate::arena::{Arena, Piece};
 use crate::cpu::Cpu;
 use crate::data::Memory;
 use crate::error::RunError;
-use crate::onednn::Kernel;
+use crate::format::Formats;
+use crate::job::{Job, Recipe};
 pub use cache::CostCache;
 use place::{Overwrites, Placement};
 use typical::typical;
@@ -80,49 +81,61 @@ pub fn profile(
     options: &ProfileOptions,
     progress: ProfileWatch<'_>,
 ) -> Result<Costs, RunError> {
-    let plan = Distinct::new(graph)?;
+    let plan = Distinct::new(graph, cpu)?;
     let seconds = measure(graph, cpu, &plan, options, progress)?;
-    Ok(plan.costs(graph, cpu, &seconds))
+    Ok(plan.costs(graph, &seconds))
 }
 
 /// The measurements that a graph takes.
 struct Distinct {
     pairs: Overwrites,
-    /// What each is of: operator, shapes, types, overwritten inputs.
+    formats: Formats,
+    workspaces: SecondaryMap<NodeId, u64>,
+    /// What each is of: operator, shapes, types, formats, overwritten inputs.
     keys: Vec<String>,
     /// Which one a node belongs to; none for views.
     of: SecondaryMap<NodeId, Option<usize>>,
 }
 
 impl Distinct {
-    fn new(graph: &Graph) -> Result<Distinct, RunError> {
-        let pairs = overwritten(graph)?;
+    fn new(graph: &Graph, cpu: &Cpu) -> Result<Distinct, RunError> {
+        let (pairs, formats) = (overwritten(graph)?, cpu.formats(graph));
+        let workspaces = cpu.workspaces(graph, &formats);
         let mut indices = HashMap::new();
         let mut keys = Vec::new();
         let mut of = SecondaryMap::new();
         for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
-            let signature =
-                |&tensor: &TensorId| (&graph.tensor(tensor).shape[..], graph.tensor(tensor).dtype);
-            let inputs: Vec<_> = node.inputs.iter().map(signature).collect();
-            let key = format!("{:?} {inputs:?} {:?}", node.op, pairs[id]);
+            let signature = |&tensor: &TensorId| {
+                let what = graph.tensor(tensor);
+                (&what.shape[..], what.dtype, formats.of(tensor))
+            };
+            let tensors = node.inputs.iter().chain(&node.outputs);
+            let tensors: Vec<_> = tensors.map(signature).collect();
+            let key = format!("{:?} {tensors:?} {:?}", node.op, pairs[id]);
             let index = *indices.entry(key).or_insert_with_key(|key| {
                 keys.push(key.clone());
                 keys.len() - 1
             });
             of[id] = Some(index);
         }
-        Ok(Distinct { pairs, keys, of })
+        Ok(Distinct {
+            pairs,
+            formats,
+            workspaces,
+            keys,
+            of,
+        })
     }
 
     /// The costs of all nodes, given the seconds of each measurement.
-    fn costs(&self, graph: &Graph, cpu: &Cpu, seconds: &[f64]) -> Costs {
+    fn costs(&self, graph: &Graph, seconds: &[f64]) -> Costs {
         let mut costs = Costs::default();
         for id in graph.nodes().keys() {
             if let Some(key) = self.of[id] {
                 costs.nodes[id] = NodeCost {
                     seconds: seconds[key],
                     joules: 0.0,
-                    workspace: cpu.workspace(graph, id),
+                    workspace: self.workspaces[id],
                 };
             }
         }
@@ -159,8 +172,7 @@ fn measure(
 /// One node, ready to run.
 struct Prepared {
     node: NodeId,
-    kernel: Kernel,
-    args: Args,
+    job: Job,
     seconds: Vec<f64>,
 }
 
@@ -173,32 +185,32 @@ struct Passes<'a> {
 
 impl<'a> Passes<'a> {
     fn new(graph: &'a Graph, cpu: &'a Cpu, plan: &Distinct, room: u64) -> Result<Self, RunError> {
-        let places = Places::new(graph, cpu, &plan.pairs, room);
+        let places = Places::new(graph, plan, room);
         let mut arena = Arena::new(places.end)?;
         cpu.enter(|| initialize(graph, &places, &mut arena))?;
         let mut nodes = Vec::new();
         for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
             let place = &places.nodes[id];
             let mut offsets = place.tensors.iter();
-            let mut list = |tensors: &[TensorId]| -> Result<Vec<Arg>, RunError> {
-                let args = tensors.iter().zip(&mut offsets).map(|(&tensor, &offset)| {
+            let mut list = |tensors: &[TensorId]| -> Result<Vec<Piece>, RunError> {
+                let pieces = tensors.iter().zip(&mut offsets).map(|(&tensor, &offset)| {
                     let what = graph.tensor(tensor);
-                    let piece = arena.piece(offset, what.bytes(), &what.name)?;
-                    Arg::new(what.dtype, &what.shape, piece, &what.name)
+                    arena.piece(offset, what.bytes(), &what.name)
                 });
-                args.collect()
+                pieces.collect()
             };
             let (reads, writes) = (list(&node.inputs)?, list(&node.outputs)?);
-            let workspace = match cpu.workspace(graph, id) {
+            let recipe = Recipe::of_node(cpu, graph, &plan.formats, id);
+            let workspace = match recipe.workspace() {
                 0 => Piece::EMPTY,
                 bytes => arena.piece(place.workspace, bytes, &node.name)?,
             };
-            let args = Args::new(&arena, reads, writes, workspace)
+            let job = recipe
+                .job(&arena, &reads, &writes, workspace, &node.name)
                 .map_err(|error| RunError::in_node(&node.name, error))?;
             nodes.push(Prepared {
                 node: id,
-                kernel: cpu.node_kernel(graph, id),
-                args,
+                job,
                 seconds: Vec::new(),
             });
         }
@@ -220,8 +232,9 @@ impl<'a> Passes<'a> {
         for (index, prepared) in self.nodes.iter_mut().enumerate() {
             let node = self.graph.node(prepared.node);
             let start = Instant::now();
-            self.cpu
-                .run(&prepared.kernel, &node.op, &prepared.args, &mut self.arena)
+            prepared
+                .job
+                .run(self.cpu, &mut self.arena)
                 .map_err(|error| RunError::in_node(&node.name, error))?;
             let seconds = start.elapsed().as_secs_f64();
             if pass > 0 {
@@ -305,19 +318,19 @@ struct Places {
 
 impl Places {
     /// Those of a step that keeps everything if they take at most `room` bytes; otherwise within those.
-    fn new(graph: &Graph, cpu: &Cpu, pairs: &Overwrites, room: u64) -> Places {
-        let whole = Places::within(graph, cpu, pairs, u64::MAX);
+    fn new(graph: &Graph, plan: &Distinct, room: u64) -> Places {
+        let whole = Places::within(graph, plan, u64::MAX);
         let given = graph
             .given()
             .map(|(_, tensor)| place::rounded(tensor.bytes()));
         if whole.end - given.sum::<u64>() <= room {
             return whole;
         }
-        Places::within(graph, cpu, pairs, room)
+        Places::within(graph, plan, room)
     }
 
-    fn within(graph: &Graph, cpu: &Cpu, pairs: &Overwrites, room: u64) -> Places {
-        let mut placement = Placement::new(graph, cpu, pairs, room);
+    fn within(graph: &Graph, plan: &Distinct, room: u64) -> Places {
+        let mut placement = Placement::new(graph, &plan.workspaces, &plan.pairs, room);
         let given = graph.given();
         let given = given.map(|(id, _)| (id, placement.offset(id)));
         let given: Vec<_> = given.collect();
@@ -390,6 +403,7 @@ pub(super) mod tests {
     fn every_node_is_measured_in_any_room() {
         let graph = training();
         let cpu = Cpu::new(2).expect("threads start");
+        let workspaces = cpu.workspaces(&graph, &cpu.formats(&graph));
         for room in [0, 100_000, 1 << 30] {
             let options = ProfileOptions {
                 passes: 2,
@@ -406,7 +420,7 @@ pub(super) mod tests {
                     "{}: {cost:?}",
                     node.name
                 );
-                assert_eq!(cost.workspace, cpu.workspace(&graph, id));
+                assert_eq!(cost.workspace, workspaces[id]);
             }
         }
     }

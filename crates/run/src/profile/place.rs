@@ -8,7 +8,6 @@ use scrimp_graph::{Graph, NodeId, Storages, TensorId};
 use std::ops::Range;
 
 use crate::arena::ALIGN;
-use crate::cpu::Cpu;
 
 /// Inputs that each node overwrites: pairs of an input's and an output's index.
 pub(super) type Overwrites = SecondaryMap<NodeId, Vec<(usize, usize)>>;
@@ -29,7 +28,7 @@ struct Live {
 /// The places while nodes are gone through in order.
 pub(super) struct Placement<'a> {
     graph: &'a Graph,
-    cpu: &'a Cpu,
+    workspaces: &'a SecondaryMap<NodeId, u64>,
     storages: Storages,
     pairs: &'a Overwrites,
     /// Position of the last node that reads or writes a storage, by root.
@@ -46,7 +45,12 @@ pub(super) struct Placement<'a> {
 
 impl<'a> Placement<'a> {
     /// Nothing placed but what is given. Others get `room` bytes, or as much as the largest node needs.
-    pub(super) fn new(graph: &'a Graph, cpu: &'a Cpu, pairs: &'a Overwrites, room: u64) -> Self {
+    pub(super) fn new(
+        graph: &'a Graph,
+        workspaces: &'a SecondaryMap<NodeId, u64>,
+        pairs: &'a Overwrites,
+        room: u64,
+    ) -> Self {
         let storages = Storages::new(graph);
         let mut offsets = SecondaryMap::new();
         let mut start = 0;
@@ -68,13 +72,14 @@ impl<'a> Placement<'a> {
             each.map(|&tensor| rounded(graph.tensor(tensor).bytes()))
                 .sum()
         };
-        let touched = graph.nodes().iter().map(|(id, node)| {
-            bytes(&node.inputs) + bytes(&node.outputs) + rounded(cpu.workspace(graph, id))
-        });
+        let touched = graph
+            .nodes()
+            .iter()
+            .map(|(id, node)| bytes(&node.inputs) + bytes(&node.outputs) + rounded(workspaces[id]));
         let largest = touched.max().unwrap_or(0);
         Placement {
             graph,
-            cpu,
+            workspaces,
             storages,
             pairs,
             last_use,
@@ -106,9 +111,7 @@ impl<'a> Placement<'a> {
                     .expect("inputs lie side by side, and the room is twice the largest node")
             }
         };
-        self.end = self
-            .end
-            .max(workspace + rounded(self.cpu.workspace(self.graph, id)));
+        self.end = self.end.max(workspace + rounded(self.workspaces[id]));
         workspace
     }
 
@@ -168,7 +171,7 @@ impl<'a> Placement<'a> {
             }
             busy.push(output);
         }
-        self.gap(rounded(self.cpu.workspace(graph, id)), &busy)
+        self.gap(rounded(self.workspaces[id]), &busy)
     }
 
     /// An output takes the place of the input that it overwrites. A given one keeps its own.

@@ -90,9 +90,10 @@ pub fn onednn(threads: usize) -> Option<Cpu> {
 
 /// Estimated seconds, and the workspaces of this device.
 pub fn estimate_with(graph: &Graph, cpu: &Cpu) -> Costs {
+    let workspaces = cpu.workspaces(graph, &cpu.formats(graph));
     let mut costs = estimate(graph, &Default::default(), &|_| 0);
     for node in graph.nodes().keys() {
-        costs.nodes[node].workspace = cpu.workspace(graph, node);
+        costs.nodes[node].workspace = workspaces[node];
     }
     costs
 }

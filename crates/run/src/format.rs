@@ -1,0 +1,262 @@
+//! How the elements of tensors lie in memory. Tensors are logically NCHW; with oneDNN the images among
+//! them are physically NHWC, for which that library's kernels and our normalizations are faster.
+
+use cranelift_entity::SecondaryMap;
+use scrimp_graph::{Binary, DType, Graph, Norm, Op, Role, Storages, TensorId};
+
+/// The order of a tensor's elements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// The last axis is contiguous, the others outside of it in order.
+    #[default]
+    Rows,
+    /// `[N,C,H,W]` with the channels of a place side by side.
+    ChannelsLast,
+}
+
+/// Where the axes of [N,H,W,C] are in [N,C,H,W].
+pub const LAST: [usize; 4] = [0, 2, 3, 1];
+
+/// Where the axes of [N,C,H,W] are in [N,H,W,C].
+pub const FIRST: [usize; 4] = [0, 3, 1, 2];
+
+impl Format {
+    /// Whether a tensor of this shape looks different in the two formats.
+    pub fn matters(shape: &[usize]) -> bool {
+        matches!(shape, &[_, c, h, w] if c > 1 && h * w > 1)
+    }
+}
+
+/// The shape [N,H,W,C] of [N,C,H,W].
+pub fn channels_last(shape: &[usize]) -> Vec<usize> {
+    LAST.iter().map(|&axis| shape[axis]).collect()
+}
+
+/// A tensor that an operator reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand<'a> {
+    /// Lengths of the logical axes.
+    pub shape: &'a [usize],
+    /// Element type.
+    pub dtype: DType,
+    /// The order of its elements.
+    pub format: Format,
+}
+
+/// Channels below which a convolution's result isn't worth another format: vectors would be empty.
+const FEW_CHANNELS: usize = 8;
+
+/// The format of every tensor of a graph.
+#[derive(Clone, Debug, Default)]
+pub struct Formats {
+    formats: SecondaryMap<TensorId, Format>,
+}
+
+impl Formats {
+    /// All in rows.
+    pub fn rows() -> Formats {
+        Formats::default()
+    }
+
+    /// Results of convolutions, and what is made of them elementwise or image by image, with channels
+    /// last. In rows are what is given from outside or read there, what is seen through a view, weights
+    /// and their gradients.
+    pub fn images(graph: &Graph) -> Formats {
+        let storages = Storages::new(graph);
+        let mut fixed: SecondaryMap<TensorId, bool> = SecondaryMap::new();
+        for &output in graph.outputs() {
+            fixed[storages.root(output)] = true;
+        }
+        for node in graph.nodes().values().filter(|node| node.op.is_view()) {
+            fixed[storages.root(node.inputs[0])] = true;
+        }
+        let mut formats = Formats::default();
+        for node in graph.nodes().values().filter(|node| !node.op.is_view()) {
+            for &output in &node.outputs {
+                let what = graph.tensor(output);
+                let free = !fixed[output]
+                    && what.role == Role::Activation
+                    && what.dtype == DType::F32
+                    && Format::matters(&what.shape);
+                let image = |&input: &TensorId| formats.of(input) == Format::ChannelsLast;
+                if free
+                    && (makes_images(&node.op, &what.shape)
+                        || keeps_format(&node.op) && node.inputs.iter().any(image))
+                {
+                    formats.formats[output] = Format::ChannelsLast;
+                }
+            }
+        }
+        formats
+    }
+
+    /// The format of a tensor.
+    pub fn of(&self, tensor: TensorId) -> Format {
+        self.formats[tensor]
+    }
+}
+
+fn makes_images(op: &Op, shape: &[usize]) -> bool {
+    matches!(op, Op::Conv { .. } | Op::ConvInputGrad { .. }) && shape[1] >= FEW_CHANNELS
+}
+
+/// Operators that work on images with channels last as well as on rows.
+fn keeps_format(op: &Op) -> bool {
+    match op {
+        Op::Unary(_)
+        | Op::UnaryGrad(_)
+        | Op::Binary(Binary::Add | Binary::Sub | Binary::Mul | Binary::Div)
+        | Op::MaxPool { .. }
+        | Op::MaxPoolGrad { .. }
+        | Op::AvgPool { .. }
+        | Op::AvgPoolGrad { .. }
+        | Op::Concat { .. }
+        | Op::Slice { .. }
+        | Op::SliceGrad { .. }
+        | Op::Pad { .. } => true,
+        Op::NormApply { norm, .. } | Op::NormInputGrad { norm, .. } => {
+            matches!(norm, Norm::Batch | Norm::Instance)
+        }
+        _ => false,
+    }
+}
+
+/// How an operator works on images with channels last: as another one on other shapes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct View {
+    /// The same operator, its attributes for the physical axes.
+    pub op: Op,
+    /// Shapes of the inputs as it sees them.
+    pub inputs: Vec<Vec<usize>>,
+    /// Shapes of the outputs.
+    pub outputs: Vec<Vec<usize>>,
+    /// Whether it is the kernel of [`crate::kernels::columns`].
+    pub columns: bool,
+}
+
+/// The view of an operator whose images have channels last; `None` if it needs rows.
+pub fn view(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option<View> {
+    let axis_of = |axis: usize| FIRST[axis];
+    let permuted = |values: &[usize]| channels_last(values);
+    let mut columns = false;
+    let four = |operand: &&Operand<'_>| operand.shape.len() == 4;
+    let image = inputs.iter().chain(outputs).find(four)?;
+    let all_images = inputs.iter().chain(outputs).all(|o| o.shape.len() == 4);
+    let op = match op {
+        Op::Unary(_) | Op::UnaryGrad(_) => op.clone(),
+        Op::Binary(_) => return broadcast(op, inputs, outputs),
+        Op::Expand { shape, scale } if shape.len() == 4 => {
+            let op = Op::Expand {
+                shape: permuted(shape),
+                scale: *scale,
+            };
+            return broadcast(&op, inputs, outputs);
+        }
+        Op::SumTo { .. } if image.shape == inputs[0].shape => {
+            return broadcast(op, inputs, outputs).map(|view| View {
+                op: Op::SumTo {
+                    shape: view.outputs[0].clone(),
+                },
+                ..view
+            });
+        }
+        Op::Reduce {
+            kind,
+            axes,
+            keep_dims,
+        } => {
+            // Without its axes, what is left must be in the same order.
+            let left = |axis: usize| !axes.contains(&axis);
+            if !keep_dims && left(1) && (left(2) || left(3)) {
+                return None;
+            }
+            let mut axes: Vec<usize> = axes.iter().map(|&axis| axis_of(axis)).collect();
+            axes.sort_unstable();
+            Op::Reduce {
+                kind: *kind,
+                axes,
+                keep_dims: *keep_dims,
+            }
+        }
+        Op::Concat { axis } => Op::Concat {
+            axis: axis_of(*axis),
+        },
+        Op::Slice { start, end, step } => Op::Slice {
+            start: permuted(start),
+            end: permuted(end),
+            step: permuted(step),
+        },
+        Op::SliceGrad { start, step, shape } => Op::SliceGrad {
+            start: permuted(start),
+            step: permuted(step),
+            shape: permuted(shape),
+        },
+        Op::Pad { begin, end, value } => Op::Pad {
+            begin: permuted(begin),
+            end: permuted(end),
+            value: *value,
+        },
+        Op::Softmax { axis } => Op::Softmax {
+            axis: axis_of(*axis),
+        },
+        Op::SoftmaxGrad { axis } => Op::SoftmaxGrad {
+            axis: axis_of(*axis),
+        },
+        Op::LogSoftmax { axis } => Op::LogSoftmax {
+            axis: axis_of(*axis),
+        },
+        Op::LogSoftmaxGrad { axis } => Op::LogSoftmaxGrad {
+            axis: axis_of(*axis),
+        },
+        Op::NormStats {
+            norm: Norm::Batch | Norm::Instance,
+        }
+        | Op::NormApply {
+            norm: Norm::Batch | Norm::Instance,
+            ..
+        }
+        | Op::NormParamGrad {
+            norm: Norm::Batch | Norm::Instance,
+            ..
+        }
+        | Op::NormInputGrad {
+            norm: Norm::Batch | Norm::Instance,
+            ..
+        } => {
+            columns = true;
+            op.clone()
+        }
+        _ => return None,
+    };
+    let reduces = matches!(op, Op::Reduce { .. });
+    if !columns && !reduces && !all_images {
+        return None;
+    }
+    let shape = |operand: &Operand<'_>| match operand.shape.len() {
+        4 => channels_last(operand.shape),
+        _ => operand.shape.to_vec(),
+    };
+    Some(View {
+        op,
+        inputs: inputs.iter().map(shape).collect(),
+        outputs: outputs.iter().map(shape).collect(),
+        columns,
+    })
+}
+
+/// The same operator on shapes that are broadcast: each gets four axes, which are then permuted. Fewer
+/// axes can't be moved where that would move elements.
+fn broadcast(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option<View> {
+    let shape = |operand: &Operand<'_>| {
+        let missing = 4usize.checked_sub(operand.shape.len())?;
+        let mut shape = vec![1; missing];
+        shape.extend(operand.shape);
+        (missing == 0 || !Format::matters(&shape)).then(|| channels_last(&shape))
+    };
+    Some(View {
+        op: op.clone(),
+        inputs: inputs.iter().map(shape).collect::<Option<_>>()?,
+        outputs: outputs.iter().map(shape).collect::<Option<_>>()?,
+        columns: false,
+    })
+}

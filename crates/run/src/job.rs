@@ -1,0 +1,294 @@
+//! What a node runs: one kernel, and before and after it the changes of format that it needs, which
+//! are part of the operator, its time and its workspace.
+
+use scrimp_graph::{DType, Graph, NodeId, Op, TensorId};
+
+use crate::arena::{ALIGN, Arena, Arg, Args, Piece};
+use crate::cpu::Cpu;
+use crate::error::RunError;
+use crate::format::{FIRST, Format, Formats, LAST, Operand, View, channels_last, view};
+use crate::onednn::Kernel;
+
+/// An argument as the kernel sees it.
+#[derive(Debug)]
+struct Use {
+    dtype: DType,
+    /// Shape of the memory that the tensor lies in, if the kernel wants the other format.
+    changed_from: Option<Vec<usize>>,
+    shape: Vec<usize>,
+}
+
+impl Use {
+    fn operand(&self) -> Operand<'_> {
+        Operand {
+            shape: &self.shape,
+            dtype: self.dtype,
+            format: Format::Rows,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.bytes() as usize
+    }
+
+    /// Workspace for the other format.
+    fn change_bytes(&self) -> usize {
+        match self.changed_from {
+            Some(_) => self.bytes().next_multiple_of(ALIGN),
+            None => 0,
+        }
+    }
+}
+
+/// How a node is run, whatever memory its tensors are in.
+#[derive(Debug)]
+pub(crate) struct Recipe {
+    op: Op,
+    kernel: Kernel,
+    inputs: Vec<Use>,
+    outputs: Vec<Use>,
+    /// The kernel's own workspace.
+    scratch: usize,
+    /// Whether changed arguments become rows; otherwise they become channels last.
+    to_rows: bool,
+}
+
+impl Recipe {
+    /// For an operator on arguments that shape inference accepted.
+    pub fn new(cpu: &Cpu, op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Recipe {
+        let image = |operand: &Operand<'_>| operand.format == Format::ChannelsLast;
+        let images = inputs.iter().chain(outputs).any(image);
+        let kernel = cpu.kernel(op, inputs, outputs);
+        if !images || !matches!(kernel, Kernel::Native) {
+            let plain = |operands: &[Operand<'_>]| operands.iter().map(as_it_is).collect();
+            return Recipe {
+                scratch: cpu.scratch(&kernel, op, inputs, outputs),
+                op: op.clone(),
+                kernel,
+                inputs: plain(inputs),
+                outputs: plain(outputs),
+                to_rows: true,
+            };
+        }
+        match view(op, inputs, outputs) {
+            Some(view) => Recipe::last(cpu, view, inputs, outputs),
+            None => Recipe::rows(cpu, op, inputs, outputs),
+        }
+    }
+
+    /// In rows: what has channels last is changed.
+    fn rows(cpu: &Cpu, op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Recipe {
+        let (plain_inputs, plain_outputs) = (in_rows(inputs), in_rows(outputs));
+        let kernel = cpu.kernel(op, &plain_inputs, &plain_outputs);
+        let uses = |operands: &[Operand<'_>]| {
+            let changed = |operand: &Operand<'_>| Use {
+                changed_from: (operand.format == Format::ChannelsLast)
+                    .then(|| channels_last(operand.shape)),
+                ..as_it_is(operand)
+            };
+            operands.iter().map(changed).collect()
+        };
+        Recipe {
+            scratch: cpu.scratch(&kernel, op, &plain_inputs, &plain_outputs),
+            op: op.clone(),
+            kernel,
+            inputs: uses(inputs),
+            outputs: uses(outputs),
+            to_rows: true,
+        }
+    }
+
+    /// With channels last: what is in rows is changed, where that is something else.
+    fn last(cpu: &Cpu, view: View, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Recipe {
+        let kernel = if view.columns {
+            Kernel::Columns
+        } else {
+            Kernel::Native
+        };
+        let uses = |operands: &[Operand<'_>], shapes: Vec<Vec<usize>>| -> Vec<Use> {
+            let each = operands.iter().zip(shapes);
+            each.map(|(operand, shape)| Use {
+                dtype: operand.dtype,
+                changed_from: (operand.format == Format::Rows && Format::matters(operand.shape))
+                    .then(|| operand.shape.to_vec()),
+                shape,
+            })
+            .collect()
+        };
+        let (inputs, outputs) = (uses(inputs, view.inputs), uses(outputs, view.outputs));
+        let scratch = {
+            let inputs: Vec<_> = inputs.iter().map(Use::operand).collect();
+            let outputs: Vec<_> = outputs.iter().map(Use::operand).collect();
+            cpu.scratch(&kernel, &view.op, &inputs, &outputs)
+        };
+        Recipe {
+            op: view.op,
+            kernel,
+            inputs,
+            outputs,
+            scratch,
+            to_rows: false,
+        }
+    }
+
+    /// For a node of a graph whose tensors have these formats.
+    pub fn of_node(cpu: &Cpu, graph: &Graph, formats: &Formats, node: NodeId) -> Recipe {
+        let node = graph.node(node);
+        let operands = |tensors: &[TensorId]| -> Vec<Operand<'_>> {
+            let operand = |&tensor: &TensorId| Operand {
+                shape: &graph.tensor(tensor).shape,
+                dtype: graph.tensor(tensor).dtype,
+                format: formats.of(tensor),
+            };
+            tensors.iter().map(operand).collect()
+        };
+        Recipe::new(
+            cpu,
+            &node.op,
+            &operands(&node.inputs),
+            &operands(&node.outputs),
+        )
+    }
+
+    /// Bytes of workspace: the kernel's own, and the arguments in the other format.
+    pub fn workspace(&self) -> u64 {
+        let changes = self.inputs.iter().chain(&self.outputs);
+        let changes: usize = changes.map(Use::change_bytes).sum();
+        (self.scratch.next_multiple_of(ALIGN) + changes) as u64
+    }
+
+    /// What runs it, for tests.
+    #[cfg(test)]
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// The job on tensors in this memory, each at least as long as its tensor, and a workspace of
+    /// [`Recipe::workspace`] bytes.
+    ///
+    /// # Errors
+    /// Memory that is too short, or overlaps where it mustn't.
+    pub fn job(
+        self,
+        arena: &Arena,
+        inputs: &[Piece],
+        outputs: &[Piece],
+        workspace: Piece,
+        name: &str,
+    ) -> Result<Job, RunError> {
+        let mut rest = workspace;
+        let mut take = |bytes: usize| {
+            let (piece, more) =
+                rest.split(bytes.next_multiple_of(ALIGN))
+                    .ok_or_else(|| RunError::WrongSize {
+                        what: format!("the workspace of {name}"),
+                        found: workspace.bytes() as u64,
+                        expected: bytes as u64,
+                    })?;
+            rest = more;
+            Ok::<Piece, RunError>(piece)
+        };
+        let scratch = take(self.scratch)?;
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let perm = match self.to_rows {
+            true => FIRST,
+            false => LAST,
+        };
+        let mut reads = Vec::new();
+        for (one, &piece) in self.inputs.iter().zip(inputs) {
+            let Some(stored) = &one.changed_from else {
+                reads.push(Arg::new(one.dtype, &one.shape, piece, name)?);
+                continue;
+            };
+            let to = Arg::new(one.dtype, &one.shape, take(one.bytes())?, name)?;
+            let from = Arg::new(one.dtype, stored, piece, name)?;
+            before.push(Step::change(arena, perm, from, to.clone())?);
+            reads.push(to);
+        }
+        let mut writes = Vec::new();
+        for (one, &piece) in self.outputs.iter().zip(outputs) {
+            let Some(stored) = &one.changed_from else {
+                writes.push(Arg::new(one.dtype, &one.shape, piece, name)?);
+                continue;
+            };
+            let from = Arg::new(one.dtype, &one.shape, take(one.bytes())?, name)?;
+            let to = Arg::new(one.dtype, stored, piece, name)?;
+            let back = match self.to_rows {
+                true => LAST,
+                false => FIRST,
+            };
+            after.push(Step::change(arena, back, from.clone(), to)?);
+            writes.push(from);
+        }
+        let mut steps = before;
+        steps.push(Step {
+            op: self.op,
+            kernel: self.kernel,
+            args: Args::new(arena, reads, writes, scratch)?,
+        });
+        steps.extend(after);
+        Ok(Job {
+            steps,
+            workspace: workspace.bytes() as u64,
+        })
+    }
+}
+
+fn in_rows<'a>(operands: &[Operand<'a>]) -> Vec<Operand<'a>> {
+    let rows = |one: &Operand<'a>| Operand {
+        format: Format::Rows,
+        ..*one
+    };
+    operands.iter().map(rows).collect()
+}
+
+fn as_it_is(operand: &Operand<'_>) -> Use {
+    Use {
+        dtype: operand.dtype,
+        changed_from: None,
+        shape: operand.shape.to_vec(),
+    }
+}
+
+/// A kernel on its arguments.
+#[derive(Debug)]
+struct Step {
+    op: Op,
+    kernel: Kernel,
+    args: Args,
+}
+
+impl Step {
+    /// From one format into the other.
+    fn change(arena: &Arena, perm: [usize; 4], from: Arg, to: Arg) -> Result<Step, RunError> {
+        Ok(Step {
+            op: Op::Transpose {
+                perm: perm.to_vec(),
+            },
+            kernel: Kernel::Native,
+            args: Args::new(arena, vec![from], vec![to], Piece::EMPTY)?,
+        })
+    }
+}
+
+/// A node, ready to run.
+#[derive(Debug)]
+pub(crate) struct Job {
+    steps: Vec<Step>,
+    workspace: u64,
+}
+
+impl Job {
+    /// Bytes of workspace that it was handed.
+    pub fn workspace_bytes(&self) -> u64 {
+        self.workspace
+    }
+
+    /// Runs it; call it inside [`Cpu::enter`].
+    pub fn run(&self, cpu: &Cpu, arena: &mut Arena) -> Result<(), RunError> {
+        for step in &self.steps {
+            cpu.run(&step.kernel, &step.op, &step.args, arena)?;
+        }
+        Ok(())
+    }
+}
