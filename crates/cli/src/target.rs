@@ -85,9 +85,13 @@ impl Model {
     }
 }
 
-/// Imports a model.
-pub fn import(model: &str, shape: &ShapeArgs) -> Result<Graph> {
-    Ok(Model::find(model, shape)?.import(shape.batch)?)
+/// Imports a model, and says what there is to remark unless `quiet`.
+pub fn import(model: &str, shape: &ShapeArgs, quiet: bool) -> Result<Graph> {
+    let graph = Model::find(model, shape)?.import(shape.batch)?;
+    if !quiet {
+        graph.remarks.iter().for_each(|text| progress::note(text));
+    }
+    Ok(graph)
 }
 
 /// What a training step does.
@@ -151,7 +155,7 @@ pub fn problem(target: &TargetArgs, threads: usize, quiet: bool) -> Result<Targe
             device: None,
         });
     }
-    let graph = import(&target.name, &target.shape)?;
+    let graph = import(&target.name, &target.shape, quiet)?;
     let training = scrimp::differentiate(&graph, recipe(&target.recipe))?;
     let cpu = cpu(threads, &target.recipe)?;
     let costs = costs(&training, &cpu, target.costs, target.fresh_costs, quiet)?;

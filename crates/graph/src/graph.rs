@@ -138,6 +138,8 @@ impl Tensor {
 pub struct Graph {
     /// For people.
     pub name: String,
+    /// What whoever trains it should know of the file that it comes from.
+    pub remarks: Vec<String>,
     tensors: PrimaryMap<TensorId, Tensor>,
     nodes: PrimaryMap<NodeId, Node>,
     outputs: Vec<TensorId>,
@@ -167,6 +169,7 @@ impl Graph {
         }
         Graph {
             name,
+            remarks: Vec::new(),
             tensors,
             nodes,
             outputs,

@@ -2,170 +2,15 @@
 
 #![allow(clippy::print_stdout, reason = "says what was skipped")]
 
+mod models;
+
+use models::*;
 use prost::Message;
 use scrimp_graph::onnx::proto::{
-    AttributeProto, Dimension, DimensionProto, GraphProto, ModelProto, NodeProto,
-    OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto,
-    TypeProto, ValueInfoProto, attribute_type, data_type,
+    ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto, data_type,
 };
 use scrimp_graph::onnx::{ImportOptions, OnnxError, import, import_bytes};
-use scrimp_graph::{Graph, Op, Role};
-
-fn floats(name: &str, dims: &[i64], values: &[f32]) -> TensorProto {
-    TensorProto {
-        name: name.into(),
-        dims: dims.into(),
-        data_type: data_type::FLOAT,
-        float_data: values.into(),
-        ..Default::default()
-    }
-}
-
-fn ints(name: &str, values: &[i64]) -> TensorProto {
-    TensorProto {
-        name: name.into(),
-        dims: vec![values.len() as i64],
-        data_type: data_type::INT64,
-        raw_data: values
-            .iter()
-            .flat_map(|v| v.to_le_bytes())
-            .collect::<Vec<u8>>()
-            .into(),
-        ..Default::default()
-    }
-}
-
-fn node(op: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
-    let own = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect();
-    NodeProto {
-        op_type: op.into(),
-        input: own(inputs),
-        output: own(outputs),
-        ..Default::default()
-    }
-}
-
-trait With {
-    fn ints(self, name: &str, values: &[i64]) -> Self;
-    fn int(self, name: &str, value: i64) -> Self;
-    fn float(self, name: &str, value: f32) -> Self;
-}
-
-impl With for NodeProto {
-    fn ints(mut self, name: &str, values: &[i64]) -> Self {
-        self.attribute.push(AttributeProto {
-            name: name.into(),
-            ints: values.into(),
-            r#type: attribute_type::INTS,
-            ..Default::default()
-        });
-        self
-    }
-
-    fn int(mut self, name: &str, value: i64) -> Self {
-        self.attribute.push(AttributeProto {
-            name: name.into(),
-            i: value,
-            r#type: attribute_type::INT,
-            ..Default::default()
-        });
-        self
-    }
-
-    fn float(mut self, name: &str, value: f32) -> Self {
-        self.attribute.push(AttributeProto {
-            name: name.into(),
-            f: value,
-            r#type: attribute_type::FLOAT,
-            ..Default::default()
-        });
-        self
-    }
-}
-
-/// A dimension: a number, or a name for an open one.
-enum Dim {
-    Fixed(i64),
-    Open(&'static str),
-}
-use Dim::{Fixed, Open};
-
-fn value(name: &str, dims: &[Dim]) -> ValueInfoProto {
-    let dim = |dim: &Dim| DimensionProto {
-        value: Some(match dim {
-            Fixed(n) => Dimension::Value(*n),
-            Open(name) => Dimension::Param((*name).to_owned()),
-        }),
-    };
-    ValueInfoProto {
-        name: name.into(),
-        r#type: Some(TypeProto {
-            tensor_type: Some(TensorTypeProto {
-                elem_type: data_type::FLOAT,
-                shape: Some(TensorShapeProto {
-                    dim: dims.iter().map(dim).collect(),
-                }),
-            }),
-        }),
-    }
-}
-
-fn model(
-    nodes: Vec<NodeProto>,
-    initializer: Vec<TensorProto>,
-    input: Vec<ValueInfoProto>,
-    outputs: &[&str],
-) -> ModelProto {
-    ModelProto {
-        ir_version: 8,
-        graph: Some(GraphProto {
-            node: nodes,
-            initializer,
-            input,
-            output: outputs.iter().map(|name| value(name, &[])).collect(),
-            ..Default::default()
-        }),
-        opset_import: vec![OperatorSetIdProto {
-            version: 17,
-            ..Default::default()
-        }],
-        ..Default::default()
-    }
-}
-
-fn options(batch: usize) -> ImportOptions {
-    ImportOptions {
-        batch: Some(batch),
-        ..Default::default()
-    }
-}
-
-fn read(model: &ModelProto) -> Result<Graph, OnnxError> {
-    import_bytes(model.encode_to_vec(), "test", &options(2))
-}
-
-fn good(model: &ModelProto) -> Graph {
-    read(model).unwrap_or_else(|error| panic!("{error}"))
-}
-
-fn bad(model: &ModelProto) -> String {
-    read(model).expect_err("an error").to_string()
-}
-
-fn role<'a>(graph: &'a Graph, name: &str) -> &'a Role {
-    let id = graph
-        .find(name)
-        .unwrap_or_else(|| panic!("no tensor {name}"));
-    &graph.tensor(id).role
-}
-
-fn kinds(graph: &Graph) -> Vec<&'static str> {
-    graph.nodes().values().map(|node| node.op.kind()).collect()
-}
-
-fn image() -> ValueInfoProto {
-    value("x", &[Open("N"), Fixed(2), Fixed(6), Fixed(6)])
-}
+use scrimp_graph::{Op, Role};
 
 /// Convolution, batch normalization, relu, shape computations as exporters write them, gemm.
 fn network() -> ModelProto {
@@ -316,12 +161,19 @@ fn roles_of_initializers() {
 #[test]
 fn weights_made_by_constant_of_shape() {
     let nodes = vec![
-        node("ConstantOfShape", &["shape"], &["w"]),
-        node("MatMul", &["x", "w"], &["y"]),
+        node("ConstantOfShape", &["shape"], &["w"]).tensor("value", floats("", &[1], &[0.02])),
+        node("ConstantOfShape", &["shape"], &["zeros"]),
+        node("MatMul", &["x", "w"], &["h"]),
+        node("MatMul", &["x", "zeros"], &["z"]),
+        node("Add", &["h", "z"], &["y"]),
     ];
     let x = value("x", &[Open("N"), Fixed(3)]);
     let graph = good(&model(nodes, vec![ints("shape", &[3, 4])], vec![x], &["y"]));
     assert!(matches!(role(&graph, "w"), Role::Parameter(_)));
+    assert!(
+        matches!(role(&graph, "zeros"), Role::Parameter(_)),
+        "a product's weight"
+    );
 }
 
 /// A transposed weight is read as it is stored.
@@ -461,7 +313,7 @@ fn tensors_that_are_not_in_order() {
     };
     assert!(with(cut).contains("7 bytes of data, but the shape and type need 8"));
     let big = model(
-        vec![node("ConstantOfShape", &["s"], &["y"])],
+        vec![node("ConstantOfShape", &["s"], &["y"]).tensor("value", floats("", &[1], &[0.5]))],
         vec![ints("s", &[1 << 40, 1 << 40])],
         vec![],
         &["y"],

@@ -3,10 +3,13 @@
 //!
 //! The tests are not part of this project. `SCRIMP_INSTANCES` names a folder that has them as
 //! `onnx/*.tar.xz`: an archive of folders with `model.onnx` and `test_data_set_0`.
+//!
+//! The README has a table of what was found. With `SCRIMP_UPDATE` set the test writes it, else it compares.
 
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
+    clippy::unwrap_used,
     reason = "says what was skipped and what was found"
 )]
 
@@ -33,7 +36,8 @@ const RANDOM: [&str; 4] = [
 
 /// How a test went.
 enum Verdict {
-    Passed,
+    /// The operators of the file.
+    Passed(BTreeSet<String>),
     /// The reason that the importer gives.
     Refused(String),
     /// What differs, or what went wrong.
@@ -56,22 +60,26 @@ fn single_node_models_give_the_expected_outputs() {
         }
     }
     let cpu = Cpu::new(1).unwrap();
-    let mut passed = 0;
+    let mut found = Found::default();
     let mut refused: BTreeMap<String, usize> = BTreeMap::new();
     let mut failed = Vec::new();
     let mut tests = models(unpacked.path());
     tests.retain(|test| !RANDOM.iter().any(|name| test.ends_with(name)));
     for test in &tests {
         match run(&cpu, test) {
-            Verdict::Passed => passed += 1,
+            Verdict::Passed(operators) => {
+                found.passed += 1;
+                found.operators.extend(operators);
+            }
             Verdict::Refused(reason) => *refused.entry(reason).or_default() += 1,
             Verdict::Failed(reason) => failed.push(format!("{}: {reason}", test.display())),
         }
     }
     let total: usize = refused.values().sum();
     println!(
-        "{} tests: {passed} passed, {total} refused by name",
-        tests.len()
+        "{} tests: {} passed, {total} refused by name",
+        tests.len(),
+        found.passed
     );
     refused
         .iter()
@@ -82,7 +90,67 @@ fn single_node_models_give_the_expected_outputs() {
         failed.len(),
         failed.join("\n")
     );
-    assert!(passed > 0, "no tests in {}", instances.display());
+    assert!(found.passed > 0, "no tests in {}", instances.display());
+    found.refused = refused;
+    agrees_with_the_readme(&found.table());
+}
+
+/// What the README says of the tests.
+#[derive(Default)]
+struct Found {
+    passed: usize,
+    operators: BTreeSet<String>,
+    refused: BTreeMap<String, usize>,
+}
+
+impl Found {
+    fn table(&self) -> String {
+        let operators: Vec<&str> = self.operators.iter().map(String::as_str).collect();
+        // By the operator, or what else the reason begins with.
+        let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+        for (reason, count) in &self.refused {
+            let name = reason.split(' ').next().unwrap_or_default();
+            let name = match name {
+                "an" => "empty outputs",
+                "input" => "inputs that aren't tensors",
+                name => name,
+            };
+            *reasons.entry(name).or_default() += count;
+        }
+        let mut reasons: Vec<_> = reasons.into_iter().collect();
+        reasons.sort_by_key(|&(name, count)| (std::cmp::Reverse(count), name));
+        let reasons = reasons
+            .iter()
+            .map(|(name, count)| format!("{name} {count}"));
+        let refused: usize = self.refused.values().sum();
+        format!(
+            "| ONNX's node tests | tests | operators |\n|---|---|---|\n\
+             | give the expected outputs | {} | {} |\n\
+             | are refused by name | {refused} | {} |\n\
+             | fail | 0 | |\n",
+            self.passed,
+            operators.join(", "),
+            reasons.collect::<Vec<_>>().join(", "),
+        )
+    }
+}
+
+/// The table between two marks.
+fn agrees_with_the_readme(table: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = std::fs::read_to_string(&path).unwrap();
+    let marks = ["<!-- conformance -->\n", "<!-- end of conformance -->"];
+    let (before, rest) = readme.split_once(marks[0]).expect("the first mark");
+    let (written, after) = rest.split_once(marks[1]).expect("the second mark");
+    if written == table {
+        return;
+    }
+    assert!(
+        std::env::var_os("SCRIMP_UPDATE").is_some(),
+        "README.md has other counts than were found; set SCRIMP_UPDATE=1 to write\n{table}"
+    );
+    let [first, second] = marks;
+    std::fs::write(path, format!("{before}{first}{table}{second}{after}")).unwrap();
 }
 
 fn archives(folder: &Path) -> Vec<PathBuf> {
@@ -117,7 +185,7 @@ fn models(folder: &Path) -> Vec<PathBuf> {
 
 fn run(cpu: &Cpu, test: &Path) -> Verdict {
     match try_run(cpu, test) {
-        Ok(()) => Verdict::Passed,
+        Ok(operators) => Verdict::Passed(operators),
         Err(verdict) => verdict,
     }
 }
@@ -126,7 +194,7 @@ fn failed(reason: impl ToString) -> Verdict {
     Verdict::Failed(reason.to_string())
 }
 
-fn try_run(cpu: &Cpu, test: &Path) -> Result<(), Verdict> {
+fn try_run(cpu: &Cpu, test: &Path) -> Result<BTreeSet<String>, Verdict> {
     let bytes = std::fs::read(test.join("model.onnx")).map_err(failed)?;
     let model = proto::ModelProto::decode(bytes.as_slice()).map_err(failed)?;
     let file = model.graph.ok_or_else(|| failed("no graph"))?;
@@ -157,7 +225,7 @@ fn try_run(cpu: &Cpu, test: &Path) -> Result<(), Verdict> {
         }
         compare(name, &tensors.floats(&graph, output), &expected)?;
     }
-    Ok(())
+    Ok(file.node.into_iter().map(|node| node.op_type).collect())
 }
 
 /// Inputs that hold shapes, axes and the like must be known at import: first none is, then all

@@ -13,7 +13,7 @@ use crate::target;
 
 /// Imports, differentiates and counts.
 pub fn run(args: &InspectArgs) -> Result<Answer> {
-    let graph = target::import(&args.model, &args.shape)?;
+    let graph = target::import(&args.model, &args.shape, true)?;
     let training = scrimp::differentiate(&graph, target::recipe(&args.recipe))?;
     let cpu = target::cpu(0, &args.recipe)?;
     let costs = scrimp::estimate(&training.graph, &cpu);
@@ -25,10 +25,13 @@ pub fn run(args: &InspectArgs) -> Result<Answer> {
         budgeted: scrimp::budget(&problem, Budget::Percent(50.0))?,
     };
     let summary = graph.summary();
-    Ok(Answer::new(
-        object(&summary, &step),
-        describe(&summary, &step),
-    ))
+    let mut json = object(&summary, &step);
+    json["remarks"] = json!(graph.remarks);
+    let mut text = describe(&summary, &step);
+    for remark in &graph.remarks {
+        text += &format!("\nRemark: {remark}\n");
+    }
+    Ok(Answer::new(json, text))
 }
 
 /// What a training step needs.

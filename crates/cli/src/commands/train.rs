@@ -31,7 +31,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         .transpose()
         .map_err(Error::from)?;
     let (train, test) = data.map_or((None, None), |data| (Some(data.train), data.test));
-    let graph = target::import(&args.model, &args.shape)?;
+    let graph = target::import(&args.model, &args.shape, quiet)?;
     let recipe = target::recipe(&args.recipe);
     let training = scrimp::differentiate(&graph, recipe)?;
     let start = start(args, &training, recipe)?;

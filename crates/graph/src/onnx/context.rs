@@ -22,8 +22,31 @@ pub(super) enum Value {
     Known(Literal),
     /// A float tensor that is trained if an operator uses it as data.
     Weight(Weight),
+    /// A condition of this shape that never holds.
+    Never(Vec<usize>),
+    /// Random numbers.
+    Random(Random),
     /// Written by a node that isn't supported.
     Missing,
+}
+
+impl Value {
+    /// The contents, if they are known at import.
+    pub(super) fn literal(&self) -> Option<Literal> {
+        match self {
+            Value::Known(literal) => Some(literal.clone()),
+            Value::Weight(weight) => weight.literal(),
+            _ => None,
+        }
+    }
+}
+
+/// Random numbers as exporters write dropout: drawn, then compared with a number.
+#[derive(Clone, Debug)]
+pub(super) struct Random {
+    pub(super) shape: Vec<usize>,
+    /// The probability that a condition holds; none for numbers between 0 and 1.
+    pub(super) chance: Option<f64>,
 }
 
 /// See [`Value::Weight`].
@@ -104,6 +127,8 @@ impl<'a> State<'a> {
         let name = match value {
             Value::Tensor(id) => return Ok(*id),
             Value::Missing => return unsupported!("an input that is not supported"),
+            Value::Never(_) => return unsupported!("a condition as a tensor"),
+            Value::Random(_) => return unsupported!("random numbers other than in a dropout"),
             Value::Weight(weight) => weight.name.as_str(),
             Value::Known(_) => name,
         };
@@ -129,7 +154,7 @@ impl<'a> State<'a> {
                     }
                 }
             },
-            Value::Tensor(_) | Value::Missing => unreachable!("returned above"),
+            _ => unreachable!("returned above"),
         };
         self.placed.insert(name.to_owned(), id);
         Ok(id)
@@ -204,12 +229,25 @@ impl<'a> Node<'_, 'a> {
         }
     }
 
+    /// [`Node::optional_weight`], but nothing for zeros that the file computes: exporters write them for a bias
+    /// that isn't there.
+    pub(super) fn bias(&mut self, i: usize) -> Outcome<Option<TensorId>> {
+        let computed = self.producer(i).is_some();
+        let zeros = |literal: Literal| literal.to_floats().iter().all(|&x| x == 0.0);
+        match self.has(i) && computed && self.known(i).is_some_and(zeros) {
+            true => Ok(None),
+            false => self.optional_weight(i),
+        }
+    }
+
     /// The shape of input `i`.
     pub(super) fn shape(&self, i: usize) -> Outcome<Vec<usize>> {
         match self.value(i)? {
             Value::Tensor(id) => Ok(self.state.b.shape(*id).to_vec()),
             Value::Known(literal) => Ok(literal.shape.clone()),
             Value::Weight(weight) => Ok(weight.shape.clone()),
+            Value::Never(shape) => Ok(shape.clone()),
+            Value::Random(random) => Ok(random.shape.clone()),
             Value::Missing => unsupported!("an input that is not supported"),
         }
     }
@@ -228,11 +266,7 @@ impl<'a> Node<'_, 'a> {
 
     /// The contents of input `i`, if it is known at import.
     pub(super) fn known(&self, i: usize) -> Option<Literal> {
-        match self.value(i).ok()? {
-            Value::Known(literal) => Some(literal.clone()),
-            Value::Weight(weight) => weight.literal(),
-            _ => None,
-        }
+        self.value(i).ok()?.literal()
     }
 
     /// The contents of input `i`, which must be known at import.
@@ -282,6 +316,43 @@ impl<'a> Node<'_, 'a> {
     pub(super) fn producer(&self, i: usize) -> Option<&'a NodeProto> {
         let name = self.proto.input.get(i)?;
         self.state.structure.producers.get(name.as_str()).copied()
+    }
+
+    /// The node that writes a name.
+    pub(super) fn written_by(&self, name: &str) -> Option<&'a NodeProto> {
+        self.state.structure.producers.get(name).copied()
+    }
+
+    /// Whether two names are one tensor, perhaps transposed.
+    pub(super) fn same(&self, a: &str, b: &str) -> bool {
+        let source = |name: &str| match self.written_by(name) {
+            Some(node) if node.op_type == "Transpose" => node.input.first().cloned(),
+            _ => None,
+        };
+        let (a, b) = (source(a).unwrap_or(a.into()), source(b).unwrap_or(b.into()));
+        a == b
+    }
+
+    /// Whether a tensor is an input of the model, perhaps in another shape.
+    pub(super) fn is_read_in(&self, name: &str) -> bool {
+        const MOVES: [&str; 8] = [
+            "Cast",
+            "Expand",
+            "Identity",
+            "Reshape",
+            "Slice",
+            "Squeeze",
+            "Transpose",
+            "Unsqueeze",
+        ];
+        let mut name = name;
+        while let Some(node) = self.written_by(name) {
+            match node.input.first() {
+                Some(input) if MOVES.contains(&node.op_type.as_str()) => name = input,
+                _ => return false,
+            }
+        }
+        matches!(self.state.values.get(name), Some(Value::Tensor(_)))
     }
 
     /// The name of an auxiliary operator or tensor.

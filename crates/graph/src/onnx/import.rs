@@ -8,7 +8,7 @@ use super::error::{Fault, OnnxError, Outcome, Unsupported};
 use super::literal::{Data, TensorReader, is_float};
 use super::proto::{Dimension, DimensionProto, NodeProto, ValueInfoProto};
 use super::structure::{Structure, is_standard, node_name};
-use super::{ImportOptions, fold, ops};
+use super::{ImportOptions, fold, fused, ops};
 use crate::graph::{DType, Graph, Init};
 
 /// Build the graph of a model that is in order.
@@ -234,5 +234,7 @@ fn outputs(mut state: State<'_>) -> Result<Graph, OnnxError> {
             })?;
         state.b.output(id);
     }
-    Ok(state.b.finish()?)
+    let mut graph = state.b.finish()?;
+    graph.remarks.extend(fused::remark(state.structure.graph));
+    Ok(graph)
 }

@@ -22,6 +22,7 @@ mod context;
 mod decode;
 mod error;
 mod fold;
+mod fused;
 mod import;
 mod literal;
 mod ops;

@@ -3,7 +3,7 @@
 
 use super::context::{Node, axes, axis, check_size, count};
 use super::error::{Outcome, invalid, unsupported};
-use super::literal::element_count;
+use super::literal::{Literal, element_count};
 use crate::graph::DType;
 
 /// What a slice takes of one axis.
@@ -203,6 +203,26 @@ pub(super) fn tiled(node: &Node<'_, '_>, shape: &[usize]) -> Outcome<Vec<usize>>
     }
     check_size(&tiled, DType::I64)?;
     Ok(tiled)
+}
+
+/// What GatherND's and ScatterND's indices mean in a tensor of this shape: for each of them a position among
+/// the axes that they index, joined to one; and how many axes that are.
+pub(super) fn positions(indices: &Literal, shape: &[usize]) -> Outcome<(Vec<usize>, usize)> {
+    let (Some(ints), Some(&depth)) = (indices.as_ints(), indices.shape.last()) else {
+        return invalid!("the indices are not integers in rows");
+    };
+    if depth == 0 || depth > shape.len() {
+        return invalid!("{depth} indices for {} axes", shape.len());
+    }
+    let position = |row: &[i64]| {
+        let mut at = 0;
+        for (&index, &length) in row.iter().zip(shape) {
+            at = at * length + checked_indices(&[index], length)?[0] as usize;
+        }
+        Ok(at)
+    };
+    let positions = ints.chunks(depth).map(position);
+    Ok((positions.collect::<Outcome<_>>()?, depth))
 }
 
 /// Indices counted from the front, all within the length.

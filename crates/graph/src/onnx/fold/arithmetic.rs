@@ -1,7 +1,7 @@
 //! Arithmetic, comparisons and reductions of known tensors. Integers are checked for overflow.
 
 use super::MAX_ELEMENTS;
-use super::select::{common_shape, expand, flat, strides};
+use super::select::{common_shape, expand, strides};
 use crate::onnx::context::{Node, axes};
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::onnx::literal::{Data, Literal, element_count};
@@ -41,6 +41,19 @@ pub(super) fn unary(op: &str, x: &Literal) -> Outcome<Literal> {
             }
         }
     }
+}
+
+pub(super) fn clip(node: &Node<'_, '_>, x: &Literal) -> Outcome<Literal> {
+    let mut result = x.clone();
+    for (i, name, op) in [(1, "min", "Max"), (2, "max", "Min")] {
+        if node.has(i) {
+            result = pairwise(op, &result, &node.literal(i, "a bound")?)?;
+        } else if node.attributes.has(name) {
+            let bound = node.attributes.float(name, 0.0)? as f32;
+            result = pairwise(op, &result, &Literal::floats(vec![], vec![bound]))?;
+        }
+    }
+    Ok(result)
 }
 
 pub(super) fn fold_many(op: &str, inputs: &[Literal]) -> Outcome<Literal> {
@@ -160,47 +173,69 @@ pub(super) fn reduce(node: &Node<'_, '_>, op: &str, x: &Literal) -> Outcome<Lite
         None if noop => return Ok(x.clone()),
         None => (0..rank).collect(),
     };
-    let Some(values) = x.as_ints() else {
-        return unsupported!("of known floats");
-    };
     let kept: Vec<usize> = (0..rank)
         .map(|i| if axes.contains(&i) { 1 } else { x.shape[i] })
         .collect();
     let mut steps = strides(&kept);
     axes.iter().for_each(|&i| steps[i] = 0);
-    let pair = match op {
-        "ReduceMax" => "Max",
-        "ReduceMin" => "Min",
-        "ReduceProd" => "Mul",
-        _ => "Add",
-    };
     let Some(count) = element_count(&kept).filter(|&n| n <= MAX_ELEMENTS) else {
         return unsupported!("of known values with more than {MAX_ELEMENTS} elements");
     };
-    let mut results: Vec<Option<i64>> = vec![None; count];
     let x_steps = strides(&x.shape);
-    for (position, &value) in values.iter().enumerate() {
-        let index: Vec<usize> = x_steps
-            .iter()
-            .zip(&x.shape)
-            .map(|(s, n)| position / s % n)
-            .collect();
-        let result = &mut results[flat(&index, &steps)];
-        *result = match *result {
-            None => Some(value),
-            Some(so_far) => match int_pair(pair, so_far, value) {
-                Some(value) => Some(value),
-                None => return invalid!("an integer overflows"),
-            },
-        };
-    }
-    let neutral = i64::from(pair == "Mul");
-    let results: Vec<i64> = results.into_iter().map(|r| r.unwrap_or(neutral)).collect();
+    let target = |position: usize| {
+        let index = x_steps.iter().zip(&x.shape).map(|(s, n)| position / s % n);
+        index.zip(&steps).map(|(i, s)| i * s).sum()
+    };
+    let data = match &x.data {
+        Data::Ints(values) => {
+            let pair = match op {
+                "ReduceMax" => "Max",
+                "ReduceMin" => "Min",
+                "ReduceProd" => "Mul",
+                _ => "Add",
+            };
+            let combine = |a, b| int_pair(pair, a, b);
+            let Some(results) = combined(values, count, target, combine) else {
+                return invalid!("an integer overflows");
+            };
+            let neutral = i64::from(pair == "Mul");
+            Data::Ints(results.into_iter().map(|r| r.unwrap_or(neutral)).collect())
+        }
+        Data::Floats(values) => {
+            let (neutral, pair): (f32, fn(f32, f32) -> f32) = match op {
+                "ReduceMax" => (f32::NEG_INFINITY, f32::max),
+                "ReduceMin" => (f32::INFINITY, f32::min),
+                "ReduceProd" => (1.0, |a, b| a * b),
+                _ => (0.0, |a, b| a + b),
+            };
+            let results = combined(values, count, target, |a, b| Some(pair(a, b)));
+            let results = results.unwrap_or_default().into_iter();
+            Data::Floats(results.map(|r| r.unwrap_or(neutral)).collect())
+        }
+    };
     let shape = (0..rank)
         .filter(|i| keep || !axes.contains(i))
         .map(|i| kept[i])
         .collect();
-    Ok(Literal::ints(shape, results))
+    Ok(Literal { shape, data })
+}
+
+/// What becomes of the values that share a target, for each of them; none of all if two can't be combined.
+fn combined<T: Copy>(
+    values: &[T],
+    count: usize,
+    target: impl Fn(usize) -> usize,
+    combine: impl Fn(T, T) -> Option<T>,
+) -> Option<Vec<Option<T>>> {
+    let mut results = vec![None; count];
+    for (position, &value) in values.iter().enumerate() {
+        let result = &mut results[target(position)];
+        *result = Some(match *result {
+            None => value,
+            Some(so_far) => combine(so_far, value)?,
+        });
+    }
+    Some(results)
 }
 
 pub(super) fn choose(condition: &Literal, a: &Literal, b: &Literal) -> Outcome<Literal> {

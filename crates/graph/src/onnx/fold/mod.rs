@@ -2,10 +2,12 @@
 //! tables. Weights ([`Value::Weight`]) are not folded, as training changes them.
 
 mod arithmetic;
+mod gather;
 mod select;
 
-use arithmetic::{binary, choose, fold_many, reduce, unary};
-use select::{expand, flat, select, strides};
+use arithmetic::{binary, choose, clip, fold_many, reduce, unary};
+use gather::{gather, gather_elements, gather_nd, scatter_elements, scatter_nd};
+use select::{expand, select, strides};
 
 use super::context::{Node, Value, Weight, axis, check_size, count};
 use super::error::{Outcome, invalid, unsupported};
@@ -52,12 +54,15 @@ const BINARY: &[&str] = &[
 ];
 const OTHERS: &[&str] = &[
     "Cast",
+    "Clip",
     "Concat",
     "Constant",
     "ConstantOfShape",
     "Expand",
     "Flatten",
     "Gather",
+    "GatherElements",
+    "GatherND",
     "Identity",
     "Range",
     "ReduceMax",
@@ -65,6 +70,8 @@ const OTHERS: &[&str] = &[
     "ReduceProd",
     "ReduceSum",
     "Reshape",
+    "ScatterElements",
+    "ScatterND",
     "Shape",
     "Size",
     "Slice",
@@ -111,6 +118,10 @@ fn known_inputs(node: &Node<'_, '_>) -> Option<Vec<Literal>> {
     for i in (0..node.proto.input.len()).filter(|&i| node.has(i)) {
         match node.value(i) {
             Ok(Value::Known(literal)) => inputs.push(literal.clone()),
+            // What is put into known contents is known.
+            Ok(Value::Weight(_)) if i > 0 && node.proto.op_type.starts_with("Scatter") => {
+                inputs.push(node.known(i)?);
+            }
             _ => return None,
         }
     }
@@ -143,8 +154,8 @@ fn constant(node: &mut Node<'_, '_>) -> Outcome<Literal> {
     unsupported!("without a tensor or number")
 }
 
-/// A uniform tensor. Where the shape is stored in the file and not computed, it is a weight: some
-/// published models have theirs replaced in this way to be small.
+/// A uniform tensor. Where the shape is stored in the file and not computed, and the value isn't 0, it is a
+/// weight: some published models have theirs replaced in this way to be small.
 fn constant_of_shape(node: &mut Node<'_, '_>) -> Outcome<Value> {
     let mut shape = Vec::new();
     for length in node.ints(0, "a shape")? {
@@ -159,7 +170,8 @@ fn constant_of_shape(node: &mut Node<'_, '_>) -> Outcome<Value> {
         },
     };
     let stored = node.producer(0).is_none();
-    let weight = stored && shape.iter().any(|&n| n != 1) && !shape.contains(&0);
+    let zero = fill.as_floats().is_some_and(|fill| fill == [0.0]);
+    let weight = stored && !zero && shape.iter().any(|&n| n != 1) && !shape.contains(&0);
     if let (Data::Floats(value), true) = (&fill.data, weight) {
         check_size(&shape, DType::F32)?;
         return Ok(Value::Weight(Weight {
@@ -204,14 +216,19 @@ fn evaluate(node: &Node<'_, '_>, op: &str, inputs: &[Literal]) -> Outcome<Litera
             _ => invalid!("it needs two inputs"),
         },
         "Cast" => cast(node, x),
+        "Clip" => clip(node, x),
         "Concat" => concat(node, inputs),
         "Expand" => expand(x, &target_shape(node)?),
         "Flatten" => reshaped(shapes::flattened(node)?),
         "Gather" => gather(node, inputs),
+        "GatherElements" => gather_elements(node, inputs),
+        "GatherND" => gather_nd(node, inputs),
         "Identity" => Ok(x.clone()),
         "Range" => range(inputs),
         "ReduceMax" | "ReduceMin" | "ReduceProd" | "ReduceSum" => reduce(node, op, x),
         "Reshape" => reshaped(shapes::reshaped(node)?),
+        "ScatterElements" => scatter_elements(node, inputs),
+        "ScatterND" => scatter_nd(node, inputs),
         "Slice" => slice(node, x),
         "Squeeze" => reshaped(shapes::squeezed(node)?),
         "Tile" => tile(node, x),
@@ -296,28 +313,6 @@ fn interleave<T: Copy>(parts: &[&[T]], widths: &[usize], rows: usize) -> Vec<T> 
         }
     }
     joined
-}
-
-fn gather(node: &Node<'_, '_>, inputs: &[Literal]) -> Outcome<Literal> {
-    let [x, indices] = inputs else {
-        return invalid!("it needs two inputs");
-    };
-    let axis = axis(node.attributes.int("axis", 0)?, x.shape.len())?;
-    let length = x.shape[axis];
-    let Some(ints) = indices.as_ints() else {
-        return invalid!("the indices are not integers");
-    };
-    let picks = shapes::checked_indices(ints, length)?;
-    let mut shape = x.shape[..axis].to_vec();
-    shape.extend(&indices.shape);
-    shape.extend(&x.shape[axis + 1..]);
-    let (steps, pick_steps) = (strides(&x.shape), strides(&indices.shape));
-    let rank = indices.shape.len();
-    select(x, shape, |index| {
-        let pick = picks[flat(&index[axis..axis + rank], &pick_steps)] as usize;
-        let before = flat(&index[..axis], &steps[..axis]);
-        before + pick * steps[axis] + flat(&index[axis + rank..], &steps[axis + 1..])
-    })
 }
 
 fn range(inputs: &[Literal]) -> Outcome<Literal> {

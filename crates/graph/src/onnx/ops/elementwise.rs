@@ -4,8 +4,9 @@ use super::one;
 use crate::graph::{DType, TensorId};
 use crate::onnx::context::{Node, Value, axis};
 use crate::onnx::error::{Outcome, invalid, unsupported};
-use crate::onnx::literal::is_float;
+use crate::onnx::literal::{Literal, is_float};
 use crate::op::{Binary, Op, Unary};
+use crate::shape::broadcast;
 
 /// Operators that are one function of the graph.
 pub(super) fn function(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
@@ -316,6 +317,15 @@ pub(super) fn sum(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
 
 /// Where the condition is known: x where it holds, times 0 elsewhere, plus y where it doesn't.
 pub(super) fn choose(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    if let Value::Never(shape) = node.value(0)? {
+        let (shape, x) = (shape.clone(), node.shape(1)?);
+        let y = node.x(2)?;
+        let joined = broadcast(&shape, &x).and_then(|shape| broadcast(&shape, &node.dims(y)));
+        return match joined {
+            Ok(joined) if joined == node.dims(y) => one(y),
+            _ => unsupported!("with a condition that never holds and is larger than the result"),
+        };
+    }
     let condition = node.literal(0, "a condition")?;
     let Some(holds) = condition.as_ints() else {
         return invalid!("the condition is not a bool");
@@ -351,16 +361,34 @@ fn branch(node: &mut Node<'_, '_>, i: usize, shape: &[usize], kept: &[bool]) -> 
 /// A cast between types that are one in the graph.
 pub(super) fn cast(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     node.attributes.ignore(&["saturate", "round_mode"]);
+    if let Value::Random(random) = node.value(0)? {
+        let random = random.clone();
+        return super::random::mask(node, &random);
+    }
     let to = node.attributes.required_int("to")? as i32;
-    let float = match is_float(to) {
-        Ok(float) => float,
-        Err(reason) => return unsupported!("to another type: {reason}"),
-    };
+    match is_float(to) {
+        Ok(float) => converted(node, float, to == crate::onnx::proto::data_type::BOOL),
+        Err(reason) => unsupported!("to another type: {reason}"),
+    }
+}
+
+/// A cast to the type of another tensor.
+pub(super) fn cast_like(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    node.attributes.ignore(&["saturate", "round_mode"]);
+    let float = node.dtype(1)? != DType::I64;
+    match (node.value(0)?, float) {
+        (Value::Known(literal), true) => {
+            let literal = Literal::floats(literal.shape.clone(), literal.to_floats());
+            Ok(vec![Value::Known(literal)])
+        }
+        _ => converted(node, float, false),
+    }
+}
+
+fn converted(node: &Node<'_, '_>, float: bool, to_bool: bool) -> Outcome<Vec<Value>> {
     match (node.dtype(0)?, float) {
         (DType::F32 | DType::F64, true) => Ok(vec![node.value(0)?.clone()]),
-        (DType::I64, false) if to != crate::onnx::proto::data_type::BOOL => {
-            Ok(vec![node.value(0)?.clone()])
-        }
+        (DType::I64, false) if !to_bool => Ok(vec![node.value(0)?.clone()]),
         _ => unsupported!("between integers, bools and floats of values not known at import"),
     }
 }

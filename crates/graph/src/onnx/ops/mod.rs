@@ -2,10 +2,12 @@
 //! that compute the same. One file per kind.
 
 mod elementwise;
+mod gather;
 mod loss;
 mod matrix;
 mod movement;
 mod normalize;
+mod random;
 mod reduce;
 mod resize;
 mod window;
@@ -52,6 +54,10 @@ pub(super) fn find(op: &str) -> Option<Build> {
         "Max" | "Min" => elementwise::bound,
         "Where" => elementwise::choose,
         "Cast" => elementwise::cast,
+        "CastLike" => elementwise::cast_like,
+        "IsNaN" => normalize::is_nan,
+        "RandomUniformLike" => random::uniform,
+        "Less" => random::less,
         "MatMul" => matrix::matmul,
         "Gemm" => matrix::gemm,
         "ReduceMean" | "ReduceSum" | "ReduceL1" | "ReduceL2" | "ReduceSumSquare"
@@ -65,7 +71,8 @@ pub(super) fn find(op: &str) -> Option<Build> {
         "Transpose" => movement::transpose,
         "Expand" => movement::expand,
         "Tile" => movement::tile,
-        "Gather" => movement::gather,
+        "Gather" => gather::gather,
+        "GatherND" => gather::gather_nd,
         "DepthToSpace" => movement::depth_to_space,
         "SpaceToDepth" => movement::space_to_depth,
         "SoftmaxCrossEntropyLoss" => loss::cross_entropy,

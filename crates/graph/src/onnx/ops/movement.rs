@@ -5,7 +5,7 @@ use crate::graph::TensorId;
 use crate::onnx::context::{Node, Value, Weight, axes, axis, check_table, count};
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::onnx::shapes::{
-    Range, checked_indices, flattened, permutation, reshaped, slices, squeezed, tiled, unsqueezed,
+    Range, flattened, permutation, reshaped, slices, squeezed, tiled, unsqueezed,
 };
 use crate::op::Op;
 use crate::shape::broadcast;
@@ -273,39 +273,6 @@ pub(super) fn tile(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
         x = node.take(&format!("axis{axis}"), x, axis, indices)?;
     }
     one(x)
-}
-
-pub(super) fn gather(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
-    let data = node.weight(0)?;
-    let shape = node.dims(data);
-    let axis = axis(node.attributes.int("axis", 0)?, shape.len())?;
-    let Some(indices) = node.known(1) else {
-        let indices = node.x(1)?;
-        return one(node.last(Op::Gather { axis }, &[data, indices])?);
-    };
-    let Some(ints) = indices.as_ints() else {
-        return invalid!("the indices are not integers");
-    };
-    let ints = checked_indices(ints, shape[axis])?;
-    let (Some(&first), Some(&last)) = (ints.first(), ints.last()) else {
-        return unsupported!("with an empty result");
-    };
-    if ints.iter().copied().eq(first..=last) {
-        // Neighbours: a slice, which needs no table of indices.
-        let mut start = vec![0; shape.len()];
-        let mut end = shape.clone();
-        (start[axis], end[axis]) = (first as usize, last as usize + 1);
-        let step = vec![1; shape.len()];
-        let y = node.step("slice", Op::Slice { start, end, step }, &[data])?;
-        let mut target = shape[..axis].to_vec();
-        target.extend(&indices.shape);
-        target.extend(&shape[axis + 1..]);
-        return one(node.view("shape", y, &target)?);
-    }
-    let name = node.part("indices");
-    let init = crate::graph::Init::Ints(ints.into());
-    let table = node.state.b.constant(&name, &indices.shape, init)?;
-    one(node.last(Op::Gather { axis }, &[data, table])?)
 }
 
 fn block(node: &Node<'_, '_>, x: TensorId) -> Outcome<([usize; 4], usize)> {

@@ -4,6 +4,7 @@ use super::one;
 use crate::graph::{DType, Init, TensorId};
 use crate::onnx::context::{Node, Value, axes, axis, count};
 use crate::onnx::error::{Outcome, invalid, unsupported};
+use crate::onnx::proto::NodeProto;
 use crate::op::{Binary, Norm, Op, Reduction, Unary};
 
 /// With known statistics: [`Op::BatchNorm`] with these as its state. With computed ones, which
@@ -26,6 +27,10 @@ pub(super) fn batch(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
         return one(node.last(op, &[x, scale, shift, running])?);
     }
     let channels = node.dims(scale);
+    if node.attributes.flag("training_mode", false)? || computes_statistics(node) {
+        // What the file computes for the statistics, the operator does.
+        return apply(node, x, Norm::Batch, epsilon, scale, shift);
+    }
     let (mean, variance) = (node.x(3)?, node.x(4)?);
     let row = [1, channels.iter().product()];
     let mean = node.view("mean", mean, &row)?;
@@ -33,6 +38,26 @@ pub(super) fn batch(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     let stats = node.step("stats", Op::Concat { axis: 0 }, &[mean, variance])?;
     let norm = Norm::Batch;
     one(node.last(Op::NormApply { norm, epsilon }, &[x, stats, scale, shift])?)
+}
+
+/// Whether the mean and the variance are those of the input, as exporters write normalizations that have no
+/// running ones: `mean(x)` and `mean((x − mean(x))²)`.
+fn computes_statistics(node: &Node<'_, '_>) -> bool {
+    let input = |of: &NodeProto, i: usize| of.input.get(i).cloned().unwrap_or_default();
+    let written = |name: &str, op: &str| node.written_by(name).filter(|by| by.op_type == op);
+    let is_mean = |name: &str| {
+        let mean = written(name, "ReduceMean");
+        mean.is_some_and(|mean| node.same(&input(mean, 0), &input(node.proto, 0)))
+    };
+    let squares = written(&input(node.proto, 4), "ReduceMean");
+    let squares = squares.and_then(|mean| written(&input(mean, 0), "Mul"));
+    let centred = squares
+        .filter(|mul| input(mul, 0) == input(mul, 1))
+        .and_then(|mul| written(&input(mul, 0), "Sub"));
+    is_mean(&input(node.proto, 3))
+        && centred.is_some_and(|sub| {
+            node.same(&input(sub, 0), &input(node.proto, 0)) && is_mean(&input(sub, 1))
+        })
 }
 
 /// The state [means, variances] where both are known.
@@ -230,6 +255,37 @@ pub(super) fn softmax(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
 
 pub(super) fn log_softmax(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     along_axis(node, |axis| Op::LogSoftmax { axis })
+}
+
+/// Of a softmax, which exporters guard against rows that are masked wholly: those are known not to be there.
+pub(super) fn is_nan(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    let Some(softmax) = node.producer(0).filter(|node| node.op_type == "Softmax") else {
+        return unsupported!("of anything but a softmax");
+    };
+    let scores = softmax.input.first().and_then(|name| node.written_by(name));
+    for name in scores
+        .filter(|node| node.op_type == "Add")
+        .iter()
+        .flat_map(|add| &add.input)
+    {
+        if node.is_read_in(name) {
+            return unsupported!("of a softmax under a mask that is an input of the model");
+        }
+        let mask = node
+            .state
+            .values
+            .get(name.as_str())
+            .and_then(Value::literal);
+        let wholly = mask.is_some_and(|mask| {
+            let row = mask.shape.last().copied().unwrap_or(1).max(1);
+            let masked = |row: &[f32]| row.iter().all(|&x| x == f32::NEG_INFINITY);
+            mask.to_floats().chunks(row).any(masked)
+        });
+        if wholly {
+            return unsupported!("of a softmax with a row that is masked wholly");
+        }
+    }
+    Ok(vec![Value::Never(node.shape(0)?)])
 }
 
 /// Before opset 13, over all axes from the named one on together.

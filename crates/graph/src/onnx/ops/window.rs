@@ -186,7 +186,7 @@ pub(super) fn conv(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     let w = image(node, "kernel", w, geometry.flat)?;
     pad_same(&mut geometry, size(node, x));
     let mut inputs = vec![x, w];
-    inputs.extend(node.optional_weight(2)?);
+    inputs.extend(node.bias(2)?);
     let window = geometry.window;
     let y = node.last(Op::Conv { window, groups }, &inputs)?;
     signal(node, y, geometry.flat)
@@ -223,7 +223,7 @@ pub(super) fn conv_transpose(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
         input_hw,
     };
     let mut y = node.step("product", op, &[x, w])?;
-    if let Some(bias) = node.optional_weight(2)? {
+    if let Some(bias) = node.bias(2)? {
         let channels = node.dims(bias).iter().product();
         let bias = node.view("bias", bias, &[channels, 1, 1])?;
         y = node.last(Op::Binary(Binary::Add), &[y, bias])?;

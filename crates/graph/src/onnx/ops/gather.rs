@@ -1,0 +1,66 @@
+//! Elements picked by indices.
+
+use super::one;
+use crate::graph::{Init, TensorId};
+use crate::onnx::context::{Node, Value, axis, check_table};
+use crate::onnx::error::{Outcome, invalid, unsupported};
+use crate::onnx::shapes::{checked_indices, positions};
+use crate::op::Op;
+
+pub(super) fn gather(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    let data = node.weight(0)?;
+    let shape = node.dims(data);
+    let axis = axis(node.attributes.int("axis", 0)?, shape.len())?;
+    let Some(indices) = node.known(1) else {
+        let indices = node.x(1)?;
+        return one(node.last(Op::Gather { axis }, &[data, indices])?);
+    };
+    let Some(ints) = indices.as_ints() else {
+        return invalid!("the indices are not integers");
+    };
+    let ints = checked_indices(ints, shape[axis])?;
+    let (Some(&first), Some(&last)) = (ints.first(), ints.last()) else {
+        return unsupported!("with an empty result");
+    };
+    if ints.iter().copied().eq(first..=last) {
+        // Neighbours: a slice, which needs no table of indices.
+        let mut start = vec![0; shape.len()];
+        let mut end = shape.clone();
+        (start[axis], end[axis]) = (first as usize, last as usize + 1);
+        let step = vec![1; shape.len()];
+        let y = node.step("slice", Op::Slice { start, end, step }, &[data])?;
+        let mut target = shape[..axis].to_vec();
+        target.extend(&indices.shape);
+        target.extend(&shape[axis + 1..]);
+        return one(node.view("shape", y, &target)?);
+    }
+    let table = table(node, &indices.shape, ints)?;
+    one(node.last(Op::Gather { axis }, &[data, table])?)
+}
+
+fn table(node: &mut Node<'_, '_>, shape: &[usize], indices: Vec<i64>) -> Outcome<TensorId> {
+    let name = node.part("indices");
+    let init = Init::Ints(indices.into());
+    Ok(node.state.b.constant(&name, shape, init)?)
+}
+
+/// With known indices: the axes that they index are joined, and rows are picked.
+pub(super) fn gather_nd(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    if node.attributes.int("batch_dims", 0)? != 0 {
+        return unsupported!("attribute batch_dims");
+    }
+    let indices = node.literal(1, "indices")?;
+    let data = node.weight(0)?;
+    let shape = node.dims(data);
+    let (rows, depth) = positions(&indices, &shape)?;
+    if rows.is_empty() {
+        return unsupported!("with an empty result");
+    }
+    check_table(&[rows.len()])?;
+    let mut joined = vec![shape[..depth].iter().product()];
+    joined.extend(&shape[depth..]);
+    let flat = node.view("flat", data, &joined)?;
+    let rows = rows.iter().map(|&row| row as i64).collect();
+    let table = table(node, &indices.shape[..indices.shape.len() - 1], rows)?;
+    one(node.last(Op::Gather { axis: 0 }, &[flat, table])?)
+}

@@ -1,0 +1,156 @@
+//! What exporters make of PyTorch's models: random numbers for dropout, guards of softmax, normalizations
+//! folded into convolutions.
+
+mod models;
+
+use models::*;
+use scrimp_graph::onnx::proto::{NodeProto, ValueInfoProto};
+use scrimp_graph::{Op, Role, inference};
+
+fn named(mut node: NodeProto, name: &str) -> NodeProto {
+    node.name = name.into();
+    node
+}
+
+fn rows() -> ValueInfoProto {
+    value("x", &[Open("N"), Fixed(3)])
+}
+
+/// Stochastic depth: a number for each sample, 0 or 1 / 0.75.
+#[test]
+fn random_numbers_below_a_known_one_are_a_dropout() {
+    let nodes = vec![
+        named(
+            node("RandomUniformLike", &["like"], &["r"])
+                .float("low", 0.0)
+                .float("high", 1.0),
+            "noise",
+        ),
+        node("Less", &["r", "p"], &["kept"]),
+        node("Cast", &["kept"], &["mask"]).int("to", 1),
+        node("Div", &["mask", "p"], &["scaled"]),
+        node("Mul", &["x", "scaled"], &["y"]),
+    ];
+    let stored = vec![floats("like", &[1, 1], &[0.0]), floats("p", &[], &[0.75])];
+    let file = model(nodes, stored, vec![rows()], &["y"]);
+    let graph = good(&file);
+    assert_eq!(kinds(&graph), ["Fill", "Dropout", "Affine", "Mul"]);
+    let drops = |op: &Op| matches!(op, Op::Dropout { p, .. } if (p - 0.25).abs() < 1e-9);
+    assert!(graph.nodes().values().any(|node| drops(&node.op)));
+    // Inference has the mean, which the division makes 1.
+    let graph = inference(&graph).expect("valid");
+    assert_eq!(kinds(&graph), ["Fill", "Affine", "Mul"]);
+    let mut file = file;
+    let nodes = &mut file.graph.as_mut().expect("a graph").node;
+    nodes[2] = node("Mul", &["r", "x"], &["mask"]);
+    assert!(bad(&file).contains("random numbers"), "{}", bad(&file));
+}
+
+fn guarded(mask: &[f32], given: bool) -> scrimp_graph::onnx::proto::ModelProto {
+    let nodes = vec![
+        node("MatMul", &["x", "keys"], &["scores"]),
+        node("Add", &["scores", "mask"], &["s"]),
+        node("Softmax", &["s"], &["p"]).int("axis", -1),
+        node("IsNaN", &["p"], &["nan"]),
+        node("Where", &["nan", "zero", "p"], &["y"]),
+    ];
+    let keys = floats("keys", &[3, 3], &[1.0; 9]);
+    let mut stored = vec![keys, floats("zero", &[], &[0.0])];
+    let mut inputs = vec![rows()];
+    match given {
+        true => inputs.push(value("mask", &[Open("N"), Fixed(3)])),
+        false => stored.push(floats("mask", &[2, 3], mask)),
+    }
+    model(nodes, stored, inputs, &["y"])
+}
+
+#[test]
+fn a_softmax_without_wholly_masked_rows_is_never_nan() {
+    let inf = f32::NEG_INFINITY;
+    let graph = good(&guarded(&[0.0, inf, inf, 0.0, 0.0, inf], false));
+    assert_eq!(kinds(&graph), ["MatMul", "Add", "Softmax"]);
+    // Initializers of more than one element stand for weights, but these look like a mask.
+    assert!(matches!(role(&graph, "mask"), Role::Constant(_)));
+    let wholly = bad(&guarded(&[0.0, inf, inf, inf, inf, inf], false));
+    assert!(wholly.contains("masked wholly"), "{wholly}");
+    let input = bad(&guarded(&[], true));
+    assert!(input.contains("input of the model"), "{input}");
+}
+
+#[test]
+fn folded_normalizations_are_told() {
+    let conv = |weight: &str, output: &str| {
+        let nodes = vec![
+            node("Conv", &["x", weight], &[output]).ints("kernel_shape", &[1, 1]),
+            node("Relu", &[output], &["y"]),
+        ];
+        let stored = vec![floats(weight, &[1, 2, 1, 1], &[1.0, 2.0])];
+        good(&model(nodes, stored, vec![image()], &["y"])).remarks
+    };
+    assert_eq!(conv("conv1.weight", "conv2d"), [] as [String; 0]);
+    assert_eq!(conv("onnx::Convolve", "getitems"), [] as [String; 0]);
+    for remarks in [
+        conv("onnx::Conv_12", "c"),
+        conv("conv1.weight", "getitem_3"),
+    ] {
+        assert!(
+            remarks.len() == 1 && remarks[0].contains("into 1 convolutions"),
+            "{remarks:?}"
+        );
+    }
+}
+
+/// Normalized weights: the statistics are computed beside the normalization.
+#[test]
+fn statistics_of_the_input_are_the_normalizations_own() {
+    let nodes = vec![
+        node("ReduceMean", &["x"], &["mean"])
+            .ints("axes", &[0, 2, 3])
+            .int("keepdims", 0),
+        node("ReduceMean", &["x"], &["kept"]).ints("axes", &[0, 2, 3]),
+        node("Sub", &["x", "kept"], &["centred"]),
+        node("Mul", &["centred", "centred"], &["square"]),
+        node("ReduceMean", &["square"], &["variance"])
+            .ints("axes", &[0, 2, 3])
+            .int("keepdims", 0),
+        node(
+            "BatchNormalization",
+            &["x", "g", "b", "mean", "variance"],
+            &["y"],
+        ),
+    ];
+    let stored = || {
+        vec![
+            floats("g", &[2], &[1.0, 2.0]),
+            floats("b", &[2], &[0.0, 0.0]),
+        ]
+    };
+    let graph = good(&model(nodes.clone(), stored(), vec![image()], &["y"]));
+    assert_eq!(kinds(&graph), ["NormStats", "NormApply"]);
+    let mut other = nodes;
+    other[0].input[0] = "centred".into();
+    other.swap(0, 2);
+    other.swap(0, 1);
+    let graph = good(&model(other, stored(), vec![image()], &["y"]));
+    assert!(kinds(&graph).contains(&"Concat"), "{:?}", kinds(&graph));
+}
+
+/// A bias that the exporter makes up for a convolution without one.
+#[test]
+fn computed_zeros_are_no_bias() {
+    let nodes = vec![
+        node("CastLike", &["nothing", "x"], &["zero"]),
+        node("Expand", &["zero", "channels"], &["bias"]),
+        node("Conv", &["x", "w", "bias"], &["y"]).ints("kernel_shape", &[1, 1]),
+    ];
+    let stored = vec![
+        ints("nothing", &[0]),
+        ints("channels", &[1]),
+        floats("w", &[1, 2, 1, 1], &[1.0, 2.0]),
+    ];
+    let graph = good(&model(nodes, stored, vec![image()], &["y"]));
+    assert_eq!(
+        graph.nodes().values().next().expect("a node").inputs.len(),
+        2
+    );
+}
