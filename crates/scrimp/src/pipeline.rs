@@ -16,7 +16,7 @@ use scrimp_plan::{
 };
 use scrimp_run::Cpu;
 use scrimp_solve::{
-    Method, Options, Order, PlaceError, Progress, SolveError, Solved, place, solve,
+    Method, Options, Order, PlaceError, Progress, SolveError, Solved, place, place_reordered, solve,
 };
 
 use crate::error::{Error, Result};
@@ -283,7 +283,13 @@ pub fn plan(
         };
         search = search.followed_by(&solved, order);
         let problem = budgeted.problem.with_capacity(budgeted.device, limit);
-        match place(&check(&problem, solved.plan.plan().clone())?) {
+        let plan = check(&problem, solved.plan.plan().clone())?;
+        let placed = match (fit, solved.method) {
+            (Fit::Layout, Method::Search) => place_reordered(&plan, options.order),
+            // What a published planner made stays as it is.
+            _ => place(&plan),
+        };
+        match placed {
             Ok(layout) if fit == Fit::LiveBytes => {
                 return Ok(budgeted.planned(layout, budget, Some(search)));
             }

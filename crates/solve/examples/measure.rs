@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use scrimp_plan::{Budget, Plan, check, problem_from_json, read_instance};
-use scrimp_solve::{Method, Options, Order, place, solve};
+use scrimp_solve::{Method, Options, Order, place_reordered, solve};
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
@@ -50,7 +50,8 @@ fn main() {
             let lost = |arena: u64| format!("lost {}", arena + resident - s.plan.peak(device));
             let arena = match args.get(7).map(String::as_str) {
                 Some("bare") => "not placed".into(),
-                _ => place(&s.plan).map_or_else(|e| e.to_string(), |l| lost(l.arena_bytes(device))),
+                _ => place_reordered(&s.plan, options.order)
+                    .map_or_else(|e| e.to_string(), |l| lost(l.arena_bytes(device))),
             };
             println!(
                 "{name:40} {bytes:>12} {:.4} % bound {:.4} % found {:.2} s of {:.2} s, recomputed {} peak {} {arena}{}",

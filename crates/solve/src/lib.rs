@@ -14,7 +14,7 @@ mod solve;
 mod sweep;
 
 pub use options::{Method, Options, Order, Progress, SolveError, Solved};
-pub use place::{PlaceError, Placement, place, place_intervals};
+pub use place::{PlaceError, Placement, place, place_intervals, place_reordered};
 pub use solve::{floor_bytes, solve};
 pub use sweep::solve_sweep;
 

@@ -2,13 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use scrimp_plan::{DeviceId, Plan, Problem, check};
+use scrimp_plan::{CheckedPlan, DeviceId, Plan, Problem, Step, TaskId, check};
 
 use crate::bound;
 use crate::model::{Model, Task};
 use crate::options::{Method, Options, Order, Progress, SolveError, Solved};
 use crate::published::{Published, PublishedError, PublishedOptions};
+use crate::search::arrange::Arrangement;
 use crate::search::driver;
+use crate::search::rng::Random;
 use crate::search::state::State;
 
 /// Plans a problem. The budget is the capacity of its device; one without is unlimited.
@@ -47,7 +49,13 @@ pub fn solve(
             floor: floor as u64,
         });
     }
-    let plan = checked(problem, device, &runs, options)?;
+    let plan = checked(problem, device, &Model::ids(&runs), options.method)?;
+    if options.order == Order::Fixed && !plan.keeps_order() {
+        return Err(SolveError::Defect {
+            method: options.method.name(),
+            what: "first runs are out of order".into(),
+        });
+    }
     let cost = plan.cost();
     Ok(Solved {
         optimal: cost <= lower_bound * (1.0 + 1e-9),
@@ -143,28 +151,43 @@ pub fn floor_bytes(problem: &Problem) -> Result<u64, SolveError> {
     Ok(bound::floor(&Model::new(problem)?.0) as u64)
 }
 
-fn checked(
+/// The tasks of a plan in the order they run.
+pub(crate) fn runs(plan: &CheckedPlan) -> impl Iterator<Item = TaskId> + '_ {
+    plan.steps().iter().filter_map(|step| match step {
+        Step::Run { task, .. } => Some(*task),
+        _ => None,
+    })
+}
+
+/// The runs of a plan in another order, within the same capacity; `None` if there is no such thing.
+pub(crate) fn stirred(plan: &CheckedPlan, order: Order, seed: u64) -> Option<CheckedPlan> {
+    let problem = plan.problem();
+    let (model, device) = Model::new(problem).ok()?;
+    let capacity = problem.devices()[device].capacity;
+    let limit = capacity.unwrap_or(u64::MAX).max(plan.peak(device)) as f64 - model.resident;
+    let runs: Vec<Task> = runs(plan).map(TaskId::as_u32).collect();
+    let mut rng = Random::new(seed, 1);
+    let mut arrangement = Arrangement::new(&model, &runs, limit, order == Order::Free);
+    arrangement.stir([1.0, 10.0, 100.0][seed as usize % 3], &mut rng);
+    arrangement.tidy();
+    let ids = Model::ids(&arrangement.order());
+    check(problem, Plan::from_runs(problem, device, &ids).ok()?).ok()
+}
+
+/// The plan of a sequence of tasks.
+pub(crate) fn checked(
     problem: &Problem,
     device: DeviceId,
-    runs: &[Task],
-    options: &Options,
-) -> Result<scrimp_plan::CheckedPlan, SolveError> {
+    runs: &[TaskId],
+    method: Method,
+) -> Result<CheckedPlan, SolveError> {
     let defect = |what: String| SolveError::Defect {
-        method: options.method.name(),
+        method: method.name(),
         what,
     };
-    let plan =
-        Plan::from_runs(problem, device, &Model::ids(runs)).map_err(|e| defect(e.to_string()))?;
-    let plan = check(problem, plan).map_err(|all| {
-        defect(
-            all.iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join("; "),
-        )
-    })?;
-    if options.order == Order::Fixed && !plan.keeps_order() {
-        return Err(defect("first runs are out of order".into()));
-    }
-    Ok(plan)
+    let plan = Plan::from_runs(problem, device, runs).map_err(|e| defect(e.to_string()))?;
+    check(problem, plan).map_err(|all| {
+        let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+        defect(all.join("; "))
+    })
 }

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use scrimp_plan::{DeviceId, Plan, Problem, check};
+use scrimp_plan::{DeviceId, Problem};
 
 use crate::model::Model;
 use crate::options::{Options, Progress, SolveError, Solved};
-use crate::solve::solve;
+use crate::solve::{checked, runs, solve};
 
 /// Plans the problem under each budget (in bytes, resident ones included) and returns the outcomes in
 /// the order of the budgets. Each budget gets the options' time limit. A plan for a smaller budget
@@ -87,28 +87,8 @@ fn adopt(
     leaner: &Solved,
     bound: f64,
 ) -> Result<Solved, SolveError> {
-    let runs: Vec<_> = leaner
-        .plan
-        .steps()
-        .iter()
-        .filter_map(|step| match step {
-            scrimp_plan::Step::Run { task, .. } => Some(*task),
-            _ => None,
-        })
-        .collect();
-    let defect = |what: String| SolveError::Defect {
-        method: leaner.method.name(),
-        what,
-    };
-    let plan = Plan::from_runs(problem, device, &runs).map_err(|e| defect(e.to_string()))?;
-    let plan = check(problem, plan).map_err(|all| {
-        defect(
-            all.iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join("; "),
-        )
-    })?;
+    let runs: Vec<_> = runs(&leaner.plan).collect();
+    let plan = checked(problem, device, &runs, leaner.method)?;
     let lower_bound = bound.min(leaner.cost);
     Ok(Solved {
         plan,

@@ -23,6 +23,8 @@ use scrimp_plan::{
 };
 use thiserror::Error;
 
+use crate::options::Order;
+use crate::solve::stirred;
 use items::{Items, Part};
 use pack::Goals;
 
@@ -30,6 +32,9 @@ use pack::Goals;
 /// intervals, and for plans, which may be made again if they don't fit.
 const WORK: u64 = 3_000_000_000;
 const PLAN_WORK: u64 = 500_000_000;
+/// Other orders of a plan's runs that are tried where at most one byte in so many would be lost.
+const VARIANTS: u64 = 4;
+const FEW: u64 = 200;
 
 /// Offsets of bare intervals.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +74,10 @@ pub enum PlaceError {
 /// # Errors
 /// [`PlaceError::OverCapacity`] if fragmentation costs more than the budget allows.
 pub fn place(plan: &CheckedPlan) -> Result<CheckedLayout, PlaceError> {
+    placed(plan, PLAN_WORK)
+}
+
+fn placed(plan: &CheckedPlan, work: u64) -> Result<CheckedLayout, PlaceError> {
     let mut offsets: PrimaryMap<BufferId, u64> = plan.buffers().values().map(|_| 0).collect();
     for (device, what) in plan.problem().devices().iter() {
         let ids: Vec<BufferId> = plan
@@ -82,7 +91,7 @@ pub fn place(plan: &CheckedPlan) -> Result<CheckedLayout, PlaceError> {
             .map(|&id| Interval::from(&plan.buffers()[id]))
             .collect();
         let available = what.capacity.map(|c| c.saturating_sub(what.resident));
-        let placed = place_with(&intervals, available, PLAN_WORK);
+        let placed = place_with(&intervals, available, work);
         if let Some(available) = available.filter(|&bytes| placed.arena_bytes > bytes) {
             return Err(PlaceError::OverCapacity {
                 arena: placed.arena_bytes,
@@ -94,6 +103,40 @@ pub fn place(plan: &CheckedPlan) -> Result<CheckedLayout, PlaceError> {
         }
     }
     check_layout(plan, Layout { offsets }).map_err(PlaceError::Defect)
+}
+
+/// Places all buffers of a plan, and if that loses a few bytes, those of plans with the same runs in other
+/// orders, first runs in the given one if that isn't free. Takes the packing with the smallest arena.
+///
+/// # Errors
+/// As [`place`].
+pub fn place_reordered(plan: &CheckedPlan, order: Order) -> Result<CheckedLayout, PlaceError> {
+    let mut best = place(plan);
+    let Some(device) = plan.problem().sole_device() else {
+        return best;
+    };
+    let resident = plan.problem().devices()[device].resident;
+    let arena = |layout: &Result<CheckedLayout, PlaceError>| match layout {
+        Ok(layout) => layout.arena_bytes(device),
+        Err(PlaceError::OverCapacity { arena, .. }) => *arena,
+        Err(PlaceError::Defect(_)) => u64::MAX,
+    };
+    let live = plan.peak(device) - resident;
+    let few = live / FEW;
+    for seed in 0..VARIANTS {
+        let least = arena(&best);
+        if least <= live || least - live > few {
+            break;
+        }
+        let Some(other) = stirred(plan, order, seed) else {
+            break;
+        };
+        let layout = placed(&other, PLAN_WORK / 4);
+        if arena(&layout) < least {
+            best = layout;
+        }
+    }
+    best
 }
 
 /// Offsets for intervals such that none that are held at the same moment share a byte. Aims at the

@@ -18,7 +18,7 @@ const MOST_EXACT: usize = 5_000;
 /// Work of a method's first turn; each round has longer turns than the one before.
 const TURN: u64 = 10_000_000;
 /// Work below what is enough is this part of all work.
-const BEYOND: u64 = 8;
+const BEYOND: u64 = 2;
 /// Sums of bytes that can't overflow, whatever is added up.
 const MOST_BYTES: u128 = u64::MAX as u128 / 8;
 

@@ -193,7 +193,7 @@ impl<'m> Walk<'m> {
         let m = self.model;
         let mean = m.bytes.iter().sum::<f64>() / m.bytes.len().max(1) as f64;
         let order = self.state.order();
-        let mut arrangement = Arrangement::new(m, &order, self.repairer.budget);
+        let mut arrangement = Arrangement::new(m, &order, self.repairer.budget, true);
         let moves = (moves * order.len() as u64).min(MOVES);
         self.repairer.work += 4 * order.len() as u64
             + arrangement.anneal(moves, hot * mean, cold * mean, &mut self.rng);

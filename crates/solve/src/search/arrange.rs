@@ -6,36 +6,34 @@
 //! a move is judged by one pass over that stretch.
 
 use crate::model::{Lists, Model, NONE, Task};
+use crate::search::links::{Links, Node};
 use crate::search::rng::Random;
-
-/// Index of a run in the sequence that an arrangement was made from.
-type Node = u32;
 
 /// How a move changes the excess, and what it changes besides.
 #[derive(Debug, Default)]
-struct Shift {
+pub(super) struct Shift {
     from: u32,
     to: u32,
     /// Inputs whose last reader changes: position and node of the other reader, and the bytes.
     passed: Vec<(u32, Node, f64)>,
     /// Bytes in use while the run is at its new place.
-    own: f64,
-    excess: f64,
+    pub(super) own: f64,
+    pub(super) excess: f64,
 }
 
 /// A sequence whose runs may change places.
 #[derive(Debug)]
 pub(crate) struct Arrangement<'m> {
     model: &'m Model,
-    budget: f64,
+    pub(super) budget: f64,
     task: Vec<Task>,
-    seq: Vec<Node>,
-    pos: Vec<u32>,
+    pub(super) seq: Vec<Node>,
+    pub(super) pos: Vec<u32>,
     /// Bytes in use by position.
-    mem: Vec<f64>,
+    pub(super) mem: Vec<f64>,
     /// Per node, the nodes that must come before and after it.
-    before: Lists<Node>,
-    after: Lists<Node>,
+    pub(super) before: Lists<Node>,
+    pub(super) after: Lists<Node>,
     /// Per node, the instances it reads that end with their last reader.
     reads: Lists<u32>,
     /// Per instance, its readers, its bytes and the node that reads it last.
@@ -45,18 +43,21 @@ pub(crate) struct Arrangement<'m> {
     /// Bytes that end after each node.
     frees: Vec<f64>,
     /// Bytes times positions over the budget.
-    excess: f64,
-    shift: Shift,
+    pub(super) excess: f64,
+    pub(super) shift: Shift,
+    /// Scratch: stretches and what they are raised by.
+    raised: Vec<(usize, usize, f64)>,
 }
 
 impl<'m> Arrangement<'m> {
-    /// Of a sequence in which every task's inputs are there when it runs.
-    pub fn new(model: &'m Model, order: &[Task], budget: f64) -> Arrangement<'m> {
+    /// Of a sequence in which every task's inputs are there when it runs. First runs change their order only
+    /// if it is free.
+    pub fn new(model: &'m Model, order: &[Task], budget: f64, free: bool) -> Arrangement<'m> {
         let task: Vec<Task> = std::iter::once(model.start())
             .chain(order.iter().copied())
             .chain([model.end()])
             .collect();
-        let links = Links::new(model, &task);
+        let links = Links::new(model, &task, free);
         let n = task.len();
         let mut a = Arrangement {
             model,
@@ -74,6 +75,7 @@ impl<'m> Arrangement<'m> {
             task,
             excess: 0.0,
             shift: Shift::default(),
+            raised: Vec::new(),
         };
         for (i, &last) in a.last.iter().enumerate() {
             if last != NONE {
@@ -106,7 +108,7 @@ impl<'m> Arrangement<'m> {
     }
 
     /// First and last position a node may move to.
-    fn room(&self, x: Node) -> (u32, u32) {
+    pub(super) fn room(&self, x: Node) -> (u32, u32) {
         let before = self.before.of(x).iter().map(|&y| self.pos[y as usize]);
         let after = self.after.of(x).iter().map(|&y| self.pos[y as usize]);
         let last = self.seq.len() as u32 - 1;
@@ -117,7 +119,7 @@ impl<'m> Arrangement<'m> {
     }
 
     /// Works out what moving a node to a position within its room does.
-    fn judge(&mut self, x: Node, to: u32) {
+    pub(super) fn judge(&mut self, x: Node, to: u32) {
         let from = self.pos[x as usize];
         let mut shift = std::mem::take(&mut self.shift);
         shift.passed.clear();
@@ -185,7 +187,7 @@ impl<'m> Arrangement<'m> {
 
     /// Excess of a stretch with every position raised.
     #[inline]
-    fn over(&self, from: u32, to: u32, raised: f64) -> f64 {
+    pub(super) fn over(&self, from: u32, to: u32, raised: f64) -> f64 {
         let budget = self.budget - raised;
         let mut sums = [0.0; 8];
         let stretch = &self.mem[from as usize..to as usize];
@@ -199,31 +201,23 @@ impl<'m> Arrangement<'m> {
     }
 
     /// Does what [`Self::judge`] worked out.
-    fn apply(&mut self, x: Node) {
+    pub(super) fn apply(&mut self, x: Node) {
         let shift = std::mem::take(&mut self.shift);
         let (from, to) = (shift.from as usize, shift.to as usize);
         let later = to > from;
-        let net = self.grows(x) - self.workspace(x) - self.frees[x as usize];
-        let all: f64 = shift.passed.iter().map(|a| a.2).sum();
-        let (mut level, mut start) = if later {
-            (-net, from + 1)
-        } else {
-            (net + all, to)
-        };
-        for &(p, y, bytes) in &shift.passed {
-            self.raise(start, p as usize + 1, level);
-            start = p as usize + 1;
-            if later {
-                level += bytes;
-                self.frees[y as usize] -= bytes;
-                self.frees[x as usize] += bytes;
-            } else {
-                level -= bytes;
-                self.frees[y as usize] += bytes;
-                self.frees[x as usize] -= bytes;
-            }
+        self.shift = shift;
+        let mut raised = std::mem::take(&mut self.raised);
+        self.stretches(x, |from, to, level| raised.push((from, to, level)));
+        for (from, to, level) in raised.drain(..) {
+            self.mem[from..to].iter_mut().for_each(|m| *m += level);
         }
-        self.raise(start, if later { to + 1 } else { from }, level);
+        self.raised = raised;
+        let shift = std::mem::take(&mut self.shift);
+        for &(_, y, bytes) in &shift.passed {
+            let (loses, gains) = if later { (y, x) } else { (x, y) };
+            self.frees[loses as usize] -= bytes;
+            self.frees[gains as usize] += bytes;
+        }
         if later {
             self.seq[from..=to].rotate_left(1);
             self.mem[from..=to].rotate_left(1);
@@ -246,10 +240,6 @@ impl<'m> Arrangement<'m> {
         }
         self.excess += shift.excess;
         self.shift = shift;
-    }
-
-    fn raise(&mut self, from: usize, to: usize, bytes: f64) {
-        self.mem[from..to].iter_mut().for_each(|m| *m += bytes);
     }
 
     /// Moves runs until the excess is gone or the moves are used up, at temperatures in bytes times
@@ -280,8 +270,25 @@ impl<'m> Arrangement<'m> {
         work
     }
 
+    /// Tells the stretches between a node's old and new place with what each is raised by.
+    pub(super) fn stretches(&self, x: Node, mut tell: impl FnMut(usize, usize, f64)) {
+        let Shift { from, to, .. } = self.shift;
+        let net = self.grows(x) - self.workspace(x) - self.frees[x as usize];
+        let all: f64 = self.shift.passed.iter().map(|a| a.2).sum();
+        let (mut level, mut start, end) = match to > from {
+            true => (-net, from + 1, to + 1),
+            false => (net + all, to, from),
+        };
+        for &(p, _, bytes) in &self.shift.passed {
+            tell(start as usize, p as usize + 1, level);
+            start = p + 1;
+            level += if to > from { bytes } else { -bytes };
+        }
+        tell(start as usize, end as usize, level);
+    }
+
     /// Another position for a node: near it, on a logarithmic scale, or anywhere.
-    fn place_for(&self, x: Node, rng: &mut Random) -> Option<u32> {
+    pub(super) fn place_for(&self, x: Node, rng: &mut Random) -> Option<u32> {
         let (lo, hi) = self.room(x);
         if lo >= hi {
             return None;
@@ -299,85 +306,6 @@ impl<'m> Arrangement<'m> {
             to + u32::from(to >= from)
         };
         (to != from).then_some(to)
-    }
-}
-
-/// Who reads what, of a sequence as it stands.
-struct Links {
-    before: Vec<Vec<Node>>,
-    after: Vec<Vec<Node>>,
-    reads: Vec<Vec<u32>>,
-    readers: Vec<Vec<Node>>,
-    bytes: Vec<f64>,
-    last: Vec<Node>,
-}
-
-impl Links {
-    fn new(model: &Model, task: &[Task]) -> Links {
-        let n = task.len();
-        let mut links = Links {
-            before: vec![Vec::new(); n],
-            after: vec![Vec::new(); n],
-            reads: vec![Vec::new(); n],
-            readers: Vec::new(),
-            bytes: Vec::new(),
-            last: Vec::new(),
-        };
-        // Per value, its instance that is there now; per task, its latest run.
-        let mut instance = vec![NONE; model.bytes.len()];
-        let mut writer = vec![NONE; model.tasks as usize + 2];
-        let mut producer: Vec<Node> = Vec::new();
-        for (x, &t) in task.iter().enumerate() {
-            let x = x as Node;
-            for i in model.inputs.of(t) {
-                let inst = instance[i.value as usize] as usize;
-                links.precede(producer[inst], x);
-                links.readers[inst].push(x);
-                links.last[inst] = x;
-                if i.overwritten {
-                    // Everything else that reads it comes first.
-                    for k in 0..links.readers[inst].len() - 1 {
-                        links.precede(links.readers[inst][k], x);
-                    }
-                    links.last[inst] = NONE;
-                }
-            }
-            // What the task's previous run serves comes before this run.
-            let previous = writer[t as usize];
-            if previous != NONE {
-                links.precede(previous, x);
-                for &v in model.outputs.of(t) {
-                    let inst = instance[v as usize] as usize;
-                    for k in 0..links.readers[inst].len() {
-                        links.precede(links.readers[inst][k], x);
-                    }
-                }
-            }
-            writer[t as usize] = x;
-            for &v in model.outputs.of(t) {
-                instance[v as usize] = producer.len() as u32;
-                producer.push(x);
-                links.readers.push(Vec::new());
-                links.bytes.push(model.bytes[v as usize]);
-                links.last.push(x);
-            }
-        }
-        for (inst, readers) in links.readers.iter().enumerate() {
-            // One that is overwritten ends there, wherever its other readers are.
-            if links.last[inst] != NONE {
-                for &x in readers {
-                    links.reads[x as usize].push(inst as u32);
-                }
-            }
-        }
-        links
-    }
-
-    fn precede(&mut self, x: Node, y: Node) {
-        if !self.after[x as usize].contains(&y) {
-            self.after[x as usize].push(y);
-            self.before[y as usize].push(x);
-        }
     }
 }
 
@@ -414,7 +342,7 @@ mod tests {
             let model = Model::new(&p).unwrap().0;
             let state = with_reruns(&model, &mut rng);
             let budget = (state.peak() * 0.8).floor();
-            let mut a = Arrangement::new(&model, &state.order(), budget);
+            let mut a = Arrangement::new(&model, &state.order(), budget, true);
             assert_eq!(a.mem, state.mem());
             for _ in 0..40 {
                 let x = 1 + rng.below(a.seq.len() - 2) as Node;
@@ -438,6 +366,41 @@ mod tests {
     }
 
     #[test]
+    fn tidying_shortens_waits_within_the_budget() {
+        let mut rng = Random::new(14, 0);
+        let (mut before, mut after) = (0.0, 0.0);
+        for round in 0..200 {
+            let shape = Shape {
+                tasks: 4 + round % 30,
+                rich: round % 4 != 0,
+            };
+            let p = problem(shape, &mut rng);
+            let model = Model::new(&p).unwrap().0;
+            let state = with_reruns(&model, &mut rng);
+            let free = round % 3 > 0;
+            let mut a = Arrangement::new(&model, &state.order(), state.peak(), free);
+            if round % 2 == 0 {
+                a.stir(10.0, &mut rng);
+            }
+            a.tidy();
+            let tidy = State::new(&model, &a.order());
+            assert_eq!(a.mem, tidy.mem());
+            assert!(tidy.peak() <= state.peak());
+            assert_eq!(tidy.cost(), state.cost());
+            before += state.mem().iter().sum::<f64>();
+            after += tidy.mem().iter().sum::<f64>();
+            let plan = |order: &[Task]| {
+                let ids = Model::ids(order);
+                let plan = scrimp_plan::Plan::from_runs(&p, crate::testing::device(), &ids);
+                scrimp_plan::check(&p, plan.unwrap()).unwrap()
+            };
+            let kept = plan(&state.order()).keeps_order();
+            assert!(free || !kept || plan(&a.order()).keeps_order());
+        }
+        assert!(after < 0.95 * before, "{after} of {before}");
+    }
+
+    #[test]
     fn annealing_takes_off_excess() {
         let mut rng = Random::new(13, 0);
         let (mut before, mut after) = (0.0, 0.0);
@@ -452,7 +415,7 @@ mod tests {
             let model = Model::new(&p).unwrap().0;
             let given: Vec<Task> = (0..model.tasks).collect();
             let budget = (State::new(&model, &given).peak() * 0.7).floor();
-            let mut a = Arrangement::new(&model, &given, budget);
+            let mut a = Arrangement::new(&model, &given, budget, true);
             before += a.excess;
             a.anneal(20_000, 100.0, 0.1, &mut rng);
             after += a.excess;

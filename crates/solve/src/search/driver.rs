@@ -9,6 +9,7 @@ use crate::bound;
 use crate::model::{Model, Task};
 use crate::options::{Options, Order, Progress};
 use crate::search::anneal::Walk;
+use crate::search::arrange::Arrangement;
 use crate::search::exact::{self, Limits, Verdict};
 use crate::search::first::FirstPlan;
 use crate::search::rng::Random;
@@ -212,8 +213,10 @@ fn by_walks<'m>(
         cost: Some(best.0),
         lower_bound,
     });
+    let mut arrangement = Arrangement::new(model, &best.1, budget, first.free);
+    arrangement.tidy();
     Found {
-        runs: best.1,
+        runs: arrangement.order(),
         least: budget,
         lower_bound,
         floor,

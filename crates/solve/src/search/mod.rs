@@ -1,5 +1,5 @@
 //! The default search. In order: a state, its repair (with the moves of groups that it may postpone),
-//! orders to start from and their rearrangement, the annealing over repairs, plans built from the
+//! orders to start from, their rearrangement and the tidying of plans, the annealing over repairs, plans built from the
 //! front by beams and, for small problems, exactly, the schedule.
 
 pub(crate) mod anneal;
@@ -8,6 +8,7 @@ pub(crate) mod beam;
 pub(crate) mod driver;
 pub(crate) mod exact;
 mod first;
+mod links;
 mod order;
 mod postpone;
 mod price;
@@ -15,3 +16,4 @@ pub(crate) mod repair;
 pub(crate) mod rng;
 pub(crate) mod space;
 pub(crate) mod state;
+mod tidy;

@@ -1,0 +1,105 @@
+//! Tidying: a plan's runs move so that values wait less. That costs nothing, and placement loses less where
+//! fewer buffers are held at a time, and for less long.
+
+use crate::search::arrange::Arrangement;
+use crate::search::links::Node;
+use crate::search::rng::Random;
+
+/// How often tidying goes through all runs at most, and its work per run.
+const TIDY_ROUNDS: u32 = 12;
+const TIDY_WORK: u64 = 2_000;
+
+/// Moves of one stirring, per run and at most, and how much colder it ends.
+const STIR_MOVES: u64 = 300;
+const MOST_MOVES: u64 = 1_000_000;
+const COOLING: f64 = 1e-3;
+
+impl Arrangement<'_> {
+    /// Anneals the bytes that wait within the budget, from a temperature in hundredths of the mean bytes in
+    /// use: another order for the same runs.
+    pub fn stir(&mut self, heat: f64, rng: &mut Random) {
+        let n = self.seq.len();
+        if n < 3 {
+            return;
+        }
+        let limit = std::mem::replace(&mut self.budget, 0.0);
+        let hot = heat * self.over(0, n as u32, 0.0) / n as f64 / 100.0;
+        let moves = (STIR_MOVES * n as u64).min(MOST_MOVES);
+        for k in 0..moves {
+            let x = 1 + rng.below(n - 2) as Node;
+            let Some(to) = self.place_for(x, rng) else {
+                continue;
+            };
+            self.judge(x, to);
+            let up = self.shift.excess;
+            let temperature = hot * COOLING.powf(k as f64 / moves as f64);
+            let accepted = up <= 0.0 || up < -temperature * (1.0 - rng.unit()).ln();
+            if accepted && self.shift_fits(x, limit) {
+                self.apply(x);
+            }
+        }
+        self.budget = limit;
+        self.excess = self.over(0, n as u32, 0.0);
+    }
+
+    /// Moves runs so that values wait less, for as long as that helps, while no position exceeds the budget:
+    /// fewer bytes at a time leave placement more freedom. Returns units of work.
+    pub fn tidy(&mut self) -> u64 {
+        let limit = self.budget;
+        let mut work = 0;
+        // Every byte counts now.
+        self.budget = 0.0;
+        for _ in 0..TIDY_ROUNDS {
+            let mut moved = false;
+            for x in 1..self.seq.len() as Node - 1 {
+                work += 4 + (self.before.of(x).len() + self.after.of(x).len()) as u64;
+                let Some(to) = self.tidier(x, limit, &mut work) else {
+                    continue;
+                };
+                self.judge(x, to);
+                self.apply(x);
+                moved = true;
+            }
+            if !moved || work > TIDY_WORK * self.seq.len() as u64 {
+                break;
+            }
+        }
+        self.budget = limit;
+        self.excess = self.over(0, self.seq.len() as u32, 0.0);
+        work
+    }
+
+    /// The place for a node at which the fewest bytes wait, of some; `None` if it is there already.
+    fn tidier(&mut self, x: Node, limit: f64, work: &mut u64) -> Option<u32> {
+        let (lo, hi) = self.room(x);
+        let from = self.pos[x as usize];
+        let mut best = (-0.5, None);
+        let mut far = 1;
+        let steps = std::iter::from_fn(|| {
+            far *= 2;
+            Some(far / 2)
+        });
+        let steps = steps.take_while(|&far| far < hi.saturating_sub(lo));
+        let near = steps.flat_map(|far| [from.saturating_sub(far).max(lo), (from + far).min(hi)]);
+        for to in [lo, hi].into_iter().chain(near.collect::<Vec<_>>()) {
+            if to == from || to < lo || to > hi {
+                continue;
+            }
+            self.judge(x, to);
+            *work += u64::from(to.abs_diff(from)) / 32;
+            if self.shift.excess < best.0 && self.shift_fits(x, limit) {
+                best = (self.shift.excess, Some(to));
+            }
+        }
+        best.1
+    }
+
+    /// Whether what [`Self::judge`] worked out leaves every position at most at a limit.
+    fn shift_fits(&self, x: Node, limit: f64) -> bool {
+        let mut fits = self.shift.own <= limit;
+        self.stretches(x, |from, to, level| {
+            fits &= self.mem[from..to].iter().all(|m| m + level <= limit);
+        });
+        fits
+    }
+}
