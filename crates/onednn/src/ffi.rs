@@ -154,6 +154,14 @@ functions! {
         *mut Handle, Handle, c_int, Handle, Handle, *const Dims, *const Dims, *const Dims,
         *const Dims, *const Dims, Handle, Handle
     ) -> Status;
+    eltwise = "dnnl_eltwise_forward_primitive_desc_create":
+        fn(*mut Handle, Handle, c_int, c_int, Handle, Handle, f32, f32, Handle) -> Status;
+    eltwise_gradient = "dnnl_eltwise_backward_primitive_desc_create":
+        fn(*mut Handle, Handle, c_int, Handle, Handle, Handle, f32, f32, Handle, Handle) -> Status;
+    softmax = "dnnl_softmax_forward_primitive_desc_create":
+        fn(*mut Handle, Handle, c_int, c_int, Handle, Handle, c_int, Handle) -> Status;
+    softmax_gradient = "dnnl_softmax_backward_primitive_desc_create":
+        fn(*mut Handle, Handle, c_int, Handle, Handle, Handle, c_int, Handle, Handle) -> Status;
     matmul = "dnnl_matmul_primitive_desc_create":
         fn(*mut Handle, Handle, Handle, Handle, Handle, Handle, Handle) -> Status;
     set_threads = "omp_set_num_threads": fn(c_int);

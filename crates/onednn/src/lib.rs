@@ -14,6 +14,7 @@ mod error;
 mod ffi;
 mod library;
 mod locate;
+mod pointwise;
 mod pooling;
 mod primitive;
 
@@ -22,5 +23,6 @@ pub use error::OneDnnError;
 pub use ffi::Version;
 pub use library::Library;
 pub use locate::{FILE_NAME, VARIABLE, WHEEL};
+pub use pointwise::Activation;
 pub use pooling::{Pooling, PoolingShape};
 pub use primitive::{Arg, Buffer, Primitive};

@@ -28,6 +28,8 @@ pub enum Arg {
     WeightsGrad,
     /// Read.
     DestinationGrad,
+    /// Read: the destination of the primitive whose gradient this is.
+    Result,
     /// Written by a primitive whose gradient follows, read by that.
     Workspace,
     /// Memory that the primitive may use while it runs.
@@ -39,7 +41,7 @@ impl Arg {
     fn number(self) -> c_int {
         match self {
             Arg::Source => 1,
-            Arg::Destination => 17,
+            Arg::Destination | Arg::Result => 17,
             Arg::Weights => 33,
             Arg::Bias => 41,
             Arg::Workspace => 64,
@@ -67,6 +69,7 @@ impl Arg {
             Arg::Destination => "destination",
             Arg::Weights => "weights",
             Arg::Bias => "bias",
+            Arg::Result => "result",
             Arg::Workspace => "workspace",
             Arg::Scratchpad => "scratchpad",
             Arg::SourceGrad => "gradient of the source",

@@ -45,19 +45,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut executor = Executor::new(graph, &lowered, &layout, &cpu, ExecutorOptions::default())?;
     // Processor seconds of each kind, by step.
     let mut kinds: BTreeMap<String, (Vec<f64>, usize)> = BTreeMap::new();
-    let mut totals = Vec::new();
+    let (mut totals, mut walls) = (Vec::new(), Vec::new());
     for step in 0..steps {
         set(&mut executor, graph, step)?;
         let mut times: BTreeMap<String, (f64, usize)> = BTreeMap::new();
         let start = process_seconds();
         let mut last = start;
-        executor.step(Some(&mut |event: &RunEvent<'_>| {
+        let trace = executor.step(Some(&mut |event: &RunEvent<'_>| {
             let now = process_seconds();
             let entry = times.entry(label(graph, event.node, by_shape)).or_default();
             entry.0 += now - last;
             entry.1 += 1;
             last = process_seconds();
         }))?;
+        walls.push(trace.seconds);
         totals.push(last - start);
         for (kind, (seconds, count)) in times {
             let entry = kinds.entry(kind).or_default();
@@ -68,7 +69,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let loss = executor.read(training.loss)?[0];
     let signature = cpu.signature();
     println!("{name}, batch {batch}, {signature}, loss {loss}");
-    println!("{:9.1} ms of processor time", median(&totals) * 1e3);
+    let (wall, busy) = (median(&walls) * 1e3, median(&totals) * 1e3);
+    println!("{wall:9.1} ms of time, {busy:.1} ms of processor time");
     let mut rows: Vec<_> = kinds
         .into_iter()
         .map(|(kind, (seconds, count))| (median(&seconds), kind, count))

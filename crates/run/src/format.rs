@@ -121,6 +121,35 @@ fn keeps_format(op: &Op) -> bool {
     }
 }
 
+/// An operator's arguments, images among them in this format: weights aren't, nor what other operators
+/// than those on images have.
+pub fn arguments<'a>(
+    op: &Op,
+    inputs: &[(&'a [usize], DType)],
+    outputs: &[(&'a [usize], DType)],
+    format: Format,
+) -> (Vec<Operand<'a>>, Vec<Operand<'a>>) {
+    let convolves = matches!(op, Op::Conv { .. } | Op::ConvInputGrad { .. });
+    let weighs = matches!(op, Op::ConvWeightGrad { .. });
+    let sums = matches!(
+        op,
+        Op::Reduce { .. } | Op::NormStats { .. } | Op::NormParamGrad { .. }
+    );
+    let images = convolves || weighs || sums || keeps_format(op);
+    let operand = |&(shape, dtype): &(&'a [usize], DType), weights: bool| Operand {
+        shape,
+        dtype,
+        format: match images && !weights && Format::matters(shape) && shape[1] >= FEW_CHANNELS {
+            true => format,
+            false => Format::Rows,
+        },
+    };
+    let each = inputs.iter().enumerate();
+    let inputs = each.map(|(i, input)| operand(input, convolves && i == 1));
+    let outputs = outputs.iter().map(|output| operand(output, weighs));
+    (inputs.collect(), outputs.collect())
+}
+
 /// How an operator works on images with channels last: as another one on other shapes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {

@@ -27,5 +27,5 @@ pub use executor::{
 };
 pub use format::{Format, Formats};
 pub use interpret::{Tensors, interpret};
-pub use profile::{CostCache, ProfileOptions, ProfileProgress, ProfileWatch, profile};
+pub use profile::{Alone, CostCache, ProfileOptions, ProfileProgress, ProfileWatch, profile};
 pub use scrimp_onednn::OneDnnError;

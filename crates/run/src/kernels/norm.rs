@@ -19,6 +19,9 @@ const BLOCK: usize = 1024;
 /// Columns that one task sums for the parameters of a layer norm.
 const COLUMNS: usize = 64;
 
+/// Rows that it sums in the type itself before the sums go into 64 bits.
+const ROWS: usize = 64;
+
 /// How a tensor falls into segments of neighbouring elements. Statistics k belong to `segments`
 /// segments, `apart` elements from one to the next.
 #[derive(Clone, Copy)]
@@ -252,15 +255,22 @@ pub fn param_grad<T: Real>(
             let width = COLUMNS.min(g.length - first);
             let (mut scales, mut shifts) = ([0.0; COLUMNS], [0.0; COLUMNS]);
             wide(|| {
-                for k in 0..g.statistics {
-                    let (mean, inverse) = statistic(stats, k, epsilon);
-                    let at = k * g.length + first;
-                    let (x, dy) = (&x[at..at + width], &dy[at..at + width]);
-                    for (((scale, shift), &x), &dy) in
-                        scales.iter_mut().zip(&mut shifts).zip(x).zip(dy)
-                    {
-                        *scale += ((x - mean) * inverse * dy).f64();
-                        *shift += dy.f64();
+                for start in (0..g.statistics).step_by(ROWS) {
+                    let (mut part, mut sums) = ([T::ZERO; COLUMNS], [T::ZERO; COLUMNS]);
+                    for k in start..(start + ROWS).min(g.statistics) {
+                        let (mean, inverse) = statistic(stats, k, epsilon);
+                        let at = k * g.length + first;
+                        let (x, dy) = (&x[at..at + width], &dy[at..at + width]);
+                        for (((part, sum), &x), &dy) in
+                            part.iter_mut().zip(&mut sums).zip(x).zip(dy)
+                        {
+                            *part += (x - mean) * inverse * dy;
+                            *sum += dy;
+                        }
+                    }
+                    for column in 0..width {
+                        scales[column] += part[column].f64();
+                        shifts[column] += sums[column].f64();
                     }
                 }
             });
@@ -431,10 +441,10 @@ impl<T: Real> InputGrad<'_, T> {
         let at = k * g.length;
         let (x, dy) = self.slices(at, dx);
         let scale = self.scale;
-        let (sum, product) = wide(|| {
-            let sum = reduce::dot(dy, scale);
-            (sum, triple(x, dy, scale, mean))
-        });
+        let (sum, product) = wide(
+            #[inline(always)]
+            || reduce::scaled_sums(x, dy, scale, mean),
+        );
         let count = g.length as f64;
         let middle = T::of(sum / count);
         let slope = T::of(product * inverse.f64() * inverse.f64() / count);
@@ -468,18 +478,4 @@ impl<T: Real> InputGrad<'_, T> {
             },
         );
     }
-}
-
-/// Σ (x − mean)·dy·scale, sixteen lanes per block.
-#[inline(always)]
-fn triple<T: Real>(x: &[T], dy: &[T], scale: &[T], mean: T) -> f64 {
-    let mut total = 0.0;
-    for ((x, dy), scale) in x.chunks(256).zip(dy.chunks(256)).zip(scale.chunks(256)) {
-        let mut products = [T::ZERO; 256];
-        for ((p, &dy), &scale) in products.iter_mut().zip(dy).zip(scale) {
-            *p = dy * scale;
-        }
-        total += reduce::fold(x, &products[..x.len()], |x, p| (x - mean) * p);
-    }
-    total
 }

@@ -12,10 +12,16 @@ use crate::simd::wide;
 /// Columns that one task sums at a time.
 const COLUMNS: usize = 64;
 
-/// Elements summed in the type itself, lane by lane, before the sums go into 64 bits.
-const BLOCK: usize = 512;
+/// Rows added in the type itself before the sums go into 64 bits.
+const ROWS: usize = 64;
 
-/// Σ x. Sixteen lanes per block, blocks added in 64 bits.
+/// Elements summed in the type itself, lane by lane, before the sums go into 64 bits.
+const BLOCK: usize = 2048;
+
+/// Sums that are made side by side: enough that additions needn't wait for each other.
+const LANES: usize = 64;
+
+/// Σ x. A block's lanes are added by halves, blocks in 64 bits.
 #[inline(always)]
 pub fn sum<T: Real>(x: &[T]) -> f64 {
     fold(x, x, |x, _| x)
@@ -30,7 +36,6 @@ pub fn dot<T: Real>(x: &[T], y: &[T]) -> f64 {
 /// Σ f(x, y) over two slices of the same length.
 #[inline(always)]
 pub fn fold<T: Real>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) -> f64 {
-    const LANES: usize = 16;
     let mut total = 0.0;
     for (x, y) in x.chunks(BLOCK).zip(y.chunks(BLOCK)) {
         let mut lanes = [T::ZERO; LANES];
@@ -44,9 +49,45 @@ pub fn fold<T: Real>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) -> f64 {
         for (lane, (&x, &y)) in lanes.iter_mut().zip(x_rest.iter().zip(y_rest)) {
             *lane += f(x, y);
         }
-        total += lanes.iter().map(|lane| lane.f64()).sum::<f64>();
+        total += add_lanes(lanes);
     }
     total
+}
+
+#[inline(always)]
+fn add_lanes<T: Real>(mut lanes: [T; LANES]) -> f64 {
+    // Constant lengths, so that the loops become single instructions.
+    macro_rules! halve {
+        ($($width:literal)*) => {
+            $(for i in 0..$width {
+                let high = lanes[i + $width];
+                lanes[i] += high;
+            })*
+        };
+    }
+    halve!(32 16 8 4);
+    lanes[..4].iter().map(|lane| lane.f64()).sum()
+}
+
+/// Σ y·s and Σ (x − mean)·y·s over slices of the same length.
+#[inline(always)]
+pub fn scaled_sums<T: Real>(x: &[T], y: &[T], s: &[T], mean: T) -> (f64, f64) {
+    let (mut sum, mut product) = (0.0, 0.0);
+    for ((x, y), s) in x.chunks(BLOCK).zip(y.chunks(BLOCK)).zip(s.chunks(BLOCK)) {
+        let (mut sums, mut products) = ([T::ZERO; LANES], [T::ZERO; LANES]);
+        let chunks = x.chunks(LANES).zip(y.chunks(LANES)).zip(s.chunks(LANES));
+        for ((x, y), s) in chunks {
+            let lanes = sums.iter_mut().zip(&mut products);
+            for ((((sum, product), &x), &y), &s) in lanes.zip(x).zip(y).zip(s) {
+                let scaled = y * s;
+                *sum += scaled;
+                *product += (x - mean) * scaled;
+            }
+        }
+        sum += add_lanes(sums);
+        product += add_lanes(products);
+    }
+    (sum, product)
 }
 
 /// The axes of x split into those that stay and those that are summed, neighbours of a kind merged.
@@ -182,10 +223,17 @@ fn sum_axes<T: Real>(slots: usize, axes: &Axes, scale: f64, x: &[T], y: &mut [T]
         let width = COLUMNS.min(columns - first);
         let mut totals = [0.0; COLUMNS];
         wide(|| {
-            for i in 0..summed.count() {
-                let at = base + first + summed.offset(i);
-                for (total, x) in totals.iter_mut().zip(&x[at..at + width]) {
-                    *total += x.f64();
+            let count = summed.count();
+            for start in (0..count).step_by(ROWS) {
+                let mut part = [T::ZERO; COLUMNS];
+                for i in start..(start + ROWS).min(count) {
+                    let at = base + first + summed.offset(i);
+                    for (part, &x) in part.iter_mut().zip(&x[at..at + width]) {
+                        *part += x;
+                    }
+                }
+                for (total, part) in totals.iter_mut().zip(part) {
+                    *total += part.f64();
                 }
             }
         });

@@ -6,6 +6,7 @@
 //! | convolution, its gradients (also transposed convolution) | 32-bit floats | 64-bit floats, which check gradients |
 //! | product of matrices | 32-bit floats | 64-bit floats |
 //! | poolings, their gradients | 32-bit floats | 64-bit floats |
+//! | gelu, silu, sigmoid, tanh, exp, softmax, their gradients | 32-bit floats | 64-bit floats, mixed formats |
 //! | everything else | | always |
 //!
 //! Of the rest: the library's batch normalization computes in one primitive what is four tasks here, so
@@ -19,6 +20,7 @@
 
 mod convolution;
 mod matmul;
+mod pointwise;
 mod pool;
 mod program;
 
@@ -30,6 +32,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::format::{Format, Operand};
 use convolution::Conv;
 use matmul::MatMul;
+use pointwise::Pointwise;
 use pool::{Pool, Way};
 pub use program::Program;
 
@@ -95,6 +98,7 @@ impl OneDnn {
 enum Wanted {
     Conv(Conv),
     MatMul(MatMul),
+    Pointwise(Pointwise),
     Pool(Pool),
 }
 
@@ -103,6 +107,7 @@ impl Wanted {
         match self {
             Wanted::Conv(conv) => conv.program(engine),
             Wanted::MatMul(product) => product.program(engine),
+            Wanted::Pointwise(function) => function.program(engine),
             Wanted::Pool(pool) => pool.program(engine),
         }
     }
@@ -154,7 +159,11 @@ fn wanted(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option<Wa
             let kind = average(*count_pad);
             Pool::new(kind, Way::Backward, window, [output, inputs[0]]).map(Wanted::Pool)
         }
-        _ => None,
+        _ => {
+            let same = inputs.iter().all(|one| one.format == output.format);
+            let function = Pointwise::new(op, output.shape, rows(&output));
+            function.filter(|_| same).map(Wanted::Pointwise)
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 //!
 //! [`CostCache`] keeps measurements from one process to the next.
 
+mod alone;
 mod cache;
 mod place;
 mod typical;
@@ -24,6 +25,7 @@ use crate::data::Memory;
 use crate::error::RunError;
 use crate::format::Formats;
 use crate::job::{Job, Recipe};
+pub use alone::Alone;
 pub use cache::CostCache;
 use place::{Overwrites, Placement};
 use typical::typical;

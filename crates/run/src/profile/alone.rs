@@ -1,0 +1,128 @@
+//! One operator by itself, again and again on the same memory: for comparisons with other libraries.
+
+use scrimp_graph::{DType, Op, infer};
+
+use crate::arena::{ALIGN, Arena, Piece};
+use crate::cpu::{Cpu, Library};
+use crate::error::RunError;
+use crate::format::{Format, Operand, arguments};
+use crate::job::{Job, Recipe};
+
+/// An operator on memory of its own, ready to run. Images have the device's format.
+#[derive(Debug)]
+pub struct Alone<'a> {
+    cpu: &'a Cpu,
+    arena: Arena,
+    job: Job,
+    name: String,
+}
+
+impl<'a> Alone<'a> {
+    /// On inputs of these shapes and types. Floats are between 0 and 1, integers 0 or 1.
+    ///
+    /// # Errors
+    /// Shapes that the operator doesn't take; memory that isn't there.
+    pub fn new(cpu: &'a Cpu, op: &Op, inputs: &[(&[usize], DType)]) -> Result<Alone<'a>, RunError> {
+        let refused = |reason: String| RunError::Unsupported {
+            op: op.kind().into(),
+            reason,
+        };
+        let outputs = infer(op, inputs).map_err(|error| refused(error.to_string()))?;
+        let outputs: Vec<_> = outputs.iter().map(|(s, dtype)| (&s[..], *dtype)).collect();
+        let format = match cpu.library() {
+            Library::OneDnn => Format::ChannelsLast,
+            _ => Format::Rows,
+        };
+        let (reads, writes) = arguments(op, inputs, &outputs, format);
+        let recipe = Recipe::new(cpu, op, &reads, &writes);
+        let bytes =
+            |one: &Operand<'_>| one.shape.iter().product::<usize>() as u64 * one.dtype.bytes();
+        let mut end = 0;
+        let mut place = |bytes: u64| {
+            let offset = end;
+            end += bytes.next_multiple_of(ALIGN as u64);
+            offset
+        };
+        let mut places = |operands: &[Operand<'_>]| -> Vec<u64> {
+            operands.iter().map(|one| place(bytes(one))).collect()
+        };
+        let (read_at, mut written_at) = (places(&reads), places(&writes));
+        for &(input, output) in op.overwrites() {
+            written_at[output] = read_at[input];
+        }
+        let (workspace, scratch) = (recipe.workspace(), place(recipe.workspace()));
+        let mut arena = Arena::new(end)?;
+        for (one, &offset) in reads.iter().zip(&read_at) {
+            fill(one.dtype, arena.bytes_at_mut(offset, bytes(one)));
+        }
+        let mut pieces =
+            |operands: &[Operand<'_>], places: &[u64]| -> Result<Vec<Piece>, RunError> {
+                let each = operands.iter().zip(places);
+                each.map(|(one, &offset)| arena.piece(offset, bytes(one), "an argument"))
+                    .collect()
+            };
+        let (read, written) = (pieces(&reads, &read_at)?, pieces(&writes, &written_at)?);
+        let scratch = match workspace {
+            0 => Piece::EMPTY,
+            _ => arena.piece(scratch, workspace, "the workspace")?,
+        };
+        let job = recipe.job(&arena, &read, &written, scratch, op.kind())?;
+        Ok(Alone {
+            cpu,
+            arena,
+            job,
+            name: op.kind().into(),
+        })
+    }
+
+    /// Runs it once.
+    ///
+    /// # Errors
+    /// What the kernel complains of.
+    pub fn run(&mut self) -> Result<(), RunError> {
+        let (cpu, job, arena) = (self.cpu, &self.job, &mut self.arena);
+        cpu.enter(|| job.run(cpu, arena))
+            .map_err(|error| RunError::in_node(&self.name, error))
+    }
+}
+
+fn fill(dtype: DType, memory: &mut [u8]) {
+    let value = |i: usize| ((i * 7919) % 1009) as f64 / 1009.0;
+    match dtype {
+        DType::F32 => {
+            let floats = bytemuck::cast_slice_mut::<u8, f32>(memory).iter_mut();
+            floats.enumerate().for_each(|(i, x)| *x = value(i) as f32);
+        }
+        DType::F64 => {
+            let floats = bytemuck::cast_slice_mut::<u8, f64>(memory).iter_mut();
+            floats.enumerate().for_each(|(i, x)| *x = value(i));
+        }
+        DType::I64 => {
+            let ints = bytemuck::cast_slice_mut::<u8, i64>(memory).iter_mut();
+            ints.enumerate().for_each(|(i, x)| *x = (i % 2) as i64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use scrimp_graph::Window;
+
+    #[test]
+    fn an_operator_runs_again_and_wrong_shapes_are_refused() {
+        let cpu = Cpu::new(1).expect("threads start");
+        let op = Op::Conv {
+            window: Window::square(3).pad(1),
+            groups: 1,
+        };
+        let (x, w) = (
+            (&[1, 8, 6, 6][..], DType::F32),
+            (&[8, 8, 3, 3][..], DType::F32),
+        );
+        let mut alone = Alone::new(&cpu, &op, &[x, w]).expect("valid");
+        alone.run().expect("it runs");
+        alone.run().expect("and again");
+        assert!(Alone::new(&cpu, &op, &[x, x]).is_err());
+    }
+}
