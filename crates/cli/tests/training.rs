@@ -192,6 +192,33 @@ fn times_are_kept_from_one_run_to_the_next() {
 }
 
 #[test]
+fn weights_go_back_to_onnx() {
+    let folder = tempdir().unwrap();
+    let model = support::write(folder.path(), "model.onnx", &support::tiny());
+    let (model, copy) = (model.to_str().unwrap(), folder.path().join("copy.onnx"));
+    let copy = copy.to_str().unwrap();
+    let run = |model: &str, steps: &str, more: &[&str]| {
+        let words = "--budget 100% --batch 2 --loss mse --optimizer sgd --lr 0.1 --costs static --time-limit 1";
+        let all = ["train", model, "--steps", steps]
+            .into_iter()
+            .chain(words.split(' '));
+        object(&all.chain(more.iter().copied()).collect::<Vec<_>>())["losses"].clone()
+    };
+    let before = run(model, "1", &[]);
+    let losses = run(model, "3", &["--save", copy]);
+    assert_eq!(losses[0], before[0]);
+    assert_ne!(
+        run(copy, "1", &[])[0],
+        losses[0],
+        "it has the trained weights"
+    );
+    assert_eq!(run(model, "1", &[]), before, "the model is as it was");
+    let network = "train digits --budget 100% --steps 1 --save".split(' ');
+    let sentence = fails(2, &network.chain([copy]).collect::<Vec<_>>());
+    assert!(sentence.contains("built in"), "{sentence}");
+}
+
+#[test]
 fn reports_and_traces_are_written() {
     let folder = tempdir().unwrap();
     let (page, trace) = (

@@ -154,3 +154,16 @@ fn computed_zeros_are_no_bias() {
         2
     );
 }
+
+/// A mask that masks nothing, under a name that the exporter made up; a bias that starts as zeros has the
+/// parameter's.
+#[test]
+fn made_up_tensors_of_one_number_are_no_weights() {
+    let add = |name: &str| {
+        let stored = vec![floats(name, &[1, 3], &[0.0; 3])];
+        let nodes = vec![node("Add", &["x", name], &["y"])];
+        good(&model(nodes, stored, vec![rows()], &["y"]))
+    };
+    assert!(matches!(role(&add("val_74"), "val_74"), Role::Constant(_)));
+    assert!(matches!(role(&add("val.74"), "val.74"), Role::Parameter(_)));
+}

@@ -69,7 +69,7 @@ pub use error::{Error, Result};
 pub use evaluate::accuracy;
 pub use pipeline::{
     Budgeted, Fit, Planned, Recipe, Search, Source, adopt, budget, differentiate, estimate, import,
-    lower, plan as make_plan,
+    lower, plan as make_plan, with_weights,
 };
 pub use session::{Breakdown, Job, Session, StepRecord};
 pub use summary::{PlanSummary, Status, percent_over};

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use scrimp_graph::networks::{self, NetworkOptions};
 use scrimp_graph::onnx::{self, ImportOptions};
+use scrimp_graph::weights::Weights;
 use scrimp_graph::{Costs, Graph, Loss, Lowered, Machine, Node, Optimizer, TrainingGraph};
 use scrimp_plan::{
     Budget, CheckedLayout, CheckedPlan, DeviceId, Plan, Problem, SavedPlan, check, check_layout,
@@ -66,6 +67,17 @@ pub fn import(source: &Source, options: &NetworkOptions, batch: Option<usize>) -
             })
         }
     }
+}
+
+/// The bytes of a copy of an ONNX model with trained weights; `graph` is what [`import`] made of it.
+///
+/// # Errors
+/// If the file can't be read, or isn't what the graph and the weights are of.
+pub fn with_weights(path: &Path, graph: &Graph, weights: &Weights) -> Result<Vec<u8>> {
+    onnx::with_weights(path, graph, weights).map_err(|source| Error::Onnx {
+        path: path.into(),
+        source,
+    })
 }
 
 /// What a training step minimizes, and how its parameters change.

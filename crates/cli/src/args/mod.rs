@@ -149,7 +149,8 @@ pub struct TrainArgs {
     /// Use this saved plan instead of planning; it is checked again, with this device's workspaces and costs
     #[arg(long, value_name = "PLAN.json", help_heading = "Search", conflicts_with_all = ["method", "order", "time_limit"])]
     pub plan: Option<PathBuf>,
-    /// Write the weights, the optimizer's state and the step number here at the end or at Ctrl-C
+    /// Write the weights, the optimizer's state and the step number here at the end or at Ctrl-C; or, as
+    /// FILE.onnx, a copy of the model with the trained weights
     #[arg(long, value_name = "FILE.safetensors", help_heading = "Outputs")]
     pub save: Option<PathBuf>,
     /// Write the plan here

@@ -7,8 +7,10 @@ use scrimp::plan::file::read_text;
 use scrimp::plan::{plan_to_json, saved_plan_from_json};
 use scrimp::solve::place;
 use scrimp::{
-    Budgeted, Error, Fit, Job, Outcome, PlanSummary, Planned, Recipe, Start, StepRecord, training,
+    Budgeted, Error, Fit, Job, Outcome, PlanSummary, Planned, Recipe, Source, Start, StepRecord,
+    training,
 };
+use std::path::PathBuf;
 
 use super::plan;
 use super::trained::{Told, answer};
@@ -22,6 +24,7 @@ use crate::{Answer, interrupt, target};
 /// The stages of the pipeline, then the training loop, then the answer.
 pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let save = claim(args.save.as_ref())?;
+    let copied = copied(args)?;
     let plan_out = claim(args.plan_out.as_ref())?;
     let reports = Reports::claim(&args.reports)?;
     let data = args
@@ -57,8 +60,13 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     };
     let outcome = execute(args, job, &planned, quiet)?;
     if let Some(save) = &save {
-        let written = outcome.planned.weights.write(save.path());
-        written.map_err(|error| Failure::new(Kind::Output, error.to_string()))?;
+        let weights = &outcome.planned.weights;
+        match &copied {
+            Some(model) => save.write(&scrimp::with_weights(model, &graph, weights)?)?,
+            None => weights
+                .write(save.path())
+                .map_err(|error| Failure::new(Kind::Output, error.to_string()))?,
+        }
     }
     let accuracy = match (&test, args.recipe.loss) {
         (Some(test), LossArg::CrossEntropy) => {
@@ -83,6 +91,26 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         outcome: &outcome,
         accuracy,
     })
+}
+
+/// The model to copy with the trained weights, if they are to be saved as one.
+fn copied(args: &TrainArgs) -> Result<Option<PathBuf>> {
+    let is_onnx = |path: &PathBuf| {
+        path.extension()
+            .is_some_and(|extension| extension == "onnx")
+    };
+    if !args.save.as_ref().is_some_and(is_onnx) {
+        return Ok(None);
+    }
+    match Source::find(&args.model)? {
+        Source::File(path) => Ok(Some(path)),
+        Source::BuiltIn(name) => {
+            let sentence = format!(
+                "--save as ONNX makes a copy of the model's file, but '{name}' is built in; save it as safetensors"
+            );
+            Err(Failure::new(Kind::Usage, sentence).into())
+        }
+    }
 }
 
 fn start(args: &TrainArgs, training: &TrainingGraph, recipe: Recipe) -> Result<Start> {

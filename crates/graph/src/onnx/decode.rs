@@ -10,7 +10,7 @@ use super::error::OnnxError;
 use super::proto::{ModelProto, TensorProto};
 
 /// The wire format's own limit on a message.
-const MAX_FILE_BYTES: u64 = 2 << 30;
+pub(super) const MAX_FILE_BYTES: u64 = 2 << 30;
 
 /// Nodes, attributes, tensors, inputs, names and dimensions of a model, all together. The largest
 /// published models have a few hundred thousand.

@@ -8,7 +8,7 @@ use super::error::{Fault, OnnxError, Outcome, Unsupported};
 use super::literal::{Data, TensorReader, is_float};
 use super::proto::{Dimension, DimensionProto, NodeProto, ValueInfoProto};
 use super::structure::{Structure, is_standard, node_name};
-use super::{ImportOptions, fold, fused, ops};
+use super::{ImportOptions, fold, fused, ops, untie};
 use crate::graph::{DType, Graph, Init};
 
 /// Build the graph of a model that is in order.
@@ -32,8 +32,12 @@ fn initializers(state: &mut State<'_>) -> Result<(), OnnxError> {
             continue;
         }
         let literal = state.reader.load(tensor)?;
+        let trained = match &literal.data {
+            Data::Floats(values) => values.len() > 1 && !is_made_up(&tensor.name, values),
+            Data::Ints(_) => false,
+        };
         let value = match literal.data {
-            Data::Floats(values) if values.len() > 1 => Value::Weight(Weight {
+            Data::Floats(values) if trained => Value::Weight(Weight {
                 name: tensor.name.clone(),
                 shape: literal.shape,
                 init: Init::Floats(values),
@@ -43,6 +47,11 @@ fn initializers(state: &mut State<'_>) -> Result<(), OnnxError> {
         state.values.insert(&tensor.name, value);
     }
     Ok(())
+}
+
+/// Whether an exporter made up a tensor: a name of its own for one number, such as a mask that masks nothing.
+fn is_made_up(name: &str, values: &[f32]) -> bool {
+    untie::is_computed(name) && values.iter().all(|x| *x == values[0])
 }
 
 fn inputs(state: &mut State<'_>, options: &ImportOptions) -> Result<(), OnnxError> {

@@ -162,6 +162,13 @@ impl TensorReader {
         Ok(Literal { shape, data })
     }
 
+    /// The raw data of a tensor that lies in another file.
+    pub(super) fn bytes(&mut self, tensor: &TensorProto) -> Result<Vec<u8>, String> {
+        let shape = checked_dims(&tensor.dims)?;
+        let count = element_count(&shape).expect("checked_dims has counted");
+        self.external(tensor, count)
+    }
+
     fn external(&mut self, tensor: &TensorProto, count: usize) -> Result<Vec<u8>, String> {
         let entry = |key: &str| {
             let found = tensor.external_data.iter().find(|e| e.key == key);

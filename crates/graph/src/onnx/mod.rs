@@ -7,8 +7,9 @@
 //!   ([`ImportOptions`]).
 //! - Float initializers with at least two elements are trained: they become parameters. Exceptions:
 //!   running statistics of batch normalizations become state; names in [`ImportOptions::frozen`] and
-//!   tensors that look like masks (an element that isn't finite or is beyond ±10,000) become
-//!   constants.
+//!   tensors that look like masks (an element that isn't finite or is beyond ±10,000; one number
+//!   only, under a name like `val_12` that an exporter made up) become constants.
+//! - A weight of one number only that several nodes read becomes one for each: see `untie`.
 //! - Other known floats (single elements, Constant nodes, folded results) become constants, unless
 //!   they are the weight, bias, scale or shift of an operator that has such an input.
 //! - Integers are read at import wherever an operator takes them as a shape, axes or the like.
@@ -27,8 +28,10 @@ mod import;
 mod literal;
 mod ops;
 pub mod proto;
+mod save;
 mod shapes;
 mod structure;
+mod untie;
 
 use prost::bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +40,7 @@ use std::path::Path;
 use crate::graph::Graph;
 pub use error::{OnnxError, Unsupported};
 pub use literal::{Data, Literal};
+pub use save::with_weights;
 
 /// What a file leaves open, and what of it to change.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +83,14 @@ fn import_from(
     name: &str,
     options: &ImportOptions,
 ) -> Result<Graph, OnnxError> {
-    let model = decode::decode(bytes)?;
+    let mut model = decode::decode(bytes)?;
+    let mut remark = None;
+    if let Some(graph) = &mut model.graph {
+        let places = untie::places(graph, &mut literal::TensorReader::new(folder));
+        remark = untie::untie(graph, &places);
+    }
     let structure = structure::Structure::of(&model)?;
-    import::import(&structure, folder, name, options)
+    let mut graph = import::import(&structure, folder, name, options)?;
+    graph.remarks.extend(remark);
+    Ok(graph)
 }

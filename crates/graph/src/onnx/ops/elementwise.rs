@@ -375,6 +375,10 @@ pub(super) fn cast(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
 /// A cast to the type of another tensor.
 pub(super) fn cast_like(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     node.attributes.ignore(&["saturate", "round_mode"]);
+    if let Value::Random(random) = node.value(0)? {
+        let random = random.clone();
+        return super::random::mask(node, &random);
+    }
     let float = node.dtype(1)? != DType::I64;
     match (node.value(0)?, float) {
         (Value::Known(literal), true) => {
