@@ -9,10 +9,10 @@ mod interrupt;
 mod output;
 mod progress;
 mod reports;
+mod stdout;
 mod table;
 mod target;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use crate::args::Cli;
 use crate::failure::{Failure, Kind};
+use crate::stdout::print;
 
 /// What a command has to say, for programs and for people.
 pub struct Answer {
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let json = cli.json;
+    stdout::set_aside();
     match interrupt::install()
         .map_err(anyhow::Error::from)
         .and_then(|()| commands::run(cli))
@@ -104,14 +106,6 @@ fn usage(error: &clap::Error) -> ExitCode {
 
 fn object(json: &Value) -> String {
     format!("{json:#}\n")
-}
-
-/// Writes to standard output; false if nobody reads it.
-fn print(text: &str) -> bool {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .is_ok()
 }
 
 #[allow(

@@ -1,0 +1,64 @@
+//! Standard output, set aside for the answer: whatever else writes there, as a solver library may, lands on
+//! standard error. So `--json` prints one object and nothing more.
+
+use std::io::Write;
+
+#[cfg(unix)]
+static ANSWERS: std::sync::OnceLock<std::fs::File> = std::sync::OnceLock::new();
+
+/// Sets standard output aside. Where that can't be done, answers go where everything else goes.
+#[cfg(unix)]
+pub fn set_aside() {
+    if let Ok(own) = rustix::io::dup(rustix::stdio::stdout())
+        && rustix::stdio::dup2_stdout(rustix::stdio::stderr()).is_ok()
+    {
+        let _ = ANSWERS.set(own.into());
+    }
+}
+
+#[cfg(not(unix))]
+pub fn set_aside() {}
+
+/// Writes an answer to standard output; false if nobody reads it.
+pub fn print(text: &str) -> bool {
+    #[cfg(unix)]
+    if let Some(mut own) = ANSWERS.get() {
+        return own.write_all(text.as_bytes()).is_ok();
+    }
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .is_ok()
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::process::Command;
+
+    /// Runs in a process of its own, see below.
+    #[test]
+    #[ignore = "what another test runs as a child"]
+    fn answer_among_strays() {
+        super::set_aside();
+        rustix::io::write(rustix::stdio::stdout(), b"a stray line\n").unwrap();
+        assert!(super::print("{\"answer\": 1}\n"));
+    }
+
+    #[test]
+    fn only_the_answer_is_on_standard_output() {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "stdout::tests::answer_among_strays"])
+            .args(["--ignored", "--nocapture"])
+            .output()
+            .unwrap();
+        let (out, err) = (
+            String::from_utf8_lossy(&child.stdout),
+            String::from_utf8_lossy(&child.stderr),
+        );
+        assert!(out.contains("{\"answer\": 1}"), "{out} {err}");
+        assert!(
+            !out.contains("stray") && err.contains("a stray line"),
+            "{out} {err}"
+        );
+    }
+}
