@@ -82,12 +82,8 @@ pub(crate) struct Repairer<'m> {
     cutoff: Cutoff<'m>,
 }
 
-/// How deep producers of producers are run again for one eviction.
-const DEPTH: u32 = 60;
-/// Most edits of the sequence that one eviction makes.
-const EDITS: usize = 300;
 /// How many values one estimate looks at.
-const VISITS: u32 = 40;
+pub(super) const VISITS: u32 = 40;
 /// Evictions tried beyond the promising ones when none of those helps.
 const FALLBACKS: usize = 24;
 
@@ -456,131 +452,6 @@ impl<'m> Repairer<'m> {
     /// Adds a candidate that costs no seconds and takes `net` bytes × positions off the excess.
     pub(super) fn offer(&mut self, net: f64, eviction: Eviction) {
         self.moves.push((net, eviction));
-    }
-
-    /// Tries an eviction; false if it can't be done, and then the caller undoes what it left.
-    fn apply(&self, state: &mut State<'m>, eviction: Eviction) -> bool {
-        match eviction {
-            Eviction::Rerun { task, before } => {
-                let anchor = state.run_at(before);
-                let until = state.mark() + EDITS;
-                let ok = self.rerun(state, task, anchor, DEPTH, until);
-                if ok {
-                    self.drop_useless(state, task);
-                }
-                ok
-            }
-            Eviction::Postpone { from, to } => self.postpone(state, self.model, from, to),
-            Eviction::Advance { from, to } => {
-                let run = state.run_at(from);
-                let task = state.task_of(run);
-                state.remove(run);
-                let ok = state.can_insert(task, to);
-                if ok {
-                    state.insert(task, to);
-                }
-                ok
-            }
-        }
-    }
-
-    /// Runs `t` just before the run `anchor`, with whatever inputs must be made again before it.
-    fn rerun(&self, state: &mut State<'m>, t: Task, anchor: u32, depth: u32, until: usize) -> bool {
-        let m = self.model;
-        if !m.rerunnable[t as usize] || state.mark() > until {
-            return false;
-        }
-        for i in m.inputs.of(t) {
-            let p = state.pos(anchor);
-            let again = match state.around(i.value, p) {
-                (None, _) => true,
-                (Some(_), needed) if depth == 0 || needed => false,
-                (Some(last), _) => {
-                    let keep =
-                        m.bytes[i.value as usize] * self.crowded(last + 1, p + 1) * self.price;
-                    let make = m.producer[i.value as usize];
-                    keep > m.cost[make as usize] && m.rerunnable[make as usize] && {
-                        let mut pricing = Pricing::of(VISITS);
-                        let limit = Limit {
-                            per_second: 1.0,
-                            per_area: self.price,
-                            most: keep - m.cost[make as usize],
-                        };
-                        self.inputs_price(state, make, p, &mut pricing, limit)
-                            .is_some()
-                    }
-                }
-            };
-            if again
-                && (depth == 0
-                    || !self.rerun(
-                        state,
-                        m.producer[i.value as usize],
-                        anchor,
-                        depth - 1,
-                        until,
-                    ))
-            {
-                return false;
-            }
-        }
-        let p = state.pos(anchor);
-        if !state.can_insert(t, p) {
-            return false;
-        }
-        let run = state.insert(t, p);
-        self.merge_next(state, t, state.pos(run));
-        true
-    }
-
-    /// Removes the next run of `t` after the one at `p` if keeping the value until then is cheaper.
-    /// Values on their way to being overwritten are left alone: each such use needs its own run.
-    fn merge_next(&self, state: &mut State<'m>, t: Task, p: u32) {
-        let m = self.model;
-        let next = state.next_run(t, p + 1);
-        let passing = m.outputs.of(t).iter().any(|&v| {
-            let by = m.overwriter[v as usize];
-            by < m.tasks && m.rerunnable[by as usize]
-        });
-        if passing || next as usize >= state.len() {
-            return;
-        }
-        let again = state.run_at(next);
-        if (!self.free && state.runs(t)[0] == again) || !state.can_remove(again) {
-            return;
-        }
-        let mut area = 0.0;
-        for &v in m.outputs.of(t) {
-            if state.needed_from(v, next + 1) {
-                let last = state.last_use(v, p, next);
-                area += m.bytes[v as usize] * self.crowded(last + 1, next);
-            }
-        }
-        if area * self.price <= m.cost[t as usize] {
-            state.remove(again);
-        }
-    }
-
-    /// Removes runs of a task that serve no use, and then those of its inputs' producers.
-    pub fn drop_useless(&self, state: &mut State<'m>, t: Task) {
-        let m = self.model;
-        let mut k = state.runs(t).len();
-        while k > 0 {
-            k -= 1;
-            if state.runs(t).len() < 2 {
-                return;
-            }
-            let run = state.runs(t)[k];
-            if (k > 0 || self.free) && state.serves_nothing(run) {
-                state.remove(run);
-                for i in m.inputs.of(t) {
-                    let make = m.producer[i.value as usize];
-                    if make < m.tasks {
-                        self.drop_useless(state, make);
-                    }
-                }
-            }
-        }
     }
 }
 

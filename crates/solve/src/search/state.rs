@@ -6,35 +6,10 @@
 //! changes the profile on a few stretches only; shifting the arrays behind it is a memory move.
 
 use crate::model::{Model, Task, Value};
+use crate::search::event::{Event, insert_event};
 
 /// Names a run for as long as it is in the sequence.
 pub(crate) type Run = u32;
-
-/// A run that touches a value: which, and whether it writes the value or reads it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Event(u32);
-
-impl Event {
-    const WRITE: u32 = 1 << 31;
-
-    fn read(r: Run) -> Event {
-        Event(r)
-    }
-
-    fn write(r: Run) -> Event {
-        Event(r | Event::WRITE)
-    }
-
-    #[inline]
-    fn run(self) -> Run {
-        self.0 & !Event::WRITE
-    }
-
-    #[inline]
-    fn writes(self) -> bool {
-        self.0 & Event::WRITE != 0
-    }
-}
 
 /// The stretch in which a value waits for its next use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -497,14 +472,4 @@ fn insert_sorted(list: &mut Vec<Run>, r: Run, pos: &[u32]) {
         .rposition(|&x| pos[x as usize] < pos[r as usize])
         .map_or(0, |i| i + 1);
     list.insert(at, r);
-}
-
-#[inline]
-fn insert_event(list: &mut Vec<Event>, e: Event, pos: &[u32]) {
-    let p = pos[e.run() as usize];
-    let at = list
-        .iter()
-        .rposition(|x| pos[x.run() as usize] < p)
-        .map_or(0, |i| i + 1);
-    list.insert(at, e);
 }

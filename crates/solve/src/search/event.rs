@@ -1,0 +1,40 @@
+//! Events of a value: the runs that write it and read it.
+
+use crate::search::state::Run;
+
+/// A run that touches a value: which, and whether it writes the value or reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Event(u32);
+
+impl Event {
+    const WRITE: u32 = 1 << 31;
+
+    pub fn read(r: Run) -> Event {
+        Event(r)
+    }
+
+    pub fn write(r: Run) -> Event {
+        Event(r | Event::WRITE)
+    }
+
+    #[inline]
+    pub fn run(self) -> Run {
+        self.0 & !Event::WRITE
+    }
+
+    #[inline]
+    pub fn writes(self) -> bool {
+        self.0 & Event::WRITE != 0
+    }
+}
+
+/// Puts an event in its place by position.
+#[inline]
+pub(super) fn insert_event(list: &mut Vec<Event>, e: Event, pos: &[u32]) {
+    let p = pos[e.run() as usize];
+    let at = list
+        .iter()
+        .rposition(|x| pos[x.run() as usize] < p)
+        .map_or(0, |i| i + 1);
+    list.insert(at, e);
+}
