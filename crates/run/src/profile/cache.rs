@@ -43,7 +43,13 @@ impl CostCache {
     /// The file for a device in a folder. Neither needs to exist.
     pub fn new(folder: &Path, cpu: &Cpu) -> CostCache {
         let version = env!("CARGO_PKG_VERSION");
-        let device = format!("scrimp {version}, {}, {}", cpu.signature(), processor());
+        let built = if cfg!(debug_assertions) {
+            " with assertions"
+        } else {
+            ""
+        };
+        let (signature, processor) = (cpu.signature(), processor());
+        let device = format!("scrimp {version}{built}, {signature}, {processor}");
         let name = format!("costs-{:016x}.json", xxh3_64(device.as_bytes()));
         CostCache {
             path: folder.join(name),
