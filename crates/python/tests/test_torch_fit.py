@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import scrimp
 torch = pytest.importorskip("torch")
 
 import scrimp.torch  # noqa: E402
-from models import Gpt, cases  # noqa: E402
+from models import Gpt, cases, token_loss  # noqa: E402
 from scrimp._torch.memory import measured, storage_bytes  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
@@ -68,8 +69,7 @@ def test_the_same_bits_under_the_budget(name: str, budget: str) -> None:
         assert torch.equal(after, torch.get_rng_state())
         assert same_bits(model, twin)
         assert held + peak <= step.peak <= step.plan.budget
-        # Saved generator states are counted, whether they are needed or not.
-        assert step.peak - (held + peak) <= 0.01 * step.peak + 5056 * 20
+        assert step.peak - (held + peak) <= 0.01 * step.peak
     if budget != "100%":
         assert step.plan.recomputed > 0
         assert step.peak < step.plan.base_peak
@@ -87,8 +87,54 @@ def test_the_least_budget() -> None:
     assert step.peak < 0.7 * step.plan.base_peak
 
 
-def test_a_recurrent_net() -> None:
-    """Capture takes the cells apart; eager does the same where oneDNN's fused kernel is off."""
+class Over(nn.Module):
+    """A recurrent net over letters."""
+
+    def __init__(self, kind: str, **options: Any) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(20, 16)
+        self.cells = getattr(nn, kind)(16, 32, **options)
+        self.head = nn.LazyLinear(20)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.cells(self.embed(x))[0])
+
+
+RECURRENT: dict[str, tuple[str, dict[str, Any]]] = {
+    "lstm": ("LSTM", {"num_layers": 3, "dropout": 0.3, "batch_first": True}),
+    "bidirectional": ("LSTM", {"num_layers": 2, "bidirectional": True, "bias": False}),
+    "projected": ("LSTM", {"proj_size": 16}),
+    "gru": ("GRU", {"num_layers": 2, "dropout": 0.2}),
+    "rnn": ("RNN", {"nonlinearity": "relu", "bidirectional": True}),
+}
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("name", list(RECURRENT))
+def test_recurrent_nets(name: str, lower: bool) -> None:
+    """oneDNN's fused layers as in eager, or cell by cell; dropout between layers; autocast's shared casts."""
+    kind, options = RECURRENT[name]
+    draw = torch.Generator().manual_seed(0)
+    x, y = (torch.randint(0, 20, (12, 10), generator=draw) for _ in range(2))
+    torch.manual_seed(0)
+    model = Over(kind, **options)
+    model(x)
+    twin = copy.deepcopy(model)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=lower):
+        step = scrimp.torch.fit(model, token_loss, (x, y), "85%", costs="estimate", time_limit=1.0)
+        torch.manual_seed(1)
+        loss, peak, _ = measured(lambda: step(x, y), CPU)
+    torch.manual_seed(1)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=lower):
+        expected = token_loss(twin(x), y)
+    expected.backward()
+    assert torch.equal(loss, expected.detach())
+    assert same_bits(model, twin)
+    assert storage_bytes([*model.parameters(), x, y]) + peak <= step.peak
+
+
+def test_without_onednn_cells_are_eagers_too() -> None:
+    """Where its kernels are turned off."""
     model, twin, batch, loss_fn = twins("lstm")
     with torch.backends.mkldnn.flags(enabled=False):
         step = scrimp.torch.fit(model, loss_fn, batch, "85%", time_limit=1.0)
@@ -239,6 +285,8 @@ def test_words_and_pages(tmp_path: Any) -> None:
     text = step.explain()
     assert "aten." in text
     assert "beyond each operator's first" in text
+    assert "in blocks." in text
+    assert "the peak is at " in text
     step.report(tmp_path / "out.html")
     assert "Gpt" in (tmp_path / "out.html").read_text()
 
@@ -278,14 +326,35 @@ def test_a_course_that_depends_on_data() -> None:
 
 
 def test_hooks() -> None:
-    """On modules and on parameters."""
-    layer = nn.Linear(3, 1)
+    """On modules, on parameters, on all modules, on saved tensors."""
+    layer, x = nn.Linear(3, 1), torch.ones(2, 3)
     model = nn.Sequential(layer)
     handle = layer.register_forward_hook(lambda *_: None)
-    assert "'0' has a forward hook" in refused(model, torch.ones(2, 3), loss_fn=Tensor.sum)
+    assert "'0' has a forward hook" in refused(model, x, loss_fn=Tensor.sum)
     handle.remove()
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    assert "a hook for all modules" in refused(model, x, loss_fn=Tensor.sum)
+    handle.remove()
+    with torch.autograd.graph.save_on_cpu():
+        assert "hooks for saved tensors" in refused(model, x, loss_fn=Tensor.sum)
     layer.weight.register_hook(lambda g: g)
-    assert "parameter '0.weight' has a gradient hook" in refused(model, torch.ones(2, 3), loss_fn=Tensor.sum)
+    assert "parameter '0.weight' has a gradient hook" in refused(model, x, loss_fn=Tensor.sum)
+
+
+def test_hooks_that_come_after_planning() -> None:
+    """They are noticed at the next step, and forgotten when they are gone."""
+    layer, x = nn.Linear(3, 1), torch.ones(2, 3)
+    model = nn.Sequential(layer)
+    step = scrimp.torch.fit(model, Tensor.sum, (x,), "100%", costs="estimate")
+    handle = layer.register_full_backward_hook(lambda *_: None)
+    with pytest.raises(scrimp.Unsupported, match="'0' has a backward hook"):
+        step(x)
+    handle.remove()
+    handle = layer.weight.register_post_accumulate_grad_hook(lambda _: None)
+    with pytest.raises(scrimp.Unsupported, match="hook after its gradient is accumulated"):
+        step(x)
+    handle.remove()
+    step(x)
 
 
 def test_what_else_is_refused() -> None:
@@ -296,9 +365,6 @@ def test_what_else_is_refused() -> None:
     assert "no CUDA device" in refused_budget("auto") or torch.cuda.is_available()
     elsewhere = torch.ones(2, requires_grad=True)
     assert "neither a parameter" in refused(linear, x, loss_fn=lambda y: (y * elsewhere).sum())
-    assert "dropout between its layers" in refused(
-        nn.LSTM(3, 3, 2, dropout=0.5), torch.ones(2, 2, 3), loss_fn=lambda o: o[0].sum()
-    )
     with pytest.raises(scrimp.BadOption, match="costs"):
         scrimp.torch.fit(linear, Tensor.sum, x, "100%", costs="guess")
     with pytest.raises(scrimp.BadOption, match="a lot"):
@@ -330,18 +396,64 @@ def test_an_infeasible_budget() -> None:
     assert held + peak <= least
 
 
-def test_ten_budgets_are_monotone_in_what_is_measured() -> None:
-    """Each measured peak is under its budget, whatever the order of budgets."""
-    model, _, batch, loss_fn = twins("gpt")
-    full = scrimp.torch.fit(model, loss_fn, batch, "100%").peak
+@pytest.mark.parametrize("name", ["convnet", "unet", "gpt"])
+def test_ten_budgets_are_monotone(name: str) -> None:
+    """In planned time and in what is measured, from all that keeping everything takes to the least."""
+    model, _, batch, loss_fn = twins(name)
+    least = scrimp.torch.fit(model, loss_fn, batch, "min", time_limit=0.5)
+    full = least.plan.base_peak
+    budgets = [full - (full - least.peak) * k // 9 for k in range(10)]
     held = storage_bytes([*model.parameters(), *model.buffers(), *batch])
-    for tenths in range(10, 5, -1):
-        budget = full * tenths // 10
-        for parameter in model.parameters():
-            parameter.grad = None
-        step = scrimp.torch.fit(model, loss_fn, batch, budget, time_limit=0.5)
+    costs, peaks = [], []
+    for budget, step in zip(
+        budgets, scrimp.torch.sweep(model, loss_fn, batch, budgets, time_limit=0.3), strict=True
+    ):
+        if isinstance(step, scrimp.Infeasible):
+            # The least was found with more time; then all smaller budgets may fail, but no larger one.
+            assert budget < full // 2
+            continue
+        assert isinstance(step, scrimp.torch.Step), step
+        model.zero_grad(set_to_none=True)
         _, peak, _ = measured(functools.partial(step, *batch), CPU)
-        assert held + peak <= budget
+        assert held + peak <= step.peak <= budget == step.plan.budget
+        assert step.peak <= 1.01 * (held + peak)
+        costs.append(step.plan.cost)
+        peaks.append(held + peak)
+    assert len(costs) >= 6
+    assert costs == sorted(costs)
+    # Saved generator states count for a little more where they are saved than where they are not.
+    assert all(lower <= 1.005 * higher for higher, lower in itertools.pairwise(peaks))
+    assert peaks[-1] < 0.8 * peaks[0]
+
+
+def test_accumulation_is_planned_ahead() -> None:
+    """Asked for, a budget that is too small for it is refused at once, with a sentence."""
+    model, twin, batch, loss_fn = twins("unet")
+    step = scrimp.torch.fit(model, loss_fn, batch, "100%", costs="estimate", accumulate=True)
+    assert len(step._plans) == 2
+    for seed in range(2):
+        torch.manual_seed(seed)
+        step(*batch)
+        torch.manual_seed(seed)
+        eager(twin, batch, loss_fn)
+    assert len(step._plans) == 2
+    assert same_bits(model, twin)
+    model.zero_grad(set_to_none=True)
+    wide, x = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64)), torch.ones(2, 64)
+    options: dict[str, Any] = {"costs": "estimate", "time_limit": 0.2}
+    least = scrimp.torch.fit(wide, Tensor.sum, (x,), "min", **options).plan.peak
+    with pytest.raises(scrimp.Infeasible, match="gradients that are there before the step"):
+        scrimp.torch.fit(wide, Tensor.sum, (x,), least, accumulate=True, **options)
+
+
+def test_estimated_costs_hold_the_budget() -> None:
+    """Workspaces by rule are above those that are measured, so peaks stay under what was asked."""
+    for name in ("convnet", "unet", "gpt", "lstm"):
+        model, _, batch, loss_fn = twins(name)
+        step = scrimp.torch.fit(model, loss_fn, batch, "90%", costs="estimate", time_limit=0.5)
+        held = storage_bytes([*model.parameters(), *model.buffers(), *batch])
+        _, peak, _ = measured(functools.partial(step, *batch), CPU)
+        assert held + peak <= step.peak
 
 
 def test_the_largest_batch() -> None:

@@ -10,8 +10,9 @@ use crate::options::{Options, Progress, SolveError, Solved};
 use crate::solve::{checked, runs, solve};
 
 /// Plans the problem under each budget (in bytes, resident ones included) and returns the outcomes in
-/// the order of the budgets. Each budget gets the options' time limit. A plan for a smaller budget
-/// also serves a larger one where it is the faster of the two. Budgets that a stop came before are
+/// the order of the budgets. Each budget gets the options' time limit. A plan for another budget
+/// serves where it fits and is the faster of the two, or as fast and leaner: neither cost nor peak of
+/// a larger budget's plan is on the wrong side of a smaller one's. Budgets that a stop came before are
 /// left out. `progress` is called when the work on a budget begins, and with news of it.
 ///
 /// # Errors
@@ -59,6 +60,7 @@ pub fn solve_sweep(
         }
         outcomes[k] = Some(outcome);
     }
+    pass_plans_down(problem, device, budgets, &ascending, &mut outcomes);
     pass_bounds_down(&ascending, &mut outcomes);
     Ok(budgets
         .iter()
@@ -66,6 +68,41 @@ pub fn solve_sweep(
         .zip(outcomes)
         .filter_map(|(budget, outcome)| Some((budget, outcome?)))
         .collect())
+}
+
+/// A plan for a larger budget that fits a smaller one, and is no slower and leaner or faster, is taken.
+fn pass_plans_down(
+    problem: &Problem,
+    device: DeviceId,
+    budgets: &[u64],
+    ascending: &[usize],
+    outcomes: &mut [Option<Result<Solved, SolveError>>],
+) {
+    let mut larger: Option<Solved> = None;
+    for &k in ascending.iter().rev() {
+        if let Some(candidate) = &larger {
+            let peak = candidate.plan.peak(device);
+            let better = match &outcomes[k] {
+                Some(Ok(own)) => {
+                    (candidate.cost, peak) < (own.cost, own.plan.peak(device))
+                        && candidate.cost <= own.cost
+                }
+                Some(Err(_)) => true,
+                None => false,
+            };
+            if better && peak <= budgets[k] {
+                let bound = match &outcomes[k] {
+                    Some(Ok(own)) => own.lower_bound,
+                    _ => candidate.lower_bound,
+                };
+                let bounded = problem.with_capacity(device, Some(budgets[k]));
+                outcomes[k] = Some(adopt(&bounded, device, candidate, bound));
+            }
+        }
+        if let Some(Ok(own)) = &outcomes[k] {
+            larger = Some(own.clone());
+        }
+    }
 }
 
 /// What no plan within a budget can undercut, none within a smaller one can.
@@ -80,20 +117,20 @@ fn pass_bounds_down(ascending: &[usize], outcomes: &mut [Option<Result<Solved, S
     }
 }
 
-/// The plan for a smaller budget, checked under this one.
+/// The plan for another budget, checked under this one.
 fn adopt(
     problem: &Problem,
     device: DeviceId,
-    leaner: &Solved,
+    other: &Solved,
     bound: f64,
 ) -> Result<Solved, SolveError> {
-    let runs: Vec<_> = runs(&leaner.plan).collect();
-    let plan = checked(problem, device, &runs, leaner.method)?;
-    let lower_bound = bound.min(leaner.cost);
+    let runs: Vec<_> = runs(&other.plan).collect();
+    let plan = checked(problem, device, &runs, other.method)?;
+    let lower_bound = bound.min(other.cost);
     Ok(Solved {
         plan,
         lower_bound,
-        optimal: leaner.cost <= lower_bound * (1.0 + 1e-9),
-        ..leaner.clone()
+        optimal: other.cost <= lower_bound * (1.0 + 1e-9),
+        ..other.clone()
     })
 }

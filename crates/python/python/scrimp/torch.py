@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,18 @@ from scrimp._torch.step import Step
 from scrimp._torch.wrapped import Wrapped
 from scrimp.errors import BadOption
 
-__all__ = ["Backend", "Partitioner", "Step", "Wrapped", "backend", "fit", "max_batch", "partitioner", "wrap"]
+__all__ = [
+    "Backend",
+    "Partitioner",
+    "Step",
+    "Wrapped",
+    "backend",
+    "fit",
+    "max_batch",
+    "partitioner",
+    "sweep",
+    "wrap",
+]
 
 
 def fit(
@@ -36,6 +47,7 @@ def fit(
     seed: int = 0,
     threads: int = 2,
     max_shapes: int = 8,
+    accumulate: bool = False,
     progress: Callable[[str], object] | None = None,
 ) -> Step:
     """Plan a training step of a model and its loss: ``step(*batch)`` gives loss and gradients.
@@ -49,9 +61,12 @@ def fit(
     change, ``"min"``, or on CUDA ``"auto"``: what is free now. ``reserve`` bytes of it are left to
     others, such as the optimizer's state.
 
-    Every distinct operator is measured once and remembered on disk; ``costs="estimate"`` skips that,
-    and then doesn't know operators' workspaces, which may exceed the budget. ``progress`` is called
-    with lines of text.
+    A step that finds gradients to add to has a plan of its own, made when the first such step comes;
+    with ``accumulate`` it is made now, so that a budget which is too small for it is known at once.
+
+    Every distinct operator is measured once and remembered on disk; ``costs="estimate"`` skips that:
+    seconds are worked out, and workspaces by a rule that is meant to be above the true ones.
+    ``progress`` is called with lines of text.
 
     Raises `Infeasible` with the least budget found, and `Unsupported` or `BadOption` with a sentence.
     """
@@ -59,7 +74,29 @@ def fit(
     step = Step(model, loss_fn, settings)
     args, kwargs = _arguments(example_batch)
     step.prepare(*args, **kwargs)
+    if accumulate:
+        step.prepare_accumulation(*args, **kwargs)
+        step.prepare(*args, **kwargs)
     return step
+
+
+def sweep(
+    model: nn.Module,
+    loss_fn: Callable[..., torch.Tensor] | None,
+    example_batch: Any,
+    budgets: Sequence[int | str],
+    *,
+    time_limit: float = 10.0,
+    **options: Any,
+) -> list[Step | Exception]:
+    """Plan the step of `fit` for several budgets: per budget a step, or the exception of one without a plan.
+
+    A larger budget never has a slower plan, nor one with a lower peak, than a smaller one. The model is
+    captured and measured once; each budget (not ``"min"``) has the time limit for itself.
+    """
+    settings = Settings("100%", time_limit=time_limit, **options)
+    args, kwargs = _arguments(example_batch)
+    return Step(model, loss_fn, settings).sweep(kwargs or args, budgets)
 
 
 def wrap(
@@ -130,11 +167,13 @@ def max_batch(
 def backend(budget: int | str, *, graphs: int = 1, **options: Any) -> Backend:
     """Make a backend: ``torch.compile(model, backend=scrimp.torch.backend("4GiB"), dynamic=False)``.
 
-    Every compiled graph is planned for itself. Of a budget in bytes each of ``graphs`` graphs gets an
-    equal part; a percentage is of each graph's own. Random operators run once and their results are
-    kept. The options are those of `fit`; ``backend.plans`` has the plans made so far.
+    Every compiled graph is planned for itself, when it is compiled. A budget in bytes is for all
+    ``graphs`` graphs of a step together: each gets what those before it don't keep, less equal parts for
+    those to come, and more if it needs more; further graphs (for other shapes) begin another round. A
+    percentage is of each graph's own. Random operators run once and their results are kept. The
+    options are those of `fit`; ``backend.plans`` has the plans made so far.
     """
-    return Backend(_for_graphs(budget, graphs, options))
+    return Backend(Settings(budget, **options), _at_least_one(graphs))
 
 
 def partitioner(budget: int | str, *, graphs: int = 1, **options: Any) -> Partitioner:
@@ -144,13 +183,10 @@ def partitioner(budget: int | str, *, graphs: int = 1, **options: Any) -> Partit
 
     Costs and workspaces are those of PyTorch's own kernels, not of the fused ones.
     """
-    return Partitioner(_for_graphs(budget, graphs, options))
+    return Partitioner(Settings(budget, **options), _at_least_one(graphs))
 
 
-def _for_graphs(budget: int | str, graphs: int, options: dict[str, Any]) -> Settings:
+def _at_least_one(graphs: int) -> int:
     if graphs < 1:
         raise BadOption(f"graphs is {graphs}, but must be 1 or more")
-    kind, _, whole = parse_budget(str(budget)) if budget != "auto" else ("auto", None, None)
-    if kind == "bytes" and whole is not None:
-        budget = whole // graphs
-    return Settings(budget, **options)
+    return graphs

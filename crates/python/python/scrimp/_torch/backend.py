@@ -16,31 +16,58 @@ from torch import Tensor
 from torch._functorch import partitioners
 from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
+from scrimp._native import format_bytes
+from scrimp._torch.explain import explanation
+from scrimp._torch.fused import FUSED, SURELY_LEANER, is_fused, leaner, peak_of
 from scrimp._torch.graph import Task, Tasks, analyse, copied_into, tensors_in
-from scrimp._torch.kernels import eager_kernels
+from scrimp._torch.kernels import eager_kernels, true_workspaces
 from scrimp._torch.memory import storage_bytes
-from scrimp._torch.problem import Between, lower
+from scrimp._torch.problem import Between, Cost, Lowered, lower
 from scrimp._torch.rewrite import Rewriter, boxed
 from scrimp._torch.settings import Settings, make_plan, task_costs
-from scrimp.errors import Unsupported
+from scrimp._torch.shares import Shares
+from scrimp.errors import Infeasible, Unsupported
 from scrimp.planning import Plan
 
 
 class Partitioner(CustomPartitionerFn):
     """Cuts joint graphs by plans under a budget; set it as inductor's ``custom_partitioner_fn``."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Keep how to plan. ``plans`` has what was planned, graph by graph."""
+    def __init__(self, settings: Settings, graphs: int = 1, *, fused: bool = True) -> None:
+        """Keep how to plan; ``fused``: for inductor. ``plans`` has what was planned, graph by graph."""
         self.settings = settings
+        self.graphs = graphs
+        self.fused = fused
         self.plans: list[Plan] = []
+        self.shared = Shares.of(settings.budget, graphs)
+        self._explanations: list[tuple[Lowered, Tasks]] = []
 
     def __call__(
         self, gm: GraphModule, joint_inputs: Sequence[object], **kwargs: Any
     ) -> tuple[GraphModule, GraphModule]:
-        """Cut one joint graph."""
-        return self._cut(gm, kwargs["num_fwd_outputs"], kwargs.get("static_lifetime_input_indices"))
+        """Cut one joint graph, by inductor's own partition if that is leaner or fits the budget."""
+        forward_outputs, static = kwargs["num_fwd_outputs"], kwargs.get("static_lifetime_input_indices")
+        if not self.fused:
+            return self._cut(gm, forward_outputs, static)
+        theirs = _inductors(gm, joint_inputs, kwargs)
+        their_peak = peak_of(theirs[0].graph, theirs[1].graph)
+        try:
+            ours = self._cut(gm, forward_outputs, static)
+        except Infeasible as error:
+            # Operators by themselves need more than fused ones.
+            if their_peak > error.budget:
+                raise
+            return theirs
+        our_peak, budget = peak_of(ours[0].graph, ours[1].graph), self.plans[-1].budget
+        keeps_theirs = their_peak <= budget or our_peak > SURELY_LEANER * their_peak
+        self.settings.say(
+            f"by estimate inductor's own partition peaks at {format_bytes(their_peak)}, the plan's at "
+            f"{format_bytes(our_peak)}, of {format_bytes(budget)}: "
+            f"{'the former' if keeps_theirs else 'the latter'} is taken"
+        )
+        return theirs if keeps_theirs else ours
 
     def uuid(self) -> Any:
         """Nothing: a graph's plan depends on measurements, so it isn't looked up in a code cache."""
@@ -52,22 +79,21 @@ class Partitioner(CustomPartitionerFn):
         placeholders = joint.graph.find_nodes(op="placeholder")
         _refuse_symbols(placeholders)
         tangents = [node for node in placeholders if node.name.startswith("tangents")]
+        true_workspaces(joint.graph)
         tasks = analyse(joint.graph)
         (output,) = joint.graph.find_nodes(op="output")
         outputs: Sequence[Any] = output.args[0]
         changed = _changed(tasks, placeholders, output)
-        runs, cut = self._plan(tasks, placeholders, tangents, changed, outputs, forward_outputs)
-        rewriter = Rewriter(tasks, [task for task in runs if task is not None])
+        first, rest = self._plan(tasks, placeholders, tangents, changed, outputs, forward_outputs)
+        rewriter = Rewriter(tasks, [*first, *rest])
         rewriter.keeps_meta = True
         rewriter.given(placeholders)
-        for task in runs[:cut]:
-            assert task is not None
+        for task in first:
             rewriter.run(task)
         ahead = [rewriter.need(o) if isinstance(o, Node) else o for o in outputs[:forward_outputs]]
         rewriter.change_inputs(changed)
         before = set(rewriter.graph.nodes)
-        for task in runs[cut + 1 :]:
-            assert task is not None
+        for task in rest:
             rewriter.run(task)
         behind = [rewriter.need(o) if isinstance(o, Node) else o for o in outputs[forward_outputs:]]
         rewriter.finish([*ahead, *behind])
@@ -86,7 +112,7 @@ class Partitioner(CustomPartitionerFn):
         changed: Sequence[Node],
         outputs: Sequence[Any],
         forward_outputs: int,
-    ) -> tuple[list[Task | None], int]:
+    ) -> tuple[list[Task], list[Task]]:
         settings = self.settings
         held = [t for n in placeholders if n not in tangents for t in tensors_in(n.meta["val"])]
         if not held:
@@ -97,20 +123,50 @@ class Partitioner(CustomPartitionerFn):
         lowered = lower(
             "compiled",
             tasks,
-            lambda task: costs[task.index],
+            lambda task: _fused_cost(costs[task.index], task) if self.fused else costs[task.index],
             [o for o in outputs if isinstance(o, Node)],
             settings.reserve + storage_bytes(held) + _bytes(changed),
             between=Between([*ahead, *copied], tangents),
             again=lambda task: not task.random,
         )
-        made = make_plan(lowered, settings)
+        made = make_plan(lowered, settings) if self.shared is None else self.shared.plan(lowered, settings)
+        if self.fused:
+            made = leaner(made, lowered, settings)
         self.plans.append(made)
-        runs = lowered.graph_runs(made.runs)
-        return runs, runs.index(None)
+        self._explanations.append((lowered, tasks))
+        return lowered.halves(made.runs)
+
+    def explain(self) -> str:
+        """Say for each graph what is run again, what that frees, and what sets the peak."""
+        every = zip(self.plans, self._explanations, strict=True)
+        return "\n\n".join(explanation(made, lowered, tasks) for made, (lowered, tasks) in every)
 
     def __getstate__(self) -> dict[str, Any]:
         """Plans stay here; a callback may be anything."""
-        return {"settings": dataclasses.replace(self.settings, progress=None), "plans": []}
+        return {"settings": dataclasses.replace(self.settings, progress=None), "graphs": self.graphs}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Start without plans."""
+        self.__init__(**state)  # type: ignore[misc]
+
+
+def _inductors(
+    gm: GraphModule, joint_inputs: Sequence[object], options: dict[str, Any]
+) -> tuple[GraphModule, GraphModule]:
+    """Inductor's own partition, of a copy."""
+    graph = Graph()
+    values: dict[Node, Node] = {}
+    result = graph.graph_copy(gm.graph, values)
+    end = graph.output(result)
+    (old_end,) = gm.graph.find_nodes(op="output")
+    end.meta = dict(old_end.meta)
+    cut: Callable[..., tuple[GraphModule, GraphModule]] = partitioners.min_cut_rematerialization_partition
+    return cut(GraphModule(gm, graph), joint_inputs, **options)
+
+
+def _fused_cost(cost: Cost, task: Task) -> Cost:
+    """A pointwise operator costs little where it is computed inside of another kernel."""
+    return Cost(cost.seconds * FUSED, 0) if is_fused(task) else cost
 
 
 def _changed(tasks: Tasks, placeholders: Sequence[Node], output: Node) -> list[Node]:
@@ -173,14 +229,18 @@ def _extracted(
 class Backend:
     """A backend of `torch.compile` that runs PyTorch's own kernels in the order of a plan."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, graphs: int = 1) -> None:
         """Keep how to plan."""
-        self.partitioner = Partitioner(settings)
+        self.partitioner = Partitioner(settings, graphs, fused=False)
 
     @property
     def plans(self) -> list[Plan]:
         """What was planned, graph by graph, in the order of compilation."""
         return self.partitioner.plans
+
+    def explain(self) -> str:
+        """Say for each graph what is run again, what that frees, and what sets the peak."""
+        return self.partitioner.explain()
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Any:
         """Compile one region."""

@@ -17,8 +17,10 @@ from torch import nn
 from torch._functorch import config as functorch_config
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch.fx import GraphModule, Node
+from torch.nn.modules.module import _has_any_global_hook
 
-from scrimp._torch.kernels import eager_kernels
+from scrimp._torch.kernels import eager_kernels, true_workspaces
+from scrimp._torch.modules import Spans
 from scrimp.errors import Unsupported
 
 
@@ -59,31 +61,39 @@ class Joint:
     out_spec: Any
 
 
-def capture(module: nn.Module, tensors: Sequence[torch.Tensor], root: nn.Module) -> Joint:
-    """Capture ``module(*tensors)`` and its gradients; slots are looked up in ``root``.
+def capture(
+    module: nn.Module,
+    tensors: Sequence[torch.Tensor],
+    root: nn.Module,
+    *,
+    keeps_parameter_hooks: bool = False,
+) -> Joint:
+    """Capture ``module(*tensors)`` and its gradients; hooks are looked for in ``root``.
 
     Raises `Unsupported` where the model's course depends on its data, or it can't be captured.
     """
-    refuse_hooks(root)
-    refuse_dropout_in_recurrence(root)
+    refuse_hooks(root, parameters=not keeps_parameter_hooks)
+    spans = Spans(root)
     try:
         try:
-            exported = _exported(module, tensors)
+            exported = _exported(module, tensors, spans)
         except Exception as error:
             # Models that look at their data often leave that out when they are compiled.
             if not _depends_on_data(error):
                 raise
             with _as_if_compiling():
-                exported = _exported(module, tensors)
+                exported = _exported(module, tensors, spans)
     except Exception as error:
         raise _explained(error) from error
+    true_workspaces(exported.graph_module.graph)
+    spans.mark(exported.graph_module.graph)
     return _sorted_out(exported.graph_module, exported.out_spec, module)
 
 
-def _exported(module: nn.Module, tensors: Sequence[torch.Tensor]) -> Any:
+def _exported(module: nn.Module, tensors: Sequence[torch.Tensor], spans: Spans) -> Any:
     # As documented for eager training: the backward pass runs outside of autocast.
     backward = functorch_config.patch(backward_pass_autocast="off")
-    with contextlib.ExitStack() as stack, torch.enable_grad(), eager_kernels(), backward:
+    with contextlib.ExitStack() as stack, torch.enable_grad(), eager_kernels(), backward, spans.watch():
         return aot_export_joint_with_descriptors(stack, module, tuple(tensors))
 
 
@@ -143,6 +153,13 @@ def _sorted_out(graph_module: GraphModule, out_spec: Any, module: nn.Module) -> 
     return joint
 
 
+def autocast_mode() -> Any:
+    """The types that operators cast to, where autocast is on."""
+    return tuple(
+        (kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)
+    )
+
+
 def _slot(module: nn.Module, path: str) -> Slot:
     owner_path, _, name = path.rpartition(".")
     return Slot(module.get_submodule(owner_path), name, path)
@@ -160,32 +177,34 @@ TENSOR_HOOKS = {
 }
 
 
-def refuse_hooks(model: nn.Module) -> None:
+def refuse_hooks(model: nn.Module, *, parameters: bool = True) -> None:
     """Refuse hooks: they would run once, at capture, on tensors without contents."""
-    for path, module in model.named_modules():
+    if _has_any_global_hook():
+        raise Unsupported(
+            "a hook for all modules is registered (register_module_forward_hook and the like, or a tool that "
+            "uses them, such as FlopCounterMode), which a planned step can't call; remove it first"
+        )
+    for module in model.modules():
         for attribute, what in HOOKS.items():
             if getattr(module, attribute, None):
+                path = next(path for path, other in model.named_modules() if other is module)
                 raise Unsupported(
                     f"{type(module).__name__} '{path}' has {what}, which a planned step can't call; "
                     "remove it first"
                 )
-    for path, parameter in model.named_parameters():
+    for parameter in model.parameters() if parameters else ():
         for attribute, what in TENSOR_HOOKS.items():
             if getattr(parameter, attribute, None):
+                path = next(path for path, other in model.named_parameters() if other is parameter)
                 raise Unsupported(
-                    f"parameter '{path}' has {what}, which a planned step can't call; remove it first"
+                    f"parameter '{path}' has {what}, which a planned step can't call; remove it first, or "
+                    "use scrimp.torch.wrap, under which it is called"
                 )
-
-
-def refuse_dropout_in_recurrence(model: nn.Module) -> None:
-    """Refuse what PyTorch's capture gets wrong: it leaves out the dropout between recurrent layers."""
-    for path, module in model.named_modules():
-        if isinstance(module, nn.RNNBase) and module.training and module.dropout and module.num_layers > 1:
-            raise Unsupported(
-                f"{type(module).__name__} '{path}' has dropout between its layers, which PyTorch leaves "
-                "out of captured graphs, so gradients would be wrong; use one-layer modules with "
-                "nn.Dropout between them"
-            )
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        raise Unsupported(
+            "hooks for saved tensors are on (saved_tensors_hooks, save_on_cpu), which a planned step can't "
+            "call: the plan decides what is kept; leave that context first"
+        )
 
 
 def _explained(error: Exception) -> Exception:

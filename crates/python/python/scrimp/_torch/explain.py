@@ -6,10 +6,12 @@ from collections import Counter
 
 from scrimp._native import format_bytes
 from scrimp._torch.graph import Tasks
+from scrimp._torch.modules import module_of
 from scrimp._torch.problem import Lowered
 from scrimp.planning import Plan
 
 SHOWN = 10
+MODULES = 3
 
 
 def explanation(plan: Plan, lowered: Lowered, tasks: Tasks) -> str:
@@ -37,6 +39,7 @@ def explanation(plan: Plan, lowered: Lowered, tasks: Tasks) -> str:
 def _again(plan: Plan, lowered: Lowered, tasks: Tasks) -> list[str]:
     times = Counter(plan.runs)
     operators: dict[str, tuple[int, float]] = {}
+    places: dict[str, Counter[str]] = {}
     for index, count in times.items():
         if count > 1:
             problem_task = lowered.problem.tasks[index]
@@ -45,15 +48,26 @@ def _again(plan: Plan, lowered: Lowered, tasks: Tasks) -> list[str]:
             runs, seconds = operators.get(operator, (0, 0.0))
             each = problem_task["modes"][0]["seconds"]
             operators[operator] = (runs + count - 1, seconds + (count - 1) * each)
+            where = module_of(task.node) if task is not None else ""
+            places.setdefault(operator, Counter())[where] += count - 1
     if not operators:
         return ["nothing runs again"]
     lines = [f"{plan.recomputed} runs beyond each operator's first:"]
     ranked = sorted(operators.items(), key=lambda item: -item[1][1])
     for operator, (runs, seconds) in ranked[:SHOWN]:
-        lines.append(f"  {runs:>5} × {operator}, {seconds * 1e3:.2f} ms")
+        lines.append(f"  {runs:>5} × {operator}, {seconds * 1e3:.2f} ms{_places(places[operator])}")
     if len(ranked) > SHOWN:
         lines.append(f"  and {len(ranked) - SHOWN} more operators")
     return lines
+
+
+def _places(runs: Counter[str]) -> str:
+    """The modules where most runs are."""
+    named = [path for path, _ in runs.most_common() if path]
+    if not named:
+        return ""
+    more = f" and {len(named) - MODULES} more" if len(named) > MODULES else ""
+    return f", in {', '.join(named[:MODULES])}{more}"
 
 
 def _live(plan: Plan, lowered: Lowered, at: int) -> list[tuple[int, str]]:

@@ -8,7 +8,8 @@ import torch
 from torch.fx import Node
 
 from scrimp._torch import runtime
-from scrimp._torch.capture import Joint, Slot
+from scrimp._torch.capture import Joint, Slot, autocast_mode
+from scrimp._torch.casts import share_casts
 from scrimp._torch.graph import Storage, analyse
 from scrimp.errors import BadOption
 
@@ -30,8 +31,10 @@ def existing_gradient(slot: Slot) -> torch.Tensor:
     return gradient.detach()
 
 
-def add_gradient_nodes(joint: Joint) -> list[Slot]:
+def add_gradient_nodes(joint: Joint, *, accumulating: bool = False) -> list[Slot]:
     """Give every gradient an end: added in place where there is one already, else its own memory.
+
+    ``accumulating``: as if there were one for each.
 
     Returns the parameters of the former kind; their gradients become further inputs of the graph, and
     are no outputs any more.
@@ -47,11 +50,11 @@ def add_gradient_nodes(joint: Joint) -> list[Slot]:
     for position, node in joint.gradients:
         slot = slot_at(joint, position)
         parameter = slot.get()
-        if parameter.grad is not None:
+        if parameter.grad is not None or accumulating:
             last = graph.find_nodes(op="placeholder")[-1]
             with graph.inserting_after(last):
                 existing = graph.placeholder(f"gradient_{len(accumulated)}")
-            existing.meta["val"] = _fake(node, parameter.grad)
+            existing.meta["val"] = _fake(node, parameter if parameter.grad is None else parameter.grad)
             with graph.inserting_before(output):
                 graph.call_function(runtime.accumulate, (existing, node)).meta["val"] = None
             accumulated.append(slot)
@@ -76,6 +79,8 @@ def add_shared(joint: Joint) -> None:
 
     In the order in which they are computed, which is the order in which autograd adds them.
     """
+    if autocast_mode() and torch.is_autocast_cache_enabled():
+        share_casts(joint)
     graph = joint.module.graph
     order = {node: i for i, node in enumerate(graph.nodes)}
     groups: dict[int, list[tuple[int, Node]]] = {}

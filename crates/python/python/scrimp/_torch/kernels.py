@@ -8,18 +8,23 @@ those formulas are set aside; PyTorch then takes the same way as in eager mode.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import operator as operators
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C import DispatchKey
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx import Graph, Node
 from torch.utils._python_dispatch import _disable_current_modes
+
+from scrimp._torch import runtime
 
 FORMULAS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 PREFIXES = ("upsample_", "_upsample_")
 NAMES = ("hardshrink", "softshrink", "multi_margin_loss", "multilabel_margin_loss_forward")
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 @contextlib.contextmanager
@@ -31,19 +36,26 @@ def eager_kernels() -> Iterator[None]:
             mine = {key: operator.py_kernels.pop(key) for key in FORMULAS if key in operator.py_kernels}
             operator._dispatch_cache.clear()
             saved.append((operator, mine))
-        operator = torch.ops.aten.dropout.default
-        saved.append((operator, {key: operator.py_kernels[key] for key in FORMULAS}))
-        operator.py_kernels.update({key: _dropout for key in FORMULAS})
-        operator._dispatch_cache.clear()
+        for operator, ours in (
+            (torch.ops.aten.dropout.default, _dropout),
+            (torch.ops.aten.lstm.input, _lstm),
+        ):
+            saved.append((operator, {k: f for k, f in operator.py_kernels.items() if k in FORMULAS}))
+            operator.py_kernels.update({key: ours for key in FORMULAS})
+            operator._dispatch_cache.clear()
         yield
     finally:
-        for operator, mine in saved:
-            operator.py_kernels.update(mine)
+        for operator, theirs in reversed(saved):
+            for key in FORMULAS:
+                operator.py_kernels.pop(key, None)
+            operator.py_kernels.update(theirs)
             operator._dispatch_cache.clear()
 
 
 def _taken_apart() -> Iterator[Any]:
-    names = [name for name in dir(torch.ops.aten) if name.startswith(PREFIXES) or name in NAMES]
+    names = [
+        name for name in dir(torch.ops.aten) if name.startswith(PREFIXES) or name in (*NAMES, *RECURRENT)
+    ]
     for name in names:
         packet = getattr(torch.ops.aten, name)
         for overload in packet.overloads():
@@ -69,3 +81,82 @@ def _scales_alike(p: float, dtype: torch.dtype) -> bool:
         probe = torch.linspace(0.1, 3.0, 64, dtype=dtype)
         eager = probe * torch.ones_like(probe).div_(1 - p)
         return torch.equal(eager, probe.mul(torch.ones_like(probe, dtype=torch.bool)).mul_(1 / (1 - p)))
+
+
+def _lstm(
+    input: Tensor,
+    hx: Sequence[Tensor],
+    params: Sequence[Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Recurrence by oneDNN's fused layers where eager takes them, else cell by cell, as eager does."""
+    if not _is_fused(input, hx, params):
+        plain: Any = torch.ops.aten.lstm.input
+        return plain._op_dk(
+            DispatchKey.CompositeImplicitAutograd,
+            *(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first),
+        )
+    # The same calls as in PyTorch's own mkldnn_rnn.
+    current = (input.transpose(0, 1) if batch_first else input).contiguous()
+    directions = 2 if bidirectional else 1
+    each = 4 if has_biases else 2
+    last: tuple[list[Tensor], list[Tensor]] = [], []
+    for layer in range(num_layers):
+        outputs = []
+        for direction in range(directions):
+            place = layer * directions + direction
+            weights = list(params[place * each : (place + 1) * each])
+            if not has_biases:
+                weights += [torch.zeros_like(weight) for weight in weights]
+            output, *states, _ = torch.ops.aten.mkldnn_rnn_layer.default(
+                *(current, *weights, hx[0][place], hx[1][place], direction > 0, [], ONEDNN_LSTM),
+                *(hx[1].size(2), num_layers, has_biases, bidirectional, False, train),
+            )
+            outputs.append(output)
+            for kept, state in zip(last, states, strict=True):
+                kept.append(state)
+        current = outputs[0] if directions == 1 else torch.cat(outputs, -1)
+        if dropout and train and layer < num_layers - 1:
+            current = torch.dropout(current, dropout, True)
+    result = current.transpose(0, 1) if batch_first else current
+    return result, torch.stack(last[0], 0), torch.stack(last[1], 0)
+
+
+ONEDNN_LSTM = 2
+"""oneDNN's number for this kind of recurrence."""
+
+
+def _is_fused(input: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor]) -> bool:
+    """Whether eager PyTorch runs oneDNN's kernel for a recurrence."""
+    tensors = [input, *hx, *params]
+    return (
+        torch.backends.mkldnn.is_available()
+        and torch._C._get_mkldnn_enabled()
+        and all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in tensors)
+        and input.numel() > 0
+        and hx[0].size(2) == hx[1].size(2)
+    )
+
+
+def true_workspaces(graph: Graph) -> None:
+    """Give oneDNN's recurrent layers the sizes of what they keep for backward, which capture doesn't know."""
+    sizes: dict[str, int] = {}
+    layer = torch.ops.aten.mkldnn_rnn_layer.default
+    for node in graph.find_nodes(op="call_function", target=layer):
+        node.target = runtime.recurrent_layer
+        value = node.meta["val"]
+        shapes = [a.meta["val"].shape if isinstance(a, Node) else a for a in node.args]
+        key = repr(shapes)
+        if key not in sizes:
+            real = [torch.zeros(shape) if isinstance(shape, torch.Size) else shape for shape in shapes]
+            sizes[key] = runtime.recurrent_layer(*real)[3].numel()
+        kept = value[0].new_empty((sizes[key],), dtype=torch.uint8)
+        node.meta["val"] = (*value[:3], kept)
+        for item in node.users:
+            if item.target is operators.getitem and item.args[1] == 3:
+                item.meta["val"] = kept

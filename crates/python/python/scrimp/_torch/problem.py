@@ -9,10 +9,13 @@ from torch.fx import Node
 
 from scrimp._native import format_bytes
 from scrimp._torch.graph import Storage, Task, Tasks, readers
+from scrimp._torch.modules import module_of
 from scrimp.problem import Problem
 
 CUDA_BLOCK = 512
 """The caching allocator hands out multiples of this."""
+CPU_STATE_BYTES = 5056
+"""A saved state of the CPU's generator. Those of CUDA's are a few bytes, on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,19 @@ class Lowered:
 
     problem: Problem
     task_at: list[Task | None]
-    """Per task of the problem, that of the graph; None for what runs between forward and backward."""
+    """Per task of the problem, that of the graph; None for those that aren't in it."""
+    between: int | None = None
+    """The task that stands for what runs between forward and backward."""
 
-    def graph_runs(self, runs: Iterable[int]) -> list[Task | None]:
+    def graph_runs(self, runs: Iterable[int]) -> list[Task]:
         """Give the graph's tasks for a plan's runs."""
-        return [self.task_at[run] for run in runs]
+        return [task for run in runs if (task := self.task_at[run]) is not None]
+
+    def halves(self, runs: Sequence[int]) -> tuple[list[Task], list[Task]]:
+        """Give the graph's tasks for a plan's runs, before and after what runs in between."""
+        assert self.between is not None
+        cut = list(runs).index(self.between)
+        return self.graph_runs(runs[:cut]), self.graph_runs(runs[cut + 1 :])
 
 
 def allocated(storage: Storage) -> int:
@@ -58,7 +69,8 @@ def lower(
 
     ``again`` says which tasks may run again, of those that can.
 
-    Random tasks draw from one generator, so each waits for the one before it by a value of no bytes.
+    Random tasks draw from one generator, so each waits for the one before it by a value of no bytes. One
+    that may run again needs the generator's state of its first run.
     """
     problem = Problem(name, resident=resident)
     lowered = Lowered(problem, [])
@@ -70,18 +82,23 @@ def lower(
         if between is not None and gate is None and task in waiting:
             gate = _add_between(lowered, tasks, between, value_of, tokens(token))
         cost = cost_of(task)
+        workspace = cost.workspace
+        may_repeat = task.rerunnable and (again is None or again(task))
         inputs = [value_of[storage] for storage in task.reads]
-        inputs += tokens(token) if task.random else []
         inputs += [gate] if task in waiting and gate is not None else []
+        if task.random and may_repeat:
+            token = _add_state(lowered, task, tokens(token))
+            workspace += problem.values[token]["bytes"]
+        inputs += tokens(token) if task.random else []
         sizes = [allocated(storage) for storage in task.makes]
         makes = problem.task_of_many(
-            task.node.name,
+            title(task.node),
             inputs,
             [*sizes, 0] if task.random else sizes,
             seconds=cost.seconds,
-            workspace=cost.workspace,
+            workspace=workspace,
             phase="backward" if task.backward else "forward",
-            rerunnable=task.rerunnable and (again is None or again(task)),
+            rerunnable=may_repeat,
         )
         lowered.task_at.append(task)
         value_of.update(zip(task.makes, makes, strict=False))
@@ -91,6 +108,24 @@ def lower(
     kept_storages = {storage for node in kept for storage in tasks.storages_of[node]}
     problem.keep(*(value_of[storage] for storage in kept_storages if storage in value_of))
     return lowered
+
+
+def _add_state(lowered: Lowered, task: Task, before: Sequence[int]) -> int:
+    """Add the task that saves the generator's state, which every run of a random task needs.
+
+    While it is replayed, the state of that moment is put aside too.
+    """
+    size = CPU_STATE_BYTES if task.makes[0].device.type == "cpu" else 0
+    name = f"state for {title(task.node)}"
+    (state,) = lowered.problem.task_of_many(name, before, [size], seconds=0.0, rerunnable=False)
+    lowered.task_at.append(None)
+    return state
+
+
+def title(node: Node) -> str:
+    """A node's name, after the module that it is from."""
+    where = module_of(node)
+    return f"{where}: {node.name}" if where else node.name
 
 
 def tokens(token: int | None) -> list[int]:
@@ -123,6 +158,7 @@ def _add_between(
         "between forward and backward", sorted(reads), [0, *incoming], seconds=0.0, rerunnable=False
     )
     lowered.problem.keep(*held)
+    lowered.between = len(lowered.task_at)
     lowered.task_at.append(None)
     return gate
 

@@ -170,8 +170,57 @@ def _filled(like: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def estimate(tasks: Sequence[Task]) -> list[Cost]:
-    """Seconds from counted operations and bytes on a made-up machine; workspace isn't known."""
-    return [Cost(_estimated(task), 0) for task in tasks]
+    """Seconds from counted operations and bytes on a made-up machine; workspaces by rules."""
+    return [Cost(_estimated(task), _scratch(task.node)) for task in tasks]
+
+
+BLOCK = 16
+"""oneDNN lays channels out in blocks of this many."""
+COPIES_ALL = {
+    "convolution",
+    "convolution_backward",
+    "mkldnn_rnn_layer_backward",
+    "recurrent_layer",
+    "upsample_bilinear2d",
+    "upsample_bilinear2d_backward",
+}
+"""Operators that may copy everything they read and write to another layout."""
+COPIES_LARGEST = {
+    "native_batch_norm_backward",
+    "native_dropout",
+    "native_dropout_backward",
+    "_safe_softmax",
+    "cumsum",
+}
+"""Operators whose scratch is at most as large as the largest they read or write."""
+
+
+def _scratch(node: Node) -> int:
+    """What an operator needs beside what it reads and writes; above the true number on the CPU."""
+    target: Any = getattr(node.target, "overloadpacket", node.target)
+    name = getattr(target, "__name__", "")
+    if name not in COPIES_ALL | COPIES_LARGEST:
+        return SMALL_SCRATCH
+    sizes = [
+        _in_blocks(tensor)
+        for other in [node, *node.all_input_nodes]
+        for tensor in tensors_in(other.meta.get("val"))
+    ]
+    return SMALL_SCRATCH + (sum(sizes) if name in COPIES_ALL else max(sizes, default=0))
+
+
+SMALL_SCRATCH = 1 << 12
+LARGEST_KERNEL = 11
+
+
+def _in_blocks(tensor: torch.Tensor) -> int:
+    size = tensor.numel() * tensor.element_size()
+    if tensor.dim() < 3 or tensor.numel() == 0:
+        return size
+    rows, channels, *places = tensor.shape
+    # Of weights, which have few places, both the first dimensions are channels.
+    blocks = -(-rows // BLOCK) * BLOCK if max(places) <= LARGEST_KERNEL else rows
+    return size // (rows * channels) * blocks * (-(-channels // BLOCK) * BLOCK)
 
 
 OPERATIONS_PER_SECOND = 1e11

@@ -35,6 +35,12 @@ def replay(
         set_rng(device, now)
 
 
+def recurrent_layer(*args: Any) -> tuple[torch.Tensor, ...]:
+    """oneDNN's recurrent layer; it only keeps what backward needs where gradients are on."""
+    with torch.enable_grad():
+        return torch.ops.aten.mkldnn_rnn_layer.default(*args)
+
+
 def conform(gradient: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
     """A gradient in memory of its own, laid out as its parameter."""
     return gradient.new_empty_strided(size, stride).copy_(gradient)

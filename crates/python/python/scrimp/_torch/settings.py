@@ -11,12 +11,12 @@ from torch import nn
 
 from scrimp._native import parse_budget
 from scrimp._torch import profile
+from scrimp._torch.capture import autocast_mode
 from scrimp._torch.graph import Tasks
 from scrimp._torch.problem import Cost, Lowered, tightest
 from scrimp.errors import BadOption, Infeasible, Unsupported
-from scrimp.planning import Plan, Progress, plan
+from scrimp.planning import Plan, Progress, plan, sweep
 
-CPU_RNG_STATE_BYTES = 5056
 AUTO_MARGIN = 0.05
 """Of a GPU's memory, what `auto` leaves alone: fragments and libraries' own scratch."""
 
@@ -92,28 +92,25 @@ def mark(leaf: Any) -> Any:
     return (type(leaf), leaf)
 
 
-def mode(model: nn.Module, loss_fn: Any = None) -> Any:
-    """What of the model and its surroundings decides the graph."""
+def mode(model: nn.Module, loss_fn: Any = None, *, accumulating: bool = False) -> Any:
+    """What of the model and its surroundings decides the graph.
+
+    ``accumulating``: as if all gradients were there.
+    """
     modules = [*model.modules(), *(loss_fn.modules() if isinstance(loss_fn, nn.Module) else ())]
     parameters = [p for module in modules for p in module._parameters.values() if p is not None]
     return (
         tuple(module.training for module in modules),
-        tuple((p.requires_grad, p.grad is not None, p.shape, p.dtype) for p in parameters),
+        tuple(
+            (p.requires_grad, p.grad is not None or (accumulating and p.requires_grad), p.shape, p.dtype)
+            for p in parameters
+        ),
         autocast_mode(),
     )
 
 
-def autocast_mode() -> Any:
-    """The types that operators cast to, where autocast is on."""
-    return tuple(
-        (kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)
-    )
-
-
-def rng_bytes(tasks: Tasks) -> int:
-    """What saved generator states take, if every random task runs again."""
-    random = [task for task in tasks.tasks if task.random and task.makes[0].device.type == "cpu"]
-    return CPU_RNG_STATE_BYTES * (len(random) + 1) if random else 0
+def _has_gradient(parameter: nn.Parameter, accumulating: bool) -> bool:
+    return parameter.grad is not None or (accumulating and parameter.requires_grad)
 
 
 def task_costs(tasks: Tasks, device: torch.device, settings: Settings) -> list[Cost]:
@@ -128,31 +125,46 @@ def task_costs(tasks: Tasks, device: torch.device, settings: Settings) -> list[C
     return profile.measure(tasks.tasks, device, tell if settings.progress else None)
 
 
-def make_plan(lowered: Lowered, settings: Settings) -> Plan:
-    """Plan; an infeasible budget also says which operator needs most."""
+def make_plan(lowered: Lowered, settings: Settings, remark: str = "") -> Plan:
+    """Plan; an infeasible budget also says which operator needs most, and the remark."""
+    try:
+        return plan(
+            lowered.problem,
+            budget=auto_budget() if settings.budget == "auto" else settings.budget,
+            **_options(settings),
+        )
+    except Infeasible as error:
+        raise _explained(error, lowered, remark) from None
 
+
+def make_plans(lowered: Lowered, budgets: Sequence[int | str], settings: Settings) -> list[Plan | Exception]:
+    """Plan for each budget: a larger one's plan is neither slower nor leaner than a smaller one's."""
+    made = sweep(lowered.problem, budgets, **_options(settings))
+    return [_explained(one, lowered, "") if isinstance(one, Infeasible) else one for one in made]
+
+
+def _explained(error: Infeasible, lowered: Lowered, remark: str) -> Infeasible:
+    sentence = ". ".join(part for part in (str(error), tightest(lowered), remark) if part)
+    return Infeasible(sentence, error.budget, error.least_found, error.floor)
+
+
+def _options(settings: Settings) -> dict[str, Any]:
     told = 0.0
 
     def tell(news: Progress) -> None:
         nonlocal told
-        if news.elapsed < told:
+        if news.elapsed and news.elapsed < told:
             return
         told = news.elapsed + 1.0
         cost = "no plan yet" if news.cost is None else f"{news.cost * 1e3:.1f} ms"
         settings.say(f"planning for {news.elapsed:.1f} s: {cost}")
 
-    try:
-        return plan(
-            lowered.problem,
-            budget=auto_budget() if settings.budget == "auto" else settings.budget,
-            time_limit=settings.time_limit,
-            seed=settings.seed,
-            threads=settings.threads,
-            progress=tell if settings.progress else None,
-        )
-    except Infeasible as error:
-        sentence = f"{error}. {tightest(lowered)}"
-        raise Infeasible(sentence, error.budget, error.least_found, error.floor) from None
+    return {
+        "time_limit": settings.time_limit,
+        "seed": settings.seed,
+        "threads": settings.threads,
+        "progress": tell if settings.progress else None,
+    }
 
 
 def auto_budget() -> int:

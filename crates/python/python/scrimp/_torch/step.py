@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,16 +14,29 @@ from torch import nn
 from torch.fx import GraphModule
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from scrimp._torch.capture import Call, Joint, Slot, capture
+from scrimp._native import format_bytes
+from scrimp._torch.capture import Call, Joint, Slot, capture, refuse_hooks
 from scrimp._torch.explain import explanation
 from scrimp._torch.gradients import add_gradient_nodes, existing_gradient, slot_at
 from scrimp._torch.graph import Tasks, analyse
 from scrimp._torch.memory import storage_bytes
 from scrimp._torch.problem import Lowered, lower
 from scrimp._torch.rewrite import Rewriter
-from scrimp._torch.settings import Settings, device_of, make_plan, mark, mode, rng_bytes, task_costs
+from scrimp._torch.settings import Settings, device_of, make_plan, make_plans, mark, mode, task_costs
 from scrimp.errors import BadOption
 from scrimp.planning import Plan
+
+
+@dataclass
+class Captured:
+    """A step as a problem to plan."""
+
+    joint: Joint
+    accumulated: list[Slot]
+    tasks: Tasks
+    lowered: Lowered
+    remark: str
+    """What else to say if there is no plan."""
 
 
 @dataclass
@@ -97,21 +111,45 @@ class Step:
         """Plan for a batch without running it."""
         return self._planned(_as_batch(batch, named))[0].plan
 
-    def _planned(self, batch: Any) -> tuple[Planned, list[torch.Tensor]]:
+    def prepare_accumulation(self, *batch: Any, **named: Any) -> Plan:
+        """Plan for a batch whose gradients are added to those of batches before; without running it."""
+        return self._planned(_as_batch(batch, named), accumulating=True)[0].plan
+
+    def _planned(self, batch: Any, *, accumulating: bool = False) -> tuple[Planned, list[torch.Tensor]]:
+        refuse_hooks(self.model)
         leaves, spec = tree_flatten(batch)
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         shapes = (spec, tuple(map(mark, leaves)))
-        key = (shapes, mode(self.model, self.loss_fn))
+        key = (shapes, mode(self.model, self.loss_fn, accumulating=accumulating))
         planned = self._plans.get(key)
         if planned is None:
             known = {planned_for for planned_for, _ in self._plans}
             self._settings.may_plan(shapes, known, tensors)
-            planned = self._make(leaves, spec, tensors)
+            captured = self._capture(leaves, spec, tensors, accumulating)
+            planned = self._rewritten(captured, make_plan(captured.lowered, self._settings, captured.remark))
             self._plans[key] = planned
         self._latest = planned
         return planned, tensors
 
-    def _make(self, leaves: list[Any], spec: TreeSpec, tensors: list[torch.Tensor]) -> Planned:
+    def sweep(self, batch: Any, budgets: Sequence[int | str]) -> list[Step | Exception]:
+        """Capture and measure once, and give a step for each budget; or why there is none."""
+        leaves, spec = tree_flatten(batch)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        key = ((spec, tuple(map(mark, leaves))), mode(self.model, self.loss_fn))
+        captured = self._capture(leaves, spec, tensors, False)
+        steps: list[Step | Exception] = []
+        for budget, made in zip(budgets, make_plans(captured.lowered, budgets, self._settings), strict=True):
+            if isinstance(made, Exception):
+                steps.append(made)
+                continue
+            step = Step(self.model, self.loss_fn, dataclasses.replace(self._settings, budget=budget))
+            step._latest = step._plans[key] = step._rewritten(captured, made)
+            steps.append(step)
+        return steps
+
+    def _capture(
+        self, leaves: list[Any], spec: TreeSpec, tensors: list[torch.Tensor], accumulating: bool
+    ) -> Captured:
         settings = self._settings
         device = device_of(self.model, tensors)
         start = time.perf_counter()
@@ -124,15 +162,15 @@ class Step:
         if joint.results[0].meta["val"].numel() != 1:
             shape = tuple(joint.results[0].meta["val"].shape)
             raise BadOption(f"the loss has shape {shape}, but must be a scalar; take its mean or sum")
-        accumulated = add_gradient_nodes(joint)
+        accumulated = add_gradient_nodes(joint, accumulating=accumulating)
         tasks = analyse(joint.module.graph)
         settings.say(f"captured {len(tasks.tasks)} tasks in {time.perf_counter() - start:.1f} s")
         costs = task_costs(tasks, device, settings)
-        resident = settings.reserve + self._resident(joint, tensors, tasks)
+        there = self._gradients(accumulating)
+        resident = settings.reserve + there + self._resident(joint, tensors)
         kept = [*joint.results, *(n for _, n in joint.mutations), *(n for _, n in joint.gradients)]
         lowered = lower(type(self.model).__name__, tasks, lambda t: costs[t.index], kept, resident)
-        made = make_plan(lowered, settings)
-        return self._rewritten(joint, accumulated, tasks, lowered, made)
+        return Captured(joint, accumulated, tasks, lowered, _when_accumulating(there))
 
     def _call(self, leaves: list[Any], spec: TreeSpec) -> Call:
         model, loss_fn = self.model, self.loss_fn
@@ -147,18 +185,23 @@ class Step:
 
         return Call(model, run, loss_fn)
 
-    def _resident(self, joint: Joint, tensors: Sequence[torch.Tensor], tasks: Tasks) -> int:
+    def _resident(self, joint: Joint, tensors: Sequence[torch.Tensor]) -> int:
         held = [slot.get() for slot in joint.placeholders if isinstance(slot, Slot)]
         # A parameter that the graph doesn't read takes its bytes all the same. So does the loss's own
         # gradient, one element.
         held += [*self.model.parameters(), *self.model.buffers(), *tensors]
-        held += [p.grad for p in self.model.parameters() if p.grad is not None]
-        return storage_bytes(held) + joint.results[0].meta["val"].element_size() + rng_bytes(tasks)
+        return storage_bytes(held) + joint.results[0].meta["val"].element_size()
 
-    def _rewritten(
-        self, joint: Joint, accumulated: list[Slot], tasks: Tasks, lowered: Lowered, made: Plan
-    ) -> Planned:
-        runs = [task for task in lowered.graph_runs(made.runs) if task is not None]
+    def _gradients(self, accumulating: bool) -> int:
+        """Bytes of the gradients that are there before the step."""
+        parameters = list(self.model.parameters())
+        there = storage_bytes(p.grad for p in parameters if p.grad is not None)
+        missing = [p for p in parameters if accumulating and p.requires_grad and p.grad is None]
+        return there + sum(p.numel() * p.element_size() for p in missing)
+
+    def _rewritten(self, captured: Captured, made: Plan) -> Planned:
+        joint, tasks, lowered = captured.joint, captured.tasks, captured.lowered
+        runs = lowered.graph_runs(made.runs)
         rewriter = Rewriter(tasks, runs)
         rewriter.given(joint.module.graph.find_nodes(op="placeholder"))
         for task in runs:
@@ -172,7 +215,7 @@ class Step:
             tasks=tasks,
             run=GraphModule(joint.module, rewriter.graph, "PlannedStep"),
             inputs=joint.placeholders,
-            accumulated=accumulated,
+            accumulated=captured.accumulated,
             mutated=[slot for slot, _ in mutations if slot is not None],
             gradients=[slot for slot, _ in gradients],
             loss=joint.results[0].meta["val"],
@@ -198,6 +241,17 @@ class Step:
         like = self._current().loss
         scale = torch.as_tensor(self.loss_scale, dtype=like.dtype, device=like.device)
         return scale.detach().reshape(like.shape)
+
+
+def _when_accumulating(there: int) -> str:
+    """What else to say if there is no plan."""
+    if not there:
+        return ""
+    return (
+        f"{format_bytes(there)} of them are gradients that are there before the step, to be added to: drop "
+        "them with zero_grad(set_to_none=True); fit(..., accumulate=True) tells ahead of training whether a "
+        "budget allows for them"
+    )
 
 
 def loss_of(model: nn.Module, loss_fn: Callable[..., torch.Tensor] | None, batch: Any) -> torch.Tensor:

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from scrimp._torch.capture import Call, Joint, Slot, capture
+from scrimp._torch.capture import Call, Joint, Slot, capture, refuse_hooks
 from scrimp._torch.explain import explanation
 from scrimp._torch.gradients import add_shared
 from scrimp._torch.graph import Tasks, analyse
 from scrimp._torch.memory import storage_bytes
 from scrimp._torch.problem import Between, Lowered, lower
 from scrimp._torch.rewrite import Continuation, Rewriter
-from scrimp._torch.settings import Settings, device_of, make_plan, mark, mode, rng_bytes, task_costs
+from scrimp._torch.settings import Settings, device_of, make_plan, mark, mode, task_costs
 from scrimp.errors import BadOption, Unsupported
 from scrimp.planning import Plan
 
@@ -92,6 +92,7 @@ class Wrapped(nn.Module):
         return self._latest
 
     def _planned(self, args: Any, kwargs: Any) -> tuple[Halves, list[Tensor]]:
+        refuse_hooks(self.model, parameters=False)
         leaves, spec = tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         shapes = (spec, tuple(map(mark, leaves)))
@@ -119,7 +120,7 @@ class Wrapped(nn.Module):
             args, kwargs = tree_unflatten(filled, spec)
             return model(*args, **kwargs)
 
-        joint = capture(Call(model, run, None), tensors, model)
+        joint = capture(Call(model, run, None), tensors, model, keeps_parameter_hooks=True)
         if not joint.tangent_of:
             raise BadOption(
                 "none of the model's outputs needs gradients, so there is nothing to plan; call it under "
@@ -140,7 +141,7 @@ class Wrapped(nn.Module):
             tasks,
             lambda task: costs[task.index],
             kept,
-            settings.reserve + _resident(model, joint, tensors, tasks),
+            settings.reserve + _resident(model, joint, tensors),
             between=between,
         )
         made = make_plan(lowered, settings)
@@ -164,14 +165,14 @@ def _results(joint: Joint, tasks: Tasks) -> list[Node]:
     return list(joint.results)
 
 
-def _resident(model: nn.Module, joint: Joint, tensors: Sequence[Tensor], tasks: Tasks) -> int:
+def _resident(model: nn.Module, joint: Joint, tensors: Sequence[Tensor]) -> int:
     held = [slot.get() for slot in joint.placeholders if isinstance(slot, Slot)]
     held += [*model.parameters(), *model.buffers(), *tensors]
     held += [p.grad for p in model.parameters() if p.grad is not None]
     # Values that inputs had before they were changed are kept if backward needs them.
     changed = [joint.placeholders[position] for position, _ in joint.mutations]
     before = storage_bytes(slot.get() for slot in changed if isinstance(slot, Slot))
-    return storage_bytes(held) + before + rng_bytes(tasks)
+    return storage_bytes(held) + before
 
 
 def _cut(
@@ -182,10 +183,7 @@ def _cut(
     placeholders: Sequence[Node],
     results: Sequence[Node],
 ) -> Halves:
-    runs = lowered.graph_runs(made.runs)
-    cut = runs.index(None)
-    before = [task for task in runs[:cut] if task is not None]
-    after = [task for task in runs[cut + 1 :] if task is not None]
+    before, after = lowered.halves(made.runs)
     positions = [i for i, what in enumerate(joint.placeholders) if what is not None]
     incoming = _tangents(joint, placeholders)
     first = Rewriter(tasks, [*before, *after])
