@@ -58,9 +58,12 @@ python_package() {
     local environment="$1"
     [ -x "$environment/bin/pip" ] || python3 -m venv "$environment" || return
     local pip=("$environment/bin/pip" install --quiet --disable-pip-version-check)
-    "${pip[@]}" 'maturin>=1.9.4,<2' pytest numpy 'ruff==0.17.*' || return
+    "${pip[@]}" 'maturin>=1.9.4,<2' pytest numpy 'ruff==0.17.*' 'mypy==2.4.*' || return
     if [ "${SCRIMP_TORCH:-yes}" != no ]; then
         "${pip[@]}" 'torch>=2.11' || printf 'no PyTorch: tests of scrimp.torch are skipped\n'
+        # One call, so that torchvision is the one for this PyTorch. No weights are downloaded.
+        "${pip[@]}" 'torch>=2.11' torchvision timm transformers ||
+            printf 'no published models: their tests are skipped\n'
     fi
     PATH="$environment/bin:$PATH" "${pip[@]}" --no-build-isolation --no-deps --force-reinstall \
         --config-settings=build-args='--profile dev' ./crates/python || { failed=1; return 1; }
@@ -72,6 +75,11 @@ if python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; th
         settings=(--config crates/python/pyproject.toml)
         stage "$python/bin/ruff" format --check "${settings[@]}" crates/python benches
         stage "$python/bin/ruff" check "${settings[@]}" crates/python benches
+        if "$python/bin/python" -c 'import torch' 2>/dev/null; then
+            MYPYPATH=crates/python/python:crates/python/tests stage "$python/bin/mypy" \
+                --config-file crates/python/pyproject.toml --explicit-package-bases \
+                crates/python/python/scrimp crates/python/tests crates/python/examples benches/torch_compare.py
+        fi
         tests "$python/bin/python" -m pytest -q -p no:cacheprovider crates/python/tests
     else
         printf 'no Python package: its tests are skipped\n'

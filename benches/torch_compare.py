@@ -1,26 +1,30 @@
-"""Peak and time of one training step: scrimp, eager, checkpointing per block, the compiler's knob.
+"""Peak and time of one training step: scrimp, eager, checkpointing per block, the compiler's knob, inductor.
 
-    python benches/torch_compare.py --model gpt --svg gpt.svg
+    python benches/torch_compare.py --all --out pictures      # four models, tables on standard output
+    python benches/torch_compare.py --model gpt --inductor
+    python benches/torch_compare.py --all --sweep             # ten budgets of scrimp each instead
 
-Same model, same batch, same step (loss, gradients), every method's gradients compared with eager's.
-Peak is what PyTorch's allocator hands out at most, parameters, buffers and batch included; time is
-processor time of the process, relative to eager, the least of some repeats. Where a model has dropout,
-compilers draw other random numbers than eager, so their gradients differ and say nothing. Needs
-torchvision, timm or transformers for their models; `unet` and `gpt` need nothing else. `--inductor` adds
-the compiler's own code with and without our partitioner, which takes minutes to compile.
+Same model, same batch, same step (loss, gradients), every method's gradients compared with eager's. Peak
+is what PyTorch's allocator hands out at most, parameters, buffers and batch included. Time is processor time
+of the process, all methods in turn, the median of some rounds, over eager's median. scrimp gets as budgets
+the other methods' peaks, and parts of eager's. Where a model has dropout, compilers draw other random numbers
+than eager, so their gradients differ and say nothing. Needs torchvision or timm for their models; `unet` and
+`gpt` need nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import copy
 import gc
+import statistics
+import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import scrimp
@@ -33,6 +37,7 @@ from torch.utils.checkpoint import checkpoint
 
 Step = Callable[[], Tensor]
 MIB = 1 << 20
+WORDS = 2048
 CPU = torch.device("cpu")
 
 
@@ -41,8 +46,16 @@ class Row:
     """One point."""
 
     method: str
+    setting: str
+    step: Step
     peak: int
-    seconds: float
+    difference: float
+    times: list[float] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """The median."""
+        return statistics.median(self.times)
 
 
 class Block(nn.Module):
@@ -62,21 +75,22 @@ class Block(nn.Module):
         n, t, width = x.shape
         split = self.qkv(self.norm1(x)).view(n, t, 3, self.heads, width // self.heads)
         q, k, v = split.permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        rate = self.dropout.p if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=rate)
         x = x + self.dropout(self.out(mixed.transpose(1, 2).reshape(n, t, width)))
         return x + self.dropout(self.down(F.gelu(self.up(self.norm2(x)))))
 
 
 class Gpt(nn.Module):
-    """Six layers of width 256 with dropout."""
+    """Six layers of width 256 with dropout, in attention too."""
 
     def __init__(self) -> None:
         """Make the layers."""
         super().__init__()
-        self.words = nn.Embedding(4096, 256)
+        self.words = nn.Embedding(WORDS, 256)
         self.places = nn.Parameter(torch.zeros(256, 256))
-        self.blocks = nn.ModuleList(Block(256, 4, 0.1) for _ in range(6))
-        self.head = nn.Linear(256, 4096, bias=False)
+        self.blocks = nn.ModuleList(Block(256, 8, 0.1) for _ in range(6))
+        self.head = nn.Linear(256, WORDS, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Run it."""
@@ -131,9 +145,9 @@ def make(name: str, batch: int) -> tuple[nn.Module, tuple[Tensor, Tensor], Any, 
     model: Any
     images = torch.randn(batch, 3, 224, 224)
     labels = torch.randint(0, 1000, (batch,))
-    words = torch.randint(0, 4096, (batch, 256))
+    words = torch.randint(0, WORDS, (batch, 256))
     if name in ("resnet18", "resnet50"):
-        import torchvision  # type: ignore[import-untyped]
+        import torchvision
 
         model = getattr(torchvision.models, name)()
         stages = (model.layer1, model.layer2, model.layer3, model.layer4)
@@ -146,7 +160,7 @@ def make(name: str, batch: int) -> tuple[nn.Module, tuple[Tensor, Tensor], Any, 
     if name == "gpt2":
         import transformers
 
-        config = transformers.GPT2Config(n_layer=6, vocab_size=8192, use_cache=False)
+        config = transformers.GPT2Config(n_layer=6, vocab_size=WORDS, use_cache=False)
         model = transformers.GPT2LMHeadModel(config)
         return model, (words, words.roll(-1, 1)), token_loss, list(model.transformer.h)
     if name == "gpt":
@@ -161,35 +175,46 @@ def make(name: str, batch: int) -> tuple[nn.Module, tuple[Tensor, Tensor], Any, 
 class Bench:
     """A model, and what was measured of it; the first row is eager."""
 
-    def __init__(self, name: str, batch: int, repeats: int) -> None:
+    def __init__(self, name: str, batch: int) -> None:
         """Make the model."""
         torch.manual_seed(0)
+        torch._dynamo.reset()
+        self.name = name
         self.model, self.batch, self.loss_fn, self.blocks = make(name, batch)
-        self.repeats = repeats
         self.start = copy.deepcopy(self.model.state_dict())
+        self.held = storage_bytes([*self.model.parameters(), *self.model.buffers(), *self.batch])
         self.reference: list[Tensor] = []
         self.rows: list[Row] = []
 
-    def autograd_step(self, run: Callable[..., Any]) -> Tensor:
+    def eager(self, run: Callable[..., Any] | None = None) -> Tensor:
         """Forward and backward in the usual way."""
-        loss = self.loss_fn(run(self.batch[0]), self.batch[1])
+        loss: Tensor = self.loss_fn((self.model if run is None else run)(self.batch[0]), self.batch[1])
         loss.backward()
         return loss.detach()
 
+    def checkpointed(self) -> Tensor:
+        """The same with each block checkpointed."""
+        for block in self.blocks:
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+        try:
+            return self.eager()
+        finally:
+            for block in self.blocks:
+                del block.forward
+
     def add(self, method: str, setting: str, step: Step) -> None:
-        """Measure a step: warm up, check gradients, peak, then time."""
+        """Measure the peak of a step, and compare its gradients; time comes later."""
+        started = time.perf_counter()
         self.run(step)
         self.model.load_state_dict(self.start)
         self.clear()
         _, peak, _ = measured(partial(self.run, step), CPU)
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        difference = self.difference(gradients)
-        seconds = min(self.timed(step) for _ in range(self.repeats))
-        held = storage_bytes([*self.model.parameters(), *self.model.buffers(), *self.batch])
-        self.rows.append(Row(method, peak + held, seconds))
-        relative = seconds / self.rows[0].seconds
-        bits = "same bits" if difference == 0 else f"{difference:.0e} off"
-        print(f"| {method} | {setting} | {(peak + held) / MIB:.1f} | {relative:.3f} | {bits} |", flush=True)
+        self.rows.append(Row(method, setting, step, peak + self.held, self.difference(gradients)))
+        told = (
+            f"{method} {setting}: {(peak + self.held) / MIB:.1f} MiB, {time.perf_counter() - started:.0f} s"
+        )
+        print(told, file=sys.stderr, flush=True)
 
     def difference(self, gradients: list[Tensor]) -> float:
         """Give the largest difference from eager, relative to the gradient's largest entry."""
@@ -209,57 +234,84 @@ class Bench:
         for parameter in self.model.parameters():
             parameter.grad = None
 
-    def timed(self, step: Step) -> float:
-        """Give processor seconds of one step."""
-        gc.collect()
-        start = time.process_time()
-        self.run(step)
-        return time.process_time() - start
+    def time(self, rounds: int) -> None:
+        """Take processor seconds of all steps in turn, some rounds."""
+        for _ in range(rounds):
+            for row in self.rows:
+                gc.collect()
+                start = time.process_time()
+                self.run(row.step)
+                row.times.append(time.process_time() - start)
+
+    def table(self) -> str:
+        """Give all rows."""
+        lines = [
+            "| method | setting | peak, MiB | time over eager | gradients |",
+            "|---|---|---|---|---|",
+        ]
+        for row in self.rows:
+            bits = "same bits" if row.difference == 0 else f"{row.difference:.0e} off"
+            relative = row.seconds / self.rows[0].seconds
+            lines.append(f"| {row.method} | {row.setting} | {row.peak / MIB:.1f} | {relative:.3f} | {bits} |")
+        return "\n".join(lines)
 
 
-@contextlib.contextmanager
-def checkpointed(blocks: list[nn.Module]) -> Iterator[None]:
-    """Checkpoint each block."""
-    for block in blocks:
-        block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        for block in blocks:
-            del block.forward
+def compiled(bench: Bench, backend: str, **settings: Any) -> Step:
+    """A step through a compiler of its own, with settings of functorch or inductor."""
+    from torch._dynamo.backends.registry import lookup_backend
+
+    partition = settings.pop("custom_partitioner_fn", None)
+    compiler = lookup_backend(backend)
+
+    def compile_here(graph: Any, inputs: Any) -> Any:
+        with (
+            torch._functorch.config.patch(**settings),
+            torch._inductor.config.patch(custom_partitioner_fn=partition),
+        ):
+            return compiler(graph, inputs)
+
+    return partial(bench.eager, torch.compile(bench.model, backend=compile_here, dynamic=False))
 
 
-def by_knob(bench: Bench, backend: str, knobs: list[float]) -> None:
-    """The compiler's part of activations to keep."""
+def rivals(bench: Bench, knobs: list[float]) -> None:
+    """Eager, checkpointing, and the knob with PyTorch's own kernels."""
+    bench.add("eager", "", bench.eager)
+    bench.add("checkpoint per block", "", bench.checkpointed)
     for knob in knobs:
-        torch._dynamo.reset()
-        with torch._functorch.config.patch(activation_memory_budget=knob):
-            compiled = torch.compile(bench.model, backend=backend, dynamic=False)
-            step = partial(bench.autograd_step, compiled)
-            bench.add(f"activation_memory_budget, {backend}", f"{knob}", step)
+        step = compiled(bench, "aot_eager_decomp_partition", activation_memory_budget=knob)
+        bench.add("`activation_memory_budget`", f"{knob}", step)
 
 
-def by_our_partition(bench: Bench, budgets: list[str], limit: float) -> None:
-    """The compiler's code with our partition."""
+def by_inductor(bench: Bench, knobs: list[float], budgets: list[str], limit: float) -> None:
+    """The compiler's code with its own partition and with ours."""
+    bench.add("inductor", "", compiled(bench, "inductor"))
+    for knob in knobs:
+        step = compiled(bench, "inductor", activation_memory_budget=knob)
+        bench.add("inductor, `activation_memory_budget`", f"{knob}", step)
     for budget in budgets:
-        torch._dynamo.reset()
         mine = scrimp.torch.partitioner(budget, time_limit=limit)
-        with torch._inductor.config.patch(custom_partitioner_fn=mine):
-            compiled = torch.compile(bench.model, dynamic=False)
-            bench.add("inductor, scrimp's partition", budget, partial(bench.autograd_step, compiled))
+        bench.add(
+            "inductor, scrimp's partition", budget, compiled(bench, "inductor", custom_partitioner_fn=mine)
+        )
 
 
-def by_plan(bench: Bench, budgets: list[str], limit: float) -> None:
-    """scrimp.torch.fit."""
-    for budget in budgets:
-        bench.clear()
-        try:
-            step = scrimp.torch.fit(bench.model, bench.loss_fn, bench.batch, budget, time_limit=limit)
-        except scrimp.Infeasible as error:
-            print(f"| scrimp | {budget}: infeasible | least found {error.least_found / MIB:.1f} | | |")
-            continue
-        setting = f"{budget}: {step.plan.budget / MIB:.1f} MiB, predicted {1 + step.plan.overhead:.3f}"
-        bench.add("scrimp", setting, partial(step, *bench.batch))
+def by_plan(bench: Bench, parts: list[float], limit: float) -> None:
+    """scrimp.torch.sweep, at the others' peaks, at parts of what eager can give up, and at the least."""
+    whole = bench.rows[0].peak
+    wanted = {row.peak: f"peak of {row.method} {row.setting}".rstrip() for row in reversed(bench.rows)}
+    wanted.update({bench.held + int((whole - bench.held) * part): f"{part:.1%}" for part in parts})
+    bench.clear()
+    steps = scrimp.torch.sweep(bench.model, bench.loss_fn, bench.batch, list(wanted), time_limit=limit)
+    least = scrimp.torch.fit(bench.model, bench.loss_fn, bench.batch, "min", time_limit=limit)
+    for (budget, why), step in [
+        *zip(wanted.items(), steps, strict=True),
+        ((least.plan.budget, "min"), least),
+    ]:
+        if isinstance(step, scrimp.torch.Step):
+            setting = f"{why}: {budget / MIB:.1f} MiB, predicted {1 + step.plan.overhead:.3f}"
+            bench.add("scrimp", setting, partial(step, *bench.batch))
+        else:
+            print(f"{why}: {step}", file=sys.stderr)
 
 
 COLOURS = ["#222222", "#d1495b", "#edae49", "#00798c", "#66a182", "#8d6a9f"]
@@ -302,41 +354,97 @@ def draw(rows: list[Row], title: str) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
+@dataclass(frozen=True)
+class Case:
+    """What is measured of a model by default."""
+
+    batch: int
+    parts: tuple[float, ...]
+    """Budgets: parts of what eager takes beyond parameters, buffers and batch."""
+    inductor: bool
+
+
+# The first two parts are those that a greedy planner reached; see docs/pytorch.md.
+CASES = {
+    "resnet50": Case(8, (0.696, 0.485), False),
+    "unet": Case(8, (0.671, 0.449), True),
+    "vit": Case(4, (0.6, 0.4), False),
+    "gpt": Case(8, (0.416, 0.202), True),
+    "resnet18": Case(8, (0.7, 0.5), True),
+    "gpt2": Case(4, (0.6, 0.4), False),
+}
+
+
+def ten_budgets(name: str, given: argparse.Namespace) -> None:
+    """Plan for ten budgets from what keeping everything takes to the least; say whether all is monotone."""
+    bench = Bench(name, given.batch or CASES[name].batch)
+    bench.add("eager", "", bench.eager)
+    bench.clear()
+    arguments = (bench.model, bench.loss_fn, bench.batch)
+    least = scrimp.torch.fit(*arguments, "min", time_limit=given.time_limit).plan
+    budgets = [least.base_peak - (least.base_peak - least.peak) * k // 9 for k in range(10)]
+    steps = scrimp.torch.sweep(*arguments, budgets, time_limit=given.time_limit)
+    planned = [step for step in steps if isinstance(step, scrimp.torch.Step)]
+    for step in planned:
+        bench.add("scrimp", "", partial(step, *bench.batch))
+    bench.time(given.repeats)
+    print(f"\n{name}, batch {given.batch or CASES[name].batch}, ten budgets\n")
+    print(
+        "| budget, MiB | computed peak | measured peak | predicted time | measured time |\n"
+        "|---|---|---|---|---|"
+    )
+    for step, row in zip(planned, bench.rows[1:], strict=True):
+        numbers = [step.plan.budget / MIB, step.peak / MIB, row.peak / MIB]
+        times = [1 + step.plan.overhead, row.seconds / bench.rows[0].seconds]
+        print("| " + " | ".join([f"{n:.2f}" for n in numbers] + [f"{t:.3f}" for t in times]) + " |")
+    peaks = [row.peak for row in bench.rows[1:]]
+    costs = [step.plan.cost for step in planned]
+    falling = all(a >= b for a, b in pairwise(peaks))
+    rising = all(a <= b for a, b in pairwise(costs))
+    off = max(abs(step.peak / peak - 1) for step, peak in zip(planned, peaks, strict=True))
+    told = f"{len(planned)} of 10 planned; measured peaks fall: {falling}; planned times rise: {rising}"
+    print(f"\n{told}; computed and measured peaks differ by at most {off:.2%}", flush=True)
+
+
+def compare(name: str, given: argparse.Namespace) -> None:
+    """Measure a model and print its table."""
+    case = CASES[name]
+    bench = Bench(name, given.batch or case.batch)
+    knobs = [float(knob) for knob in given.knobs.split(",") if knob]
+    rivals(bench, knobs)
+    parts = [float(part) for part in given.parts.split(",")] if given.parts else list(case.parts)
+    by_plan(bench, parts, given.time_limit)
+    if given.inductor or (given.all and case.inductor):
+        by_inductor(bench, knobs[:1], given.partitions.split(","), given.time_limit)
+    bench.time(given.repeats)
+    title = f"{name}, batch {given.batch or case.batch}"
+    print(f"\n{title}, torch {torch.__version__}, {torch.get_num_threads()} threads\n\n{bench.table()}\n")
+    if given.out:
+        Path(given.out).mkdir(parents=True, exist_ok=True)
+        Path(given.out, f"pytorch-{name}.svg").write_text(draw(bench.rows, title), encoding="utf-8")
+
+
 def main() -> None:
     """Run what was asked for."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    names = ["unet", "gpt", "resnet18", "resnet50", "vit", "gpt2"]
-    parser.add_argument("--model", choices=names, default="gpt")
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--budgets", default="100%,70%,50%,35%,25%,min")
-    parser.add_argument("--knobs", default="1.0,0.8,0.5,0.2,0.0", help="empty: leave the knob out")
-    parser.add_argument("--time-limit", type=float, default=10.0)
+    parser.add_argument("--model", choices=list(CASES), default="gpt")
+    parser.add_argument("--all", action="store_true", help="resnet50, unet, vit and gpt, one after another")
+    parser.add_argument("--sweep", action="store_true", help="ten budgets of scrimp only")
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--parts", help="budgets: parts of what eager takes beyond what is always there")
+    parser.add_argument("--knobs", default="0.5,0.0", help="empty: leave the knob out")
+    parser.add_argument("--partitions", default="60%,40%", help="budgets of inductor with our partition")
+    parser.add_argument("--time-limit", type=float, default=8.0)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--inductor", action="store_true")
-    parser.add_argument("--svg")
+    parser.add_argument("--out", help="a folder for pictures")
     given = parser.parse_args()
-    if given.threads:
-        torch.set_num_threads(given.threads)
-    budgets = given.budgets.split(",")
-    knobs = [float(knob) for knob in given.knobs.split(",") if knob]
-    bench = Bench(given.model, given.batch, given.repeats)
-    print(
-        f"{given.model}, batch {given.batch}, torch {torch.__version__}, {torch.get_num_threads()} threads\n"
-    )
-    print("| method | setting | peak, MiB | time over eager | gradients |\n|---|---|---|---|---|")
-    bench.add("eager", "", partial(bench.autograd_step, bench.model))
-    with checkpointed(bench.blocks):
-        bench.add("checkpoint per block", "", partial(bench.autograd_step, bench.model))
-    by_knob(bench, "aot_eager_decomp_partition", knobs)
-    by_plan(bench, budgets, given.time_limit)
-    if given.inductor:
-        by_knob(bench, "inductor", knobs)
-        by_our_partition(bench, budgets, given.time_limit)
-    if given.svg:
-        with open(given.svg, "w", encoding="utf-8") as file:
-            file.write(draw(bench.rows, f"{given.model}, batch {given.batch}"))
+    torch.set_num_threads(given.threads)
+    torch._dynamo.config.recompile_limit = 64
+    for name in ["resnet50", "unet", "vit", "gpt"] if given.all else [given.model]:
+        (ten_budgets if given.sweep else compare)(name, given)
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ Case = tuple[Callable[[], nn.Module], tuple[Any, ...], Callable[..., Tensor]]
 
 def resnet18() -> nn.Module:
     """The published network, with few classes."""
-    from torchvision.models import resnet18 as published  # type: ignore[import-untyped]
+    from torchvision.models import resnet18 as published
 
     model: nn.Module = published(num_classes=10)
     return model

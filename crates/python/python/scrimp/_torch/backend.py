@@ -22,7 +22,7 @@ from scrimp._native import format_bytes
 from scrimp._torch.explain import explanation
 from scrimp._torch.fused import FUSED, SURELY_LEANER, is_fused, leaner, peak_of
 from scrimp._torch.graph import Task, Tasks, analyse, copied_into, tensors_in
-from scrimp._torch.kernels import eager_kernels, true_workspaces
+from scrimp._torch.kernels import eager_kernels, true_values
 from scrimp._torch.memory import storage_bytes
 from scrimp._torch.problem import Between, Cost, Lowered, lower
 from scrimp._torch.rewrite import Rewriter, boxed
@@ -79,7 +79,7 @@ class Partitioner(CustomPartitionerFn):
         placeholders = joint.graph.find_nodes(op="placeholder")
         _refuse_symbols(placeholders)
         tangents = [node for node in placeholders if node.name.startswith("tangents")]
-        true_workspaces(joint.graph)
+        true_values(joint.graph)
         tasks = analyse(joint.graph)
         (output,) = joint.graph.find_nodes(op="output")
         outputs: Sequence[Any] = output.args[0]

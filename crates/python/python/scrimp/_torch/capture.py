@@ -19,7 +19,7 @@ from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch.fx import GraphModule, Node
 from torch.nn.modules.module import _has_any_global_hook
 
-from scrimp._torch.kernels import eager_kernels, true_workspaces
+from scrimp._torch.kernels import eager_kernels, true_values
 from scrimp._torch.modules import Spans
 from scrimp.errors import Unsupported
 
@@ -40,7 +40,7 @@ class Slot:
         return found
 
 
-@dataclass
+@dataclass(repr=False)
 class Joint:
     """A captured graph.
 
@@ -85,7 +85,7 @@ def capture(
                 exported = _exported(module, tensors, spans)
     except Exception as error:
         raise _explained(error) from error
-    true_workspaces(exported.graph_module.graph)
+    true_values(exported.graph_module.graph)
     spans.mark(exported.graph_module.graph)
     return _sorted_out(exported.graph_module, exported.out_spec, module)
 

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from scrimp.errors import Unsupported
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Storage:
     """Bytes that one task writes, or that are given."""
 
@@ -29,7 +29,7 @@ class Storage:
     device: torch.device
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Task:
     """A node that makes storages or has an effect."""
 
@@ -43,7 +43,7 @@ class Task:
     backward: bool
 
 
-@dataclass
+@dataclass(repr=False)
 class Tasks:
     """The tasks of a graph in its order, and what each node stands for."""
 

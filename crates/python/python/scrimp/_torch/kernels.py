@@ -143,20 +143,45 @@ def _is_fused(input: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor]) -> 
     )
 
 
-def true_workspaces(graph: Graph) -> None:
-    """Give oneDNN's recurrent layers the sizes of what they keep for backward, which capture doesn't know."""
-    sizes: dict[str, int] = {}
-    layer = torch.ops.aten.mkldnn_rnn_layer.default
-    for node in graph.find_nodes(op="call_function", target=layer):
-        node.target = runtime.recurrent_layer
-        value = node.meta["val"]
-        shapes = [a.meta["val"].shape if isinstance(a, Node) else a for a in node.args]
-        key = repr(shapes)
-        if key not in sizes:
-            real = [torch.zeros(shape) if isinstance(shape, torch.Size) else shape for shape in shapes]
-            sizes[key] = runtime.recurrent_layer(*real)[3].numel()
-        kept = value[0].new_empty((sizes[key],), dtype=torch.uint8)
-        node.meta["val"] = (*value[:3], kept)
-        for item in node.users:
-            if item.target is operators.getitem and item.args[1] == 3:
-                item.meta["val"] = kept
+def true_values(graph: Graph) -> None:
+    """Put right what capture gets wrong of operators' results: sizes and types that it doesn't know."""
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.mkldnn_rnn_layer.default:
+            _true_workspace(node)
+        elif node.target in MIXED_NORMS:
+            _true_statistics(node)
+
+
+MIXED_NORMS = {
+    torch.ops.aten._native_batch_norm_legit_functional.default,
+    torch.ops.aten.native_group_norm.default,
+    torch.ops.aten.native_layer_norm.default,
+}
+"""Operators whose statistics are of their parameters' type if what they normalize has fewer bits."""
+
+
+def _true_statistics(node: Node) -> None:
+    value = node.meta["val"]
+    types = [a.meta["val"].dtype for a in node.args if isinstance(a, Node)]
+    if value[0].dtype in (torch.bfloat16, torch.float16) and torch.float32 in types:
+        statistics = [value[i].new_empty(value[i].shape, dtype=torch.float32) for i in (1, 2)]
+        _set_items(node, (value[0], *statistics, *value[3:]))
+
+
+def _true_workspace(node: Node) -> None:
+    node.target = runtime.recurrent_layer
+    value = node.meta["val"]
+    with unset_fake_temporarily():
+        real = [torch.zeros(a.meta["val"].shape) if isinstance(a, Node) else a for a in node.args]
+        size = runtime.recurrent_layer(*real)[3].numel()
+    _set_items(node, (*value[:3], value[0].new_empty((size,), dtype=torch.uint8)))
+
+
+def _set_items(node: Node, value: tuple[Any, ...]) -> None:
+    """Set the value of an operator with several results, and those of its items."""
+    node.meta["val"] = value
+    for item in node.users:
+        if item.target is operators.getitem:
+            (_, place) = item.args
+            assert isinstance(place, int)
+            item.meta["val"] = value[place]

@@ -27,7 +27,7 @@ class Cost:
     """Bytes in use only while it runs."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Lowered:
     """A problem made from a graph."""
 
@@ -133,7 +133,7 @@ def tokens(token: int | None) -> list[int]:
     return [] if token is None else [token]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Between:
     """What runs between forward and backward, such as a loss: outside the plan, at one moment."""
 

@@ -86,8 +86,10 @@ def measure(tasks: Sequence[Task], device: torch.device, progress: Progress | No
     distinct = {key: task for key, task in zip(keys, tasks, strict=True)}
     missing = [key for key in distinct if key not in known]
     cuda = [device] if device.type == "cuda" else []
+    # Events are recorded on the current device's stream.
+    there = torch.cuda.device(device) if cuda else contextlib.nullcontext()
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=cuda):
+        with there, torch.no_grad(), torch.random.fork_rng(devices=cuda):
             for done, key in enumerate(missing):
                 if progress is not None:
                     progress(done, len(missing))
@@ -190,26 +192,30 @@ COPIES_LARGEST = {
     "native_dropout",
     "native_dropout_backward",
     "_safe_softmax",
+    "bmm",
     "cumsum",
 }
 """Operators whose scratch is at most as large as the largest they read or write."""
 
 
 def _scratch(node: Node) -> int:
-    """What an operator needs beside what it reads and writes; above the true number on the CPU."""
+    """What an operator needs beside what it reads and writes; meant to be above what is true on the CPU."""
     target: Any = getattr(node.target, "overloadpacket", node.target)
     name = getattr(target, "__name__", "")
-    if name not in COPIES_ALL | COPIES_LARGEST:
-        return SMALL_SCRATCH
-    sizes = [
-        _in_blocks(tensor)
-        for other in [node, *node.all_input_nodes]
-        for tensor in tensors_in(other.meta.get("val"))
-    ]
-    return SMALL_SCRATCH + (sum(sizes) if name in COPIES_ALL else max(sizes, default=0))
+    tensors = [t for other in [node, *node.all_input_nodes] for t in tensors_in(other.meta.get("val"))]
+    sizes = [_in_blocks(tensor) for tensor in tensors]
+    # In lower precision, operators of the CPU often work on copies in float32.
+    shorter = [tensor for tensor in tensors if tensor.dtype in (torch.bfloat16, torch.float16)]
+    scratch = SMALL_SCRATCH + sum(4 * tensor.numel() for tensor in shorter)
+    if name in COPIES_ALL:
+        return scratch + sum(sizes)
+    largest = max(sizes, default=0)
+    return scratch + (largest if name in COPIES_LARGEST else largest // SMALL_PART)
 
 
-SMALL_SCRATCH = 1 << 12
+SMALL_SCRATCH = 1 << 14
+SMALL_PART = 64
+"""What is allowed for an operator without a rule: these bytes, and this part of its largest tensor."""
 LARGEST_KERNEL = 11
 
 

@@ -130,7 +130,7 @@ def make_plan(lowered: Lowered, settings: Settings, remark: str = "") -> Plan:
     try:
         return plan(
             lowered.problem,
-            budget=auto_budget() if settings.budget == "auto" else settings.budget,
+            budget=auto_budget(lowered, settings.reserve) if settings.budget == "auto" else settings.budget,
             **_options(settings),
         )
     except Infeasible as error:
@@ -167,7 +167,13 @@ def _options(settings: Settings) -> dict[str, Any]:
     }
 
 
-def auto_budget() -> int:
-    """What the GPU has free now and what PyTorch has taken of it, less a margin."""
-    free, total = torch.cuda.mem_get_info()
-    return int(free + torch.cuda.memory_reserved() - AUTO_MARGIN * total)
+def auto_budget(lowered: Lowered, reserve: int) -> int:
+    """What the GPU has free now, and what of its memory the step's own tensors have, less a margin.
+
+    What PyTorch has taken and isn't in use is free too; what else is in use, such as the optimizer's
+    state, isn't.
+    """
+    device = next(task.makes[0].device for task in lowered.task_at if task is not None and task.makes)
+    free, total = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(free + unused + lowered.problem.resident - reserve - AUTO_MARGIN * total)

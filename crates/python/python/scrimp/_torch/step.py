@@ -27,7 +27,7 @@ from scrimp.errors import BadOption
 from scrimp.planning import Plan
 
 
-@dataclass
+@dataclass(repr=False)
 class Captured:
     """A step as a problem to plan."""
 
@@ -39,7 +39,7 @@ class Captured:
     """What else to say if there is no plan."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Planned:
     """A plan for one shape of batch, ready to run."""
 

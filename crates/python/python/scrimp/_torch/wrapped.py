@@ -27,7 +27,7 @@ from scrimp.errors import BadOption, Unsupported
 from scrimp.planning import Plan
 
 
-@dataclass
+@dataclass(repr=False)
 class Halves:
     """A plan cut in two."""
 
