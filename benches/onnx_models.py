@@ -118,12 +118,10 @@ def language(name):
 def certain(model):
     """Turns off what is drawn at random, and trains."""
     model.train()
+    names = ("p", "dropout", "drop_prob", "dropout_p", "attention_dropout", "dropout_prob")
     for module in model.modules():
-        kind = type(module).__name__
-        if kind in ("StochasticDepth", "DropPath"):
-            module.eval()
-        for name in ("p", "drop_prob", "dropout_p", "attention_dropout", "dropout_prob"):
-            if isinstance(getattr(module, name, None), float) and kind != "StochasticDepth":
+        for name in names:
+            if isinstance(getattr(module, name, None), float):
                 setattr(module, name, 0.0)
 
 

@@ -5,7 +5,7 @@ mod models;
 
 use models::*;
 use scrimp_graph::onnx::proto::{NodeProto, ValueInfoProto};
-use scrimp_graph::{Op, Role, inference};
+use scrimp_graph::{Init, Op, Role, inference};
 
 fn named(mut node: NodeProto, name: &str) -> NodeProto {
     node.name = name.into();
@@ -166,4 +166,28 @@ fn made_up_tensors_of_one_number_are_no_weights() {
     };
     assert!(matches!(role(&add("val_74"), "val_74"), Role::Constant(_)));
     assert!(matches!(role(&add("val.74"), "val.74"), Role::Parameter(_)));
+}
+
+/// Sums along an axis are known, as masks of packed sequences need them; they choose rows here.
+#[test]
+fn known_sums_along_an_axis() {
+    let picked = |exclusive: i64, reverse: i64| {
+        let nodes = vec![
+            node("CumSum", &["ones", "axis"], &["sums"])
+                .int("exclusive", exclusive)
+                .int("reverse", reverse),
+            node("Gather", &["x", "sums"], &["y"]).int("axis", 1),
+        ];
+        let stored = vec![ints("ones", &[1, 0, 1]), ints("axis", &[0])];
+        let graph = good(&model(nodes, stored, vec![rows()], &["y"]));
+        let table = graph.given().find_map(|(_, tensor)| match &tensor.role {
+            Role::Constant(Init::Ints(values)) => Some(values.to_vec()),
+            _ => None,
+        });
+        table.expect("a table of indices")
+    };
+    assert_eq!(picked(0, 0), [1, 1, 2]);
+    assert_eq!(picked(1, 0), [0, 1, 1]);
+    assert_eq!(picked(0, 1), [2, 1, 1]);
+    assert_eq!(picked(1, 1), [1, 1, 0]);
 }

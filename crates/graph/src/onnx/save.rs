@@ -54,7 +54,10 @@ fn rewritten(
     let mut copy = Copy {
         wanted: wanted(graph, weights, &file.node),
         placed: BTreeSet::new(),
-        own,
+        own: own
+            .into_iter()
+            .map(|own| ((own.node, own.input), own))
+            .collect(),
         reader,
     };
     let mut out = Vec::with_capacity(bytes.len());
@@ -118,8 +121,8 @@ fn running(weights: &Weights, node: &NodeProto) -> Option<[Array; 2]> {
 struct Copy {
     wanted: BTreeMap<String, Array>,
     placed: BTreeSet<String>,
-    /// Places that were trained with a tensor of their own.
-    own: Vec<Own>,
+    /// Places that were trained with a tensor of their own, by node and input.
+    own: BTreeMap<(usize, usize), Own>,
     reader: TensorReader,
 }
 
@@ -141,7 +144,7 @@ impl Copy {
             }
             nodes += usize::from(field.tag == NODE);
         }
-        for own in std::mem::take(&mut self.own) {
+        for own in std::mem::take(&mut self.own).into_values() {
             if let Some(tensor) = self.stored(&own.name, own.data_type) {
                 put(&mut out, INITIALIZER, &tensor.encode_to_vec());
             }
@@ -154,13 +157,11 @@ impl Copy {
         let mut out = Vec::with_capacity(bytes.len());
         let mut inputs = 0;
         for field in fields(bytes)? {
-            let own = self
-                .own
-                .iter()
-                .find(|own| field.tag == NODE_INPUT && own.node == index && own.input == inputs);
-            match own {
-                Some(own) => put(&mut out, NODE_INPUT, own.name.as_bytes()),
-                None => out.extend_from_slice(field.whole),
+            match self.own.get(&(index, inputs)) {
+                Some(own) if field.tag == NODE_INPUT => {
+                    put(&mut out, NODE_INPUT, own.name.as_bytes());
+                }
+                _ => out.extend_from_slice(field.whole),
             }
             inputs += usize::from(field.tag == NODE_INPUT);
         }

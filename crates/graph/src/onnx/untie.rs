@@ -3,7 +3,7 @@
 //! that several places read becomes one for each of them. Weights that a model shares on purpose
 //! hold different numbers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::literal::{Data, TensorReader};
 use super::proto::GraphProto;
@@ -71,15 +71,15 @@ pub(super) fn is_computed(name: &str) -> bool {
     number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Gives the places their own tensors, and says so.
+/// Gives the places that [`places`] found in this graph their own tensors, and says so.
 pub(super) fn untie(graph: &mut GraphProto, places: &[Own]) -> Option<String> {
+    let names = graph.initializer.iter().enumerate();
+    let indices: HashMap<String, usize> = names.map(|(i, t)| (t.name.clone(), i)).collect();
     for place in places {
-        let shared = graph.initializer.iter().find(|t| t.name == place.shared);
-        if let Some(mut own) = shared.cloned() {
-            own.name.clone_from(&place.name);
-            graph.initializer.push(own);
-            graph.node[place.node].input[place.input].clone_from(&place.name);
-        }
+        let mut own = graph.initializer[indices[&place.shared]].clone();
+        own.name.clone_from(&place.name);
+        graph.initializer.push(own);
+        graph.node[place.node].input[place.input].clone_from(&place.name);
     }
     (!places.is_empty()).then(|| {
         format!(

@@ -2,7 +2,7 @@
 
 use super::MAX_ELEMENTS;
 use super::select::{common_shape, expand, strides};
-use crate::onnx::context::{Node, axes};
+use crate::onnx::context::{Node, axes, axis};
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::onnx::literal::{Data, Literal, element_count};
 
@@ -236,6 +236,49 @@ fn combined<T: Copy>(
         });
     }
     Some(results)
+}
+
+/// Sums along an axis, of what comes before and, unless `exclusive`, of the element itself.
+pub(super) fn cumulated(node: &Node<'_, '_>, x: &Literal) -> Outcome<Literal> {
+    let (exclusive, reverse) = (
+        node.attributes.flag("exclusive", false)?,
+        node.attributes.flag("reverse", false)?,
+    );
+    let axis = axis(node.scalar(1, "an axis")? as i64, x.shape.len())?;
+    let (length, step) = (x.shape[axis], strides(&x.shape)[axis]);
+    let data = match &x.data {
+        Data::Floats(v) => Data::Floats(running(v, length, step, [exclusive, reverse], 0.0)),
+        Data::Ints(v) => {
+            let wrapping = v.iter().map(|&v| std::num::Wrapping(v)).collect::<Vec<_>>();
+            let zero = std::num::Wrapping(0);
+            let sums = running(&wrapping, length, step, [exclusive, reverse], zero);
+            Data::Ints(sums.iter().map(|sum| sum.0).collect())
+        }
+    };
+    Ok(Literal {
+        shape: x.shape.clone(),
+        data,
+    })
+}
+
+fn running<T: Copy + std::ops::Add<Output = T>>(
+    values: &[T],
+    length: usize,
+    step: usize,
+    [exclusive, reverse]: [bool; 2],
+    zero: T,
+) -> std::sync::Arc<[T]> {
+    let mut sums = values.to_vec();
+    for first in (0..values.len()).filter(|position| (position / step).is_multiple_of(length)) {
+        let mut sum = zero;
+        for i in 0..length {
+            let at = first + step * if reverse { length - 1 - i } else { i };
+            let next = sum + values[at];
+            sums[at] = if exclusive { sum } else { next };
+            sum = next;
+        }
+    }
+    sums.into()
 }
 
 pub(super) fn choose(condition: &Literal, a: &Literal, b: &Literal) -> Outcome<Literal> {

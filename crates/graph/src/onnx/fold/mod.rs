@@ -5,7 +5,7 @@ mod arithmetic;
 mod gather;
 mod select;
 
-use arithmetic::{binary, choose, clip, fold_many, reduce, unary};
+use arithmetic::{binary, choose, clip, cumulated, fold_many, reduce, unary};
 use gather::{gather, gather_elements, gather_nd, scatter_elements, scatter_nd};
 use select::{expand, select, strides};
 
@@ -58,6 +58,7 @@ const OTHERS: &[&str] = &[
     "Concat",
     "Constant",
     "ConstantOfShape",
+    "CumSum",
     "Expand",
     "Flatten",
     "Gather",
@@ -218,6 +219,7 @@ fn evaluate(node: &Node<'_, '_>, op: &str, inputs: &[Literal]) -> Outcome<Litera
         "Cast" => cast(node, x),
         "Clip" => clip(node, x),
         "Concat" => concat(node, inputs),
+        "CumSum" => cumulated(node, x),
         "Expand" => expand(x, &target_shape(node)?),
         "Flatten" => reshaped(shapes::flattened(node)?),
         "Gather" => gather(node, inputs),

@@ -4,7 +4,7 @@ use super::one;
 use crate::graph::{DType, TensorId};
 use crate::onnx::context::{Node, Value, axis};
 use crate::onnx::error::{Outcome, invalid, unsupported};
-use crate::onnx::literal::{Literal, is_float};
+use crate::onnx::literal::{Data, Literal, is_float};
 use crate::op::{Binary, Op, Unary};
 use crate::shape::broadcast;
 
@@ -384,6 +384,17 @@ pub(super) fn cast_like(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
         (Value::Known(literal), true) => {
             let literal = Literal::floats(literal.shape.clone(), literal.to_floats());
             Ok(vec![Value::Known(literal)])
+        }
+        (Value::Known(literal), false) => {
+            // Rust's conversion truncates towards zero and saturates.
+            let ints: Vec<i64> = match &literal.data {
+                Data::Floats(values) => values.iter().map(|&v| v as i64).collect(),
+                Data::Ints(values) => values.to_vec(),
+            };
+            Ok(vec![Value::Known(Literal::ints(
+                literal.shape.clone(),
+                ints,
+            ))])
         }
         _ => converted(node, float, false),
     }
