@@ -148,6 +148,10 @@ def true_values(graph: Graph) -> None:
     for node in graph.nodes:
         if node.target is torch.ops.aten.mkldnn_rnn_layer.default:
             _true_workspace(node)
+        elif node.target is torch.ops.aten.mkldnn_rnn_layer_backward.default:
+            # Some versions of PyTorch capture results of lower precision, which are float32 in truth.
+            if node.meta["val"][0].dtype != torch.float32:
+                node.target = runtime.rounded_recurrent_backward
         elif node.target in MIXED_NORMS:
             _true_statistics(node)
 

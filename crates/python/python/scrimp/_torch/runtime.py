@@ -41,6 +41,12 @@ def recurrent_layer(*args: Any) -> tuple[torch.Tensor, ...]:
         return torch.ops.aten.mkldnn_rnn_layer.default(*args)
 
 
+def rounded_recurrent_backward(*args: Any) -> tuple[torch.Tensor | None, ...]:
+    """The backward pass of that layer; its float32 results get its input's type, as from autograd."""
+    made = torch.ops.aten.mkldnn_rnn_layer_backward.default(*args)
+    return tuple(None if result is None else result.to(args[0].dtype) for result in made)
+
+
 def conform(gradient: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
     """A gradient in memory of its own, laid out as its parameter."""
     return gradient.new_empty_strided(size, stride).copy_(gradient)
