@@ -1,5 +1,7 @@
 //! Trained weights in a copy of the model: what changes in the file, what doesn't, and what is refused.
 
+#![allow(clippy::print_stdout, reason = "says what was skipped")]
+
 mod models;
 
 use models::*;
@@ -9,6 +11,7 @@ use scrimp_graph::onnx::{import, with_weights};
 use scrimp_graph::weights::{Array, Weights};
 use scrimp_graph::{Graph, Init, Role};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Weights stored in several ways: 32 and 16 bits, as a constant, in another file, as statistics.
 fn network() -> ModelProto {
@@ -110,6 +113,7 @@ fn a_copy_has_the_trained_weights_and_nothing_else_changed() {
     let other = folder.path().join("copy.onnx");
     std::fs::write(&other, &copy).expect("written");
     assert_eq!(contents(&imported(&other)), weights);
+    checked(&other);
     // Saved again it is the same file.
     assert_eq!(
         with_weights(&other, &graph, &weights).expect("copied"),
@@ -125,6 +129,22 @@ fn a_copy_has_the_trained_weights_and_nothing_else_changed() {
     };
     assert_eq!(find("scale2").data_type, data_type::FLOAT16);
     assert_eq!(find("mask"), &floats("mask", &[2, 1, 1], &[-1e9, 0.0]));
+}
+
+/// By ONNX's own checker, where the Python that `SCRIMP_PYTHON` names has it.
+fn checked(path: &Path) {
+    let python = std::env::var("SCRIMP_PYTHON").unwrap_or_else(|_| "python3".into());
+    let run = |program: &str| {
+        let mut python = Command::new(&python);
+        python.args(["-c", program]).arg(path).output()
+    };
+    if !run("import onnx").is_ok_and(|output| output.status.success()) {
+        println!("skipped: {python} has no onnx");
+        return;
+    }
+    let output = run("import onnx, sys; onnx.checker.check_model(sys.argv[1])").expect("it runs");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaint}");
 }
 
 #[test]
@@ -182,6 +202,7 @@ fn merged_weights_are_taken_apart_and_saved_so() {
     let copy = with_weights(&path, &graph, &trained(&graph)).expect("copied");
     let other = folder.path().join("copy.onnx");
     std::fs::write(&other, copy).expect("written");
+    checked(&other);
     let again = imported(&other);
     assert_eq!(contents(&again), trained(&graph));
     assert!(again.remarks.is_empty(), "nothing is merged any more");

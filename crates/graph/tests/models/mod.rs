@@ -130,6 +130,7 @@ pub fn model(
     ModelProto {
         ir_version: 8,
         graph: Some(GraphProto {
+            name: "test".into(),
             node: nodes,
             initializer,
             input,
