@@ -43,7 +43,10 @@ impl Answer {
     }
 }
 
+#[allow(unsafe_code, reason = "the environment is set up")]
 fn main() -> ExitCode {
+    // SAFETY: there is no other thread yet.
+    unsafe { scrimp::run::wait_briefly() };
     // clap's own message for people; with --json an object too, as for every other error.
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -21,7 +21,7 @@ mod primitive;
 pub use engine::{Convolution, Desc, Direction, Engine};
 pub use error::OneDnnError;
 pub use ffi::Version;
-pub use library::Library;
+pub use library::{Library, wait_briefly};
 pub use locate::{FILE_NAME, VARIABLE, WHEEL};
 pub use pointwise::Activation;
 pub use pooling::{Pooling, PoolingShape};

@@ -322,7 +322,10 @@ fn cases() -> Vec<(String, Vec<Part>)> {
     all
 }
 
+#[allow(unsafe_code, reason = "the environment is set up")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // SAFETY: there is no other thread yet.
+    unsafe { scrimp_run::wait_briefly() };
     let args: Vec<String> = std::env::args().collect();
     let library = match args[1].as_str() {
         "onednn" => Library::OneDnn,

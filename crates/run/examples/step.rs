@@ -11,7 +11,10 @@ use scrimp_plan::{Plan, check, check_layout};
 use scrimp_run::{Cpu, Data, Executor, ExecutorOptions, Library, RunEvent};
 use std::collections::BTreeMap;
 
+#[allow(unsafe_code, reason = "the environment is set up")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // SAFETY: there is no other thread yet.
+    unsafe { scrimp_run::wait_briefly() };
     let args: Vec<String> = std::env::args().collect();
     let (name, batch, threads) = (&args[1], args[2].parse()?, args[3].parse()?);
     let steps = args.get(4).map_or(Ok(4), |steps| steps.parse())?;

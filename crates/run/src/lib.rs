@@ -28,4 +28,4 @@ pub use executor::{
 pub use format::{Format, Formats};
 pub use interpret::{Tensors, interpret};
 pub use profile::{Alone, CostCache, ProfileOptions, ProfileProgress, ProfileWatch, profile};
-pub use scrimp_onednn::OneDnnError;
+pub use scrimp_onednn::{OneDnnError, wait_briefly};
