@@ -8,7 +8,7 @@
 Prints Markdown. Contenders take turns, each in a process of its own; the tables have medians over rounds and
 their ratio to PyTorch's. `--clock cpu` takes processor time instead of the wall clock's, which on a busy
 machine is the only sensible one and with one thread is the same. Needs torchvision; oneDNN is looked for as
-`scrimp doctor` says; `checkpoint` needs the scrimp package, which measures what PyTorch's allocator hands out.
+`scrimp doctor` says; `checkpoint` needs the scrimp package, which measures PyTorch's memory.
 """
 
 from __future__ import annotations
@@ -69,10 +69,9 @@ class UNet(nn.Module):
         def up(inputs: int, outputs: int) -> nn.Module:
             return nn.ConvTranspose2d(inputs, outputs, 2, 2)
 
-        self.blocks = nn.ModuleList(
-            [block(3, width, 2), block(width, 2 * width, 2), block(2 * width, 4 * width, 2)]
-            + [block(4 * width, 2 * width, 1), block(2 * width, width, 1)]
-        )
+        w = width
+        blocks = [(3, w, 2), (w, 2 * w, 2), (2 * w, 4 * w, 2), (4 * w, 2 * w, 1), (2 * w, w, 1)]
+        self.blocks = nn.ModuleList(block(*sizes) for sizes in blocks)
         pairs = [(4 * width, 2 * width), (2 * width, width), (width, width // 2)]
         self.ups = nn.ModuleList(up(i, o) for i, o in pairs)
         self.out = nn.Conv2d(width // 2 + 3, classes, 3, 1, 1)
@@ -212,7 +211,9 @@ def run(command: list[str]) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def by_torch(contender: str, network: str, options: argparse.Namespace, peak: bool = False) -> dict[str, float]:
+def by_torch(
+    contender: str, network: str, options: argparse.Namespace, peak: bool = False
+) -> dict[str, float]:
     """PyTorch in a process of its own."""
     command = [sys.executable, __file__, "only", network, "--batch", str(options.batch)]
     command += ["--threads", str(options.threads), "--steps", str(options.steps)]
@@ -245,7 +246,9 @@ def steps(options: argparse.Namespace) -> None:
     print("|---|---|" + "---|" * len(CONTENDERS))
     for network in options.networks:
         contenders = [name for name in CONTENDERS if network != "transformer" or "last" not in name]
-        rounds = [[step_seconds(name, network, options) for name in contenders] for _ in range(options.rounds)]
+        rounds = [
+            [step_seconds(name, network, options) for name in contenders] for _ in range(options.rounds)
+        ]
         medians = [statistics.median(times) for times in zip(*rounds, strict=True)]
         cells = [cell(seconds, medians[0]) for seconds in medians]
         if len(cells) < len(CONTENDERS):
@@ -260,9 +263,8 @@ def at_checkpoints_memory(options: argparse.Namespace) -> None:
         "| peak, MiB | step, ms | step / checkpointed |\n|---|---|---|---|---|---|---|---|---|"
     )
     for network in options.networks:
-        for _ in range(1):
-            plain = by_torch("torch", network, options, peak=True)
-            checkpointed = by_torch("torch checkpoint", network, options, peak=True)
+        plain = by_torch("torch", network, options, peak=True)
+        checkpointed = by_torch("torch checkpoint", network, options, peak=True)
         for budget in [str(int(checkpointed["peak"])), "50%"]:
             command = [f"{options.target}/scrimp", "train", network, "--batch", str(options.batch)]
             command += ["--threads", str(options.threads), "--steps", str(options.steps)]
@@ -415,7 +417,9 @@ def torch_operators() -> Iterator[tuple[str, Callable[[], Any]]]:
     """PyTorch's operators under the names of `crates/run/examples/operators.rs`."""
     yield from convolution("convolution 3×3, 64 channels of 56×56", 3, [8, 64, 56, 56], 64)
     yield from convolution("convolution 3×3, 256 channels of 14×14", 3, [8, 256, 14, 14], 256)
-    yield from convolution("convolution 3×3 by steps of 2, 128 channels of 56×56", 3, [8, 128, 56, 56], 128, 2)
+    yield from convolution(
+        "convolution 3×3 by steps of 2, 128 channels of 56×56", 3, [8, 128, 56, 56], 128, 2
+    )
     yield from convolution("convolution 1×1, 256 to 64 channels of 56×56", 1, [8, 256, 56, 56], 64)
     yield from convolution("convolution 1×1, 256 to 1024 channels of 14×14", 1, [8, 256, 14, 14], 1024)
     yield from convolution("convolution 7×7 of an image", 7, [8, 3, 224, 224], 64, 2)
