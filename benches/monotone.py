@@ -36,6 +36,7 @@ def breaches(scrimp: str, limit: str, order: str, path: str) -> tuple[list[str],
 
 
 def main() -> int:
+    """Sweep every instance."""
     scrimp, limit, order, *paths = sys.argv[1:]
     failed = False
     for path in paths:
