@@ -102,7 +102,7 @@ fn kernels(onednn: &Result<Cpu, RunError>) -> (String, String, Value) {
             let error = error.to_string();
             let object = object(None, None, Some(&error));
             if missing {
-                let note = "training steps take 1.2 to 1.6 times as long without it; \
+                let note = "training steps take 1.2 to 2.2 times as long without it; \
                             `pip install onednn-cpu-gomp` brings it";
                 return ("not found".into(), note.into(), object);
             }
