@@ -2,9 +2,11 @@
 //! Everything follows from a seed and the number of the step, so that a run that is stopped and
 //! goes on sees the same samples.
 
+mod contents;
 mod feed;
 mod npz;
 mod synthetic;
 
-pub use feed::{Contents, DataError, Feed, Samples};
+pub use contents::Contents;
+pub use feed::{DataError, Feed, Samples};
 pub use npz::{Dataset, NpzError};

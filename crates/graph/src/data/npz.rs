@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use zip::ZipArchive;
 
-use super::feed::{Contents, Samples};
+use super::contents::Contents;
+use super::feed::Samples;
 
 /// An array's bytes. Larger data doesn't belong in memory.
 const MAX_ARRAY_BYTES: u64 = 1 << 36;

@@ -3,7 +3,7 @@
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::Rng;
 
-use super::feed::{Contents, Slot, below, stream};
+use super::contents::{Contents, Slot, below, stream};
 use crate::graph::{DType, Graph, TensorId};
 use crate::op::Op;
 

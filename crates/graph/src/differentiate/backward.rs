@@ -9,7 +9,7 @@
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
 
-use super::rules::{self, Contribution};
+use super::rules::{self, Contribution, gradient_name};
 use crate::builder::GraphBuilder;
 use crate::error::GraphError;
 use crate::graph::{DType, Node, NodeId, Role, TensorId};
@@ -97,11 +97,6 @@ fn add(
     };
     sums[tensor] = total.into();
     Ok(())
-}
-
-/// The name of the nodes and tensors that make up the gradient of a tensor.
-pub(super) fn gradient_name(builder: &GraphBuilder, tensor: TensorId) -> String {
-    format!("grad({})", builder.get(tensor).name)
 }
 
 /// What depends on parameters, and what on data.

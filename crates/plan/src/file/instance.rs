@@ -9,15 +9,13 @@
 //! energies the module `paging`, else there is one, of unlimited capacity.
 
 use cranelift_entity::EntityRef;
-use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::json::{self, Kind};
+use super::raw::{InstanceStats, Raw, device, node_at};
 use super::{FileError, MAX_EDGES, MAX_TASKS, paging, several};
 use crate::ids::{DeviceId, TaskId, ValueId};
-use crate::problem::{
-    Device, Keep, Mode, Origin, Phase, Problem, ProblemParts, Task, Units, Value,
-};
+use crate::problem::{Keep, Mode, Origin, Phase, Problem, ProblemParts, Task, Units, Value};
 
 /// A published graph.
 #[derive(Clone, Debug)]
@@ -34,64 +32,6 @@ pub struct Instance {
     pub published: Json,
     /// What the file says about the graph.
     pub stats: InstanceStats,
-}
-
-/// Numbers that a file states about its graph, to check the reader and the semantics against.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-pub struct InstanceStats {
-    /// Nodes.
-    pub n: Option<u64>,
-    /// Edges.
-    pub m: Option<u64>,
-    /// Sum of the nodes' costs.
-    pub total_cost: Option<f64>,
-    /// Peak of running all nodes in order, keeping everything until its last use.
-    pub peak_memory_no_remat: Option<u64>,
-    /// Largest sum of a node's output and its inputs.
-    pub max_working_set: Option<u64>,
-}
-
-/// The file's fields; unknown ones are notes.
-#[derive(Deserialize)]
-pub(super) struct Raw {
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    kind: String,
-    #[serde(default)]
-    units: RawUnits,
-    fixed_memory: Option<Json>,
-    batch_size: Option<Json>,
-    outputs: Option<Vec<Json>>,
-    #[serde(default)]
-    published: Json,
-    #[serde(default)]
-    stats: InstanceStats,
-    pub(super) nodes: Vec<RawNode>,
-    pub(super) edges: Vec<(u64, u64)>,
-    pub(super) devices: Option<Vec<String>>,
-    pub(super) budget_per_device: Option<Vec<Json>>,
-    pub(super) copy_costs: Option<Vec<Vec<Vec<Json>>>>,
-    pub(super) chipset: Option<Json>,
-}
-
-#[derive(Default, Deserialize)]
-struct RawUnits {
-    #[serde(default)]
-    cost: String,
-    #[serde(default)]
-    memory: String,
-}
-
-#[derive(Deserialize)]
-pub(super) struct RawNode {
-    #[serde(default)]
-    pub(super) name: String,
-    pub(super) cost: Option<Json>,
-    pub(super) memory: Option<Json>,
-    pub(super) is_backward: Option<bool>,
-    pub(super) costs: Option<Vec<Json>>,
-    pub(super) runtime_s: Option<Json>,
 }
 
 /// Reads a published instance.
@@ -138,21 +78,6 @@ pub fn read_instance(text: &str) -> Result<Instance, FileError> {
         published: raw.published,
         stats: raw.stats,
     })
-}
-
-/// A device of an instance.
-pub(super) fn device(name: &str, capacity: Option<u64>) -> Device {
-    Device {
-        name: name.into(),
-        capacity,
-        computes: true,
-        resident: 0,
-    }
-}
-
-/// Where a node stands, for errors.
-pub(super) fn node_at(raw: &Raw, node: usize) -> String {
-    format!("node {node} ({})", raw.nodes[node].name)
 }
 
 /// The tasks and values of the nodes, and the reads of the edges.

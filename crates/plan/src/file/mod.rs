@@ -13,6 +13,7 @@ mod json;
 mod paging;
 mod plan;
 mod problem;
+mod raw;
 mod several;
 
 use crate::problem::Problem;
@@ -21,9 +22,10 @@ pub use allocation::{AllocationInstance, read_allocation_instance};
 pub use disk::{read_text, write_bytes, write_text};
 pub use error::FileError;
 pub use fingerprint::Fingerprint;
-pub use instance::{Instance, InstanceStats, read_instance};
+pub use instance::{Instance, read_instance};
 pub use plan::{SavedPlan, plan_from_json, plan_to_json, saved_plan_from_json};
 pub use problem::{problem_from_json, problem_to_json};
+pub use raw::InstanceStats;
 
 /// The largest file that is read.
 pub const MAX_FILE_BYTES: u64 = 1 << 28;

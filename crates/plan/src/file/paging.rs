@@ -9,7 +9,7 @@ use cranelift_entity::EntityRef;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 
-use super::instance::{Raw, device, node_at};
+use super::raw::{Raw, device, node_at};
 use super::{FileError, json};
 use crate::ids::DeviceId;
 use crate::problem::{Device, Link, Mode, ProblemParts, Units};

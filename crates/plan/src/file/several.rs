@@ -8,7 +8,7 @@
 use cranelift_entity::EntityRef;
 use std::collections::BTreeMap;
 
-use super::instance::{Raw, device, node_at};
+use super::raw::{Raw, device, node_at};
 use super::{FileError, json};
 use crate::ids::{DeviceId, ValueId};
 use crate::problem::{Link, Mode, ProblemParts};

@@ -9,7 +9,6 @@ mod linear;
 mod movement;
 mod normalize;
 
-use super::backward::gradient_name;
 use crate::builder::GraphBuilder;
 use crate::error::GraphError;
 use crate::graph::{Node, TensorId};
@@ -34,6 +33,11 @@ pub(super) struct Rule<'a> {
     dy: TensorId,
     /// The parameters' gradients of a normalization, once they are built.
     norm_sums: Option<(TensorId, TensorId)>,
+}
+
+/// The name of the nodes and tensors that make up the gradient of a tensor.
+pub(in crate::differentiate) fn gradient_name(builder: &GraphBuilder, tensor: TensorId) -> String {
+    format!("grad({})", builder.get(tensor).name)
 }
 
 /// Whether the outputs depend on this input by a differentiable function. Labels, indices and seeds

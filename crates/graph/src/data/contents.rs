@@ -1,0 +1,79 @@
+//! What fills an input, and the random numbers that all data are made from.
+
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use crate::graph::{DType, TensorId};
+
+/// Floats or integers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Contents {
+    /// For f32 and f64 tensors.
+    Floats(Vec<f32>),
+    /// For i64 tensors.
+    Ints(Vec<i64>),
+}
+
+impl Contents {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Contents::Floats(v) => v.len(),
+            Contents::Ints(v) => v.len(),
+        }
+    }
+
+    /// These rows of `width` elements, one after the other.
+    pub(super) fn rows(&self, width: usize, rows: &[usize]) -> Contents {
+        let range = |&row: &usize| row * width..(row + 1) * width;
+        match self {
+            Contents::Floats(v) => Contents::Floats(
+                rows.iter()
+                    .flat_map(|row| &v[range(row)])
+                    .copied()
+                    .collect(),
+            ),
+            Contents::Ints(v) => Contents::Ints(
+                rows.iter()
+                    .flat_map(|row| &v[range(row)])
+                    .copied()
+                    .collect(),
+            ),
+        }
+    }
+
+    /// As an element type; integers may become floats, not the other way round.
+    pub(super) fn into_type(self, dtype: DType) -> Option<Contents> {
+        match (self, dtype) {
+            (Contents::Ints(v), DType::F32 | DType::F64) => {
+                Some(Contents::Floats(v.into_iter().map(|i| i as f32).collect()))
+            }
+            (Contents::Floats(_), DType::I64) => None,
+            (contents, _) => Some(contents),
+        }
+    }
+}
+
+/// An input of the graph that data fill.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    pub(super) tensor: TensorId,
+    pub(super) name: String,
+    pub(super) shape: Vec<usize>,
+    pub(super) dtype: DType,
+    /// One past the largest integer that makes sense, where the graph shows it.
+    pub(super) limit: Option<usize>,
+}
+
+/// A generator for a part of the data.
+pub(super) fn stream(seed: u64, major: u64, minor: u64) -> SplitMix64 {
+    let mut mixed = seed;
+    for part in [major, minor] {
+        mixed = SplitMix64::seed_from_u64(mixed ^ part.rotate_left(32)).next_u64();
+    }
+    SplitMix64::seed_from_u64(mixed)
+}
+
+/// Uniform in 0..n; the bias is below n/2⁶⁴.
+pub(super) fn below(random: &mut SplitMix64, n: u64) -> u64 {
+    ((u128::from(random.next_u64()) * u128::from(n)) >> 64) as u64
+}
