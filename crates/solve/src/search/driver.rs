@@ -67,6 +67,18 @@ impl<'a> Cutoff<'a> {
         }
     }
 
+    /// The same, but not before so long from now. Who has a cost that is enough asks for many budgets, and
+    /// means the limit.
+    pub fn not_within(self, time: Duration) -> Cutoff<'a> {
+        match self.options.enough {
+            None => Cutoff {
+                deadline: self.deadline.map(|d| d.max(Instant::now() + time)),
+                ..self
+            },
+            Some(_) => self,
+        }
+    }
+
     pub fn reached(&self) -> bool {
         self.options.stopped() || self.deadline.is_some_and(|d| Instant::now() >= d)
     }
@@ -110,7 +122,6 @@ pub(crate) fn with<'m>(
         states: if exactly { STATES } else { 0 },
         cutoff,
     };
-    // Who has a cost that is enough asks for many budgets, and means the limit.
     let least_time = options.enough.map_or(FIRST_PLAN, |_| options.time_limit);
     let limit = options.time_limit.max(least_time);
     let first = FirstPlan {

@@ -1,5 +1,7 @@
 //! The first plan within a budget, at whatever cost, and the least budget for which one is found.
 
+use std::time::Duration;
+
 use crate::model::{Model, Task};
 use crate::search::anneal::{BEAM_TASKS, Walk};
 use crate::search::beam::{self, Breadth};
@@ -19,6 +21,8 @@ const FEW: u32 = 400;
 const QUICK_WIDTHS: usize = 2;
 /// The least budget is found to this share of what lies between the floor and the keep-all peak.
 const PRECISION: f64 = 1e-4;
+/// And looked for that long at least, where no plan was found in time.
+const LEAST_TIME: Duration = Duration::from_millis(500);
 
 /// The search for a sequence that fits, at whatever cost.
 #[derive(Clone, Copy)]
@@ -65,7 +69,9 @@ impl FirstPlan<'_> {
                 break;
             }
         }
-        Err(self.least(leanest))
+        // Whoever asked for too little is to hear what is enough, however late it is.
+        let late = self.late.not_within(LEAST_TIME);
+        Err(FirstPlan { late, ..*self }.least(leanest))
     }
 
     /// Walks that repair and squeeze. Costs steer them, and sometimes astray where the budget is tight:
