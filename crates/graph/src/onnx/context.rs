@@ -8,71 +8,11 @@ use super::error::{Outcome, invalid, unsupported};
 use super::literal::{Data, Literal, TensorReader, element_count};
 use super::proto::NodeProto;
 use super::structure::Structure;
+pub(super) use super::value::{Random, Value, Weight};
 use crate::builder::GraphBuilder;
 use crate::graph::{DType, Init, TensorId};
 use crate::op::{Binary, Op, Unary};
 use crate::shape::checked_bytes;
-
-/// What a name of the file stands for.
-#[derive(Clone, Debug)]
-pub(super) enum Value {
-    /// Computed when the graph runs.
-    Tensor(TensorId),
-    /// Known at import.
-    Known(Literal),
-    /// A float tensor that is trained if an operator uses it as data.
-    Weight(Weight),
-    /// A condition of this shape that never holds.
-    Never(Vec<usize>),
-    /// Random numbers.
-    Random(Random),
-    /// Written by a node that isn't supported.
-    Missing,
-}
-
-impl Value {
-    /// The contents, if they are known at import.
-    pub(super) fn literal(&self) -> Option<Literal> {
-        match self {
-            Value::Known(literal) => Some(literal.clone()),
-            Value::Weight(weight) => weight.literal(),
-            _ => None,
-        }
-    }
-}
-
-/// Random numbers as exporters write dropout: drawn, then compared with a number.
-#[derive(Clone, Debug)]
-pub(super) struct Random {
-    pub(super) shape: Vec<usize>,
-    /// The probability that a condition holds; none for numbers between 0 and 1.
-    pub(super) chance: Option<f64>,
-}
-
-/// See [`Value::Weight`].
-#[derive(Clone, Debug)]
-pub(super) struct Weight {
-    pub(super) name: String,
-    pub(super) shape: Vec<usize>,
-    pub(super) init: Init,
-}
-
-impl Weight {
-    /// The contents, if they are worth writing out: `None` for more than 2²⁰ equal elements.
-    fn literal(&self) -> Option<Literal> {
-        match &self.init {
-            Init::Floats(values) => Some(Literal::floats(self.shape.clone(), values.clone())),
-            Init::Constant(value) => {
-                let count = element_count(&self.shape).filter(|&n| n <= 1 << 20)?;
-                Some(Literal::floats(
-                    self.shape.clone(),
-                    vec![*value as f32; count],
-                ))
-            }
-            _ => None,
-        }
-    }
-}
 
 /// How an operator uses a known float tensor.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,6 +21,8 @@ enum Use {
     Data,
     /// A weight, bias, scale or shift.
     Weight,
+    /// A table that training leaves as it is.
+    Table,
 }
 
 /// Absolute values beyond this are taken for masks.
@@ -136,7 +78,7 @@ impl<'a> State<'a> {
             return Ok(id);
         }
         let id = match value {
-            Value::Weight(weight) if self.is_trained(weight) => {
+            Value::Weight(weight) if purpose != Use::Table && self.is_trained(weight) => {
                 self.b.parameter(name, &weight.shape, weight.init.clone())?
             }
             Value::Weight(weight) => self.b.constant(name, &weight.shape, weight.init.clone())?,
@@ -221,6 +163,13 @@ impl<'a> Node<'_, 'a> {
             .place_as(&self.proto.input[i], &value, Use::Weight)
     }
 
+    /// Input `i` as a table that training leaves as it is.
+    pub(super) fn untrained_weight(&mut self, i: usize) -> Outcome<TensorId> {
+        let value = self.value(i)?.clone();
+        self.state
+            .place_as(&self.proto.input[i], &value, Use::Table)
+    }
+
     /// [`Node::weight`] where the input is there.
     pub(super) fn optional_weight(&mut self, i: usize) -> Outcome<Option<TensorId>> {
         match self.has(i) {
@@ -267,6 +216,14 @@ impl<'a> Node<'_, 'a> {
     /// The contents of input `i`, if it is known at import.
     pub(super) fn known(&self, i: usize) -> Option<Literal> {
         self.value(i).ok()?.literal()
+    }
+
+    /// The contents of input `i`, if they are known at import and no training changes them.
+    pub(super) fn untrained(&self, i: usize) -> Option<Literal> {
+        match self.value(i) {
+            Ok(Value::Weight(weight)) if self.state.is_trained(weight) => None,
+            _ => self.known(i),
+        }
     }
 
     /// The contents of input `i`, which must be known at import.

@@ -163,11 +163,10 @@ fn nodes(state: &mut State<'_>) -> Result<(), OnnxError> {
                 Vec::new()
             }
         };
-        let mut values = values.into_iter();
-        for output in proto.output.iter().filter(|o| !o.is_empty()) {
-            state
-                .values
-                .insert(output, values.next().unwrap_or(Value::Missing));
+        let values = values.into_iter().chain(std::iter::repeat(Value::Missing));
+        let named = proto.output.iter().zip(values);
+        for (output, value) in named.filter(|(output, _)| !output.is_empty()) {
+            state.values.insert(output, value);
         }
     }
     match refused.is_empty() {

@@ -32,6 +32,7 @@ mod save;
 mod shapes;
 mod structure;
 mod untie;
+mod value;
 
 use prost::bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};

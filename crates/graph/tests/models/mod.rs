@@ -50,6 +50,7 @@ pub trait With {
     fn int(self, name: &str, value: i64) -> Self;
     fn float(self, name: &str, value: f32) -> Self;
     fn tensor(self, name: &str, value: TensorProto) -> Self;
+    fn text(self, name: &str, value: &str) -> Self;
 }
 
 impl With for NodeProto {
@@ -88,6 +89,16 @@ impl With for NodeProto {
             name: name.into(),
             t: Some(value),
             r#type: attribute_type::TENSOR,
+            ..Default::default()
+        });
+        self
+    }
+
+    fn text(mut self, name: &str, value: &str) -> Self {
+        self.attribute.push(AttributeProto {
+            name: name.into(),
+            s: value.as_bytes().to_vec().into(),
+            r#type: attribute_type::STRING,
             ..Default::default()
         });
         self

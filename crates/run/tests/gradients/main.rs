@@ -4,6 +4,7 @@
 mod movement;
 mod networks;
 mod normalization;
+mod onnx;
 mod pointwise;
 mod spatial;
 

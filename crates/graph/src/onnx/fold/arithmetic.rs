@@ -163,7 +163,19 @@ fn int_pair(op: &str, a: i64, b: i64) -> Option<i64> {
     })
 }
 
+/// A reduction; sums of squares are sums after a product.
 pub(super) fn reduce(node: &Node<'_, '_>, op: &str, x: &Literal) -> Outcome<Literal> {
+    match op {
+        "ReduceSumSquare" => reduced(node, "ReduceSum", &pairwise("Mul", x, x)?),
+        "ReduceL2" => unary(
+            "Sqrt",
+            &reduced(node, "ReduceSum", &pairwise("Mul", x, x)?)?,
+        ),
+        _ => reduced(node, op, x),
+    }
+}
+
+fn reduced(node: &Node<'_, '_>, op: &str, x: &Literal) -> Outcome<Literal> {
     let rank = x.shape.len();
     let keep = node.attributes.flag("keepdims", true)?;
     let noop = node.attributes.flag("noop_with_empty_axes", false)?;

@@ -66,10 +66,12 @@ const OTHERS: &[&str] = &[
     "GatherND",
     "Identity",
     "Range",
+    "ReduceL2",
     "ReduceMax",
     "ReduceMin",
     "ReduceProd",
     "ReduceSum",
+    "ReduceSumSquare",
     "Reshape",
     "ScatterElements",
     "ScatterND",
@@ -227,7 +229,9 @@ fn evaluate(node: &Node<'_, '_>, op: &str, inputs: &[Literal]) -> Outcome<Litera
         "GatherND" => gather_nd(node, inputs),
         "Identity" => Ok(x.clone()),
         "Range" => range(inputs),
-        "ReduceMax" | "ReduceMin" | "ReduceProd" | "ReduceSum" => reduce(node, op, x),
+        "ReduceL2" | "ReduceMax" | "ReduceMin" | "ReduceProd" | "ReduceSum" | "ReduceSumSquare" => {
+            reduce(node, op, x)
+        }
         "Reshape" => reshaped(shapes::reshaped(node)?),
         "ScatterElements" => scatter_elements(node, inputs),
         "ScatterND" => scatter_nd(node, inputs),

@@ -1,15 +1,19 @@
 //! The operators: each function reads a node's attributes and inputs and adds operators of the graph
 //! that compute the same. One file per kind.
 
+mod attention;
 mod elementwise;
 mod gather;
+mod interpolate;
 mod loss;
+mod mask;
 mod matrix;
 mod movement;
 mod normalize;
 mod random;
 mod reduce;
 mod resize;
+mod rotary;
 mod window;
 
 use super::context::{Node, Value};
@@ -58,6 +62,8 @@ pub(super) fn find(op: &str) -> Option<Build> {
         "IsNaN" => normalize::is_nan,
         "RandomUniformLike" => random::uniform,
         "Less" => random::less,
+        "Attention" => attention::attention,
+        "RotaryEmbedding" => rotary::rotary,
         "MatMul" => matrix::matmul,
         "Gemm" => matrix::gemm,
         "ReduceMean" | "ReduceSum" | "ReduceL1" | "ReduceL2" | "ReduceSumSquare"

@@ -2,8 +2,9 @@
 
 use super::one;
 use crate::graph::{DType, Init, TensorId};
-use crate::onnx::context::{Node, Value, axes, axis, count};
+use crate::onnx::context::{Node, Value, axes, axis, check_table, count};
 use crate::onnx::error::{Outcome, invalid, unsupported};
+use crate::onnx::literal::Literal;
 use crate::onnx::proto::NodeProto;
 use crate::op::{Binary, Norm, Op, Reduction, Unary};
 
@@ -15,19 +16,23 @@ pub(super) fn batch(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     if !node.attributes.flag("spatial", true)? {
         return unsupported!("attribute spatial = 0");
     }
-    node.unused_outputs(1)?;
+    let training = node.attributes.flag("training_mode", false)?;
     let epsilon = node.attributes.float("epsilon", 1e-5)?;
     // ONNX weighs the old statistics, PyTorch and this graph the new.
     let momentum = 1.0 - node.attributes.float("momentum", 0.9)?;
     let momentum = (momentum * 1e9).round() / 1e9;
     let x = node.x(0)?;
     let (scale, shift) = (node.weight(1)?, node.weight(2)?);
+    if let (true, Err(_)) = (training, node.unused_outputs(1)) {
+        return with_statistics(node, x, [scale, shift], epsilon, momentum);
+    }
+    node.unused_outputs(1)?;
     if let Some(running) = running(node)? {
         let op = Op::BatchNorm { epsilon, momentum };
         return one(node.last(op, &[x, scale, shift, running])?);
     }
     let channels = node.dims(scale);
-    if node.attributes.flag("training_mode", false)? || computes_statistics(node) {
+    if training || computes_statistics(node) {
         // What the file computes for the statistics, the operator does.
         return apply(node, x, Norm::Batch, epsilon, scale, shift);
     }
@@ -38,6 +43,55 @@ pub(super) fn batch(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     let stats = node.step("stats", Op::Concat { axis: 0 }, &[mean, variance])?;
     let norm = Norm::Batch;
     one(node.last(Op::NormApply { norm, epsilon }, &[x, stats, scale, shift])?)
+}
+
+/// Normalization by the batch's statistics, and the running ones after it, which something reads: they are outputs like
+/// any other then, not state.
+fn with_statistics(
+    node: &mut Node<'_, '_>,
+    x: TensorId,
+    [scale, shift]: [TensorId; 2],
+    epsilon: f64,
+    momentum: f64,
+) -> Outcome<Vec<Value>> {
+    if node.known(3).is_some() || node.known(4).is_some() {
+        return unsupported!(
+            "that shows running statistics which the file holds; training updates those"
+        );
+    }
+    let norm = Norm::Batch;
+    let stats = node.step("stats", Op::NormStats { norm }, &[x])?;
+    let y = node.last(Op::NormApply { norm, epsilon }, &[x, stats, scale, shift])?;
+    let mut values = vec![Value::Tensor(y)];
+    for (i, part) in ["mean", "variance"].into_iter().enumerate() {
+        let running = node.x(3 + i)?;
+        let shape = node.dims(running);
+        let new = statistic(node, stats, i, part, &shape)?;
+        let weighed = |scale| Unary::Affine { scale, shift: 0.0 };
+        let new = node.map(&format!("{part}.new"), weighed(momentum), new)?;
+        let old = node.map(&format!("{part}.old"), weighed(1.0 - momentum), running)?;
+        let sum = node.zip(&format!("{part}.running"), Binary::Add, old, new)?;
+        values.push(Value::Tensor(sum));
+    }
+    Ok(values)
+}
+
+/// Row `i` of statistics, in this shape.
+fn statistic(
+    node: &mut Node<'_, '_>,
+    stats: TensorId,
+    i: usize,
+    part: &str,
+    shape: &[usize],
+) -> Outcome<TensorId> {
+    let count = node.dims(stats)[1];
+    let op = Op::Slice {
+        start: vec![i, 0],
+        end: vec![i + 1, count],
+        step: vec![1, 1],
+    };
+    let row = node.step(&format!("{part}.row"), op, &[stats])?;
+    node.view(part, row, shape)
 }
 
 /// Whether the mean and the variance are those of the input, as exporters write normalizations that have no
@@ -156,19 +210,10 @@ fn statistics(
     axis: usize,
     epsilon: f64,
 ) -> Outcome<[Value; 2]> {
-    let rows = node.dims(stats)[1];
     let mut outer = shape.to_vec();
     outer[axis..].fill(1);
-    let mut row = |i: usize, part: &str| {
-        let op = Op::Slice {
-            start: vec![i, 0],
-            end: vec![i + 1, rows],
-            step: vec![1, 1],
-        };
-        let row = node.step(&format!("{part}.row"), op, &[stats])?;
-        node.view(part, row, &outer)
-    };
-    let (mean, variance) = (row(0, "mean")?, row(1, "variance")?);
+    let mean = statistic(node, stats, 0, "mean", &outer)?;
+    let variance = statistic(node, stats, 1, "variance", &outer)?;
     let shifted = Unary::Affine {
         scale: 1.0,
         shift: epsilon,
@@ -312,15 +357,22 @@ fn along_axis(node: &mut Node<'_, '_>, op: fn(usize) -> Op) -> Outcome<Vec<Value
 pub(super) fn dropout(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     node.attributes
         .ignore(&["seed", "is_test", "consumed_inputs"]);
-    node.unused_outputs(1)?;
     let p = match node.has(1) {
         true => node.scalar(1, "a ratio")?,
         false => node.attributes.float("ratio", 0.5)?,
     };
     let x = node.x(0)?;
     if p == 0.0 {
-        return one(x);
+        if node.unused_outputs(1).is_ok() {
+            return one(x);
+        }
+        let shape = node.dims(x);
+        check_table(&shape)?;
+        let count = shape.iter().product();
+        let all = Literal::ints(shape, vec![1; count]);
+        return Ok(vec![Value::Tensor(x), Value::Known(all)]);
     }
+    node.unused_outputs(1)?;
     let name = node.name.clone();
     one(node.state.b.dropout(&name, x, p)?)
 }

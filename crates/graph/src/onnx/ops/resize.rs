@@ -1,41 +1,12 @@
-//! Resize and Upsample. Every mode is a list, per output position, of input positions and weights:
-//! one position each is a gather (by whole factors a nearest-neighbour resize), several are a
-//! product with a constant matrix.
+//! Resize and Upsample, axis by axis: where each output position is made of one input position, a gather (by whole
+//! factors a nearest-neighbour resize), where of several a product with a constant matrix.
 
+use super::interpolate::{Axis, Interpolation, Mode, Weights, weights};
 use super::one;
 use crate::graph::{DType, TensorId};
 use crate::onnx::context::{Node, Value, axis, check_size, check_table, count};
 use crate::onnx::error::{Outcome, invalid, unsupported};
-use crate::op::Op;
-
-/// For each output position, input positions and their weights.
-type Weights = Vec<Vec<(usize, f64)>>;
-
-/// How positions and values are found.
-struct Mode {
-    coordinates: String,
-    rounding: String,
-    interpolation: Interpolation,
-    exclude_outside: bool,
-}
-
-#[derive(Clone, Copy)]
-enum Interpolation {
-    Nearest,
-    Linear,
-    Cubic {
-        /// Keys's coefficient a.
-        a: f64,
-    },
-}
-
-/// One axis: lengths before and after, and the scale that coordinates use.
-#[derive(Clone, Copy)]
-struct Axis {
-    input: usize,
-    output: usize,
-    scale: f64,
-}
+use crate::op::{Binary, Op};
 
 pub(super) fn upsample(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     let shape = node.shape(0)?;
@@ -52,10 +23,11 @@ pub(super) fn upsample(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
             other => return unsupported!("mode {other:?}"),
         },
         exclude_outside: false,
+        antialias: false,
     };
     let named: Vec<usize> = (0..shape.len()).collect();
     let axes = by_scales(&shape, &named, &scales)?;
-    apply(node, &axes, &mode)
+    apply(node, &axes, &mode, 0.0)
 }
 
 pub(super) fn resize(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
@@ -73,7 +45,7 @@ pub(super) fn resize(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
         true => node.literal(first, "scales")?.to_floats(),
         false => Vec::new(),
     };
-    let axes = if !scales.is_empty() {
+    let mut axes = if !scales.is_empty() {
         by_scales(&shape, &named, &scales)?
     } else {
         let sizes = node.ints(3, "sizes")?;
@@ -83,12 +55,15 @@ pub(super) fn resize(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
         by_sizes(&shape, &named, &sizes, policy)?
     };
     node.attributes.ignore(&["keep_aspect_ratio_policy"]);
-    apply(node, &axes, &mode)
+    let outside = node.attributes.float("extrapolation_value", 0.0)?;
+    if mode.coordinates == "tf_crop_and_resize" {
+        crop(node, &named, &mut axes)?;
+    }
+    apply(node, &axes, &mode, outside)
 }
 
 fn mode(node: &Node<'_, '_>) -> Outcome<Mode> {
     let a = &node.attributes;
-    a.ignore(&["extrapolation_value"]);
     let old = node.opset() < 11;
     let interpolation = match a.text("mode", "nearest")? {
         "nearest" => Interpolation::Nearest,
@@ -98,9 +73,6 @@ fn mode(node: &Node<'_, '_>) -> Outcome<Mode> {
         },
         other => return unsupported!("mode {other:?}"),
     };
-    if a.flag("antialias", false)? && !matches!(interpolation, Interpolation::Nearest) {
-        return unsupported!("attribute antialias");
-    }
     let coordinates = if old { "asymmetric" } else { "half_pixel" };
     let rounding = if old { "floor" } else { "round_prefer_floor" };
     a.ignore(&["cubic_coeff_a"]);
@@ -111,16 +83,30 @@ fn mode(node: &Node<'_, '_>) -> Outcome<Mode> {
         rounding: a.text("nearest_mode", rounding)?.to_owned(),
         interpolation,
         exclude_outside: a.flag("exclude_outside", false)?,
+        antialias: a.flag("antialias", false)?,
     })
 }
 
+/// Which part of each named axis is resized: input 1 has all beginnings, then all ends.
+fn crop(node: &Node<'_, '_>, named: &[usize], axes: &mut [Axis]) -> Outcome<()> {
+    let region = node.literal(1, "a region")?.to_floats();
+    if region.len() != 2 * named.len() || region.iter().any(|x| !x.is_finite()) {
+        return invalid!(
+            "its region {region:?} has not two numbers for each of {} axes",
+            named.len()
+        );
+    }
+    for (i, &axis) in named.iter().enumerate() {
+        axes[axis].crop = [region[i], region[named.len() + i]].map(f64::from);
+    }
+    Ok(())
+}
+
 fn unchanged(shape: &[usize]) -> Vec<Axis> {
-    let keep = |&n: &usize| Axis {
-        input: n,
-        output: n,
-        scale: 1.0,
-    };
-    shape.iter().map(keep).collect()
+    shape
+        .iter()
+        .map(|&length| Axis::unchanged(length))
+        .collect()
 }
 
 fn by_scales(shape: &[usize], named: &[usize], scales: &[f32]) -> Outcome<Vec<Axis>> {
@@ -169,7 +155,8 @@ fn by_sizes(shape: &[usize], named: &[usize], sizes: &[i64], policy: &str) -> Ou
     Ok(axes)
 }
 
-fn apply(node: &mut Node<'_, '_>, axes: &[Axis], mode: &Mode) -> Outcome<Vec<Value>> {
+/// Positions outside of a crop take the value `outside`.
+fn apply(node: &mut Node<'_, '_>, axes: &[Axis], mode: &Mode, outside: f64) -> Outcome<Vec<Value>> {
     let output: Vec<usize> = axes.iter().map(|a| a.output).collect();
     check_size(&output, DType::F32)?;
     for axis in axes {
@@ -186,7 +173,39 @@ fn apply(node: &mut Node<'_, '_>, axes: &[Axis], mode: &Mode) -> Outcome<Vec<Val
     for (i, (axis, weights)) in axes.iter().zip(&weights).enumerate() {
         x = resample(node, x, i, *axis, weights)?;
     }
+    if outside != 0.0 && weights.iter().flatten().any(Vec::is_empty) {
+        x = fill(node, x, &weights, outside)?;
+    }
     one(x)
+}
+
+/// Adds a value where any axis has no input position, which is 0 so far.
+fn fill(
+    node: &mut Node<'_, '_>,
+    x: TensorId,
+    weights: &[Weights],
+    value: f64,
+) -> Outcome<TensorId> {
+    // Axes that are inside everywhere have one entry.
+    let inside = |axis: &Weights| match axis.iter().any(Vec::is_empty) {
+        true => axis.iter().map(|taps| !taps.is_empty()).collect(),
+        false => vec![true],
+    };
+    let inside: Vec<Vec<bool>> = weights.iter().map(inside).collect();
+    let shape: Vec<usize> = inside.iter().map(Vec::len).collect();
+    check_table(&shape)?;
+    let mut all = vec![true];
+    for axis in &inside {
+        all = all
+            .iter()
+            .flat_map(|&a| axis.iter().map(move |&b| a && b))
+            .collect();
+    }
+    let values = all
+        .into_iter()
+        .map(|inside| if inside { 0.0 } else { value as f32 });
+    let values = node.constant("outside", &shape, values.collect())?;
+    node.last(Op::Binary(Binary::Add), &[x, values])
 }
 
 /// Height and width factors of a nearest-neighbour resize of an image by repeating elements.
@@ -223,98 +242,19 @@ fn resample(
     }
     let matrix = matrix.into_iter().map(|w| w as f32).collect();
     let matrix = node.constant(&format!("{part}.weights"), &shape, matrix)?;
-    let rank = node.dims(x).len();
     let product = |trans_b| Op::MatMul {
         trans_a: false,
         trans_b,
     };
-    match rank - i {
-        1 if rank > 1 => node.step(&part, product(true), &[x, matrix]),
-        2 => node.step(&part, product(false), &[matrix, x]),
-        _ => unsupported!("by interpolation along axis {i} of {rank} (only the last two are)"),
+    let mut shape = node.dims(x);
+    match shape.len() - i {
+        1 if i > 0 => return node.step(&part, product(true), &[x, matrix]),
+        2 => return node.step(&part, product(false), &[matrix, x]),
+        _ => {}
     }
-}
-
-fn weights(axis: Axis, mode: &Mode) -> Outcome<Weights> {
-    if axis.input == axis.output && axis.scale == 1.0 {
-        return Ok((0..axis.input).map(|i| vec![(i, 1.0)]).collect());
-    }
-    let mut rows = Vec::with_capacity(axis.output);
-    for i in 0..axis.output {
-        let at = coordinate(i, axis, &mode.coordinates)?;
-        let taps = match mode.interpolation {
-            Interpolation::Nearest => vec![(round(at, &mode.rounding)?, 1.0)],
-            Interpolation::Linear => {
-                // Outside the input, linear interpolation repeats the border.
-                let at = at.clamp(0.0, axis.input as f64 - 1.0);
-                let low = at.floor();
-                vec![(low, 1.0 - (at - low)), (low + 1.0, at - low)]
-            }
-            Interpolation::Cubic { a } => cubic(at, a),
-        };
-        rows.push(within(taps, axis.input, mode.exclude_outside)?);
-    }
-    Ok(rows)
-}
-
-/// The input coordinate of output position `i`.
-fn coordinate(i: usize, axis: Axis, mode: &str) -> Outcome<f64> {
-    let (input, output) = (axis.input as f64, axis.output as f64);
-    let half = (i as f64 + 0.5) / axis.scale;
-    Ok(match mode {
-        "half_pixel" => half - 0.5,
-        "pytorch_half_pixel" if axis.output == 1 => 0.0,
-        "pytorch_half_pixel" => half - 0.5,
-        "half_pixel_symmetric" => {
-            let adjustment = output / (axis.scale * input);
-            input / 2.0 * (1.0 - adjustment) + half - 0.5
-        }
-        "tf_half_pixel_for_nn" => half,
-        // The length that is asked for, not rounded.
-        "align_corners" if axis.scale * input == 1.0 => 0.0,
-        "align_corners" => i as f64 * (input - 1.0) / (axis.scale * input - 1.0),
-        "asymmetric" => i as f64 / axis.scale,
-        other => return unsupported!("coordinate_transformation_mode {other:?}"),
-    })
-}
-
-fn round(at: f64, mode: &str) -> Outcome<f64> {
-    Ok(match mode {
-        "round_prefer_floor" => (at - 0.5).ceil(),
-        "round_prefer_ceil" => (at + 0.5).floor(),
-        "floor" => at.floor(),
-        "ceil" => at.ceil(),
-        other => return unsupported!("nearest_mode {other:?}"),
-    })
-}
-
-/// Keys's kernel at the four positions around `at`.
-fn cubic(at: f64, a: f64) -> Vec<(f64, f64)> {
-    let low = at.floor();
-    let t = at - low;
-    let near = |d: f64| ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0;
-    let far = |d: f64| ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a;
-    vec![
-        (low - 1.0, far(1.0 + t)),
-        (low, near(t)),
-        (low + 1.0, near(1.0 - t)),
-        (low + 2.0, far(2.0 - t)),
-    ]
-}
-
-/// Positions outside the input count as the border, or not at all.
-fn within(taps: Vec<(f64, f64)>, length: usize, exclude: bool) -> Outcome<Vec<(usize, f64)>> {
-    let last = length as f64 - 1.0;
-    let kept = taps
-        .into_iter()
-        .filter(|&(at, w)| w != 0.0 && (!exclude || (0.0..=last).contains(&at)));
-    let kept: Vec<(usize, f64)> = kept
-        .map(|(at, w)| (at.clamp(0.0, last) as usize, w))
-        .collect();
-    let total: f64 = kept.iter().map(|tap| tap.1).sum();
-    if kept.is_empty() || total == 0.0 {
-        return invalid!("its weights add up to nothing");
-    }
-    let scale = if exclude { 1.0 / total } else { 1.0 };
-    Ok(kept.into_iter().map(|(i, w)| (i, w * scale)).collect())
+    let [outer, inner] = [&shape[..i], &shape[i + 1..]].map(|part| part.iter().product());
+    shape[i] = axis.output;
+    let columns = node.view(&format!("{part}.columns"), x, &[outer, axis.input, inner])?;
+    let y = node.step(&part, product(false), &[matrix, columns])?;
+    node.view(&format!("{part}.shape"), y, &shape)
 }

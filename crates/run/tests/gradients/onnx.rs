@@ -1,0 +1,150 @@
+//! Operators of ONNX that are imported as several of the graph's.
+
+#[path = "../../../graph/tests/models/mod.rs"]
+mod models;
+
+use super::check_loss;
+use models::*;
+use scrimp_graph::Loss;
+use scrimp_graph::onnx::import_bytes;
+use scrimp_graph::onnx::proto::{NodeProto, TensorProto, ValueInfoProto, data_type};
+
+use prost::Message;
+
+/// A parameter of numbers between −1 and 1.
+fn weights(name: &str, shape: &[i64]) -> TensorProto {
+    let count = shape.iter().product::<i64>();
+    let number = |i: i64| ((i * 37 + name.len() as i64 * 11) % 41) as f32 / 20.0 - 1.0;
+    let values: Vec<f32> = (0..count).map(number).collect();
+    floats(name, shape, &values)
+}
+
+/// Gradients of the weighted sum of what the node puts out, "y", of this shape.
+#[track_caller]
+fn check(
+    node_: NodeProto,
+    shape: &[i64],
+    mut stored: Vec<TensorProto>,
+    given: Vec<ValueInfoProto>,
+    ints: &[(&str, &[i64])],
+) {
+    stored.push(weights("each", shape));
+    let nodes = vec![
+        node_,
+        node("Mul", &["y", "each"], &["z"]),
+        node("ReduceSum", &["z"], &["loss"]).int("keepdims", 0),
+    ];
+    let bytes = model(nodes, stored, given, &["loss"]).encode_to_vec();
+    let graph = import_bytes(bytes, "test", &options(2)).expect("a graph");
+    check_loss(Ok(graph), Loss::Output, ints);
+}
+
+fn bools(name: &str, dims: &[Dim]) -> ValueInfoProto {
+    let mut value = value(name, dims);
+    let tensor = value.r#type.as_mut().and_then(|t| t.tensor_type.as_mut());
+    tensor.expect("a tensor").elem_type = data_type::BOOL;
+    value
+}
+
+#[test]
+fn attention_of_grouped_queries() {
+    let stored = vec![
+        weights("q", &[2, 3, 8]),
+        weights("k", &[2, 5, 4]),
+        weights("v", &[2, 5, 6]),
+        weights("past.k", &[2, 2, 2, 2]),
+        weights("past.v", &[2, 2, 2, 3]),
+    ];
+    let attention = node(
+        "Attention",
+        &["q", "k", "v", "", "past.k", "past.v"],
+        &["y"],
+    )
+    .int("q_num_heads", 4)
+    .int("kv_num_heads", 2)
+    .int("is_causal", 1)
+    .float("softcap", 1.5);
+    check(attention, &[2, 3, 12], stored, vec![], &[]);
+}
+
+/// A bias is trained; a mask that is an input may leave nothing of a row, which then is 0 and has no gradient.
+#[test]
+fn attention_under_masks() {
+    let stored = || {
+        vec![
+            weights("q", &[2, 2, 3, 4]),
+            weights("k", &[2, 2, 3, 4]),
+            weights("v", &[2, 2, 3, 5]),
+        ]
+    };
+    let attention = || node("Attention", &["q", "k", "v", "mask"], &["y"]).float("scale", 0.7);
+    let mut biased = stored();
+    biased.push(weights("mask", &[2, 3, 3]));
+    check(attention(), &[2, 2, 3, 5], biased, vec![], &[]);
+    let mask = bools("mask", &[Fixed(2), Fixed(1), Fixed(3), Fixed(3)]);
+    let seen = [(
+        "mask",
+        &[1, 0, 1, 0, 0, 0, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0, 0, 0][..],
+    )];
+    check(attention(), &[2, 2, 3, 5], stored(), vec![mask], &seen);
+}
+
+#[test]
+fn rotated_positions() {
+    for neighbours in [0, 1] {
+        let stored = vec![
+            weights("x", &[2, 3, 12]),
+            weights("cos", &[7, 2]),
+            weights("sin", &[7, 2]),
+            TensorProto {
+                dims: vec![2, 3],
+                ..ints("places", &[0, 1, 2, 4, 5, 6])
+            },
+        ];
+        let rotary = node("RotaryEmbedding", &["x", "cos", "sin", "places"], &["y"])
+            .int("num_heads", 2)
+            .int("rotary_embedding_dim", 4)
+            .int("interleaved", neighbours);
+        check(rotary, &[2, 3, 12], stored, vec![], &[]);
+    }
+}
+
+/// Interpolation along every axis, not only the last two, and of a part of the image.
+#[test]
+fn resized_images() {
+    let stored = |more: [TensorProto; 2]| {
+        let mut stored = vec![weights("x", &[2, 3, 6, 5])];
+        stored.extend(more);
+        stored
+    };
+    let with = |mode: &str, node_: NodeProto| node_.text("mode", mode);
+    let scales = [
+        floats("none", &[0], &[]),
+        floats("scales", &[4], &[1.0, 1.4, 0.5, 0.7]),
+    ];
+    let resize = || node("Resize", &["x", "none", "scales"], &["y"]);
+    let cubic = with("cubic", resize().int("antialias", 1));
+    check(cubic, &[2, 4, 3, 3], stored(scales.clone()), vec![], &[]);
+    check(
+        with("linear", resize()),
+        &[2, 4, 3, 3],
+        stored(scales),
+        vec![],
+        &[],
+    );
+    let region = [0.0, 0.0, 0.25, -0.5, 1.0, 1.0, 0.75, 1.5];
+    let region = [
+        floats("region", &[8], &region),
+        ints("sizes", &[2, 3, 4, 4]),
+    ];
+    let crop = node("Resize", &["x", "region", "", "sizes"], &["y"])
+        .float("extrapolation_value", 3.0)
+        .text("coordinate_transformation_mode", "tf_crop_and_resize");
+    check(
+        with("linear", crop),
+        &[2, 3, 4, 4],
+        stored(region),
+        vec![],
+        &[],
+    );
+}
