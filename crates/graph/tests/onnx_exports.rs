@@ -191,3 +191,144 @@ fn known_sums_along_an_axis() {
     assert_eq!(picked(0, 1), [2, 1, 1]);
     assert_eq!(picked(1, 1), [1, 1, 0]);
 }
+
+/// Rotary positions as exporters compute them: sines of products of positions and frequencies, which are no weights.
+#[test]
+fn angles_are_known_and_not_trained() {
+    let nodes = vec![
+        node("MatMul", &["positions", "frequencies"], &["angles"]),
+        node("Cos", &["angles"], &["cos"]),
+        node("Mul", &["x", "cos"], &["y"]),
+    ];
+    let stored = vec![
+        floats("positions", &[2, 1], &[0.0, 1.0]),
+        floats("frequencies", &[1, 3], &[1.0, 0.5, 0.25]),
+    ];
+    let graph = good(&model(nodes.clone(), stored.clone(), vec![rows()], &["y"]));
+    assert_eq!(kinds(&graph), ["Mul"]);
+    let expected = [1.0, 1.0, 1.0, 1.0f32.cos(), 0.5f32.cos(), 0.25f32.cos()];
+    assert_eq!(
+        role(&graph, "cos"),
+        &Role::Constant(Init::Floats(expected.into()))
+    );
+    // The product of an input is not known.
+    let mut nodes = nodes;
+    nodes[0].input[0] = "x".into();
+    let stored = vec![floats("frequencies", &[3, 3], &[1.0; 9])];
+    let error = bad(&model(nodes, stored, vec![rows()], &["y"]));
+    assert!(
+        error.contains("Cos of values that are not known"),
+        "{error}"
+    );
+}
+
+#[test]
+fn products_of_known_tensors_that_are_not_in_order() {
+    let with = |a: &[i64], b: &[i64]| {
+        let ones = |name: &str, dims: &[i64]| {
+            let count = dims.iter().product::<i64>() as usize;
+            node("Constant", &[], &[name]).tensor("value", floats("", dims, &vec![1.0; count]))
+        };
+        let product = node("MatMul", &["a", "b"], &["p"]);
+        let sum = node("Add", &["x", "p"], &["y"]);
+        read(&model(
+            vec![ones("a", a), ones("b", b), product, sum],
+            vec![],
+            vec![rows()],
+            &["y"],
+        ))
+    };
+    let told = |a: &[i64], b: &[i64]| with(a, b).expect_err("an error").to_string();
+    assert!(told(&[], &[3, 3]).contains("a scalar has no matrix product"));
+    assert!(told(&[2, 3], &[2, 3]).contains("have no product"));
+    assert!(told(&[2, 1, 2], &[3, 2, 3]).contains("have no product"));
+    assert!(told(&[4096, 300], &[300, 4096]).contains("of known matrices of shapes"));
+    assert!(with(&[2, 5], &[5, 3]).is_ok() && with(&[5], &[5, 3]).is_ok());
+    assert!(
+        with(&[2, 5], &[5]).is_err(),
+        "[2] does not broadcast to [2, 3]"
+    );
+    assert!(with(&[5], &[5]).is_ok());
+}
+
+/// As `chunk` is exported.
+#[test]
+fn parts_of_a_sequence() {
+    let with = |split: NodeProto, place: i64| {
+        let at = node("SequenceAt", &["parts", "place"], &["y"]);
+        let stored = vec![
+            ints("sizes", &[1, 2]),
+            ints("place", &[place]),
+            scalar("two", 2),
+            scalar("none", 0),
+        ];
+        read(&model(vec![split, at], stored, vec![rows()], &["y"]))
+    };
+    let split = |inputs: &[&str]| node("SplitToSequence", inputs, &["parts"]).int("axis", 1);
+    let shape = |split: NodeProto, place: i64| {
+        let graph = with(split, place).unwrap_or_else(|error| panic!("{error}"));
+        graph.tensor(graph.outputs()[0]).shape.clone()
+    };
+    assert_eq!(shape(split(&["x", "sizes"]), -1), [2, 2]);
+    assert_eq!(shape(split(&["x", "two"]), 0), [2, 2]);
+    assert_eq!(shape(split(&["x", "two"]), 1), [2, 1]);
+    assert_eq!(shape(split(&["x"]), 2), [2, 1]);
+    assert_eq!(shape(split(&["x"]).int("keepdims", 0), 2), [2]);
+    let told = |split: NodeProto, place: i64| with(split, place).expect_err("an error").to_string();
+    assert!(told(split(&["x", "sizes"]), 2).contains("index 2 of 2"));
+    assert!(told(split(&["x", "none"]), 0).contains("is no length"));
+    let whole = node("SplitToSequence", &["x", "sizes"], &["parts"]).int("axis", 0);
+    assert!(told(whole, 0).contains("splits 2 elements into [1, 2]"));
+    assert!(told(node("Relu", &["x"], &["parts"]), 0).contains("not split by SplitToSequence"));
+    let shown = vec![split(&["x"]), node("Relu", &["parts"], &["y"])];
+    assert!(bad(&model(shown, vec![], vec![rows()], &["y"])).contains("a sequence as a tensor"));
+}
+
+fn scalar(name: &str, value: i64) -> scrimp_graph::onnx::proto::TensorProto {
+    scrimp_graph::onnx::proto::TensorProto {
+        dims: vec![],
+        ..ints(name, &[value])
+    }
+}
+
+#[test]
+fn elements_and_rows_by_known_indices() {
+    let matrix = |name: &str, values: &[i64]| scrimp_graph::onnx::proto::TensorProto {
+        dims: vec![2, values.len() as i64 / 2],
+        ..ints(name, values)
+    };
+    let with = |node: NodeProto, indices: &[i64]| {
+        let stored = vec![matrix("i", indices), floats("new", &[2], &[0.5; 2])];
+        read(&model(vec![node], stored, vec![rows()], &["y"]))
+    };
+    let gather = || node("GatherElements", &["x", "i"], &["y"]).int("axis", 1);
+    let scatter = || node("ScatterND", &["x", "i", "new"], &["y"]);
+    let good = |node: NodeProto, indices: &[i64]| {
+        let graph = with(node, indices).unwrap_or_else(|error| panic!("{error}"));
+        (
+            kinds(&graph),
+            graph.tensor(graph.outputs()[0]).shape.clone(),
+        )
+    };
+    assert_eq!(
+        good(gather(), &[0, 2, -1, 1]),
+        (vec!["Reshape", "Gather"], vec![2, 2])
+    );
+    let scattered = vec!["Reshape", "Reshape", "Concat", "Gather", "Reshape"];
+    assert_eq!(good(scatter(), &[0, 0, 1, 2]), (scattered, vec![2, 3]));
+    let told =
+        |node: NodeProto, indices: &[i64]| with(node, indices).expect_err("error").to_string();
+    assert!(told(gather(), &[0, 3, 0, 0]).contains("index 3 of 3"));
+    assert!(
+        told(
+            node("GatherElements", &["x", "i"], &["y"]).int("axis", 2),
+            &[0, 0]
+        )
+        .contains("axis 2")
+    );
+    assert!(told(scatter(), &[0, 3, 1, 2]).contains("index 3 of 3"));
+    assert!(told(scatter(), &[0, 1]).contains("its updates have shape [2], not [2, 3]"));
+    assert!(told(scatter().text("reduction", "add"), &[0, 0, 1, 2]).contains("reduction \"add\""));
+    let open = node("GatherElements", &["x", "x"], &["y"]);
+    assert!(told(open, &[0, 0]).contains("indices that is not known at import"));
+}

@@ -71,6 +71,7 @@ impl<'a> State<'a> {
             Value::Missing => return unsupported!("an input that is not supported"),
             Value::Never(_) => return unsupported!("a condition as a tensor"),
             Value::Random(_) => return unsupported!("random numbers other than in a dropout"),
+            Value::Sequence(_) => return unsupported!("a sequence as a tensor"),
             Value::Weight(weight) => weight.name.as_str(),
             Value::Known(_) => name,
         };
@@ -197,6 +198,7 @@ impl<'a> Node<'_, 'a> {
             Value::Weight(weight) => Ok(weight.shape.clone()),
             Value::Never(shape) => Ok(shape.clone()),
             Value::Random(random) => Ok(random.shape.clone()),
+            Value::Sequence(_) => unsupported!("a sequence as a tensor"),
             Value::Missing => unsupported!("an input that is not supported"),
         }
     }

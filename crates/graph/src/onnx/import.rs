@@ -33,7 +33,10 @@ fn initializers(state: &mut State<'_>) -> Result<(), OnnxError> {
         }
         let literal = state.reader.load(tensor)?;
         let trained = match &literal.data {
-            Data::Floats(values) => values.len() > 1 && !is_made_up(&tensor.name, values),
+            Data::Floats(values) => {
+                let angle = state.structure.angles.contains(tensor.name.as_str());
+                values.len() > 1 && !angle && !is_made_up(&tensor.name, values)
+            }
             Data::Ints(_) => false,
         };
         let value = match literal.data {

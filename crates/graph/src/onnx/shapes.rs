@@ -225,6 +225,42 @@ pub(super) fn positions(indices: &Literal, shape: &[usize]) -> Outcome<(Vec<usiz
     Ok((positions.collect::<Outcome<_>>()?, depth))
 }
 
+/// The positions in a tensor of this shape that indices along one axis name, one for each index, as GatherElements
+/// and ScatterElements have them.
+pub(super) fn element_positions(
+    node: &Node<'_, '_>,
+    shape: &[usize],
+    indices: &Literal,
+) -> Outcome<Vec<usize>> {
+    let axis = axis(node.attributes.int("axis", 0)?, shape.len())?;
+    let Some(ints) = indices.as_ints() else {
+        return invalid!("the indices are not integers");
+    };
+    let pairs = indices.shape.iter().zip(shape).enumerate();
+    let within = |(i, (a, b)): (usize, (&usize, &usize))| i == axis || a <= b;
+    if indices.shape.len() != shape.len() || !pairs.clone().all(within) {
+        return invalid!("indices of shape {:?} for {shape:?}", indices.shape);
+    }
+    let picks = checked_indices(ints, shape[axis])?;
+    let (steps, own) = (strides(shape), strides(&indices.shape));
+    let positions = picks.iter().enumerate().map(|(position, &pick)| {
+        let index = |i: usize| position / own[i] % indices.shape[i];
+        let parts = steps.iter().enumerate();
+        let parts = parts.map(|(i, step)| step * if i == axis { pick as usize } else { index(i) });
+        parts.sum()
+    });
+    Ok(positions.collect())
+}
+
+/// Row-major strides.
+pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis];
+    }
+    strides
+}
+
 /// Indices counted from the front, all within the length.
 pub(super) fn checked_indices(list: &[i64], length: usize) -> Outcome<Vec<i64>> {
     let n = length as i64;

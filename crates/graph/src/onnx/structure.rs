@@ -18,6 +18,9 @@ pub(super) struct Structure<'a> {
     pub(super) nodes: Vec<&'a NodeProto>,
     /// The names that these nodes and the outputs read.
     pub(super) used: HashSet<&'a str>,
+    /// The names that angles are computed from. There is no operator for the sine of what isn't known, so none of
+    /// them is trained.
+    pub(super) angles: HashSet<&'a str>,
     /// Which node writes a name.
     pub(super) producers: HashMap<&'a str, &'a NodeProto>,
 }
@@ -35,12 +38,19 @@ impl<'a> Structure<'a> {
             return invalid("the graph has no outputs");
         }
         let producers = check_names(graph)?;
-        let (nodes, used) = needed(graph);
+        let (nodes, used) = needed(
+            graph,
+            graph.output.iter().map(|o| o.name.as_str()).collect(),
+        );
+        let turns = |node: &&&NodeProto| matches!(node.op_type.as_str(), "Cos" | "Sin");
+        let turned = nodes.iter().filter(turns).flat_map(|node| &node.input);
+        let (_, angles) = needed(graph, turned.map(String::as_str).collect());
         Ok(Structure {
             graph,
             opset,
             nodes,
             used,
+            angles,
             producers,
         })
     }
@@ -135,9 +145,11 @@ fn check_names(graph: &GraphProto) -> Result<HashMap<&str, &NodeProto>, OnnxErro
     }
 }
 
-/// The nodes that the outputs need, and the names they read.
-fn needed(graph: &GraphProto) -> (Vec<&NodeProto>, HashSet<&str>) {
-    let mut used: HashSet<&str> = graph.output.iter().map(|o| o.name.as_str()).collect();
+/// The nodes that these names need, and all names that are read for them, these included.
+fn needed<'a>(
+    graph: &'a GraphProto,
+    mut used: HashSet<&'a str>,
+) -> (Vec<&'a NodeProto>, HashSet<&'a str>) {
     let mut nodes: Vec<&NodeProto> = Vec::new();
     for node in graph.node.iter().rev() {
         if node.output.iter().any(|o| used.contains(o.as_str())) {

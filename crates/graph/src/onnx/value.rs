@@ -16,6 +16,8 @@ pub(super) enum Value {
     Never(Vec<usize>),
     /// Random numbers.
     Random(Random),
+    /// Several tensors, to be picked by numbers known at import.
+    Sequence(Vec<TensorId>),
     /// Written by a node that isn't supported.
     Missing,
 }

@@ -148,3 +148,34 @@ fn resized_images() {
         &[],
     );
 }
+
+#[test]
+fn elements_and_rows_by_known_indices() {
+    let indices = |dims: &[i64], values: &[i64]| TensorProto {
+        dims: dims.into(),
+        ..ints("i", values)
+    };
+    let stored = vec![
+        weights("x", &[3, 4]),
+        indices(&[2, 3], &[3, 0, 0, -1, 2, 3]),
+    ];
+    let gather = node("GatherElements", &["x", "i"], &["y"]).int("axis", 1);
+    check(gather, &[2, 3], stored, vec![], &[]);
+    // The last of two updates of a place counts.
+    let stored = vec![
+        weights("x", &[3, 2, 2]),
+        indices(&[3, 2], &[2, 1, 0, 0, 2, 1]),
+        weights("new", &[3, 2]),
+    ];
+    let scatter = node("ScatterND", &["x", "i", "new"], &["y"]);
+    check(scatter, &[3, 2, 2], stored, vec![], &[]);
+}
+
+/// A row of zeros has no slope, and must not spoil what it comes from.
+#[test]
+fn lengths_of_rows() {
+    let rows = [1.0, -0.5, 0.0, 0.0, 0.0, 0.0, 2.0, 1.0, 0.5];
+    let stored = vec![floats("x", &[3, 3], &rows)];
+    let length = node("ReduceL2", &["x"], &["y"]).ints("axes", &[1]);
+    check(length, &[3, 1], stored, vec![], &[]);
+}

@@ -6,7 +6,7 @@ use super::select::{flat, select, strides};
 use crate::onnx::context::{Node, axis};
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::onnx::literal::{Data, Literal};
-use crate::onnx::shapes::{checked_indices, positions};
+use crate::onnx::shapes::{checked_indices, element_positions, positions};
 
 pub(super) fn gather(node: &Node<'_, '_>, inputs: &[Literal]) -> Outcome<Literal> {
     let [x, indices] = inputs else {
@@ -35,31 +35,9 @@ pub(super) fn gather_elements(node: &Node<'_, '_>, inputs: &[Literal]) -> Outcom
     let [x, indices] = inputs else {
         return invalid!("it needs two inputs");
     };
-    let at = elements(node, x, indices)?;
+    let at = element_positions(node, &x.shape, indices)?;
     let steps = strides(&indices.shape);
     select(x, indices.shape.clone(), |index| at[flat(index, &steps)])
-}
-
-/// The positions in `x` that indices along one axis name, one for each index.
-fn elements(node: &Node<'_, '_>, x: &Literal, indices: &Literal) -> Outcome<Vec<usize>> {
-    let axis = axis(node.attributes.int("axis", 0)?, x.shape.len())?;
-    let Some(ints) = indices.as_ints() else {
-        return invalid!("the indices are not integers");
-    };
-    let pairs = indices.shape.iter().zip(&x.shape).enumerate();
-    let within = |(i, (a, b)): (usize, (&usize, &usize))| i == axis || a <= b;
-    if indices.shape.len() != x.shape.len() || !pairs.clone().all(within) {
-        return invalid!("indices of shape {:?} for {:?}", indices.shape, x.shape);
-    }
-    let picks = checked_indices(ints, x.shape[axis])?;
-    let (steps, own) = (strides(&x.shape), strides(&indices.shape));
-    let positions = picks.iter().enumerate().map(|(position, &pick)| {
-        let index = |i: usize| position / own[i] % indices.shape[i];
-        let parts = steps.iter().enumerate();
-        let parts = parts.map(|(i, step)| step * if i == axis { pick as usize } else { index(i) });
-        parts.sum()
-    });
-    Ok(positions.collect())
 }
 
 /// Rows of `x` named by their first indices.
@@ -100,7 +78,12 @@ pub(super) fn scatter_elements(node: &Node<'_, '_>, inputs: &[Literal]) -> Outco
     let [x, indices, updates] = inputs else {
         return invalid!("it needs three inputs");
     };
-    replaced(node, x, &elements(node, x, indices)?, updates)
+    replaced(
+        node,
+        x,
+        &element_positions(node, &x.shape, indices)?,
+        updates,
+    )
 }
 
 fn replaced(

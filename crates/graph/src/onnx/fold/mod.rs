@@ -3,10 +3,12 @@
 
 mod arithmetic;
 mod gather;
+mod matmul;
 mod select;
 
 use arithmetic::{binary, choose, clip, cumulated, fold_many, reduce, unary};
 use gather::{gather, gather_elements, gather_nd, scatter_elements, scatter_nd};
+use matmul::matmul;
 use select::{expand, select, strides};
 
 use super::context::{Node, Value, Weight, axis, check_size, count};
@@ -65,6 +67,7 @@ const OTHERS: &[&str] = &[
     "GatherElements",
     "GatherND",
     "Identity",
+    "MatMul",
     "Range",
     "ReduceL2",
     "ReduceMax",
@@ -228,6 +231,7 @@ fn evaluate(node: &Node<'_, '_>, op: &str, inputs: &[Literal]) -> Outcome<Litera
         "GatherElements" => gather_elements(node, inputs),
         "GatherND" => gather_nd(node, inputs),
         "Identity" => Ok(x.clone()),
+        "MatMul" => matmul(inputs),
         "Range" => range(inputs),
         "ReduceL2" | "ReduceMax" | "ReduceMin" | "ReduceProd" | "ReduceSum" | "ReduceSumSquare" => {
             reduce(node, op, x)

@@ -3,6 +3,7 @@
 use super::MAX_ELEMENTS;
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::onnx::literal::{Data, Literal, element_count};
+pub(super) use crate::onnx::shapes::strides;
 use crate::shape::broadcast;
 
 /// The tensor of this shape whose element at an index is `x`'s at the position that `from` says.
@@ -32,15 +33,6 @@ pub(super) fn select(
         Data::Ints(v) => Data::Ints(positions.into_iter().map(|p| v[p]).collect()),
     };
     Ok(Literal { shape, data })
-}
-
-/// Row-major strides.
-pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; shape.len()];
-    for axis in (1..shape.len()).rev() {
-        strides[axis - 1] = strides[axis] * shape[axis];
-    }
-    strides
 }
 
 pub(super) fn flat(index: &[usize], strides: &[usize]) -> usize {

@@ -4,7 +4,7 @@ use super::one;
 use crate::graph::{Init, TensorId};
 use crate::onnx::context::{Node, Value, axis, check_table};
 use crate::onnx::error::{Outcome, invalid, unsupported};
-use crate::onnx::shapes::{checked_indices, positions};
+use crate::onnx::shapes::{checked_indices, element_positions, positions};
 use crate::op::Op;
 
 pub(super) fn gather(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
@@ -63,4 +63,52 @@ pub(super) fn gather_nd(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     let rows = rows.iter().map(|&row| row as i64).collect();
     let table = table(node, &indices.shape[..indices.shape.len() - 1], rows)?;
     one(node.last(Op::Gather { axis: 0 }, &[flat, table])?)
+}
+
+/// With known indices, elements picked of all in one row.
+pub(super) fn gather_elements(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    let indices = node.literal(1, "indices")?;
+    let data = node.x(0)?;
+    let shape = node.dims(data);
+    let positions = element_positions(node, &shape, &indices)?;
+    if positions.is_empty() {
+        return unsupported!("with an empty result");
+    }
+    check_table(&[positions.len()])?;
+    let flat = node.view("flat", data, &[shape.iter().product()])?;
+    let positions = positions.iter().map(|&at| at as i64).collect();
+    let table = table(node, &indices.shape, positions)?;
+    one(node.last(Op::Gather { axis: 0 }, &[flat, table])?)
+}
+
+/// With known indices: rows of the data and of what replaces them in one table, from which each row is picked.
+pub(super) fn scatter_nd(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    match node.attributes.text("reduction", "none")? {
+        "none" => {}
+        other => return unsupported!("reduction {other:?}"),
+    }
+    let indices = node.literal(1, "indices")?;
+    let (data, updates) = (node.x(0)?, node.x(2)?);
+    let shape = node.dims(data);
+    let (places, depth) = positions(&indices, &shape)?;
+    let expected = [&indices.shape[..indices.shape.len() - 1], &shape[depth..]].concat();
+    if node.dims(updates) != expected {
+        return invalid!(
+            "its updates have shape {:?}, not {expected:?}",
+            node.dims(updates)
+        );
+    }
+    let count: usize = shape[..depth].iter().product();
+    check_table(&[count])?;
+    let inner = shape[depth..].iter().product();
+    let rows = node.view("rows", data, &[count, inner])?;
+    let new = node.view("new", updates, &[places.len(), inner])?;
+    let both = node.step("both", Op::Concat { axis: 0 }, &[rows, new])?;
+    let mut picked: Vec<i64> = (0..count as i64).collect();
+    for (i, &place) in places.iter().enumerate() {
+        picked[place] = (count + i) as i64;
+    }
+    let table = table(node, &[count], picked)?;
+    let y = node.last(Op::Gather { axis: 0 }, &[both, table])?;
+    one(node.view("shape", y, &shape)?)
 }

@@ -14,6 +14,7 @@ mod random;
 mod reduce;
 mod resize;
 mod rotary;
+mod sequence;
 mod window;
 
 use super::context::{Node, Value};
@@ -79,6 +80,10 @@ pub(super) fn find(op: &str) -> Option<Build> {
         "Tile" => movement::tile,
         "Gather" => gather::gather,
         "GatherND" => gather::gather_nd,
+        "GatherElements" => gather::gather_elements,
+        "ScatterND" => gather::scatter_nd,
+        "SplitToSequence" => sequence::split,
+        "SequenceAt" => sequence::at,
         "DepthToSpace" => movement::depth_to_space,
         "SpaceToDepth" => movement::space_to_depth,
         "SoftmaxCrossEntropyLoss" => loss::cross_entropy,

@@ -50,7 +50,7 @@ pub(super) fn split(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     let outputs = node.proto.output.len();
     let length = shape[axis];
     let requested = node.attributes.int("num_outputs", outputs as i64)?;
-    let sizes = match node.ints_of("split", 1)? {
+    let sizes: Vec<usize> = match node.ints_of("split", 1)? {
         Some(sizes) => sizes
             .iter()
             .map(|&n| count(n, "a part's length"))
@@ -61,18 +61,33 @@ pub(super) fn split(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
         None => {
             let part = length.div_ceil(outputs);
             let start = |i: usize| (i * part).min(length);
-            (0..outputs)
-                .map(|i| start(i + 1) - start(i))
-                .collect::<Vec<_>>()
+            (0..outputs).map(|i| start(i + 1) - start(i)).collect()
         }
     };
-    let total = sizes.iter().try_fold(0usize, |sum, &n| sum.checked_add(n));
-    if total != Some(length) || sizes.len() != outputs {
-        return invalid!("it splits {length} elements into {sizes:?} for {outputs} outputs");
+    if sizes.len() != outputs {
+        return invalid!("it has {} parts for {outputs} outputs", sizes.len());
     }
-    let mut values = Vec::new();
+    Ok(cut(node, x, axis, &sizes)?
+        .into_iter()
+        .map(Value::Tensor)
+        .collect())
+}
+
+/// Parts of these lengths along an axis, which must be all of it.
+pub(super) fn cut(
+    node: &mut Node<'_, '_>,
+    x: TensorId,
+    axis: usize,
+    sizes: &[usize],
+) -> Outcome<Vec<TensorId>> {
+    let shape = node.dims(x);
+    let total = sizes.iter().try_fold(0usize, |sum, &n| sum.checked_add(n));
+    if total != Some(shape[axis]) {
+        return invalid!("it splits {} elements into {sizes:?}", shape[axis]);
+    }
+    let mut parts = Vec::new();
     let mut begin = 0;
-    for (i, size) in sizes.into_iter().enumerate() {
+    for (i, size) in sizes.iter().enumerate() {
         let mut start = vec![0; shape.len()];
         let mut end = shape.clone();
         (start[axis], end[axis]) = (begin, begin + size);
@@ -82,9 +97,9 @@ pub(super) fn split(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
             end,
             step: vec![1; shape.len()],
         };
-        values.push(Value::Tensor(node.step(&i.to_string(), op, &[x])?));
+        parts.push(node.step(&i.to_string(), op, &[x])?);
     }
-    Ok(values)
+    Ok(parts)
 }
 
 pub(super) fn slice(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {

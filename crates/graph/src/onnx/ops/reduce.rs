@@ -1,6 +1,7 @@
 //! Reductions.
 
 use super::one;
+use crate::graph::TensorId;
 use crate::onnx::context::{Node, Value, axes};
 use crate::onnx::error::Outcome;
 use crate::op::{Binary, Op, Reduction, Unary};
@@ -41,8 +42,16 @@ pub(super) fn reduce(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
         )?,
     };
     one(match op {
-        "ReduceL2" => node.map("sqrt", Unary::Sqrt, sum)?,
+        "ReduceL2" => root(node, sum)?,
         "ReduceLogSum" | "ReduceLogSumExp" => node.map("log", Unary::Log, sum)?,
         _ => sum,
     })
+}
+
+/// The square root, of at least the smallest normal number: where all elements are 0 its slope would be infinite and
+/// their gradients no numbers. Like this they are 0.
+fn root(node: &mut Node<'_, '_>, x: TensorId) -> Outcome<TensorId> {
+    let (lo, hi) = (f64::from(f32::MIN_POSITIVE), f64::INFINITY);
+    let x = node.map("clip", Unary::Clip { lo, hi }, x)?;
+    node.map("sqrt", Unary::Sqrt, x)
 }
