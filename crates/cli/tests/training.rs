@@ -330,6 +330,21 @@ fn kernels_of_onednn() {
         assert!(run["device"].as_str().unwrap().starts_with("cpu/onednn-3."));
         assert_eq!(run["bit_identical"], true);
     }
+    // Weights are in the library's blocks; in a file they are in rows.
+    let saved = tempdir().unwrap();
+    let file = saved.path().join("half.safetensors");
+    let file = file.to_str().unwrap();
+    let losses = |more: &str| {
+        let run =
+            "train digits --batch 8 --budget 70% --optimizer momentum --json --library onednn";
+        let args: Vec<&str> = run.split(' ').chain(more.split(' ')).collect();
+        let run: Value = serde_json::from_slice(&with_onednn(&folder, &args).stdout).unwrap();
+        run["losses"].as_array().unwrap().clone()
+    };
+    let whole = losses("--steps 4");
+    let first = losses(&format!("--steps 2 --save {file}"));
+    let second = losses(&format!("--steps 2 --resume {file}"));
+    assert_eq!([first, second].concat(), whole);
     let doctor = with_onednn(&folder, &["doctor", "--json"]);
     let doctor: Value = serde_json::from_slice(&doctor.stdout).unwrap();
     assert!(doctor["onednn"]["error"].is_null());

@@ -67,7 +67,7 @@ impl Drop for Engine {
 
 /// Shape and memory format of a tensor of 32-bit floats.
 pub struct Desc {
-    library: &'static Library,
+    pub(crate) library: &'static Library,
     pub(crate) handle: Handle,
 }
 

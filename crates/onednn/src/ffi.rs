@@ -44,6 +44,18 @@ pub(crate) const CONVOLUTION_DIRECT: c_int = 1;
 pub(crate) const QUERY_NAME: c_int = 8;
 /// `dnnl_query_exec_arg_md`; the index is the argument's number.
 pub(crate) const QUERY_ARGUMENT: c_int = 255;
+/// What a descriptor of memory answers: `dnnl_query_strides`, `_ndims_s32`, `_dims`, `_padded_dims`,
+/// `_format_kind`, `_inner_nblks_s32`, `_inner_blks`, `_inner_idxs`.
+pub(crate) const QUERY_STRIDES: c_int = 14;
+pub(crate) const QUERY_RANK: c_int = 256;
+pub(crate) const QUERY_SHAPE: c_int = 257;
+pub(crate) const QUERY_PADDED_SHAPE: c_int = 260;
+pub(crate) const QUERY_FORMAT_KIND: c_int = 262;
+pub(crate) const QUERY_BLOCK_COUNT: c_int = 263;
+pub(crate) const QUERY_BLOCKS: c_int = 264;
+pub(crate) const QUERY_BLOCK_AXES: c_int = 265;
+/// `dnnl_blocked`
+pub(crate) const BLOCKED: c_int = 2;
 
 /// `dnnl_exec_arg_t`.
 #[repr(C)]
@@ -118,6 +130,7 @@ functions! {
     desc_tagged = "dnnl_memory_desc_create_with_tag":
         fn(*mut Handle, c_int, *const Dims, c_int, c_int) -> Status;
     desc_clone = "dnnl_memory_desc_clone": fn(*mut Handle, Handle) -> Status;
+    desc_query = "dnnl_memory_desc_query": fn(Handle, c_int, *mut c_void) -> Status;
     desc_equal = "dnnl_memory_desc_equal": fn(Handle, Handle) -> c_int;
     desc_size = "dnnl_memory_desc_get_size": fn(Handle) -> usize;
     desc_destroy = "dnnl_memory_desc_destroy": fn(Handle) -> Status;

@@ -12,6 +12,7 @@
 mod engine;
 mod error;
 mod ffi;
+mod layout;
 mod library;
 mod locate;
 mod pointwise;
@@ -21,6 +22,7 @@ mod primitive;
 pub use engine::{Convolution, Desc, Direction, Engine};
 pub use error::OneDnnError;
 pub use ffi::Version;
+pub use layout::Layout;
 pub use library::{Library, wait_briefly};
 pub use locate::{FILE_NAME, VARIABLE, WHEEL};
 pub use pointwise::Activation;

@@ -145,9 +145,9 @@ impl Cpu {
 
     /// The formats that a graph's tensors have on this device.
     pub fn formats(&self, graph: &Graph) -> Formats {
-        match self.threads {
+        match &self.threads {
             Threads::Rayon(_) => Formats::rows(),
-            Threads::OneDnn(_) => Formats::images(graph),
+            Threads::OneDnn(onednn) => onednn.formats(graph),
         }
     }
 

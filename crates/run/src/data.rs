@@ -3,6 +3,7 @@
 use scrimp_graph::{DType, Graph, Init, Role, TensorId};
 
 use crate::error::RunError;
+use crate::format::Change;
 use crate::kernels::elementwise::{GOLDEN, mix};
 use crate::par;
 
@@ -116,6 +117,22 @@ impl<'a> Memory<'a> {
             Init::Ints(data) => return self.set(graph, tensor, Data::I64(data)),
         }
         Ok(())
+    }
+}
+
+/// A tensor's elements in another order.
+pub(crate) fn arranged(change: &Change, dtype: DType, bytes: &[u8]) -> Vec<u8> {
+    match dtype.bytes() {
+        4 => change.of::<[u8; 4]>(bytemuck::cast_slice(bytes)).concat(),
+        _ => change.of::<[u8; 8]>(bytemuck::cast_slice(bytes)).concat(),
+    }
+}
+
+/// Puts a tensor that was filled in rows into the format that it has on the device; `None` if that is
+/// rows. Takes as much memory again, which isn't in the arena: it is done between steps.
+pub(crate) fn arrange(change: Option<Change>, dtype: DType, memory: &mut [u8]) {
+    if let Some(change) = change {
+        memory.copy_from_slice(&arranged(&change, dtype, memory));
     }
 }
 

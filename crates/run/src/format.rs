@@ -1,8 +1,11 @@
 //! How the elements of tensors lie in memory. Tensors are logically NCHW; with oneDNN the images among
-//! them are physically NHWC, for which that library's kernels and our normalizations are faster.
+//! them are physically NHWC, for which that library's kernels and our normalizations are faster, and
+//! weights of convolutions are in the library's blocks.
 
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::{Binary, DType, Graph, Norm, Op, Role, Storages, TensorId};
+
+use crate::blocks::{Blocks, inverse, permuted};
 
 /// The order of a tensor's elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -12,18 +15,64 @@ pub enum Format {
     Rows,
     /// `[N,C,H,W]` with the channels of a place side by side.
     ChannelsLast,
+    /// Parts of the axes in another order.
+    Blocks(Blocks),
 }
 
 /// Where the axes of [N,H,W,C] are in [N,C,H,W].
-pub const LAST: [usize; 4] = [0, 2, 3, 1];
+const LAST: [usize; 4] = [0, 2, 3, 1];
 
 /// Where the axes of [N,C,H,W] are in [N,H,W,C].
-pub const FIRST: [usize; 4] = [0, 3, 1, 2];
+const FIRST: [usize; 4] = [0, 3, 1, 2];
 
 impl Format {
     /// Whether a tensor of this shape looks different in the two formats.
     pub fn matters(shape: &[usize]) -> bool {
         matches!(shape, &[_, c, h, w] if c > 1 && h * w > 1)
+    }
+
+    /// What of a tensor of this shape is put in another order; `None` for rows.
+    pub(crate) fn change(self, shape: &[usize]) -> Option<Change> {
+        match self {
+            Format::Rows => None,
+            Format::ChannelsLast => Some(Change {
+                rows: shape.to_vec(),
+                order: LAST.to_vec(),
+            }),
+            Format::Blocks(blocks) => Some(Change {
+                rows: blocks.parts(),
+                order: blocks.order(),
+            }),
+        }
+    }
+}
+
+/// From rows into another format: a transposition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// Lengths of the axes, or of their parts, in rows.
+    pub rows: Vec<usize>,
+    /// Which of them each one in memory is.
+    pub order: Vec<usize>,
+}
+
+impl Change {
+    /// Lengths in memory.
+    pub fn stored(&self) -> Vec<usize> {
+        self.order.iter().map(|&axis| self.rows[axis]).collect()
+    }
+
+    /// The change back.
+    pub fn back(&self) -> Change {
+        Change {
+            rows: self.stored(),
+            order: inverse(&self.order),
+        }
+    }
+
+    /// Elements in rows, as they are stored.
+    pub fn of<T: Copy>(&self, rows: &[T]) -> Vec<T> {
+        permuted(rows, &self.rows, &self.order)
     }
 }
 
@@ -93,6 +142,23 @@ impl Formats {
     /// The format of a tensor.
     pub fn of(&self, tensor: TensorId) -> Format {
         self.formats[tensor]
+    }
+
+    /// Puts tensors into a format.
+    pub(crate) fn set(&mut self, tensors: &[TensorId], format: Format) {
+        for &tensor in tensors {
+            self.formats[tensor] = format;
+        }
+    }
+
+    /// Arguments of a node.
+    pub(crate) fn operands<'g>(&self, graph: &'g Graph, tensors: &[TensorId]) -> Vec<Operand<'g>> {
+        let operand = |&tensor: &TensorId| Operand {
+            shape: &graph.tensor(tensor).shape,
+            dtype: graph.tensor(tensor).dtype,
+            format: self.of(tensor),
+        };
+        tensors.iter().map(operand).collect()
     }
 }
 

@@ -6,9 +6,9 @@ use scrimp_graph::{DType, Graph, TensorId};
 
 use crate::arena::{ALIGN, Arena, Piece};
 use crate::cpu::Cpu;
-use crate::data::{Data, Memory};
+use crate::data::{Data, Memory, arrange};
 use crate::error::RunError;
-use crate::format::{FIRST, Format, Formats};
+use crate::format::Formats;
 use crate::job::Recipe;
 
 /// Every tensor of a graph after it ran, as it was when its own operator had written it.
@@ -33,9 +33,9 @@ impl Tensors {
                 .map(|&x| x as f64)
                 .collect(),
         };
-        match self.formats.of(tensor) {
-            Format::Rows => stored,
-            Format::ChannelsLast => channels_first(&stored, &graph.tensor(tensor).shape),
+        match self.formats.of(tensor).change(&graph.tensor(tensor).shape) {
+            None => stored,
+            Some(change) => change.back().of(&stored),
         }
     }
 
@@ -51,27 +51,6 @@ impl Tensors {
     }
 }
 
-/// Elements stored as [N,H,W,C], as [N,C,H,W] of this shape.
-fn channels_first(stored: &[f64], shape: &[usize]) -> Vec<f64> {
-    let last = crate::format::channels_last(shape);
-    let mut steps = [1; 4];
-    for axis in (0..3).rev() {
-        steps[axis] = steps[axis + 1] * last[axis + 1];
-    }
-    let steps = FIRST.map(|axis| steps[axis]);
-    let place = |mut index: usize| {
-        let mut at = 0;
-        for axis in (0..4).rev() {
-            at += index % shape[axis] * steps[axis];
-            index /= shape[axis];
-        }
-        at
-    };
-    (0..stored.len())
-        .map(|index| stored[place(index)])
-        .collect()
-}
-
 /// Runs all nodes in order. Given tensors that `inputs` doesn't set are initialized with `seed`
 /// (parameters, state, constants) or zero (inputs, settings, seeds). Updates don't overwrite: the old
 /// and the new values both are in the result.
@@ -84,13 +63,23 @@ pub fn interpret(
     inputs: &[(TensorId, Data<'_>)],
     seed: u64,
 ) -> Result<Tensors, RunError> {
+    interpret_in(graph, cpu, cpu.formats(graph), inputs, seed)
+}
+
+/// The same with tensors in these formats.
+pub(crate) fn interpret_in(
+    graph: &Graph,
+    cpu: &Cpu,
+    formats: Formats,
+    inputs: &[(TensorId, Data<'_>)],
+    seed: u64,
+) -> Result<Tensors, RunError> {
     let mut offsets = SecondaryMap::new();
     let mut end = 0;
     for (id, tensor) in graph.tensors().iter() {
         offsets[id] = (end, tensor.bytes());
         end += tensor.bytes().next_multiple_of(ALIGN as u64);
     }
-    let formats = cpu.formats(graph);
     let workspaces = cpu.workspaces(graph, &formats);
     let workspace = workspaces.values().max().copied().unwrap_or(0);
     let mut arena = Arena::new(end + workspace)?;
@@ -101,6 +90,8 @@ pub fn interpret(
             Some((_, data)) => memory.set(graph, id, *data)?,
             None => cpu.enter(|| memory.initialize(graph, id, seed))?,
         }
+        let change = formats.of(id).change(&tensor.shape);
+        arrange(change, tensor.dtype, arena.bytes_at_mut(offset, bytes));
     }
     for (id, node) in graph.nodes().iter() {
         let mut pieces = |tensors: &[TensorId]| -> Result<Vec<Piece>, RunError> {

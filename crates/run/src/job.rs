@@ -1,20 +1,20 @@
 //! What a node runs: one kernel, and before and after it the changes of format that it needs, which
 //! are part of the operator, its time and its workspace.
 
-use scrimp_graph::{DType, Graph, NodeId, Op, TensorId};
+use scrimp_graph::{DType, Graph, NodeId, Op};
 
 use crate::arena::{ALIGN, Arena, Arg, Args, Piece};
 use crate::cpu::Cpu;
 use crate::error::RunError;
-use crate::format::{FIRST, Format, Formats, LAST, Operand, View, channels_last, view};
+use crate::format::{Change, Format, Formats, Operand, View, view};
 use crate::onednn::Kernel;
 
 /// An argument as the kernel sees it.
 #[derive(Debug)]
 struct Use {
     dtype: DType,
-    /// Shape of the memory that the tensor lies in, if the kernel wants the other format.
-    changed_from: Option<Vec<usize>>,
+    /// From what the kernel sees to the tensor's memory, if that is another format.
+    change: Option<Change>,
     shape: Vec<usize>,
 }
 
@@ -33,7 +33,7 @@ impl Use {
 
     /// Workspace for the other format.
     fn change_bytes(&self) -> usize {
-        match self.changed_from {
+        match self.change {
             Some(_) => self.bytes().next_multiple_of(ALIGN),
             None => 0,
         }
@@ -49,17 +49,13 @@ pub(crate) struct Recipe {
     outputs: Vec<Use>,
     /// The kernel's own workspace.
     scratch: usize,
-    /// Whether changed arguments become rows; otherwise they become channels last.
-    to_rows: bool,
 }
 
 impl Recipe {
     /// For an operator on arguments that shape inference accepted.
     pub fn new(cpu: &Cpu, op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Recipe {
-        let image = |operand: &Operand<'_>| operand.format == Format::ChannelsLast;
-        let images = inputs.iter().chain(outputs).any(image);
         let kernel = cpu.kernel(op, inputs, outputs);
-        if !images || !matches!(kernel, Kernel::Native) {
+        if !matches!(kernel, Kernel::Native) || any_order(op, inputs, outputs) {
             let plain = |operands: &[Operand<'_>]| operands.iter().map(as_it_is).collect();
             return Recipe {
                 scratch: cpu.scratch(&kernel, op, inputs, outputs),
@@ -67,23 +63,23 @@ impl Recipe {
                 kernel,
                 inputs: plain(inputs),
                 outputs: plain(outputs),
-                to_rows: true,
             };
         }
-        match view(op, inputs, outputs) {
+        let blocks = |operand: &Operand<'_>| matches!(operand.format, Format::Blocks(_));
+        let blocks = inputs.iter().chain(outputs).any(blocks);
+        match view(op, inputs, outputs).filter(|_| !blocks) {
             Some(view) => Recipe::last(cpu, view, inputs, outputs),
             None => Recipe::rows(cpu, op, inputs, outputs),
         }
     }
 
-    /// In rows: what has channels last is changed.
+    /// In rows: what has another format is changed.
     fn rows(cpu: &Cpu, op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Recipe {
         let (plain_inputs, plain_outputs) = (in_rows(inputs), in_rows(outputs));
         let kernel = cpu.kernel(op, &plain_inputs, &plain_outputs);
         let uses = |operands: &[Operand<'_>]| {
             let changed = |operand: &Operand<'_>| Use {
-                changed_from: (operand.format == Format::ChannelsLast)
-                    .then(|| channels_last(operand.shape)),
+                change: operand.format.change(operand.shape),
                 ..as_it_is(operand)
             };
             operands.iter().map(changed).collect()
@@ -94,7 +90,6 @@ impl Recipe {
             kernel,
             inputs: uses(inputs),
             outputs: uses(outputs),
-            to_rows: true,
         }
     }
 
@@ -109,8 +104,10 @@ impl Recipe {
             let each = operands.iter().zip(shapes);
             each.map(|(operand, shape)| Use {
                 dtype: operand.dtype,
-                changed_from: (operand.format == Format::Rows && Format::matters(operand.shape))
-                    .then(|| operand.shape.to_vec()),
+                change: Format::ChannelsLast
+                    .change(operand.shape)
+                    .filter(|_| operand.format == Format::Rows && Format::matters(operand.shape))
+                    .map(|change| change.back()),
                 shape,
             })
             .collect()
@@ -127,21 +124,13 @@ impl Recipe {
             inputs,
             outputs,
             scratch,
-            to_rows: false,
         }
     }
 
     /// For a node of a graph whose tensors have these formats.
     pub fn of_node(cpu: &Cpu, graph: &Graph, formats: &Formats, node: NodeId) -> Recipe {
         let node = graph.node(node);
-        let operands = |tensors: &[TensorId]| -> Vec<Operand<'_>> {
-            let operand = |&tensor: &TensorId| Operand {
-                shape: &graph.tensor(tensor).shape,
-                dtype: graph.tensor(tensor).dtype,
-                format: formats.of(tensor),
-            };
-            tensors.iter().map(operand).collect()
-        };
+        let operands = |tensors| formats.operands(graph, tensors);
         Recipe::new(
             cpu,
             &node.op,
@@ -190,35 +179,30 @@ impl Recipe {
         };
         let scratch = take(self.scratch)?;
         let (mut before, mut after) = (Vec::new(), Vec::new());
-        let perm = match self.to_rows {
-            true => FIRST,
-            false => LAST,
-        };
         let mut reads = Vec::new();
         for (one, &piece) in self.inputs.iter().zip(inputs) {
-            let Some(stored) = &one.changed_from else {
+            let Some(change) = &one.change else {
                 reads.push(Arg::new(one.dtype, &one.shape, piece, name)?);
                 continue;
             };
-            let to = Arg::new(one.dtype, &one.shape, take(one.bytes())?, name)?;
-            let from = Arg::new(one.dtype, stored, piece, name)?;
-            before.push(Step::change(arena, perm, from, to.clone())?);
-            reads.push(to);
+            let seen = take(one.bytes())?;
+            reads.push(Arg::new(one.dtype, &one.shape, seen, name)?);
+            before.push(Step::change(
+                arena,
+                &change.back(),
+                one.dtype,
+                [piece, seen],
+            )?);
         }
         let mut writes = Vec::new();
         for (one, &piece) in self.outputs.iter().zip(outputs) {
-            let Some(stored) = &one.changed_from else {
+            let Some(change) = &one.change else {
                 writes.push(Arg::new(one.dtype, &one.shape, piece, name)?);
                 continue;
             };
-            let from = Arg::new(one.dtype, &one.shape, take(one.bytes())?, name)?;
-            let to = Arg::new(one.dtype, stored, piece, name)?;
-            let back = match self.to_rows {
-                true => LAST,
-                false => FIRST,
-            };
-            after.push(Step::change(arena, back, from.clone(), to)?);
-            writes.push(from);
+            let seen = take(one.bytes())?;
+            writes.push(Arg::new(one.dtype, &one.shape, seen, name)?);
+            after.push(Step::change(arena, change, one.dtype, [seen, piece])?);
         }
         let mut steps = before;
         steps.push(Step {
@@ -234,6 +218,20 @@ impl Recipe {
     }
 }
 
+/// Whether our kernel takes the arguments as they are: all in rows, or an update, which goes through
+/// tensors of one shape element by element, in one format.
+fn any_order(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> bool {
+    let mut all = inputs.iter().chain(outputs);
+    match op {
+        Op::Update(_) => {
+            let first = inputs[0];
+            let alike = |one: &Operand<'_>| one.format == first.format;
+            all.filter(|one| one.shape == first.shape).all(alike)
+        }
+        _ => all.all(|one| one.format == Format::Rows),
+    }
+}
+
 fn in_rows<'a>(operands: &[Operand<'a>]) -> Vec<Operand<'a>> {
     let rows = |one: &Operand<'a>| Operand {
         format: Format::Rows,
@@ -245,7 +243,7 @@ fn in_rows<'a>(operands: &[Operand<'a>]) -> Vec<Operand<'a>> {
 fn as_it_is(operand: &Operand<'_>) -> Use {
     Use {
         dtype: operand.dtype,
-        changed_from: None,
+        change: None,
         shape: operand.shape.to_vec(),
     }
 }
@@ -259,11 +257,18 @@ struct Step {
 }
 
 impl Step {
-    /// From one format into the other.
-    fn change(arena: &Arena, perm: [usize; 4], from: Arg, to: Arg) -> Result<Step, RunError> {
+    /// From one format into another.
+    fn change(
+        arena: &Arena,
+        change: &Change,
+        dtype: DType,
+        [from, to]: [Piece; 2],
+    ) -> Result<Step, RunError> {
+        let from = Arg::new(dtype, &change.rows, from, "a change of format")?;
+        let to = Arg::new(dtype, &change.stored(), to, "a change of format")?;
         Ok(Step {
             op: Op::Transpose {
-                perm: perm.to_vec(),
+                perm: change.order.clone(),
             },
             kernel: Kernel::Native,
             args: Args::new(arena, vec![from], vec![to], Piece::EMPTY)?,

@@ -2,6 +2,7 @@
 //! in one arena of exactly the budget.
 
 mod arena;
+mod blocks;
 #[cfg(test)]
 mod conformance;
 mod cpu;
@@ -19,6 +20,7 @@ mod real;
 mod simd;
 
 pub use arena::ALIGN;
+pub use blocks::Blocks;
 pub use cpu::{Cpu, Library};
 pub use data::Data;
 pub use error::RunError;

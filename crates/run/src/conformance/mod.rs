@@ -7,14 +7,14 @@
 
 mod cases;
 mod naive;
-mod onednn;
+pub(crate) mod onednn;
 
 use scrimp_graph::{DType, Op, infer};
 
 use crate::arena::{ALIGN, Arena, Piece};
 use crate::cpu::Cpu;
 use crate::data::{Data, Memory};
-use crate::format::{FIRST, Format, LAST, Operand, channels_last};
+use crate::format::{Format, Operand};
 use crate::job::Recipe;
 use crate::kernels::elementwise::mix;
 
@@ -58,22 +58,6 @@ struct Run {
 struct Setup<'a> {
     in_place: &'a [(usize, usize)],
     format: Format,
-}
-
-/// The elements in another order: `perm` says where the new axes are in the old ones.
-fn reordered<T: Copy>(elements: &[T], shape: &[usize], perm: [usize; 4]) -> Vec<T> {
-    let lengths = perm.map(|axis| shape[axis]);
-    let mut result = Vec::with_capacity(elements.len());
-    for index in 0..elements.len() {
-        let (mut rest, mut at) = (index, [0; 4]);
-        for axis in (0..4).rev() {
-            at[perm[axis]] = rest % lengths[axis];
-            rest /= lengths[axis];
-        }
-        let place = (0..4).fold(0, |place, axis| place * shape[axis] + at[axis]);
-        result.push(elements[place]);
-    }
-    result
 }
 
 fn signatures(inputs: &[Input], float: DType) -> Vec<(&[usize], DType)> {
@@ -139,9 +123,9 @@ fn run(cpu: &Cpu, op: &Op, inputs: &[Input], float: DType, setup: Setup<'_>) -> 
     arena.bytes_at_mut(0, end).fill(0xff);
     for (input, (&offset, one)) in inputs.iter().zip(in_places.iter().zip(&operands)) {
         let memory = arena.bytes_at_mut(offset, bytes(one));
-        let floats = match one.format {
-            Format::Rows => input.floats.clone(),
-            Format::ChannelsLast => reordered(&input.floats, one.shape, LAST),
+        let floats = match one.format.change(one.shape) {
+            None => input.floats.clone(),
+            Some(change) => change.of(&input.floats),
         };
         match (&input.ints, one.dtype) {
             (Some(ints), _) => bytemuck::cast_slice_mut(memory).copy_from_slice(ints),
@@ -186,9 +170,9 @@ fn run(cpu: &Cpu, op: &Op, inputs: &[Input], float: DType, setup: Setup<'_>) -> 
                 .map(|&x| x as f64)
                 .collect(),
         };
-        result.values.push(match one.format {
-            Format::Rows => values,
-            Format::ChannelsLast => reordered(&values, &channels_last(one.shape), FIRST),
+        result.values.push(match one.format.change(one.shape) {
+            None => values,
+            Some(change) => change.back().of(&values),
         });
     }
     result

@@ -24,7 +24,7 @@ pub(super) fn devices() -> Option<Devices> {
 }
 
 /// A CPU with oneDNN, if that is installed.
-fn onednn(threads: usize) -> Option<Cpu> {
+pub(crate) fn onednn(threads: usize) -> Option<Cpu> {
     match Cpu::with_library(threads, Library::OneDnn) {
         Ok(cpu) => Some(cpu),
         Err(RunError::OneDnn(error @ OneDnnError::NotFound)) => {

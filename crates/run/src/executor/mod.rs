@@ -12,15 +12,18 @@
 
 mod prepare;
 
+use bytemuck::Pod;
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::{DType, Graph, Lowered, NodeId, Role, TensorId};
 use scrimp_plan::{CheckedLayout, TaskId};
+use std::borrow::Cow;
 use std::time::Instant;
 
 use crate::arena::Arena;
 use crate::cpu::Cpu;
-use crate::data::{Data, Memory};
+use crate::data::{Data, Memory, arrange, arranged};
 use crate::error::RunError;
+use crate::format::Formats;
 use crate::job::Job;
 
 /// Most bytes that a step allocates outside the arena: the thread pool may take a block of its queue.
@@ -140,6 +143,7 @@ struct Place {
 pub struct Executor<'a> {
     graph: &'a Graph,
     cpu: &'a Cpu,
+    formats: Formats,
     options: ExecutorOptions,
     arena: Arena,
     actions: Vec<Action>,
@@ -175,7 +179,8 @@ impl<'a> Executor<'a> {
             .capacity
             .unwrap_or_else(|| layout.arena_bytes(device));
         let mut arena = Arena::new(bytes)?;
-        let actions = prepare::actions(graph, lowered, layout, cpu, &mut arena)?;
+        let formats = cpu.formats(graph);
+        let actions = prepare::actions(graph, &formats, lowered, layout, cpu, &mut arena)?;
         let places = prepare::places(graph, lowered, layout, device)?;
         let runs = actions
             .iter()
@@ -184,6 +189,7 @@ impl<'a> Executor<'a> {
         let mut executor = Executor {
             graph,
             cpu,
+            formats,
             options,
             arena,
             actions,
@@ -219,6 +225,7 @@ impl<'a> Executor<'a> {
             };
             let memory = self.arena.bytes_at_mut(offset, what.bytes());
             Memory::new(what.dtype, memory).initialize(self.graph, tensor, self.options.seed)?;
+            self.arrange(tensor, offset);
             self.set[tensor] = true;
         }
         Ok(())
@@ -243,8 +250,17 @@ impl<'a> Executor<'a> {
         self.readable = false;
         let memory = self.arena.bytes_at_mut(offset, what.bytes());
         Memory::new(what.dtype, memory).set(self.graph, tensor, data)?;
+        self.arrange(tensor, offset);
         self.set[tensor] = true;
         Ok(())
+    }
+
+    /// Puts a tensor that was written in rows into its format on the device.
+    fn arrange(&mut self, tensor: TensorId, offset: u64) {
+        let what = self.graph.tensor(tensor);
+        let memory = self.arena.bytes_at_mut(offset, what.bytes());
+        let change = self.formats.of(tensor).change(&what.shape);
+        arrange(change, what.dtype, memory);
     }
 
     /// Runs the plan once.
@@ -332,9 +348,9 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    /// The memory of a tensor that is there between steps: parameters and state (also the tensor that
-    /// an update overwrote: its storage holds the new value), and kept outputs after a step.
-    pub fn bytes(&self, tensor: TensorId) -> Result<&[u8], RunError> {
+    /// The elements, in rows, of a tensor that is there between steps: parameters and state (also the
+    /// tensor that an update overwrote: its storage holds the new value), and kept outputs after a step.
+    pub fn bytes(&self, tensor: TensorId) -> Result<Cow<'_, [u8]>, RunError> {
         let what = self.graph.tensor(tensor);
         let place = self.places[tensor];
         let offset = match (place.last, place.given) {
@@ -352,7 +368,11 @@ impl<'a> Executor<'a> {
                 return Err(self.complain(tensor, "isn't kept: make it an output of the graph"));
             }
         };
-        Ok(self.arena.bytes_at(offset, what.bytes()))
+        let stored = self.arena.bytes_at(offset, what.bytes());
+        Ok(match self.formats.of(tensor).change(&what.shape) {
+            None => Cow::Borrowed(stored),
+            Some(change) => Cow::Owned(arranged(&change.back(), what.dtype, stored)),
+        })
     }
 
     /// Whether this is the place of a given tensor that stays.
@@ -367,15 +387,9 @@ impl<'a> Executor<'a> {
     pub fn read(&self, tensor: TensorId) -> Result<Vec<f32>, RunError> {
         let bytes = self.bytes(tensor)?;
         Ok(match self.graph.tensor(tensor).dtype {
-            DType::F32 => bytemuck::cast_slice(bytes).to_vec(),
-            DType::F64 => bytemuck::cast_slice::<u8, f64>(bytes)
-                .iter()
-                .map(|&x| x as f32)
-                .collect(),
-            DType::I64 => bytemuck::cast_slice::<u8, i64>(bytes)
-                .iter()
-                .map(|&x| x as f32)
-                .collect(),
+            DType::F32 => elements::<f32>(&bytes).collect(),
+            DType::F64 => elements::<f64>(&bytes).map(|x| x as f32).collect(),
+            DType::I64 => elements::<i64>(&bytes).map(|x| x as f32).collect(),
         })
     }
 
@@ -385,6 +399,12 @@ impl<'a> Executor<'a> {
             problem: problem.into(),
         }
     }
+}
+
+/// Elements of a tensor, whose bytes needn't be aligned.
+fn elements<T: Pod>(bytes: &[u8]) -> impl Iterator<Item = T> {
+    let each = bytes.chunks_exact(size_of::<T>());
+    each.map(bytemuck::pod_read_unaligned)
 }
 
 /// All bits set: NaN in both float types, an index out of every range.

@@ -15,6 +15,7 @@ use crate::job::Recipe;
 /// The plan's steps with their memory.
 pub(super) fn actions(
     graph: &Graph,
+    formats: &Formats,
     lowered: &Lowered,
     layout: &CheckedLayout,
     cpu: &Cpu,
@@ -29,10 +30,9 @@ pub(super) fn actions(
     {
         return Err(wrong("it has other tasks than the graph has nodes"));
     }
-    let formats = cpu.formats(graph);
     let mut preparation = Preparation {
         graph,
-        formats: &formats,
+        formats,
         lowered,
         layout,
         cpu,

@@ -4,6 +4,7 @@ use scrimp_graph::Window;
 use scrimp_onednn::{Arg, Convolution, Desc, Direction, Engine, OneDnnError};
 use std::sync::Arc;
 
+use super::Blocked;
 use super::program::{Builder, Place, Program, image};
 use crate::format::{Format, Operand};
 
@@ -16,8 +17,8 @@ pub struct Conv {
     x: Vec<usize>,
     w: Vec<usize>,
     y: Vec<usize>,
-    /// Of x and y.
-    formats: [Format; 2],
+    /// Of x, the weights and y.
+    formats: [Format; 3],
     bias: bool,
 }
 
@@ -26,23 +27,24 @@ pub struct Conv {
 const FEW_CHANNELS: usize = 8;
 
 impl Conv {
-    /// From x and y, whatever is computed from which, and the weights' shape.
+    /// From x, y and the weights, whatever is computed from which.
     pub fn new(
         direction: Direction,
         window: &Window,
         groups: usize,
         [x, y]: [Operand<'_>; 2],
-        weights: &[usize],
+        weights: Operand<'_>,
         bias: bool,
     ) -> Option<Conv> {
-        (x.shape.len() == 4).then(|| Conv {
+        let usable = x.shape.len() == 4 && weights.format != Format::ChannelsLast;
+        usable.then(|| Conv {
             direction,
             window: *window,
             groups,
             x: x.shape.to_vec(),
-            w: weights.to_vec(),
+            w: weights.shape.to_vec(),
             y: y.shape.to_vec(),
-            formats: [x.format, y.format],
+            formats: [x.format, weights.format, y.format],
             bias,
         })
     }
@@ -75,13 +77,21 @@ impl Conv {
     }
 
     /// The program; `None` where the library has no good implementation.
-    pub fn program(&self, engine: &Arc<Engine>) -> Result<Option<Program>, OneDnnError> {
+    pub fn program(
+        &self,
+        engine: &Arc<Engine>,
+        blocks: &Blocked,
+    ) -> Result<Option<Program>, OneDnnError> {
         let (weights, bias) = (self.weights(), [self.w[0]]);
-        let (x, w, y) = (
-            image(engine, &self.x, self.formats[0])?,
-            engine.dense(&weights)?,
-            image(engine, &self.y, self.formats[1])?,
-        );
+        let w = match self.formats[1] {
+            Format::Blocks(of) => match blocks.get(&of) {
+                Some(desc) => desc.duplicate()?,
+                None => return Ok(None),
+            },
+            _ => engine.dense(&weights)?,
+        };
+        let x = image(engine, &self.x, self.formats[0])?;
+        let y = image(engine, &self.y, self.formats[2])?;
         let bias = match self.bias {
             true => Some(engine.dense(&bias)?),
             false => None,

@@ -13,23 +13,26 @@
 //! that a plan can repeat each alone; ours is as fast where channels are last (`kernels/columns.rs`). Its
 //! reductions have only a reference implementation (30 ms where ours takes 1).
 //!
-//! Images have their channels last (`format.rs`), which is how the library's convolutions are fastest.
-//! Where an argument is in another format than the kernel wants, it is changed in the workspace, by
-//! operations that are part of the operator, its time and its workspace. So are the changes of weights,
-//! which stay in rows, into the blocks that a convolution wants.
+//! Images have their channels last (`format.rs`), which is how the library's convolutions are fastest, and
+//! weights of convolutions are in blocks (`weights.rs`). Where an argument is in another format than the
+//! kernel wants, it is changed in the workspace, by operations that are part of the operator, its time
+//! and its workspace.
 
 mod convolution;
 mod matmul;
 mod pointwise;
 mod pool;
 mod program;
+mod weights;
 
-use scrimp_graph::{DType, Op};
-use scrimp_onednn::{Direction, Engine, OneDnnError, Pooling};
+use scrimp_graph::{DType, Graph, Op};
+use scrimp_onednn::{Desc, Direction, Engine, OneDnnError, Pooling};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::format::{Format, Operand};
+use crate::blocks::Blocks;
+use crate::format::{Format, Formats, Operand};
 use convolution::Conv;
 use matmul::MatMul;
 use pointwise::Pointwise;
@@ -59,20 +62,35 @@ impl Kernel {
     }
 }
 
-/// An engine, and the programs it made: one for each operator on each shape.
+/// An engine, and what it made.
 #[derive(Debug)]
 pub struct OneDnn {
     engine: Arc<Engine>,
-    programs: Mutex<HashMap<Wanted, Kernel>>,
+    made: Mutex<Made>,
 }
+
+#[derive(Debug, Default)]
+struct Made {
+    /// One for each operator on each shape.
+    programs: HashMap<Wanted, Kernel>,
+    /// The library's descriptors of blocks.
+    blocks: Blocked,
+}
+
+/// Descriptors by what they describe.
+type Blocked = HashMap<Blocks, Desc>;
 
 impl OneDnn {
     /// Programs of this engine.
     pub fn new(engine: Arc<Engine>) -> OneDnn {
         OneDnn {
             engine,
-            programs: Mutex::default(),
+            made: Mutex::default(),
         }
+    }
+
+    fn made(&self) -> MutexGuard<'_, Made> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The engine.
@@ -85,11 +103,29 @@ impl OneDnn {
         let Some(wanted) = wanted(op, inputs, outputs) else {
             return Kernel::Native;
         };
-        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        let Made { programs, blocks } = &mut *self.made();
         let made = programs
             .entry(wanted)
-            .or_insert_with_key(|wanted| Kernel::made(wanted.program(&self.engine)));
+            .or_insert_with_key(|wanted| Kernel::made(wanted.program(&self.engine, blocks)));
         made.clone()
+    }
+
+    /// The formats of a graph's tensors: of images, then of weights.
+    pub fn formats(&self, graph: &Graph) -> Formats {
+        let mut formats = Formats::images(graph);
+        weights::choose(self, graph, &mut formats);
+        formats
+    }
+
+    /// The format that a program's convolution has its weights in; `None` if that is rows, or more than
+    /// an order of the elements.
+    fn weights(&self, program: &Program) -> Option<Format> {
+        let desc = program.weights()?;
+        let blocks = Blocks::new(&desc.layout().ok()??)?;
+        if let Entry::Vacant(entry) = self.made().blocks.entry(blocks) {
+            entry.insert(desc.duplicate().ok()?);
+        }
+        Some(Format::Blocks(blocks))
     }
 }
 
@@ -103,9 +139,13 @@ enum Wanted {
 }
 
 impl Wanted {
-    fn program(&self, engine: &Arc<Engine>) -> Result<Option<Program>, OneDnnError> {
+    fn program(
+        &self,
+        engine: &Arc<Engine>,
+        blocks: &Blocked,
+    ) -> Result<Option<Program>, OneDnnError> {
         match self {
-            Wanted::Conv(conv) => conv.program(engine),
+            Wanted::Conv(conv) => conv.program(engine, blocks),
             Wanted::MatMul(product) => product.program(engine),
             Wanted::Pointwise(function) => function.program(engine),
             Wanted::Pool(pool) => pool.program(engine),
@@ -120,21 +160,33 @@ fn wanted(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option<Wa
         return None;
     }
     let output = outputs[0];
+    let weights = match op {
+        Op::Conv { .. } | Op::ConvInputGrad { .. } => Some(inputs[1]),
+        Op::ConvWeightGrad { .. } => Some(output),
+        _ => None,
+    };
+    let blocks = |one: &Operand<'_>| matches!(one.format, Format::Blocks(_));
+    let in_blocks = inputs.iter().chain(outputs).filter(|one| blocks(one));
+    if in_blocks.count() > usize::from(weights.as_ref().is_some_and(blocks)) {
+        return None;
+    }
     let bias = inputs.len() > 2;
     let rows = |one: &Operand<'_>| one.format == Format::Rows;
     match op {
-        Op::Conv { window, groups } if rows(&inputs[1]) => {
+        Op::Conv { window, groups } => {
             let images = [inputs[0], output];
-            let weights = inputs[1].shape;
-            Conv::new(Direction::Forward, window, *groups, images, weights, bias).map(Wanted::Conv)
+            let way = Direction::Forward;
+            Conv::new(way, window, *groups, images, weights?, bias).map(Wanted::Conv)
         }
-        Op::ConvInputGrad { window, groups, .. } if rows(&inputs[1]) => {
-            let (images, weights) = ([output, inputs[0]], inputs[1].shape);
-            Conv::new(Direction::Data, window, *groups, images, weights, false).map(Wanted::Conv)
+        Op::ConvInputGrad { window, groups, .. } => {
+            let images = [output, inputs[0]];
+            let way = Direction::Data;
+            Conv::new(way, window, *groups, images, weights?, false).map(Wanted::Conv)
         }
-        Op::ConvWeightGrad { window, groups } if rows(&output) => {
-            let (images, weights) = ([inputs[0], inputs[1]], output.shape);
-            Conv::new(Direction::Weights, window, *groups, images, weights, false).map(Wanted::Conv)
+        Op::ConvWeightGrad { window, groups } => {
+            let images = [inputs[0], inputs[1]];
+            let way = Direction::Weights;
+            Conv::new(way, window, *groups, images, weights?, false).map(Wanted::Conv)
         }
         Op::MatMul { trans_a, trans_b } => {
             let shapes = [inputs[0].shape, inputs[1].shape, output.shape];

@@ -62,6 +62,14 @@ impl Program {
             .unwrap_or(0)
     }
 
+    /// How a convolution among the primitives has its weights, or their gradient.
+    pub fn weights(&self) -> Option<&Desc> {
+        let steps = self.steps.iter();
+        steps
+            .flat_map(|step| [Arg::Weights, Arg::WeightsGrad].map(|arg| step.primitive.desc(arg)))
+            .find_map(|desc| desc)
+    }
+
     /// The implementations' names in order.
     #[cfg(test)]
     pub fn names(&self) -> impl Iterator<Item = &str> {

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use crate::arena::{Arena, Piece};
 use crate::cpu::Cpu;
-use crate::data::Memory;
+use crate::data::{Memory, arrange};
 use crate::error::RunError;
 use crate::format::Formats;
 use crate::job::{Job, Recipe};
@@ -189,7 +189,7 @@ impl<'a> Passes<'a> {
     fn new(graph: &'a Graph, cpu: &'a Cpu, plan: &Distinct, room: u64) -> Result<Self, RunError> {
         let places = Places::new(graph, plan, room);
         let mut arena = Arena::new(places.end)?;
-        cpu.enter(|| initialize(graph, &places, &mut arena))?;
+        cpu.enter(|| initialize(graph, plan, &places, &mut arena))?;
         let mut nodes = Vec::new();
         for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
             let place = &places.nodes[id];
@@ -360,12 +360,15 @@ impl Places {
 }
 
 /// Parameters and the like as for training, inputs with numbers of ordinary size, integers 0.
-fn initialize(graph: &Graph, places: &Places, arena: &mut Arena) -> Result<(), RunError> {
+fn initialize(
+    graph: &Graph,
+    plan: &Distinct,
+    places: &Places,
+    arena: &mut Arena,
+) -> Result<(), RunError> {
     for (id, tensor) in graph.given() {
-        let memory = Memory::new(
-            tensor.dtype,
-            arena.bytes_at_mut(places.given[id], tensor.bytes()),
-        );
+        let (offset, bytes) = (places.given[id], tensor.bytes());
+        let memory = Memory::new(tensor.dtype, arena.bytes_at_mut(offset, bytes));
         match tensor.role {
             Role::Hyper => memory.fill(|i| if i == 0 { 1e-3 } else { 1.0 }),
             Role::Input if tensor.dtype != DType::I64 => {
@@ -373,6 +376,8 @@ fn initialize(graph: &Graph, places: &Places, arena: &mut Arena) -> Result<(), R
             }
             _ => memory.initialize(graph, id, 0)?,
         }
+        let change = plan.formats.of(id).change(&tensor.shape);
+        arrange(change, tensor.dtype, arena.bytes_at_mut(offset, bytes));
     }
     Ok(())
 }

@@ -1,0 +1,189 @@
+//! Blocks: how weights lie in memory where a library has them so. Axes are split into an outer part and
+//! blocks, which are then put in another order.
+
+use scrimp_onednn::Layout;
+use std::fmt;
+
+/// Most parts of all axes: five axes, one of them of groups, and their blocks.
+const MOST: usize = 9;
+
+/// A permutation of the parts of a tensor's axes, without padding.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Blocks {
+    /// Number of parts.
+    count: u8,
+    /// Lengths of the parts: axis by axis, from the outermost part to the innermost one. Their product
+    /// is the number of elements.
+    lengths: [u32; MOST],
+    /// In memory, from the outermost to the innermost.
+    order: [u8; MOST],
+}
+
+impl fmt::Debug for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {:?}", self.order(), self.parts())
+    }
+}
+
+impl Blocks {
+    /// The blocks of a layout; `None` if it is rows, has padding or gaps, or too many parts.
+    pub(crate) fn new(layout: &Layout) -> Option<Blocks> {
+        let rank = layout.shape.len();
+        if layout.shape != layout.padded || rank + layout.inner.len() > MOST {
+            return None;
+        }
+        let mut outer = layout.shape.clone();
+        for &(axis, length) in &layout.inner {
+            let left = outer.get_mut(axis)?;
+            *left = left.checked_div(length)?;
+        }
+        // Where an axis' outer part and its blocks are among all parts.
+        let inner_of = |axis: usize| {
+            let inner = layout.inner.iter().enumerate();
+            inner.filter(move |(_, block)| block.0 == axis)
+        };
+        let mut lengths = Vec::new();
+        let mut starts = Vec::new();
+        let mut blocks = vec![0; layout.inner.len()];
+        for (axis, &left) in outer.iter().enumerate() {
+            starts.push(lengths.len());
+            lengths.push(left);
+            for (index, &(_, length)) in inner_of(axis) {
+                blocks[index] = lengths.len();
+                lengths.push(length);
+            }
+        }
+        let mut axes: Vec<usize> = (0..rank).collect();
+        axes.sort_by_key(|&axis| (std::cmp::Reverse(layout.strides[axis]), axis));
+        let inner: usize = layout.inner.iter().map(|block| block.1).product();
+        let mut step = inner;
+        for &axis in axes.iter().rev().filter(|&&axis| outer[axis] > 1) {
+            if layout.strides[axis] != step {
+                return None;
+            }
+            step = step.checked_mul(outer[axis])?;
+        }
+        let order = axes.iter().map(|&axis| starts[axis]).chain(blocks);
+        let order: Vec<usize> = order.collect();
+        // A part of length 1 may be anywhere.
+        let real: Vec<usize> = order.iter().copied().filter(|&i| lengths[i] > 1).collect();
+        if real.is_sorted() {
+            return None;
+        }
+        let mut all = Blocks {
+            count: lengths.len() as u8,
+            lengths: [1; MOST],
+            order: [0; MOST],
+        };
+        for (to, &length) in all.lengths.iter_mut().zip(&lengths) {
+            *to = u32::try_from(length).ok()?;
+        }
+        for (to, &part) in all.order.iter_mut().zip(&order) {
+            *to = part as u8;
+        }
+        Some(all)
+    }
+
+    /// Lengths of the parts in the order of rows.
+    pub(crate) fn parts(&self) -> Vec<usize> {
+        let parts = &self.lengths[..usize::from(self.count)];
+        parts.iter().map(|&length| length as usize).collect()
+    }
+
+    /// Which of the parts each one in memory is.
+    pub(crate) fn order(&self) -> Vec<usize> {
+        let order = &self.order[..usize::from(self.count)];
+        order.iter().map(|&part| usize::from(part)).collect()
+    }
+}
+
+/// The permutation that takes `order` back.
+pub(crate) fn inverse(order: &[usize]) -> Vec<usize> {
+    let mut back = vec![0; order.len()];
+    for (to, &from) in order.iter().enumerate() {
+        back[from] = to;
+    }
+    back
+}
+
+/// Elements of a tensor of this shape, its axes in another order: axis k is the old axis `order[k]`.
+pub(crate) fn permuted<T: Copy>(from: &[T], shape: &[usize], order: &[usize]) -> Vec<T> {
+    let mut strides = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis];
+    }
+    let axes: Vec<(usize, usize)> = order
+        .iter()
+        .map(|&axis| (shape[axis], strides[axis]))
+        .collect();
+    let Some((&(length, stride), outer)) = axes.split_last() else {
+        return from.to_vec();
+    };
+    let mut to = Vec::with_capacity(from.len());
+    let mut index = vec![0; outer.len()];
+    let mut start = 0;
+    while to.len() < from.len() {
+        to.extend((0..length).map(|i| from[start + i * stride]));
+        for (i, &(length, stride)) in index.iter_mut().zip(outer).rev() {
+            *i += 1;
+            start += stride;
+            if *i < length {
+                break;
+            }
+            start -= length * stride;
+            *i = 0;
+        }
+    }
+    to
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Format;
+
+    fn layout(shape: &[usize], strides: &[usize], inner: &[(usize, usize)]) -> Layout {
+        Layout {
+            shape: shape.to_vec(),
+            padded: shape.to_vec(),
+            strides: strides.to_vec(),
+            inner: inner.to_vec(),
+        }
+    }
+
+    #[test]
+    fn elements_go_into_blocks_and_back() {
+        // [O/2][I/3][h][3 of i][2 of o] of [4, 6, 2]
+        let what = layout(&[4, 6, 2], &[24, 12, 6], &[(1, 3), (0, 2)]);
+        let blocks = Blocks::new(&what).expect("whole blocks");
+        assert_eq!(blocks.parts(), [2, 2, 2, 3, 2]);
+        assert_eq!(blocks.order(), [0, 2, 4, 3, 1]);
+        let rows: Vec<usize> = (0..48).collect();
+        let change = Format::Blocks(blocks).change(&what.shape).expect("no rows");
+        let stored = change.of(&rows);
+        let place =
+            |o: usize, i: usize, h: usize| o / 2 * 24 + i / 3 * 12 + h * 6 + i % 3 * 2 + o % 2;
+        for (o, i, h) in [(0, 0, 0), (1, 0, 0), (3, 5, 1), (2, 4, 0)] {
+            assert_eq!(stored[place(o, i, h)], (o * 6 + i) * 2 + h);
+        }
+        assert_eq!(change.stored(), [2, 2, 2, 3, 2]);
+        assert_eq!(change.back().of(&stored), rows);
+    }
+
+    #[test]
+    fn rows_padding_and_gaps_are_no_blocks() {
+        let rows = layout(&[4, 6, 1], &[6, 1, 1], &[]);
+        assert_eq!(Blocks::new(&rows), None);
+        let outer_blocks = layout(&[4, 1, 1], &[2, 2, 2], &[(0, 2)]);
+        assert_eq!(Blocks::new(&outer_blocks), None);
+        let gaps = layout(&[4, 6], &[1, 8], &[]);
+        assert_eq!(Blocks::new(&gaps), None);
+        let columns = layout(&[4, 6], &[1, 4], &[]);
+        assert!(Blocks::new(&columns).is_some());
+        let padded = Layout {
+            padded: vec![4, 8],
+            ..layout(&[4, 6], &[8, 4], &[(1, 4)])
+        };
+        assert_eq!(Blocks::new(&padded), None);
+    }
+}
