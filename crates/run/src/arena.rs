@@ -236,6 +236,24 @@ pub enum Source<'a, T> {
     InPlace,
 }
 
+impl<T> Clone for Source<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Source<'_, T> {}
+
+impl<'a, T> Source<'a, T> {
+    /// These elements, unless they are in the output's memory.
+    pub fn part(self, range: std::ops::Range<usize>) -> Option<&'a [T]> {
+        match self {
+            Source::From(x) => Some(&x[range]),
+            Source::InPlace => None,
+        }
+    }
+}
+
 /// The arguments of one operator, proved not to overlap.
 #[derive(Debug)]
 pub struct Args {

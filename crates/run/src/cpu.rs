@@ -68,6 +68,17 @@ impl Cpu {
         })
     }
 
+    /// Threads whose loops use a narrower instruction set than the machine has.
+    #[cfg(test)]
+    pub(crate) fn narrowed(threads: usize, isa: Isa) -> Result<Cpu, RunError> {
+        let mut cpu = Cpu::new(threads)?;
+        if let Threads::Rayon(pool) = &cpu.threads {
+            pool.broadcast(|_| isa.narrow());
+        }
+        cpu.machine.isa = isa.min(cpu.machine.isa);
+        Ok(cpu)
+    }
+
     /// Whose kernels run: never [`Library::Auto`].
     pub fn library(&self) -> Library {
         match self.threads {

@@ -18,6 +18,7 @@ mod par;
 mod profile;
 mod real;
 mod simd;
+mod vector;
 
 pub use arena::ALIGN;
 pub use blocks::Blocks;

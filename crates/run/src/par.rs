@@ -156,6 +156,25 @@ pub fn pieces<T: Send>(
     });
 }
 
+/// Calls `f(slot, range)` for ranges that cover `0..count`, several numbers each; `work` is how many
+/// elements one number's computation touches.
+pub fn ranges(
+    slots: usize,
+    count: usize,
+    work: usize,
+    f: &(dyn Fn(usize, std::ops::Range<usize>) + Sync),
+) {
+    let each = (SMALL / work.max(1)).clamp(1, count.max(1));
+    let slots = if count.saturating_mul(work) < SMALL {
+        1
+    } else {
+        slots
+    };
+    tasks(slots, count.div_ceil(each), &|slot, task| {
+        f(slot, task * each..((task + 1) * each).min(count));
+    });
+}
+
 /// Like [`pieces`] for rows of `row` elements: calls `f(index, row)` for each row, several rows per
 /// task; `work` is the number of elements a row's computation touches.
 pub fn rows<T: Send>(

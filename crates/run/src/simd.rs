@@ -7,6 +7,13 @@
 
 use std::sync::OnceLock;
 
+use crate::vector::{Vector, Vectors};
+
+#[cfg(test)]
+thread_local! {
+    static NARROWED: std::cell::Cell<Option<Isa>> = const { std::cell::Cell::new(None) };
+}
+
 /// The instruction sets that kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Isa {
@@ -23,6 +30,28 @@ impl Isa {
     pub fn detect() -> Isa {
         static ISA: OnceLock<Isa> = OnceLock::new();
         *ISA.get_or_init(detect)
+    }
+
+    /// The set that this thread's loops are compiled for: the best, unless a test narrowed it.
+    #[inline(always)]
+    pub fn current() -> Isa {
+        #[cfg(test)]
+        if let Some(isa) = NARROWED.get() {
+            return isa;
+        }
+        Isa::detect()
+    }
+
+    /// Makes this thread's loops use this set, which must not be wider than the machine's.
+    #[cfg(test)]
+    pub fn narrow(self) {
+        NARROWED.set(Some(self.min(Isa::detect())));
+    }
+
+    /// Whether a product and a sum in one instruction are as fast as one of them.
+    #[inline(always)]
+    pub fn fuses(self) -> bool {
+        cfg!(target_arch = "aarch64") || self != Isa::Portable
     }
 
     /// For messages and plan files: results and workspaces depend on it.
@@ -60,25 +89,66 @@ fn detect() -> Isa {
 /// inlined into a function with those target features, and what it calls must be inlinable too.
 #[inline(always)]
 pub fn wide<R>(f: impl FnOnce() -> R) -> R {
+    wide_for(
+        #[inline(always)]
+        |_| f(),
+    )
+}
+
+/// Like [`wide`]; `f` learns for which set it is compiled. To the compiler that is a constant.
+#[inline(always)]
+pub fn wide_for<R>(f: impl FnOnce(Isa) -> R) -> R {
     #[cfg(target_arch = "x86_64")]
-    match Isa::detect() {
+    match Isa::current() {
         // SAFETY: the features were detected.
         Isa::Avx512 => return unsafe { with_avx512(f) },
         // SAFETY: as above.
         Isa::Avx2 => return unsafe { with_avx2(f) },
         Isa::Portable => {}
     }
-    f()
+    f(Isa::Portable)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma")]
-fn with_avx512<R>(f: impl FnOnce() -> R) -> R {
-    f()
+fn with_avx512<R>(f: impl FnOnce(Isa) -> R) -> R {
+    f(Isa::Avx512)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn with_avx2<R>(f: impl FnOnce() -> R) -> R {
-    f()
+fn with_avx2<R>(f: impl FnOnce(Isa) -> R) -> R {
+    f(Isa::Avx2)
+}
+
+/// A loop written with vectors, for any instruction set.
+pub trait Work<T> {
+    /// What comes out.
+    type Output;
+
+    /// The loop; inline it always.
+    ///
+    /// # Safety
+    /// The machine has the vectors' instruction set.
+    unsafe fn run<V: Vector<Element = T>>(self) -> Self::Output;
+}
+
+/// Runs `work` with the widest vectors of this machine.
+#[inline(always)]
+pub fn vectors<T: Vectors, W: Work<T>>(work: W) -> W::Output {
+    wide_for(
+        #[inline(always)]
+        |isa| {
+            // SAFETY: `wide_for` runs this with a set that was detected.
+            unsafe {
+                match isa {
+                    #[cfg(target_arch = "x86_64")]
+                    Isa::Avx512 => work.run::<T::Avx512>(),
+                    #[cfg(target_arch = "x86_64")]
+                    Isa::Avx2 => work.run::<T::Avx2>(),
+                    _ => work.run::<T::Portable>(),
+                }
+            }
+        },
+    )
 }

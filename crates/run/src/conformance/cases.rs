@@ -38,6 +38,14 @@ fn conv_cases() -> Vec<ConvCase> {
         (w(3).pad(1).stride(2), 5, [3, 5, 11, 12], 5),
         (w(5).pad(2).stride(3), 4, [1, 4, 12, 40], 4),
         (w(3).pad(1), 4, [2, 4, 6, 6], 8),
+        // Depthwise in several bands, with gaps between windows, with dilation, on planes one element wide.
+        (w(3).pad(1), 3, [2, 3, 75, 80], 3),
+        (w(3).pad(1).stride(2), 2, [1, 2, 200, 91], 2),
+        (w(2).stride(3), 3, [2, 3, 10, 12], 3),
+        (w(3).dilation(2).pad(2).stride(2), 3, [1, 3, 13, 16], 3),
+        (odd, 4, [2, 4, 9, 11], 4),
+        (w(3).pad(2), 2, [2, 2, 9, 1], 2),
+        (Window::rect(1, 9).pad_hw(0, 4), 2, [1, 2, 1, 5000], 2),
         (w(3).pad(1), 1, [2, 8, 64, 64], 8),
         (Window::rect(1, 7).pad_hw(0, 3), 1, [1, 6, 9, 9], 8),
     ]
@@ -256,6 +264,13 @@ fn poolings() {
         (w(5), [2, 4, 5, 5]),
         (w(3).stride(3), [1, 2, 10, 301]),
         (w(3).stride(3).pad(1), [2, 2, 10, 12]),
+        // Several bands, gaps between windows, planes one element wide.
+        (w(3).stride(2).pad(1), [1, 2, 150, 130]),
+        (w(3).pad(1), [1, 2, 75, 80]),
+        (w(2).stride(2), [1, 2, 150, 130]),
+        (w(2).stride(3), [2, 2, 11, 13]),
+        (w(3).pad(1), [2, 2, 9, 1]),
+        (Window::rect(1, 5).stride(2).pad_hw(0, 2), [1, 1, 1, 9000]),
     ];
     for (window, shape) in cases {
         // Few different values, so that windows have several maxima.
@@ -269,6 +284,10 @@ fn poolings() {
             .0;
         check(&Op::MaxPool { window }, &[x.clone()]);
         check(&Op::MaxPoolGrad { window }, &[x.clone(), floats(&out, 4)]);
+        let mut infinite = x.clone();
+        let count = 3 * shape[3].min(infinite.floats.len() / 3);
+        infinite.floats[..count].fill(f64::NEG_INFINITY);
+        check(&Op::MaxPoolGrad { window }, &[infinite, floats(&out, 4)]);
         for count_pad in [false, true] {
             check(&Op::AvgPool { window, count_pad }, &[x.clone()]);
             let input_hw = [shape[2], shape[3]];

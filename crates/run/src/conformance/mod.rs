@@ -1,7 +1,8 @@
 //! Tests of every kernel against plain loops in 64 bits (`naive.rs`), on shapes of every class, for
 //! every library: this crate's kernels, and oneDNN's where it is installed.
 //! Each case runs in f32 and f64, on one thread and on three, out of place and in place, with a
-//! workspace of exactly the stated size that is full of NaN. Within a library and a number of threads
+//! workspace of exactly the stated size that is full of NaN; this crate's with every instruction set that the
+//! machine has. Within a library and a number of threads
 //! the bits are the same each time; with oneDNN images are once in
 //! rows and once with channels last; and this crate's kernels give the same on any number of threads.
 
@@ -17,6 +18,7 @@ use crate::data::{Data, Memory};
 use crate::format::{Format, Operand};
 use crate::job::Recipe;
 use crate::kernels::elementwise::mix;
+use crate::simd::Isa;
 
 /// An input of a case: shape and contents.
 #[derive(Clone, Debug)]
@@ -191,11 +193,16 @@ struct Devices {
 }
 
 thread_local! {
-    static NATIVE: Devices = Devices {
-        cpus: [1, 3].map(|threads| Cpu::new(threads).expect("threads start")),
-        same_bits: true,
-        formats: &[Format::Rows],
-    };
+    /// With each instruction set that the machine has, the widest first.
+    static NATIVE: Vec<Devices> = [Isa::Avx512, Isa::Avx2, Isa::Portable]
+        .into_iter()
+        .filter(|&isa| isa <= Isa::detect())
+        .map(|isa| Devices {
+            cpus: [1, 3].map(|threads| Cpu::narrowed(threads, isa).expect("threads start")),
+            same_bits: true,
+            formats: &[Format::Rows],
+        })
+        .collect();
     static ONEDNN: Option<Devices> = onednn::devices();
 }
 
@@ -238,7 +245,7 @@ fn in_all_ways(op: &Op, inputs: &[Input], float: DType, f: &mut dyn FnMut(&Run))
             results.iter().for_each(&mut *f);
         }
     };
-    NATIVE.with(&mut with);
+    NATIVE.with(|devices| devices.iter().for_each(&mut with));
     ONEDNN.with(|devices| devices.iter().for_each(&mut with));
 }
 

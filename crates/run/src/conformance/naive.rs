@@ -162,16 +162,16 @@ pub fn run(op: &Op, inputs: &[Input]) -> Vec<Vec<f64>> {
             vec![y]
         }
         Op::MaxPoolGrad { window } => {
-            let mut best = vec![(f64::NEG_INFINITY, 0); x[1].len()];
+            let mut best = vec![None; x[1].len()];
             taps(window, to, shape[1], |ix, iy| {
-                if x[0][ix] > best[iy].0 {
-                    best[iy] = (x[0][ix], ix);
+                if best[iy].is_none_or(|(best, _)| x[0][ix] > best) {
+                    best[iy] = Some((x[0][ix], ix));
                 }
             });
             let mut dx = vec![0.0; to.iter().product()];
-            best.iter()
-                .zip(x[1])
-                .for_each(|(best, dy)| dx[best.1] += dy);
+            for (best, dy) in best.iter().zip(x[1]) {
+                dx[best.expect("a window with elements").1] += dy;
+            }
             vec![dx]
         }
         Op::AvgPool { window, count_pad } => {

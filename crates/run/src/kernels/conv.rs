@@ -10,11 +10,11 @@
 
 use scrimp_graph::Window;
 
+use super::depthwise;
 use super::gemm::{self, Bias, Block, DEPTH, Left, Sizes, Target};
 use super::patches::Patches;
 use super::scratch::{self, Scratch};
 use super::shape::dims;
-use super::{depthwise, pool};
 use crate::arena::Args;
 use crate::error::RunError;
 use crate::par::{self, Shared};
@@ -202,7 +202,7 @@ pub fn forward_workspace<T: Real>(
 ) -> usize {
     let conv = Conv::new(window, groups, x, y);
     if conv.is_depthwise() {
-        return 0;
+        return conv.windows().sums_workspace::<T>(slots);
     }
     product_workspace::<T>(slots, isa, &conv.forward())
 }
@@ -227,8 +227,7 @@ pub fn forward<T: Real>(
     };
     let conv = Conv::new(window, groups, args.input_shape(0), args.output_shape(0));
     if conv.is_depthwise() {
-        depthwise::forward(slots, &conv, x, w, bias, y);
-        return Ok(());
+        return depthwise::forward(slots, &conv, args.workspace(), (x, w, bias), y);
     }
     let sizes = conv.forward();
     let mut scratch = Scratch::new(args.workspace());
@@ -280,7 +279,7 @@ pub fn input_grad_workspace<T: Real>(
 ) -> usize {
     let conv = Conv::new(window, groups, dx, dy);
     if conv.is_depthwise() {
-        return 0;
+        return conv.windows().spread_workspace::<T>(slots);
     }
     if conv.turned().is_some() {
         return product_workspace::<T>(slots, isa, &conv.turned_sizes());
@@ -310,8 +309,7 @@ pub fn input_grad<T: Real>(
     );
     let conv = Conv::new(window, groups, args.output_shape(0), args.input_shape(0));
     if conv.is_depthwise() {
-        depthwise::input_grad(slots, &conv, dy, w, dx);
-        return Ok(());
+        return depthwise::input_grad(slots, &conv, args.workspace(), (dy, w), dx);
     }
     match conv.turned() {
         Some(patches) => {
@@ -459,8 +457,8 @@ fn add_patches<T: Real>(
         let Some(dx) = dx.get_mut(c * plane..(c + 1) * plane) else {
             return;
         };
-        let rows = pool::Axis::new(&conv.window, 0, tap / kw, conv.h, conv.oh);
-        let cells = pool::Axis::new(&conv.window, 1, tap % kw, conv.w, conv.ow);
+        let rows = Axis::new(&conv.window, 0, tap / kw, conv.h, conv.oh);
+        let cells = Axis::new(&conv.window, 1, tap % kw, conv.w, conv.ow);
         for o in (range.start / conv.ow).max(rows.first)..rows.end.min(range.end.div_ceil(conv.ow))
         {
             let first = cells.first.max(range.start.saturating_sub(o * conv.ow));
@@ -473,7 +471,7 @@ fn add_patches<T: Real>(
             let dx = &mut dx[rows.at(o) * conv.w + cells.at(first)..(rows.at(o) + 1) * conv.w];
             wide(
                 #[inline(always)]
-                || pool::spread(conv.window.stride[1], dx, columns),
+                || spread(conv.window.stride[1], dx, columns),
             );
         }
     }
@@ -490,7 +488,7 @@ pub fn weight_grad_workspace<T: Real>(
 ) -> usize {
     let conv = Conv::new(window, groups, x, dy);
     if conv.is_depthwise() {
-        return 0;
+        return conv.windows().products_workspace::<T>(slots);
     }
     let sizes = conv.weight_grad();
     scratch::bytes::<T>(parts(&sizes)) + product_workspace::<T>(slots, isa, &sizes)
@@ -520,8 +518,7 @@ pub fn weight_grad<T: Real>(
     );
     let conv = Conv::new(window, groups, args.input_shape(0), args.input_shape(1));
     if conv.is_depthwise() {
-        depthwise::weight_grad(slots, &conv, x, dy, dw);
-        return Ok(());
+        return depthwise::weight_grad(slots, &conv, args.workspace(), (x, dy), dw);
     }
     let sizes = conv.weight_grad();
     let mut scratch = Scratch::new(args.workspace());
@@ -583,4 +580,62 @@ fn add_parts<T: Real>(slots: usize, sizes: &Sizes, partial: &[T], dw: &mut [T]) 
             *dw = sum;
         }
     });
+}
+
+/// Positions of a window along one axis: for kernel element `k`, output `o` reads `o·stride + shift`.
+#[derive(Clone, Copy)]
+struct Axis {
+    stride: usize,
+    /// k·dilation − padding
+    shift: isize,
+    /// The outputs whose input position lies inside: `[first, end)`.
+    first: usize,
+    end: usize,
+}
+
+impl Axis {
+    /// Kernel element `k` along `axis`; lengths of input and output there.
+    fn new(window: &Window, axis: usize, k: usize, input: usize, output: usize) -> Axis {
+        let stride = window.stride[axis];
+        let shift = (k * window.dilation[axis]) as isize - window.pad_begin[axis] as isize;
+        let first = if shift < 0 {
+            ((-shift) as usize).div_ceil(stride)
+        } else {
+            0
+        };
+        // o·stride + shift < input
+        let room = input as isize - shift;
+        let end = if room <= 0 {
+            0
+        } else {
+            (room as usize).div_ceil(stride)
+        };
+        let end = end.min(output);
+        Axis {
+            stride,
+            shift,
+            first: first.min(end),
+            end,
+        }
+    }
+
+    /// The input position of output `o`, which must be in `[first, end)`.
+    #[inline(always)]
+    fn at(self, o: usize) -> usize {
+        ((o * self.stride) as isize + self.shift) as usize
+    }
+}
+
+/// dx[i·stride] += y[i]
+#[inline(always)]
+fn spread<T: Real>(stride: usize, dx: &mut [T], y: &[T]) {
+    if stride == 1 {
+        for (dx, &y) in dx.iter_mut().zip(y) {
+            *dx += y;
+        }
+    } else {
+        for (dx, &y) in dx.iter_mut().step_by(stride).zip(y) {
+            *dx += y;
+        }
+    }
 }

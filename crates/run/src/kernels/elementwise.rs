@@ -8,92 +8,73 @@ use crate::arena::{Args, Source};
 use crate::error::RunError;
 use crate::par;
 use crate::real::Real;
-use crate::simd::wide;
+use crate::simd::{Isa, wide, wide_for};
 
 /// Elements per task: input and output pieces fit the second-level cache.
 const PIECE: usize = 16 * 1024;
 
-/// y ← f(x). Functions of more than a few operations are to be inlined into the loops: outside of them
-/// they would be compiled for the portable instruction set.
-fn map<T: Real>(slots: usize, y: &mut [T], x: Source<'_, T>, f: impl Fn(T) -> T + Sync) {
-    match x {
-        Source::InPlace => par::pieces(slots, y, PIECE, |_, y| {
-            wide(
-                #[inline(always)]
-                || {
+/// y ← f(isa, x), where `isa` is what the loop is compiled for. Functions of more than a few operations are
+/// to be inlined into the loops: outside of them they would be compiled for the portable instruction set.
+fn map<T: Real>(slots: usize, y: &mut [T], x: Source<'_, T>, f: impl Fn(Isa, T) -> T + Sync) {
+    par::pieces(slots, y, PIECE, |start, y| {
+        wide_for(
+            #[inline(always)]
+            |isa| match x {
+                Source::InPlace => {
                     for y in y {
-                        *y = f(*y);
+                        *y = f(isa, *y);
                     }
-                },
-            );
-        }),
-        Source::From(x) => par::pieces(slots, y, PIECE, |start, y| {
-            let x = &x[start..start + y.len()];
-            wide(
-                #[inline(always)]
-                || {
-                    for (y, &x) in y.iter_mut().zip(x) {
-                        *y = f(x);
+                }
+                Source::From(x) => {
+                    for (y, &x) in y.iter_mut().zip(&x[start..]) {
+                        *y = f(isa, x);
                     }
-                },
-            );
-        }),
-    }
+                }
+            },
+        );
+    });
 }
 
-/// y ← f(a, b); at most one of them is y itself.
+/// y ← f(isa, a, b); at most one of them is y itself. As for [`map`].
 fn zip<T: Real>(
     slots: usize,
     y: &mut [T],
     a: Source<'_, T>,
     b: Source<'_, T>,
-    f: impl Fn(T, T) -> T + Sync,
+    f: impl Fn(Isa, T, T) -> T + Sync,
 ) {
-    match (a, b) {
-        (Source::From(a), Source::From(b)) => par::pieces(slots, y, PIECE, |start, y| {
-            let (a, b) = (&a[start..start + y.len()], &b[start..start + y.len()]);
-            wide(
-                #[inline(always)]
-                || {
-                    for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
-                        *y = f(a, b);
+    par::pieces(slots, y, PIECE, |start, y| {
+        wide_for(
+            #[inline(always)]
+            |isa| match (a, b) {
+                (Source::From(a), Source::From(b)) => {
+                    for ((y, &a), &b) in y.iter_mut().zip(&a[start..]).zip(&b[start..]) {
+                        *y = f(isa, a, b);
                     }
-                },
-            );
-        }),
-        (Source::InPlace, Source::From(b)) => par::pieces(slots, y, PIECE, |start, y| {
-            let b = &b[start..start + y.len()];
-            wide(
-                #[inline(always)]
-                || {
-                    for (y, &b) in y.iter_mut().zip(b) {
-                        *y = f(*y, b);
+                }
+                (Source::InPlace, Source::From(b)) => {
+                    for (y, &b) in y.iter_mut().zip(&b[start..]) {
+                        *y = f(isa, *y, b);
                     }
-                },
-            );
-        }),
-        (Source::From(a), Source::InPlace) => par::pieces(slots, y, PIECE, |start, y| {
-            let a = &a[start..start + y.len()];
-            wide(
-                #[inline(always)]
-                || {
-                    for (y, &a) in y.iter_mut().zip(a) {
-                        *y = f(a, *y);
+                }
+                (Source::From(a), Source::InPlace) => {
+                    for (y, &a) in y.iter_mut().zip(&a[start..]) {
+                        *y = f(isa, a, *y);
                     }
-                },
-            );
-        }),
-        (Source::InPlace, Source::InPlace) => par::pieces(slots, y, PIECE, |_, y| {
-            for y in y {
-                *y = f(*y, *y);
-            }
-        }),
-    }
+                }
+                (Source::InPlace, Source::InPlace) => {
+                    for y in y {
+                        *y = f(isa, *y, *y);
+                    }
+                }
+            },
+        );
+    });
 }
 
 #[inline(always)]
-fn sigmoid<T: Real>(x: T) -> T {
-    T::ONE / (T::ONE + (-x).exp())
+fn sigmoid<T: Real>(x: T, isa: Isa) -> T {
+    T::ONE / (T::ONE + (-x).exp(isa))
 }
 
 /// √(2/π) and the cubic coefficient of the tanh approximation of gelu.
@@ -106,63 +87,52 @@ const NORMAL_PEAK: f64 = 0.398_942_280_401_432_7;
 pub fn unary<T: Real>(slots: usize, f: Unary, args: &Args) -> Result<(), RunError> {
     let (x, y) = (args.source::<T>(0)?, args.output::<T>(0));
     let of = T::of;
+    let half = of(0.5);
+    macro_rules! each {
+        ($f:expr) => {
+            map(
+                slots,
+                y,
+                x,
+                #[inline(always)]
+                $f,
+            )
+        };
+    }
     match f {
-        Unary::Relu => map(slots, y, x, |x| x.or_more(T::ZERO)),
+        Unary::Relu => each!(|_, x| x.or_more(T::ZERO)),
         Unary::LeakyRelu { slope } => {
             let slope = of(slope);
-            map(
-                slots,
-                y,
-                x,
-                move |x| if x < T::ZERO { slope * x } else { x },
-            );
+            each!(|_, x| if x < T::ZERO { slope * x } else { x });
         }
         Unary::Gelu => {
-            let (half, root) = (of(0.5), of(std::f64::consts::FRAC_1_SQRT_2));
-            map(
-                slots,
-                y,
-                x,
-                #[inline(always)]
-                move |x| half * x * (T::ONE + (x * root).erf()),
-            );
+            let root = of(std::f64::consts::FRAC_1_SQRT_2);
+            each!(|isa, x| half * x * (T::ONE + (x * root).erf(isa)));
         }
         Unary::GeluTanh => {
-            let (half, root, cubic) = (of(0.5), of(GELU_TANH.0), of(GELU_TANH.1));
-            map(
-                slots,
-                y,
-                x,
-                #[inline(always)]
-                move |x| half * x * (T::ONE + (root * (x + cubic * x * x * x)).tanh()),
-            );
+            let (root, cubic) = (of(GELU_TANH.0), of(GELU_TANH.1));
+            each!(|isa, x| half * x * (T::ONE + (root * (x + cubic * x * x * x)).tanh(isa)));
         }
-        Unary::Sigmoid => map(slots, y, x, sigmoid),
-        Unary::Tanh => map(slots, y, x, T::tanh),
+        Unary::Sigmoid => each!(|isa, x| sigmoid(x, isa)),
+        Unary::Tanh => each!(|isa, x| x.tanh(isa)),
         Unary::Clip { lo, hi } => {
             let (lo, hi) = (of(lo), of(hi));
-            map(slots, y, x, move |x| x.or_more(lo).or_less(hi));
+            each!(|_, x| x.or_more(lo).or_less(hi));
         }
-        Unary::Exp => map(slots, y, x, T::exp),
-        Unary::Log => map(slots, y, x, T::ln),
-        Unary::Sqrt => map(slots, y, x, T::sqrt),
-        Unary::Erf => map(slots, y, x, T::erf),
-        Unary::Abs => map(slots, y, x, T::abs),
-        Unary::Pow { exponent: 2.0 } => map(slots, y, x, |x| x * x),
+        Unary::Exp => each!(|isa, x| x.exp(isa)),
+        Unary::Log => each!(|_, x| x.ln()),
+        Unary::Sqrt => each!(|_, x| x.sqrt()),
+        Unary::Erf => each!(|isa, x| x.erf(isa)),
+        Unary::Abs => each!(|_, x| x.abs()),
+        Unary::Pow { exponent: 2.0 } => each!(|_, x| x * x),
         Unary::Pow { exponent } => {
             let exponent = of(exponent);
-            map(slots, y, x, move |x| x.powf(exponent));
+            each!(|_, x| x.powf(exponent));
         }
-        Unary::Silu => map(
-            slots,
-            y,
-            x,
-            #[inline(always)]
-            |x| x * sigmoid(x),
-        ),
+        Unary::Silu => each!(|isa, x| x * sigmoid(x, isa)),
         Unary::Affine { scale, shift } => {
             let (scale, shift) = (of(scale), of(shift));
-            map(slots, y, x, move |x| scale * x + shift);
+            each!(|_, x| scale * x + shift);
         }
     }
     Ok(())
@@ -174,115 +144,77 @@ pub fn unary_grad<T: Real>(slots: usize, f: Unary, args: &Args) -> Result<(), Ru
     let of = T::of;
     if let Unary::Affine { scale, .. } = f {
         let scale = of(scale);
-        map(slots, dx, args.source(0)?, move |dy| scale * dy);
+        map(slots, dx, args.source(0)?, move |_, dy| scale * dy);
         return Ok(());
     }
     let (s, dy) = (args.source::<T>(0)?, args.source::<T>(1)?);
+    let half = of(0.5);
+    macro_rules! each {
+        ($f:expr) => {
+            zip(
+                slots,
+                dx,
+                s,
+                dy,
+                #[inline(always)]
+                $f,
+            )
+        };
+    }
     match f {
-        Unary::Relu => zip(
-            slots,
-            dx,
-            s,
-            dy,
-            |y, dy| if y > T::ZERO { dy } else { T::ZERO },
-        ),
+        Unary::Relu => each!(|_, y, dy| if y > T::ZERO { dy } else { T::ZERO }),
         Unary::LeakyRelu { slope } => {
             let slope = of(slope);
-            zip(
-                slots,
-                dx,
-                s,
-                dy,
-                move |y, dy| if y > T::ZERO { dy } else { slope * dy },
-            );
+            each!(|_, y, dy| if y > T::ZERO { dy } else { slope * dy });
         }
-        Unary::Sigmoid => zip(slots, dx, s, dy, |y, dy| dy * y * (T::ONE - y)),
-        Unary::Tanh => zip(slots, dx, s, dy, |y, dy| dy * (T::ONE - y * y)),
+        Unary::Sigmoid => each!(|_, y, dy| dy * y * (T::ONE - y)),
+        Unary::Tanh => each!(|_, y, dy| dy * (T::ONE - y * y)),
         Unary::Clip { lo, hi } => {
             let (lo, hi) = (of(lo), of(hi));
-            zip(slots, dx, s, dy, move |y, dy| {
-                if y > lo && y < hi { dy } else { T::ZERO }
+            each!(|_, y, dy| if y > lo && y < hi { dy } else { T::ZERO });
+        }
+        Unary::Exp => each!(|_, y, dy| dy * y),
+        Unary::Sqrt => each!(|_, y, dy| half * dy / y),
+        Unary::Gelu => {
+            let (root, peak) = (of(std::f64::consts::FRAC_1_SQRT_2), of(NORMAL_PEAK));
+            each!(|isa, x, dy| {
+                let distribution = half * (T::ONE + (x * root).erf(isa));
+                let density = peak * (-half * x * x).exp(isa);
+                dy * (distribution + x * density)
             });
         }
-        Unary::Exp => zip(slots, dx, s, dy, |y, dy| dy * y),
-        Unary::Sqrt => {
-            let half = of(0.5);
-            zip(slots, dx, s, dy, move |y, dy| half * dy / y);
-        }
-        Unary::Gelu => {
-            let (half, root, peak) = (
-                of(0.5),
-                of(std::f64::consts::FRAC_1_SQRT_2),
-                of(NORMAL_PEAK),
-            );
-            zip(
-                slots,
-                dx,
-                s,
-                dy,
-                #[inline(always)]
-                move |x, dy| {
-                    let distribution = half * (T::ONE + (x * root).erf());
-                    let density = peak * (-half * x * x).exp();
-                    dy * (distribution + x * density)
-                },
-            );
-        }
         Unary::GeluTanh => {
-            let (half, root, cubic, three) = (of(0.5), of(GELU_TANH.0), of(GELU_TANH.1), of(3.0));
-            zip(
-                slots,
-                dx,
-                s,
-                dy,
-                #[inline(always)]
-                move |x, dy| {
-                    let t = (root * (x + cubic * x * x * x)).tanh();
-                    let slope = root * (T::ONE + three * cubic * x * x);
-                    dy * half * (T::ONE + t + x * (T::ONE - t * t) * slope)
-                },
-            );
+            let (root, cubic, three) = (of(GELU_TANH.0), of(GELU_TANH.1), of(3.0));
+            each!(|isa, x, dy| {
+                let t = (root * (x + cubic * x * x * x)).tanh(isa);
+                let slope = root * (T::ONE + three * cubic * x * x);
+                dy * half * (T::ONE + t + x * (T::ONE - t * t) * slope)
+            });
         }
-        Unary::Log => zip(slots, dx, s, dy, |x, dy| dy / x),
+        Unary::Log => each!(|_, x, dy| dy / x),
         Unary::Erf => {
             let factor = of(std::f64::consts::FRAC_2_SQRT_PI);
-            zip(
-                slots,
-                dx,
-                s,
-                dy,
-                #[inline(always)]
-                move |x, dy| dy * factor * (-(x * x)).exp(),
-            );
+            each!(|isa, x, dy| dy * factor * (-(x * x)).exp(isa));
         }
-        Unary::Abs => zip(slots, dx, s, dy, |x, dy| {
-            if x > T::ZERO {
-                dy
-            } else if x < T::ZERO {
-                -dy
-            } else {
-                T::ZERO
-            }
+        Unary::Abs => each!(|_, x, dy| if x > T::ZERO {
+            dy
+        } else if x < T::ZERO {
+            -dy
+        } else {
+            T::ZERO
         }),
         Unary::Pow { exponent: 2.0 } => {
             let two = of(2.0);
-            zip(slots, dx, s, dy, move |x, dy| two * x * dy);
+            each!(|_, x, dy| two * x * dy);
         }
         Unary::Pow { exponent } => {
             let (factor, less) = (of(exponent), of(exponent - 1.0));
-            zip(slots, dx, s, dy, move |x, dy| dy * factor * x.powf(less));
+            each!(|_, x, dy| dy * factor * x.powf(less));
         }
-        Unary::Silu => zip(
-            slots,
-            dx,
-            s,
-            dy,
-            #[inline(always)]
-            |x, dy| {
-                let y = sigmoid(x);
-                dy * y * (T::ONE + x * (T::ONE - y))
-            },
-        ),
+        Unary::Silu => each!(|isa, x, dy| {
+            let y = sigmoid(x, isa);
+            dy * y * (T::ONE + x * (T::ONE - y))
+        }),
         Unary::Affine { .. } => {}
     }
     Ok(())
@@ -309,7 +241,7 @@ fn zip_broadcast<T: Real>(
         args.output::<T>(0),
     );
     if args.input_shape(0) == args.input_shape(1) {
-        zip(slots, c, a, b, f);
+        zip(slots, c, a, b, |_, a, b| f(a, b));
         return Ok(());
     }
     let axes = Broadcast::new(

@@ -2,12 +2,11 @@
 
 use super::reduce;
 use super::scratch::Scratch;
-use super::softmax::largest;
 use crate::arena::{Args, Source};
 use crate::error::RunError;
 use crate::par::{self, Shared};
 use crate::real::Real;
-use crate::simd::wide;
+use crate::simd::{Isa, wide, wide_for};
 
 /// Elements per partial sum of the squared error.
 const PIECE: usize = 16 * 1024;
@@ -41,15 +40,21 @@ fn check_labels(op: &'static str, labels: &[i64], classes: usize) -> Result<(), 
 
 /// A line of logits along axis 1: where it starts; neighbours are `inner` apart.
 #[inline(always)]
-fn log_sum_exp<T: Real>(logits: &[T], at: usize, classes: usize, inner: usize) -> (T, f64) {
+fn log_sum_exp<T: Real>(
+    isa: Isa,
+    logits: &[T],
+    at: usize,
+    classes: usize,
+    inner: usize,
+) -> (T, f64) {
     if inner == 1 {
         let line = &logits[at..at + classes];
-        let top = largest(line);
-        return (top, reduce::fold(line, line, |x, _| (x - top).exp()));
+        let top = reduce::largest(line);
+        return (top, reduce::fold(line, line, |x, _| (x - top).exp(isa)));
     }
     let line = || logits[at..].iter().step_by(inner).take(classes);
     let top = line().fold(T::NEG_INFINITY, |top, &x| x.or_more(top));
-    (top, line().map(|&x| (x - top).exp().f64()).sum())
+    (top, line().map(|&x| (x - top).exp(isa).f64()).sum())
 }
 
 /// `logits[N,C,..], labels -> loss`: the mean of −log softmax at the labels.
@@ -67,10 +72,10 @@ pub fn cross_entropy<T: Real>(slots: usize, args: &Args) -> Result<(), RunError>
     let shared = Shared::new(&mut *sums);
     par::tasks(slots, labels.len().div_ceil(LINES), &|_, task| {
         let lines = task * LINES..((task + 1) * LINES).min(labels.len());
-        let sum = wide(|| {
+        let sum = wide_for(|isa| {
             lines.fold(0.0, |sum, line| {
                 let at = line / inner * classes * inner + line % inner;
-                let (top, total) = log_sum_exp(logits, at, classes, inner);
+                let (top, total) = log_sum_exp(isa, logits, at, classes, inner);
                 sum + total.ln() + (top - logits[at + labels[line] as usize * inner]).f64()
             })
         });
@@ -98,17 +103,17 @@ pub fn cross_entropy_grad<T: Real>(slots: usize, args: &Args) -> Result<(), RunE
     }
     let sample = classes * inner;
     par::rows(slots, dlogits, sample, 4 * sample, |n, d| {
-        wide(|| {
+        wide_for(|isa| {
             for i in 0..inner {
-                let (top, total) = log_sum_exp(d, i, classes, inner);
+                let (top, total) = log_sum_exp(isa, d, i, classes, inner);
                 let factor = T::of(scale / total);
                 if inner == 1 {
                     for d in d.iter_mut() {
-                        *d = (*d - top).exp() * factor;
+                        *d = (*d - top).exp(isa) * factor;
                     }
                 } else {
                     for d in d[i..].iter_mut().step_by(inner) {
-                        *d = (*d - top).exp() * factor;
+                        *d = (*d - top).exp(isa) * factor;
                     }
                 }
                 let at = labels[n * inner + i] as usize * inner + i;

@@ -4,6 +4,7 @@ pub mod columns;
 pub mod conv;
 pub mod depthwise;
 pub mod elementwise;
+pub mod flat;
 pub mod gather;
 pub mod gemm;
 pub mod loss;
@@ -18,6 +19,7 @@ pub mod shape;
 pub mod softmax;
 pub mod strides;
 pub mod update;
+pub mod windows;
 
 use scrimp_graph::{DType, Op, Reduction};
 
@@ -83,6 +85,18 @@ fn workspace_of<T: Real>(
             inputs[1].0,
             outputs[0].0,
         ),
+        Op::MaxPool { window } => {
+            pool::max_workspace::<T>(slots, window, inputs[0].0, outputs[0].0)
+        }
+        Op::MaxPoolGrad { window } => {
+            pool::max_grad_workspace::<T>(slots, window, outputs[0].0, inputs[1].0)
+        }
+        Op::AvgPool { window, .. } => {
+            pool::average_workspace::<T>(slots, window, inputs[0].0, outputs[0].0)
+        }
+        Op::AvgPoolGrad { window, .. } => {
+            pool::average_grad_workspace::<T>(slots, window, outputs[0].0, inputs[0].0)
+        }
         Op::CrossEntropy => scratch::bytes::<f64>(loss::cross_entropy_sums(inputs[0].0)),
         Op::MeanSquaredError => {
             scratch::bytes::<f64>(loss::squared_error_sums(inputs[0].0.iter().product()))

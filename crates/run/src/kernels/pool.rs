@@ -2,162 +2,75 @@
 
 use scrimp_graph::Window;
 
-use super::shape::dims;
+use super::flat::{Bands, Flat, Place, copy};
+use super::scratch::{self, PerSlot, Scratch};
+use super::windows::Windows;
 use crate::arena::{Args, Source};
 use crate::error::RunError;
-use crate::par;
+use crate::par::{self, Shared};
 use crate::real::Real;
 use crate::simd::wide;
 
-/// Positions of a window along one axis: for kernel element `k`, output `o` reads `o·stride + shift`.
-#[derive(Clone, Copy)]
-pub(super) struct Axis {
-    stride: usize,
-    /// k·dilation − padding
-    shift: isize,
-    /// The outputs whose input position lies inside: `[first, end)`.
-    pub first: usize,
-    pub end: usize,
+/// Bytes of scratch of [`max`], from the shapes of input and output.
+pub fn max_workspace<T: Real>(slots: usize, window: &Window, x: &[usize], y: &[usize]) -> usize {
+    let bands = Windows::new(window, x, y).bands();
+    PerSlot::<T>::bytes(slots, bands.source(window.stride).elements())
+        + PerSlot::<T>::bytes(slots, bands.sweep(bands.rows))
 }
 
-impl Axis {
-    /// Kernel element `k` along `axis`; lengths of input and output there.
-    pub fn new(window: &Window, axis: usize, k: usize, input: usize, output: usize) -> Axis {
-        let stride = window.stride[axis];
-        let shift = (k * window.dilation[axis]) as isize - window.pad_begin[axis] as isize;
-        let first = if shift < 0 {
-            ((-shift) as usize).div_ceil(stride)
-        } else {
-            0
+/// `x -> y`
+pub fn max<T: Real>(slots: usize, window: &Window, args: &Args) -> Result<(), RunError> {
+    let (x, y) = (args.input::<T>(0)?, args.output::<T>(0));
+    let p = Windows::new(window, args.input_shape(0), args.output_shape(0));
+    let bands = p.bands();
+    let source = bands.source(window.stride);
+    let mut scratch = Scratch::new(args.workspace());
+    let sources = PerSlot::<T>::take(&mut scratch, slots, source.elements())?;
+    let sweeps = PerSlot::<T>::take(&mut scratch, slots, bands.sweep(bands.rows))?;
+    let count = y.len() / p.pixels().max(1);
+    let y = Shared::new(y);
+    par::ranges(slots, count, p.work(), &|slot, planes| {
+        // SAFETY: each slot has its own scratch, each task its own planes.
+        #[allow(unsafe_code, reason = "disjoint pieces of slices")]
+        let (from, best, y) = unsafe {
+            let (first, pixels) = (planes.start, p.pixels());
+            (
+                sources.of(slot),
+                sweeps.of(slot),
+                y.piece(first * pixels, planes.len() * pixels),
+            )
         };
-        // o·stride + shift < input
-        let room = input as isize - shift;
-        let end = if room <= 0 {
-            0
-        } else {
-            (room as usize).div_ceil(stride)
-        };
-        let end = end.min(output);
-        Axis {
-            stride,
-            shift,
-            first: first.min(end),
-            end,
-        }
-    }
-
-    /// The input position of output `o`, which must be in `[first, end)`.
-    #[inline(always)]
-    pub fn at(self, o: usize) -> usize {
-        ((o * self.stride) as isize + self.shift) as usize
-    }
-
-    /// Whether output `o` reads inside.
-    #[inline(always)]
-    pub fn holds(self, o: usize) -> bool {
-        (self.first..self.end).contains(&o)
-    }
-}
-
-/// Sizes of one pooling.
-#[derive(Clone, Copy)]
-struct Planes {
-    window: Window,
-    h: usize,
-    w: usize,
-    oh: usize,
-    ow: usize,
-}
-
-impl Planes {
-    fn new(window: &Window, input: &[usize], output: &[usize]) -> Planes {
-        let ([_, _, h, w], [_, _, oh, ow]) = (dims(input), dims(output));
-        Planes {
-            window: *window,
-            h,
-            w,
-            oh,
-            ow,
-        }
-    }
-
-    fn row(&self, k: usize) -> Axis {
-        Axis::new(&self.window, 0, k, self.h, self.oh)
-    }
-
-    fn column(&self, k: usize) -> Axis {
-        Axis::new(&self.window, 1, k, self.w, self.ow)
-    }
-
-    fn work(&self) -> usize {
-        self.oh * self.ow * self.window.kernel[0] * self.window.kernel[1]
-    }
-
-    /// Calls `f(input row, column axis)` for each kernel element that output row `o` reads.
-    #[inline(always)]
-    fn each(&self, o: usize, mut f: impl FnMut(usize, Axis)) {
-        for kh in 0..self.window.kernel[0] {
-            let row = self.row(kh);
-            if row.holds(o) {
-                for kw in 0..self.window.kernel[1] {
-                    f(row.at(o), self.column(kw));
+        from.fill(T::NEG_INFINITY);
+        for (plane, y) in planes.zip(y.chunks_exact_mut(p.pixels())) {
+            let x = &x[plane * p.plane()..(plane + 1) * p.plane()];
+            for (o, y) in (0..p.oh)
+                .step_by(bands.rows)
+                .zip(y.chunks_mut(bands.rows * p.ow))
+            {
+                if bands.rows < p.oh {
+                    from.fill(T::NEG_INFINITY);
                 }
+                let best = &mut best[..bands.sweep(bands.rows.min(p.oh - o))];
+                wide(
+                    #[inline(always)]
+                    || {
+                        source.read(x, p.inputs(o), from);
+                        best.fill(T::NEG_INFINITY);
+                        for tap in source.taps(window) {
+                            for (best, &x) in best.iter_mut().zip(&from[tap..]) {
+                                *best = larger(*best, x);
+                            }
+                        }
+                        let lines = best.chunks_exact(bands.line);
+                        for (y, best) in y.chunks_exact_mut(p.ow).zip(lines) {
+                            copy(y, best);
+                        }
+                    },
+                );
             }
         }
-    }
-}
-
-/// y[o] ← f(y[o], x[o·stride + shift]) over the outputs that read inside.
-#[inline(always)]
-pub(super) fn along<T: Real>(axis: Axis, y: &mut [T], x: &[T], f: impl Fn(T, T) -> T) {
-    if axis.first >= axis.end {
-        return;
-    }
-    let y = &mut y[axis.first..axis.end];
-    let x = &x[axis.at(axis.first)..];
-    match axis.stride {
-        1 => {
-            for (y, &x) in y.iter_mut().zip(x) {
-                *y = f(*y, x);
-            }
-        }
-        2 => {
-            // Constant step: the compiler turns it into shuffles.
-            let (pairs, rest) = x.as_chunks::<2>();
-            let whole = pairs.len().min(y.len());
-            for (y, x) in y[..whole].iter_mut().zip(pairs) {
-                *y = f(*y, x[0]);
-            }
-            for (y, &x) in y[whole..].iter_mut().zip(rest) {
-                *y = f(*y, x);
-            }
-        }
-        stride => {
-            for (y, &x) in y.iter_mut().zip(x.iter().step_by(stride)) {
-                *y = f(*y, x);
-            }
-        }
-    }
-}
-
-/// dx[i·stride] += y[i]
-#[inline(always)]
-pub(super) fn spread<T: Real>(stride: usize, dx: &mut [T], y: &[T]) {
-    spread_scaled(stride, dx, y, T::ONE);
-}
-
-/// dx[i·stride] += y[i]·w
-#[inline(always)]
-pub(super) fn spread_scaled<T: Real>(stride: usize, dx: &mut [T], y: &[T], w: T) {
-    if stride == 1 {
-        for (dx, &y) in dx.iter_mut().zip(y) {
-            *dx += y * w;
-        }
-    } else {
-        for (dx, &y) in dx.iter_mut().step_by(stride).zip(y) {
-            *dx += y * w;
-        }
-    }
+    });
+    Ok(())
 }
 
 /// The larger of two, NaN if there is one.
@@ -167,27 +80,25 @@ fn larger<T: Real>(y: T, x: T) -> T {
     if x > y || x != x { x } else { y }
 }
 
-#[inline(always)]
-fn max_row<T: Real>(p: &Planes, o: usize, x: &[T], y: &mut [T]) {
-    y.fill(T::NEG_INFINITY);
-    p.each(o, |row, axis| {
-        along(axis, y, &x[row * p.w..(row + 1) * p.w], larger)
-    });
+/// The bands of the maximum's gradient, and the layout of what they read and write. A line holds all of
+/// an input row's elements.
+fn grad_bands(p: &Windows) -> (Bands, Flat) {
+    let mut bands = p.bands();
+    let columns = (p.window.pad_begin[1] + p.w).div_ceil(p.window.stride[1]);
+    bands.line = bands.line.max(columns);
+    (bands, bands.source(p.window.stride))
 }
 
-/// `x -> y`
-pub fn max<T: Real>(slots: usize, window: &Window, args: &Args) -> Result<(), RunError> {
-    let (x, y) = (args.input::<T>(0)?, args.output::<T>(0));
-    let p = Planes::new(window, args.input_shape(0), args.output_shape(0));
-    par::rows(slots, y, p.oh * p.ow, p.work(), |plane, y| {
-        let x = &x[plane * p.h * p.w..(plane + 1) * p.h * p.w];
-        wide(|| {
-            for (o, y) in y.chunks_mut(p.ow).enumerate() {
-                max_row(&p, o, x, y);
-            }
-        });
-    });
-    Ok(())
+/// Bytes of scratch of [`max_grad`], from the shapes of input and output.
+pub fn max_grad_workspace<T: Real>(
+    slots: usize,
+    window: &Window,
+    x: &[usize],
+    y: &[usize],
+) -> usize {
+    let (bands, flat) = grad_bands(&Windows::new(window, x, y));
+    let sweep = bands.sweep(bands.rows);
+    2 * PerSlot::<T>::bytes(slots, flat.elements()) + 3 * PerSlot::<T>::bytes(slots, sweep)
 }
 
 /// `x, dy -> dx`: dy goes to the first largest element of its window. Where windows tile the plane, dx
@@ -201,108 +112,219 @@ pub fn max_grad<T: Real>(slots: usize, window: &Window, args: &Args) -> Result<(
     if matches!(x, Source::InPlace) && !window.tiles() {
         args.input::<T>(0)?;
     }
-    let p = Planes::new(window, args.output_shape(0), args.input_shape(1));
-    par::rows(slots, dx, p.h * p.w, p.work(), |plane, dx| {
-        let dy = &dy[plane * p.oh * p.ow..(plane + 1) * p.oh * p.ow];
-        if let Source::From(_) = x {
-            dx.fill(T::ZERO);
-        }
-        for (o, dy) in dy.chunks(p.ow).enumerate() {
-            for (left, dy) in (0..p.ow).step_by(BAND).zip(dy.chunks(BAND)) {
-                let places = match x {
-                    Source::From(x) => {
-                        let x = &x[plane * p.h * p.w..(plane + 1) * p.h * p.w];
-                        largest(&p, o, left, dy.len(), x)
-                    }
-                    Source::InPlace => {
-                        let places = largest(&p, o, left, dy.len(), dx);
-                        clear(&p, o, left, dy.len(), dx);
-                        places
-                    }
-                };
-                for (&place, &dy) in places.iter().zip(dy) {
-                    dx[place as usize] += dy;
-                }
-            }
-        }
-        if let Source::InPlace = x {
-            clear_rest(&p, dx);
+    let p = Windows::new(window, args.output_shape(0), args.input_shape(1));
+    let (bands, flat) = grad_bands(&p);
+    let sweep = bands.sweep(bands.rows);
+    let mut scratch = Scratch::new(args.workspace());
+    let sources = PerSlot::<T>::take(&mut scratch, slots, flat.elements())?;
+    let grads = PerSlot::<T>::take(&mut scratch, slots, flat.elements())?;
+    let sweeps = [(); 3].map(|()| PerSlot::<T>::take(&mut scratch, slots, sweep));
+    let [bests, places, dys] = sweeps;
+    let (bests, places, dys) = (bests?, places?, dys?);
+    let count = dx.len() / p.plane().max(1);
+    let dx = Shared::new(dx);
+    par::ranges(slots, count, p.work(), &|slot, planes| {
+        // SAFETY: each slot has its own scratch, each task its own planes.
+        #[allow(unsafe_code, reason = "disjoint pieces of slices")]
+        let (mut band, dx) = unsafe {
+            let (first, plane) = (planes.start, p.plane());
+            let band = Gradient {
+                windows: &p,
+                bands,
+                flat,
+                x: sources.of(slot),
+                dx: grads.of(slot),
+                best: bests.of(slot),
+                place: places.of(slot),
+                dy: dys.of(slot),
+            };
+            (band, dx.piece(first * plane, planes.len() * plane))
+        };
+        band.x.fill(T::NEG_INFINITY);
+        band.dy.fill(T::ZERO);
+        for (plane, dx) in planes.zip(dx.chunks_exact_mut(p.plane())) {
+            let x = x.part(plane * p.plane()..(plane + 1) * p.plane());
+            let dy = &dy[plane * p.pixels()..(plane + 1) * p.pixels()];
+            wide(
+                #[inline(always)]
+                || band.plane(x, dy, dx),
+            );
         }
     });
     Ok(())
 }
 
-/// Outputs of a row whose maxima are found together.
-const BAND: usize = 64;
+/// A thread's scratch for the gradient of a maximum.
+struct Gradient<'a, T> {
+    windows: &'a Windows,
+    bands: Bands,
+    flat: Flat,
+    /// The band of x, −∞ outside.
+    x: &'a mut [T],
+    /// The band of dx. Its last lines are the next band's first.
+    dx: &'a mut [T],
+    /// Each output's largest element so far, and which element of its window that is.
+    best: &'a mut [T],
+    place: &'a mut [T],
+    dy: &'a mut [T],
+}
 
-/// Where the first largest elements of the windows of `count` outputs of row `o` are, from output
-/// `left` on.
-fn largest<T: Real>(p: &Planes, o: usize, left: usize, count: usize, x: &[T]) -> [u32; BAND] {
-    let mut best = [T::NEG_INFINITY; BAND];
-    // u32::MAX until an element inside has been seen.
-    let mut place = [u32::MAX; BAND];
-    wide(|| {
-        p.each(o, |row, axis| {
-            let first = axis.first.max(left);
-            let end = axis.end.min(left + count);
-            if first >= end {
-                return;
+/// No element of the window, as a place.
+const NONE: f64 = -1.0;
+
+impl<T: Real> Gradient<'_, T> {
+    /// One plane; without `x`, `dx` holds it.
+    #[inline(always)]
+    fn plane(&mut self, x: Option<&[T]>, dy: &[T], dx: &mut [T]) {
+        let p = self.windows;
+        let stride = p.window.stride[0];
+        self.dx.fill(T::ZERO);
+        let outputs = Flat {
+            stride: [1, 1],
+            ..self.flat
+        };
+        for o in (0..p.oh).step_by(self.bands.rows) {
+            let rows = self.bands.rows.min(p.oh - o);
+            if self.bands.rows < p.oh {
+                self.x.fill(T::NEG_INFINITY);
+                self.dy.fill(T::ZERO);
             }
-            let at = row * p.w + axis.at(first);
-            let best = &mut best[first - left..end - left];
-            let place = &mut place[first - left..end - left];
-            for (i, (best, place)) in best.iter_mut().zip(place).enumerate() {
-                let from = at + i * axis.stride;
-                let x = x[from];
-                #[allow(clippy::eq_op, reason = "x != x says that x is NaN")]
-                let take = x > *best || x != x || *place == u32::MAX;
-                *best = if take { x } else { *best };
-                *place = if take { from as u32 } else { *place };
-            }
-        });
-    });
-    place
-}
-
-/// Zeroes the windows of `count` outputs of row `o` from output `left` on.
-fn clear<T: Real>(p: &Planes, o: usize, left: usize, count: usize, dx: &mut [T]) {
-    p.each(o, |row, axis| {
-        for output in axis.first.max(left)..axis.end.min(left + count) {
-            dx[row * p.w + axis.at(output)] = T::ZERO;
-        }
-    });
-}
-
-/// Zeroes what lies behind the last windows of tiles.
-fn clear_rest<T: Real>(p: &Planes, dx: &mut [T]) {
-    let behind = |axis: usize, outputs: usize, length: usize| {
-        (outputs * p.window.stride[axis])
-            .saturating_sub(p.window.pad_begin[axis])
-            .min(length)
-    };
-    let (rows, columns) = (behind(0, p.oh, p.h), behind(1, p.ow, p.w));
-    for row in dx[..rows * p.w].chunks_mut(p.w) {
-        row[columns..].fill(T::ZERO);
-    }
-    dx[rows * p.w..].fill(T::ZERO);
-}
-
-/// Number of elements that average-pooling output (o, column) divides by.
-fn divisor(p: &Planes, count_pad: bool, o: usize, column: usize) -> usize {
-    let within = |axis: usize, o: usize, length: usize| {
-        let w = &p.window;
-        (0..w.kernel[axis])
-            .filter(|k| {
-                let at = o * w.stride[axis] + k * w.dilation[axis];
-                if count_pad {
-                    at < length + w.pad_begin[axis] + w.pad_end[axis]
-                } else {
-                    at >= w.pad_begin[axis] && at < length + w.pad_begin[axis]
+            self.flat.read(x.unwrap_or(dx), p.inputs(o), self.x);
+            let origin = [o as isize, 0];
+            let size = [p.oh, p.ow];
+            let outputs = Flat {
+                lines: rows,
+                ..outputs
+            };
+            outputs.read(dy, Place { size, origin }, self.dy);
+            let sweep = self.bands.sweep(rows);
+            self.find(o, rows, sweep);
+            for (number, tap) in self.flat.taps(&p.window).enumerate() {
+                let number = T::of(number as f64);
+                let from = self.place[..sweep].iter().zip(&self.dy[..sweep]);
+                for (dx, (&place, &dy)) in self.dx[tap..tap + sweep].iter_mut().zip(from) {
+                    *dx += if place == number { dy } else { T::ZERO };
                 }
+            }
+            let last = o + rows == p.oh;
+            let lines = if last {
+                self.flat.lines.min(rows + self.bands.more)
+            } else {
+                rows
+            };
+            self.flat.write(self.dx, lines, p.inputs(o), dx);
+            if last {
+                let end = ((o + lines) * stride).saturating_sub(p.window.pad_begin[0]);
+                dx[end.min(p.h) * p.w..].fill(T::ZERO);
+            } else {
+                self.flat.advance(self.dx, rows);
+            }
+        }
+    }
+
+    /// Finds the first largest element of each window of `rows` rows from `o` on.
+    #[inline(always)]
+    fn find(&mut self, o: usize, rows: usize, sweep: usize) {
+        self.best[..sweep].fill(T::NEG_INFINITY);
+        self.place[..sweep].fill(T::of(NONE));
+        for (number, tap) in self.flat.taps(&self.windows.window).enumerate() {
+            let number = T::of(number as f64);
+            let outputs = self.best[..sweep].iter_mut().zip(&mut self.place[..sweep]);
+            for ((best, place), &x) in outputs.zip(&self.x[tap..tap + sweep]) {
+                #[allow(clippy::eq_op, reason = "x != x says that x is NaN")]
+                let take = x > *best || x != x;
+                *best = if take { x } else { *best };
+                *place = if take { number } else { *place };
+            }
+        }
+        // Where a window holds nothing above −∞, it is the first of its elements that isn't padding.
+        if self.place[..sweep]
+            .iter()
+            .fold(false, |any, &place| any | (place < T::ZERO))
+        {
+            self.find_infinite(o, rows);
+        }
+    }
+
+    #[cold]
+    fn find_infinite(&mut self, o: usize, rows: usize) {
+        let p = self.windows;
+        let width = p.window.kernel[1];
+        let inside = |axis: usize, output: usize, length: usize| {
+            let w = &p.window;
+            (0..w.kernel[axis]).find(|k| {
+                let at = output * w.stride[axis] + k * w.dilation[axis];
+                at >= w.pad_begin[axis] && at < length + w.pad_begin[axis]
             })
-            .count()
+        };
+        for row in 0..rows {
+            for column in 0..p.ow {
+                let place = &mut self.place[row * self.bands.line + column];
+                if *place < T::ZERO {
+                    let first = (inside(0, o + row, p.h), inside(1, column, p.w));
+                    if let (Some(y), Some(x)) = first {
+                        *place = T::of((y * width + x) as f64);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Number of elements that the average of an output divides by, along one axis.
+fn divisor(p: &Windows, axis: usize, count_pad: bool, o: usize) -> usize {
+    let w = &p.window;
+    let length = [p.h, p.w][axis];
+    let within = |k: &usize| {
+        let at = o * w.stride[axis] + k * w.dilation[axis];
+        if count_pad {
+            at < length + w.pad_begin[axis] + w.pad_end[axis]
+        } else {
+            at >= w.pad_begin[axis] && at < length + w.pad_begin[axis]
+        }
     };
-    within(0, o, p.h) * within(1, column, p.w)
+    (0..w.kernel[axis]).filter(within).count()
+}
+
+/// Scratch of the average's weights, which are 1, and of the numbers of elements of each column.
+fn average_scratch<T: Real>(p: &Windows) -> usize {
+    scratch::bytes::<T>(p.taps()) + scratch::bytes::<T>(p.ow)
+}
+
+/// Bytes of scratch of [`average`], from the shapes of input and output.
+pub fn average_workspace<T: Real>(
+    slots: usize,
+    window: &Window,
+    x: &[usize],
+    y: &[usize],
+) -> usize {
+    let p = Windows::new(window, x, y);
+    average_scratch::<T>(&p) + p.sums_workspace::<T>(slots)
+}
+
+/// Bytes of scratch of [`average_grad`], from the shapes of input and output.
+pub fn average_grad_workspace<T: Real>(
+    slots: usize,
+    window: &Window,
+    x: &[usize],
+    y: &[usize],
+) -> usize {
+    let p = Windows::new(window, x, y);
+    average_scratch::<T>(&p) + p.spread_workspace::<T>(slots)
+}
+
+/// Weights of 1, and per column how many elements an output averages.
+fn average_parts<'s, T: Real>(
+    p: &Windows,
+    count_pad: bool,
+    scratch: &mut Scratch<'s>,
+) -> Result<(&'s [T], &'s [T]), RunError> {
+    let (ones, columns) = (scratch.take::<T>(p.taps())?, scratch.take::<T>(p.ow)?);
+    ones.fill(T::ONE);
+    for (o, column) in columns.iter_mut().enumerate() {
+        *column = T::of(divisor(p, 1, count_pad, o) as f64);
+    }
+    Ok((ones, columns))
 }
 
 /// `x -> y`
@@ -312,23 +334,17 @@ pub fn average<T: Real>(
     count_pad: bool,
     args: &Args,
 ) -> Result<(), RunError> {
-    let (x, y) = (args.input::<T>(0)?, args.output::<T>(0));
-    let p = Planes::new(window, args.input_shape(0), args.output_shape(0));
-    par::rows(slots, y, p.oh * p.ow, p.work(), |plane, y| {
-        let x = &x[plane * p.h * p.w..(plane + 1) * p.h * p.w];
-        for (o, y) in y.chunks_mut(p.ow).enumerate() {
-            y.fill(T::ZERO);
-            wide(|| {
-                p.each(o, |row, axis| {
-                    along(axis, y, &x[row * p.w..(row + 1) * p.w], |y, x| y + x)
-                });
-            });
-            for (column, y) in y.iter_mut().enumerate() {
-                *y = *y / T::of(divisor(&p, count_pad, o, column) as f64);
-            }
-        }
-    });
-    Ok(())
+    let p = Windows::new(window, args.input_shape(0), args.output_shape(0));
+    let mut scratch = Scratch::new(args.workspace());
+    let (ones, columns) = average_parts::<T>(&p, count_pad, &mut scratch)?;
+    p.sums(
+        slots,
+        &mut scratch,
+        args.input::<T>(0)?,
+        |_| (ones, T::ZERO),
+        |o, y| divide(&p, count_pad, o, columns, y),
+        args.output::<T>(0),
+    )
 }
 
 /// `dy -> dx`
@@ -338,25 +354,24 @@ pub fn average_grad<T: Real>(
     count_pad: bool,
     args: &Args,
 ) -> Result<(), RunError> {
-    let (dy, dx) = (args.input::<T>(0)?, args.output::<T>(0));
-    let p = Planes::new(window, args.output_shape(0), args.input_shape(0));
-    par::rows(slots, dx, p.h * p.w, p.work(), |plane, dx| {
-        let dy = &dy[plane * p.oh * p.ow..(plane + 1) * p.oh * p.ow];
-        dx.fill(T::ZERO);
-        for (o, dy) in dy.chunks(p.ow).enumerate() {
-            for (left, dy) in (0..p.ow).step_by(BAND).zip(dy.chunks(BAND)) {
-                let mut shares = [T::ZERO; BAND];
-                for (i, (share, &dy)) in shares.iter_mut().zip(dy).enumerate() {
-                    *share = dy / T::of(divisor(&p, count_pad, o, left + i) as f64);
-                }
-                p.each(o, |row, axis| {
-                    let dx = &mut dx[row * p.w..(row + 1) * p.w];
-                    for o in axis.first.max(left)..axis.end.min(left + dy.len()) {
-                        dx[axis.at(o)] += shares[o - left];
-                    }
-                });
-            }
-        }
-    });
-    Ok(())
+    let p = Windows::new(window, args.output_shape(0), args.input_shape(0));
+    let mut scratch = Scratch::new(args.workspace());
+    let (ones, columns) = average_parts::<T>(&p, count_pad, &mut scratch)?;
+    p.spread(
+        slots,
+        &mut scratch,
+        args.input::<T>(0)?,
+        |_| ones,
+        |o, dy| divide(&p, count_pad, o, columns, dy),
+        args.output::<T>(0),
+    )
+}
+
+/// Row `o` of outputs, by the number of elements of each.
+#[inline(always)]
+fn divide<T: Real>(p: &Windows, count_pad: bool, o: usize, columns: &[T], row: &mut [T]) {
+    let rows = T::of(divisor(p, 0, count_pad, o) as f64);
+    for (y, &columns) in row.iter_mut().zip(columns) {
+        *y = *y / (rows * columns);
+    }
 }

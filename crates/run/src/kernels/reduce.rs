@@ -1,5 +1,7 @@
 //! Sums and means over axes, with 64-bit accumulation and a fixed order of additions.
 
+#![allow(unsafe_code, reason = "vectors are loaded through pointers")]
+
 use scrimp_graph::shape::MAX_RANK;
 
 use super::strides::contiguous;
@@ -7,10 +9,11 @@ use crate::arena::Args;
 use crate::error::RunError;
 use crate::par::{self, Shared};
 use crate::real::Real;
-use crate::simd::wide;
+use crate::simd::{Work, vectors, wide};
+use crate::vector::Vector;
 
 /// Columns that one task sums at a time.
-const COLUMNS: usize = 64;
+const COLUMNS: usize = 256;
 
 /// Rows added in the type itself before the sums go into 64 bits.
 const ROWS: usize = 64;
@@ -24,13 +27,127 @@ const LANES: usize = 64;
 /// Σ x. A block's lanes are added by halves, blocks in 64 bits.
 #[inline(always)]
 pub fn sum<T: Real>(x: &[T]) -> f64 {
-    fold(x, x, |x, _| x)
+    vectors(Sum::<T, false> { x, y: x })
 }
 
-/// Σ x·y
+/// Σ x·y over two slices of the same length.
 #[inline(always)]
 pub fn dot<T: Real>(x: &[T], y: &[T]) -> f64 {
-    fold(x, y, |x, y| x * y)
+    vectors(Sum::<T, true> {
+        x,
+        y: &y[..x.len()],
+    })
+}
+
+/// Σ x, or Σ x·y.
+struct Sum<'a, T, const PRODUCTS: bool> {
+    x: &'a [T],
+    /// As long as x.
+    y: &'a [T],
+}
+
+impl<T: Real, const PRODUCTS: bool> Work<T> for Sum<'_, T, PRODUCTS> {
+    type Output = f64;
+
+    #[inline(always)]
+    unsafe fn run<V: Vector<Element = T>>(self) -> f64 {
+        const CHAINS: usize = 4;
+        let mut total = 0.0;
+        for (x, y) in self.x.chunks(BLOCK).zip(self.y.chunks(BLOCK)) {
+            // SAFETY: the vectors lie in the block; the instruction set is the caller's promise.
+            unsafe {
+                let mut sums = [V::splat(T::ZERO); CHAINS];
+                let add = |sum: &mut V, x: *const T, y: *const T| {
+                    *sum = match PRODUCTS {
+                        true => V::load(x).multiply_add(V::load(y), *sum),
+                        false => V::load(x).add(*sum),
+                    };
+                };
+                let (from, by) = (x.as_ptr(), y.as_ptr());
+                let mut at = 0;
+                while at + CHAINS * V::LANES <= x.len() {
+                    for (v, sum) in sums.iter_mut().enumerate() {
+                        add(sum, from.add(at + v * V::LANES), by.add(at + v * V::LANES));
+                    }
+                    at += CHAINS * V::LANES;
+                }
+                while at + V::LANES <= x.len() {
+                    add(&mut sums[0], from.add(at), by.add(at));
+                    at += V::LANES;
+                }
+                if at < x.len() {
+                    let mut rest = [[T::ZERO; WIDEST]; 2];
+                    for (i, (&x, &y)) in x[at..].iter().zip(&y[at..]).enumerate() {
+                        (rest[0][i], rest[1][i]) = (x, y);
+                    }
+                    add(&mut sums[1], rest[0].as_ptr(), rest[1].as_ptr());
+                }
+                total += lanes(sums[0].add(sums[1]).add(sums[2].add(sums[3])));
+            }
+        }
+        total
+    }
+}
+
+/// Lanes of the widest vector.
+const WIDEST: usize = 16;
+
+/// Σ of a vector's lanes.
+///
+/// # Safety
+/// The instruction set is there.
+#[inline(always)]
+unsafe fn lanes<V: Vector<Element: Real>>(sums: V) -> f64 {
+    let mut lanes = [V::Element::ZERO; WIDEST];
+    // SAFETY: there is room for the widest vector; the instruction set is the caller's promise.
+    unsafe { sums.store(lanes.as_mut_ptr()) };
+    let mut width = V::LANES;
+    while width > 4 {
+        width /= 2;
+        for i in 0..width {
+            let high = lanes[i + width];
+            lanes[i] += high;
+        }
+    }
+    lanes[..width].iter().map(|lane| lane.f64()).sum()
+}
+
+/// The largest element, or −∞ of none. Where one is NaN, it or another.
+#[inline(always)]
+pub fn largest<T: Real>(x: &[T]) -> T {
+    vectors(Largest(x))
+}
+
+struct Largest<'a, T>(&'a [T]);
+
+impl<T: Real> Work<T> for Largest<'_, T> {
+    type Output = T;
+
+    #[inline(always)]
+    unsafe fn run<V: Vector<Element = T>>(self) -> T {
+        const CHAINS: usize = 4;
+        let x = self.0;
+        let mut lanes = [T::NEG_INFINITY; WIDEST];
+        let mut at = 0;
+        // SAFETY: the vectors lie in the slice; the instruction set is the caller's promise.
+        unsafe {
+            let mut most = [V::splat(T::NEG_INFINITY); CHAINS];
+            while at + CHAINS * V::LANES <= x.len() {
+                for (v, most) in most.iter_mut().enumerate() {
+                    *most = most.max(V::load(x.as_ptr().add(at + v * V::LANES)));
+                }
+                at += CHAINS * V::LANES;
+            }
+            while at + V::LANES <= x.len() {
+                most[0] = most[0].max(V::load(x.as_ptr().add(at)));
+                at += V::LANES;
+            }
+            let most = most[0].max(most[1]).max(most[2].max(most[3]));
+            most.store(lanes.as_mut_ptr());
+        }
+        let all = lanes[..V::LANES].iter().chain(&x[at..]);
+        all.fold(T::NEG_INFINITY, |largest, &x| x.or_more(largest))
+    }
 }
 
 /// Σ f(x, y) over two slices of the same length.
@@ -197,18 +314,24 @@ fn sum_axes<T: Real>(slots: usize, axes: &Axes, scale: f64, x: &[T], y: &mut [T]
     let work = x.len() / y.len();
     if columns == 1 {
         // Each output is a sum of rows.
-        par::rows(slots, y, 1, work, |index, y| {
-            let base = kept.offset(index);
-            let mut total = 0.0;
-            for i in 0..summed.count() {
-                let at = base + summed.offset(i);
-                total += if row == 1 {
-                    x[at].f64()
-                } else {
-                    wide(|| sum(&x[at..at + row]))
-                };
-            }
-            y[0] = T::of(total * scale);
+        par::pieces(slots, y, (par::SMALL / work.max(1)).max(1), |start, y| {
+            wide(
+                #[inline(always)]
+                || {
+                    for (index, y) in (start..).zip(y) {
+                        let base = kept.offset(index);
+                        let mut total = 0.0;
+                        for i in 0..summed.count() {
+                            let at = base + summed.offset(i);
+                            total += match row {
+                                1 => x[at].f64(),
+                                _ => sum(&x[at..at + row]),
+                            };
+                        }
+                        *y = T::of(total * scale);
+                    }
+                },
+            );
         });
         return;
     }

@@ -1,9 +1,12 @@
 //! Cutting a workspace into typed pieces, and saying beforehand how large it must be.
 
+#![allow(unsafe_code, reason = "threads have disjoint pieces of one slice")]
+
 use bytemuck::Pod;
 
 use crate::arena::ALIGN;
 use crate::error::RunError;
+use crate::par::Shared;
 
 /// Bytes of `count` elements of `T`, rounded up to the alignment.
 pub fn bytes<T>(count: usize) -> usize {
@@ -37,5 +40,34 @@ impl<'a> Scratch<'a> {
         bytemuck::try_cast_slice_mut(used).map_err(|_| RunError::Overlap {
             what: "a workspace that isn't aligned".into(),
         })
+    }
+}
+
+/// A piece of scratch for each slot of a parallel loop.
+pub struct PerSlot<'a, T> {
+    memory: Shared<'a, T>,
+    each: usize,
+}
+
+impl<'a, T: Pod> PerSlot<'a, T> {
+    /// Bytes of `each` elements for every slot.
+    pub fn bytes(slots: usize, each: usize) -> usize {
+        bytes::<T>(slots * each)
+    }
+
+    /// `each` elements for every slot.
+    pub fn take(scratch: &mut Scratch<'a>, slots: usize, each: usize) -> Result<Self, RunError> {
+        let memory = Shared::new(scratch.take::<T>(slots * each)?);
+        Ok(PerSlot { memory, each })
+    }
+
+    /// The slot's piece.
+    ///
+    /// # Safety
+    /// A slot runs one task at a time, and the task takes its piece once.
+    #[allow(clippy::mut_from_ref, reason = "disjointness is the caller's promise")]
+    pub unsafe fn of(&self, slot: usize) -> &'a mut [T] {
+        // SAFETY: pieces of different slots are disjoint; the rest is the caller's promise.
+        unsafe { self.memory.piece(slot * self.each, self.each) }
     }
 }

@@ -5,7 +5,7 @@ use crate::arena::{Args, Source};
 use crate::error::RunError;
 use crate::par::{self, Shared};
 use crate::real::Real;
-use crate::simd::wide;
+use crate::simd::{Isa, wide_for};
 
 /// Neighbouring lines that are handled together where the axis isn't the last.
 const COLUMNS: usize = 64;
@@ -17,17 +17,12 @@ pub fn softmax<T: Real>(slots: usize, axis: usize, log: bool, args: &Args) -> Re
     let (length, inner) = line(args.output_shape(0), axis);
     if inner == 1 {
         par::rows(slots, y, length, 4 * length, |index, y| {
-            if let Source::From(x) = x {
-                y.copy_from_slice(&x[index * length..(index + 1) * length]);
-            }
-            wide(
+            let x = x.part(index * length..(index + 1) * length);
+            wide_for(
                 #[inline(always)]
-                || {
-                    if log {
-                        log_softmax_row(y)
-                    } else {
-                        softmax_row(y)
-                    }
+                |isa| match log {
+                    true => log_softmax_row(isa, x, y),
+                    false => softmax_row(isa, x, y),
                 },
             );
         });
@@ -38,7 +33,7 @@ pub fn softmax<T: Real>(slots: usize, axis: usize, log: bool, args: &Args) -> Re
             y.copy_from_slice(&x[at..at + y.len()])
         });
     }
-    columns(slots, y, length, inner, |mut lines| {
+    columns(slots, y, length, inner, |isa, mut lines| {
         let mut largest = [T::NEG_INFINITY; COLUMNS];
         lines.each(|_, row| {
             for (largest, &x) in largest.iter_mut().zip(row.iter()) {
@@ -49,7 +44,7 @@ pub fn softmax<T: Real>(slots: usize, axis: usize, log: bool, args: &Args) -> Re
         lines.each(|_, row| {
             for ((x, largest), total) in row.iter_mut().zip(largest).zip(&mut total) {
                 let shifted = *x - largest;
-                let power = shifted.exp();
+                let power = shifted.exp(isa);
                 *total += power;
                 *x = if log { shifted } else { power };
             }
@@ -68,25 +63,21 @@ fn line(shape: &[usize], axis: usize) -> (usize, usize) {
     (shape[axis], shape[axis + 1..].iter().product())
 }
 
+/// Without `x` it is in `y`.
 #[inline(always)]
-pub(super) fn largest<T: Real>(x: &[T]) -> T {
-    const LANES: usize = 16;
-    let mut lanes = [T::NEG_INFINITY; LANES];
-    let (chunks, rest) = x.as_chunks::<LANES>();
-    for chunk in chunks {
-        for lane in 0..LANES {
-            lanes[lane] = chunk[lane].or_more(lanes[lane]);
+fn softmax_row<T: Real>(isa: Isa, x: Option<&[T]>, y: &mut [T]) {
+    let largest = reduce::largest(x.unwrap_or(y));
+    match x {
+        Some(x) => {
+            for (y, &x) in y.iter_mut().zip(x) {
+                *y = (x - largest).exp(isa);
+            }
         }
-    }
-    let all = lanes.iter().chain(rest);
-    all.fold(T::NEG_INFINITY, |largest, &x| x.or_more(largest))
-}
-
-#[inline(always)]
-fn softmax_row<T: Real>(y: &mut [T]) {
-    let largest = largest(y);
-    for y in y.iter_mut() {
-        *y = (*y - largest).exp();
+        None => {
+            for y in y.iter_mut() {
+                *y = (*y - largest).exp(isa);
+            }
+        }
     }
     let factor = T::of(1.0 / reduce::sum(y));
     for y in y.iter_mut() {
@@ -94,10 +85,14 @@ fn softmax_row<T: Real>(y: &mut [T]) {
     }
 }
 
+/// Without `x` it is in `y`.
 #[inline(always)]
-fn log_softmax_row<T: Real>(y: &mut [T]) {
-    let largest = largest(y);
-    let total = reduce::fold(y, y, |y, _| (y - largest).exp());
+fn log_softmax_row<T: Real>(isa: Isa, x: Option<&[T]>, y: &mut [T]) {
+    if let Some(x) = x {
+        y.copy_from_slice(x);
+    }
+    let largest = reduce::largest(y);
+    let total = reduce::fold(y, y, |y, _| (y - largest).exp(isa));
     let shift = largest + T::of(total.ln());
     for y in y.iter_mut() {
         *y = *y - shift;
@@ -115,6 +110,7 @@ struct Lines<'a, 's, T> {
 
 impl<T> Lines<'_, '_, T> {
     /// Calls `f(offset, row)` for each position along the axis.
+    #[inline(always)]
     fn each(&mut self, mut f: impl FnMut(usize, &mut [T])) {
         for i in 0..self.length {
             let at = self.at + i * self.inner;
@@ -131,7 +127,7 @@ fn columns<T: Real>(
     y: &mut [T],
     length: usize,
     inner: usize,
-    f: impl Fn(Lines<'_, '_, T>) + Sync,
+    f: impl Fn(Isa, Lines<'_, '_, T>) + Sync,
 ) {
     let outer = y.len() / (length * inner);
     let blocks = inner.div_ceil(COLUMNS);
@@ -140,13 +136,17 @@ fn columns<T: Real>(
     par::tasks(slots, outer * blocks, &|_, task| {
         let (outer, first) = (task / blocks, task % blocks * COLUMNS);
         let at = outer * length * inner + first;
-        f(Lines {
+        let lines = Lines {
             slab: &slab,
             at,
             length,
             inner,
             width: COLUMNS.min(inner - first),
-        });
+        };
+        wide_for(
+            #[inline(always)]
+            |isa| f(isa, lines),
+        );
     });
 }
 
@@ -167,42 +167,24 @@ pub fn softmax_grad<T: Real>(
     if inner == 1 {
         par::rows(slots, dx, length, 4 * length, |index, dx| {
             let range = index * length..(index + 1) * length;
-            wide(
+            let (y, dy) = (y.part(range.clone()), dy.part(range));
+            wide_for(
                 #[inline(always)]
-                || match (&y, &dy) {
-                    (Source::From(y), Source::From(dy)) => {
-                        let (y, dy) = (&y[range.clone()], &dy[range]);
-                        let sum = T::of(row_sum(log, y, dy));
-                        for ((dx, &y), &dy) in dx.iter_mut().zip(y).zip(dy) {
-                            *dx = gradient(log, y, dy, sum);
-                        }
-                    }
-                    (Source::From(y), Source::InPlace) => {
-                        let y = &y[range];
-                        let sum = T::of(row_sum(log, y, dx));
-                        for (dx, &y) in dx.iter_mut().zip(y) {
-                            *dx = gradient(log, y, *dx, sum);
-                        }
-                    }
-                    (Source::InPlace, Source::From(dy)) => {
-                        let dy = &dy[range];
-                        let sum = T::of(row_sum(log, dx, dy));
-                        for (dx, &dy) in dx.iter_mut().zip(dy) {
-                            *dx = gradient(log, *dx, dy, sum);
-                        }
-                    }
-                    (Source::InPlace, Source::InPlace) => {
-                        let sum = T::of(row_sum(log, dx, dx));
-                        for dx in dx.iter_mut() {
-                            *dx = gradient(log, *dx, *dx, sum);
-                        }
-                    }
+                |isa| match log {
+                    true => gradient_row(
+                        y,
+                        dy,
+                        dx,
+                        |_, dy| reduce::sum(dy),
+                        |y, dy, sum| dy - y.exp(isa) * sum,
+                    ),
+                    false => gradient_row(y, dy, dx, reduce::dot, |y, dy, sum| y * (dy - sum)),
                 },
             );
         });
         return Ok(());
     }
-    columns(slots, dx, length, inner, |mut lines| {
+    columns(slots, dx, length, inner, |isa, mut lines| {
         let mut total = [0.0; COLUMNS];
         lines.each(|at, row| {
             for (i, (&own, total)) in row.iter().zip(&mut total).enumerate() {
@@ -213,32 +195,47 @@ pub fn softmax_grad<T: Real>(
         });
         lines.each(|at, row| {
             for (i, (own, total)) in row.iter_mut().zip(total).enumerate() {
-                *own = gradient(
-                    log,
-                    pick(&y, at + i, *own),
-                    pick(&dy, at + i, *own),
-                    T::of(total),
-                );
+                let (y, dy) = (pick(&y, at + i, *own), pick(&dy, at + i, *own));
+                *own = match log {
+                    true => dy - y.exp(isa) * T::of(total),
+                    false => y * (dy - T::of(total)),
+                };
             }
         });
     });
     Ok(())
 }
 
+/// dx ← f(y, dy, sum(y, dy)); what isn't given is in dx.
 #[inline(always)]
-fn row_sum<T: Real>(log: bool, y: &[T], dy: &[T]) -> f64 {
-    if log {
-        reduce::sum(dy)
-    } else {
-        reduce::dot(y, dy)
-    }
-}
-
-#[inline(always)]
-fn gradient<T: Real>(log: bool, y: T, dy: T, sum: T) -> T {
-    if log {
-        dy - y.exp() * sum
-    } else {
-        y * (dy - sum)
+fn gradient_row<T: Real>(
+    y: Option<&[T]>,
+    dy: Option<&[T]>,
+    dx: &mut [T],
+    sum: impl Fn(&[T], &[T]) -> f64,
+    f: impl Fn(T, T, T) -> T,
+) {
+    let sum = T::of(sum(y.unwrap_or(dx), dy.unwrap_or(dx)));
+    match (y, dy) {
+        (Some(y), Some(dy)) => {
+            for ((dx, &y), &dy) in dx.iter_mut().zip(y).zip(dy) {
+                *dx = f(y, dy, sum);
+            }
+        }
+        (Some(y), None) => {
+            for (dx, &y) in dx.iter_mut().zip(y) {
+                *dx = f(y, *dx, sum);
+            }
+        }
+        (None, Some(dy)) => {
+            for (dx, &dy) in dx.iter_mut().zip(dy) {
+                *dx = f(*dx, dy, sum);
+            }
+        }
+        (None, None) => {
+            for dx in dx {
+                *dx = f(*dx, *dx, sum);
+            }
+        }
     }
 }
