@@ -2,7 +2,7 @@
 
 use scrimp_graph::{Binary, DType, Norm, Op, Optimizer, Reduction, Unary, Window, infer};
 
-use super::{Input, check, floats, ints, same_in_all_ways};
+use super::{Input, check, check_ours, floats, ints, same_in_all_ways};
 
 fn positive(shape: &[usize], key: u64) -> Input {
     let mut input = floats(shape, key);
@@ -284,10 +284,11 @@ fn poolings() {
             .0;
         check(&Op::MaxPool { window }, &[x.clone()]);
         check(&Op::MaxPoolGrad { window }, &[x.clone(), floats(&out, 4)]);
+        // Where windows hold nothing but −∞, oneDNN drops the gradient.
         let mut infinite = x.clone();
         let count = 3 * shape[3].min(infinite.floats.len() / 3);
         infinite.floats[..count].fill(f64::NEG_INFINITY);
-        check(&Op::MaxPoolGrad { window }, &[infinite, floats(&out, 4)]);
+        check_ours(&Op::MaxPoolGrad { window }, &[infinite, floats(&out, 4)]);
         for count_pad in [false, true] {
             check(&Op::AvgPool { window, count_pad }, &[x.clone()]);
             let input_hw = [shape[2], shape[3]];

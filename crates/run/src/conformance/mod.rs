@@ -208,9 +208,22 @@ thread_local! {
 
 /// Runs a case in all ways and compares with plain loops.
 pub(super) fn check(op: &Op, inputs: &[Input]) {
+    check_with(op, inputs, in_all_ways);
+}
+
+/// Like [`check`] for this crate's kernels: where oneDNN's result is another.
+pub(super) fn check_ours(op: &Op, inputs: &[Input]) {
+    check_with(op, inputs, in_our_ways);
+}
+
+fn check_with(
+    op: &Op,
+    inputs: &[Input],
+    ways: impl Fn(&Op, &[Input], DType, &mut dyn FnMut(&Run)),
+) {
     let expected = naive::run(op, inputs);
     for (float, tolerance) in TOLERANCES {
-        in_all_ways(op, inputs, float, &mut |run| {
+        ways(op, inputs, float, &mut |run| {
             compare(op, &run.values, &expected, tolerance);
         });
     }
@@ -229,24 +242,38 @@ pub(super) fn same_in_all_ways(op: &Op, inputs: &[Input]) -> Vec<f64> {
 /// With every library on one thread and on three, again and in place with the same bits; calls `f`
 /// with the result of each.
 fn in_all_ways(op: &Op, inputs: &[Input], float: DType, f: &mut dyn FnMut(&Run)) {
-    let mut with = |devices: &Devices| {
-        for &format in devices.formats {
-            let results = devices
-                .cpus
-                .each_ref()
-                .map(|cpu| in_place_too(cpu, op, inputs, float, format));
-            if devices.same_bits {
-                let [one, three] = &results;
-                assert_eq!(
-                    one.bits, three.bits,
-                    "{op:?} depends on the number of threads"
-                );
-            }
-            results.iter().for_each(&mut *f);
+    in_our_ways(op, inputs, float, f);
+    ONEDNN.with(|devices| {
+        if let Some(devices) = devices {
+            on(devices, op, inputs, float, f);
         }
-    };
-    NATIVE.with(|devices| devices.iter().for_each(&mut with));
-    ONEDNN.with(|devices| devices.iter().for_each(&mut with));
+    });
+}
+
+/// As [`in_all_ways`], with this crate's kernels alone.
+fn in_our_ways(op: &Op, inputs: &[Input], float: DType, f: &mut dyn FnMut(&Run)) {
+    NATIVE.with(|all| {
+        for devices in all {
+            on(devices, op, inputs, float, f);
+        }
+    });
+}
+
+fn on(devices: &Devices, op: &Op, inputs: &[Input], float: DType, f: &mut dyn FnMut(&Run)) {
+    for &format in devices.formats {
+        let results = devices
+            .cpus
+            .each_ref()
+            .map(|cpu| in_place_too(cpu, op, inputs, float, format));
+        if devices.same_bits {
+            let [one, three] = &results;
+            assert_eq!(
+                one.bits, three.bits,
+                "{op:?} depends on the number of threads"
+            );
+        }
+        results.iter().for_each(&mut *f);
+    }
 }
 
 /// The result, which is the same in place.

@@ -15,11 +15,18 @@ const PIECE: usize = 16 * 1024;
 
 /// y ← f(isa, x), where `isa` is what the loop is compiled for. Functions of more than a few operations are
 /// to be inlined into the loops: outside of them they would be compiled for the portable instruction set.
-fn map<T: Real>(slots: usize, y: &mut [T], x: Source<'_, T>, f: impl Fn(Isa, T) -> T + Sync) {
+fn map<T: Real>(
+    slots: usize,
+    y: &mut [T],
+    x: Source<'_, T>,
+    f: impl Fn(Isa, T) -> T + Sync + Copy,
+) {
     par::pieces(slots, y, PIECE, |start, y| {
+        // A copy of its own: what it captured is then known not to be y.
+        let f = f;
         wide_for(
             #[inline(always)]
-            |isa| match x {
+            move |isa| match x {
                 Source::InPlace => {
                     for y in y {
                         *y = f(isa, *y);
@@ -41,12 +48,14 @@ fn zip<T: Real>(
     y: &mut [T],
     a: Source<'_, T>,
     b: Source<'_, T>,
-    f: impl Fn(Isa, T, T) -> T + Sync,
+    f: impl Fn(Isa, T, T) -> T + Sync + Copy,
 ) {
     par::pieces(slots, y, PIECE, |start, y| {
+        // A copy of its own: what it captured is then known not to be y.
+        let f = f;
         wide_for(
             #[inline(always)]
-            |isa| match (a, b) {
+            move |isa| match (a, b) {
                 (Source::From(a), Source::From(b)) => {
                     for ((y, &a), &b) in y.iter_mut().zip(&a[start..]).zip(&b[start..]) {
                         *y = f(isa, a, b);
@@ -89,13 +98,13 @@ pub fn unary<T: Real>(slots: usize, f: Unary, args: &Args) -> Result<(), RunErro
     let of = T::of;
     let half = of(0.5);
     macro_rules! each {
-        ($f:expr) => {
+        (|$isa:pat_param, $x:ident| $f:expr) => {
             map(
                 slots,
                 y,
                 x,
                 #[inline(always)]
-                $f,
+                move |$isa, $x| $f,
             )
         };
     }
@@ -150,14 +159,14 @@ pub fn unary_grad<T: Real>(slots: usize, f: Unary, args: &Args) -> Result<(), Ru
     let (s, dy) = (args.source::<T>(0)?, args.source::<T>(1)?);
     let half = of(0.5);
     macro_rules! each {
-        ($f:expr) => {
+        (|$isa:pat_param, $s:ident, $dy:ident| $f:expr) => {
             zip(
                 slots,
                 dx,
                 s,
                 dy,
                 #[inline(always)]
-                $f,
+                move |$isa, $s, $dy| $f,
             )
         };
     }

@@ -50,11 +50,25 @@ fn log_sum_exp<T: Real>(
     if inner == 1 {
         let line = &logits[at..at + classes];
         let top = reduce::largest(line);
-        return (top, reduce::fold(line, line, |x, _| (x - top).exp(isa)));
+        return (
+            top,
+            reduce::fold(
+                line,
+                line,
+                #[inline(always)]
+                |x, _| (x - top).exp(isa),
+            ),
+        );
     }
     let line = || logits[at..].iter().step_by(inner).take(classes);
-    let top = line().fold(T::NEG_INFINITY, |top, &x| x.or_more(top));
-    (top, line().map(|&x| (x - top).exp(isa).f64()).sum())
+    let (mut top, mut total) = (T::NEG_INFINITY, 0.0);
+    for &x in line() {
+        top = x.or_more(top);
+    }
+    for &x in line() {
+        total += (x - top).exp(isa).f64();
+    }
+    (top, total)
 }
 
 /// `logits[N,C,..], labels -> loss`: the mean of −log softmax at the labels.
@@ -72,13 +86,19 @@ pub fn cross_entropy<T: Real>(slots: usize, args: &Args) -> Result<(), RunError>
     let shared = Shared::new(&mut *sums);
     par::tasks(slots, labels.len().div_ceil(LINES), &|_, task| {
         let lines = task * LINES..((task + 1) * LINES).min(labels.len());
-        let sum = wide_for(|isa| {
-            lines.fold(0.0, |sum, line| {
-                let at = line / inner * classes * inner + line % inner;
-                let (top, total) = log_sum_exp(isa, logits, at, classes, inner);
-                sum + total.ln() + (top - logits[at + labels[line] as usize * inner]).f64()
-            })
-        });
+        let sum = wide_for(
+            #[inline(always)]
+            |isa| {
+                let mut sum = 0.0;
+                for line in lines {
+                    let at = line / inner * classes * inner + line % inner;
+                    let (top, total) = log_sum_exp(isa, logits, at, classes, inner);
+                    let label = logits[at + labels[line] as usize * inner];
+                    sum += total.ln() + (top - label).f64();
+                }
+                sum
+            },
+        );
         // SAFETY: each task has its own sum.
         #[allow(unsafe_code, reason = "disjoint elements of one slice")]
         let part = unsafe { shared.piece(task, 1) };
@@ -103,23 +123,26 @@ pub fn cross_entropy_grad<T: Real>(slots: usize, args: &Args) -> Result<(), RunE
     }
     let sample = classes * inner;
     par::rows(slots, dlogits, sample, 4 * sample, |n, d| {
-        wide_for(|isa| {
-            for i in 0..inner {
-                let (top, total) = log_sum_exp(isa, d, i, classes, inner);
-                let factor = T::of(scale / total);
-                if inner == 1 {
-                    for d in d.iter_mut() {
-                        *d = (*d - top).exp(isa) * factor;
+        wide_for(
+            #[inline(always)]
+            |isa| {
+                for i in 0..inner {
+                    let (top, total) = log_sum_exp(isa, d, i, classes, inner);
+                    let factor = T::of(scale / total);
+                    if inner == 1 {
+                        for d in d.iter_mut() {
+                            *d = (*d - top).exp(isa) * factor;
+                        }
+                    } else {
+                        for d in d[i..].iter_mut().step_by(inner) {
+                            *d = (*d - top).exp(isa) * factor;
+                        }
                     }
-                } else {
-                    for d in d[i..].iter_mut().step_by(inner) {
-                        *d = (*d - top).exp(isa) * factor;
-                    }
+                    let at = labels[n * inner + i] as usize * inner + i;
+                    d[at] = d[at] - T::of(scale);
                 }
-                let at = labels[n * inner + i] as usize * inner + i;
-                d[at] = d[at] - T::of(scale);
-            }
-        });
+            },
+        );
     });
     Ok(())
 }

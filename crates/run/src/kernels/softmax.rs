@@ -33,28 +33,44 @@ pub fn softmax<T: Real>(slots: usize, axis: usize, log: bool, args: &Args) -> Re
             y.copy_from_slice(&x[at..at + y.len()])
         });
     }
-    columns(slots, y, length, inner, |isa, mut lines| {
-        let mut largest = [T::NEG_INFINITY; COLUMNS];
-        lines.each(|_, row| {
-            for (largest, &x) in largest.iter_mut().zip(row.iter()) {
-                *largest = x.or_more(*largest);
-            }
-        });
-        let mut total = [T::ZERO; COLUMNS];
-        lines.each(|_, row| {
-            for ((x, largest), total) in row.iter_mut().zip(largest).zip(&mut total) {
-                let shifted = *x - largest;
-                let power = shifted.exp(isa);
-                *total += power;
-                *x = if log { shifted } else { power };
-            }
-        });
-        lines.each(|_, row| {
-            for (x, total) in row.iter_mut().zip(total) {
-                *x = if log { *x - total.ln() } else { *x / total };
-            }
-        });
-    });
+    columns(
+        slots,
+        y,
+        length,
+        inner,
+        #[inline(always)]
+        |isa, mut lines| {
+            let mut largest = [T::NEG_INFINITY; COLUMNS];
+            lines.each(
+                #[inline(always)]
+                |_, row| {
+                    for (largest, &x) in largest.iter_mut().zip(row.iter()) {
+                        *largest = x.or_more(*largest);
+                    }
+                },
+            );
+            let mut total = [T::ZERO; COLUMNS];
+            lines.each(
+                #[inline(always)]
+                |_, row| {
+                    for ((x, largest), total) in row.iter_mut().zip(largest).zip(&mut total) {
+                        let shifted = *x - largest;
+                        let power = shifted.exp(isa);
+                        *total += power;
+                        *x = if log { shifted } else { power };
+                    }
+                },
+            );
+            lines.each(
+                #[inline(always)]
+                |_, row| {
+                    for (x, total) in row.iter_mut().zip(total) {
+                        *x = if log { *x - total.ln() } else { *x / total };
+                    }
+                },
+            );
+        },
+    );
     Ok(())
 }
 
@@ -92,7 +108,12 @@ fn log_softmax_row<T: Real>(isa: Isa, x: Option<&[T]>, y: &mut [T]) {
         y.copy_from_slice(x);
     }
     let largest = reduce::largest(y);
-    let total = reduce::fold(y, y, |y, _| (y - largest).exp(isa));
+    let total = reduce::fold(
+        y,
+        y,
+        #[inline(always)]
+        |y, _| (y - largest).exp(isa),
+    );
     let shift = largest + T::of(total.ln());
     for y in y.iter_mut() {
         *y = *y - shift;
@@ -176,6 +197,7 @@ pub fn softmax_grad<T: Real>(
                         dy,
                         dx,
                         |_, dy| reduce::sum(dy),
+                        #[inline(always)]
                         |y, dy, sum| dy - y.exp(isa) * sum,
                     ),
                     false => gradient_row(y, dy, dx, reduce::dot, |y, dy, sum| y * (dy - sum)),
@@ -184,25 +206,38 @@ pub fn softmax_grad<T: Real>(
         });
         return Ok(());
     }
-    columns(slots, dx, length, inner, |isa, mut lines| {
-        let mut total = [0.0; COLUMNS];
-        lines.each(|at, row| {
-            for (i, (&own, total)) in row.iter().zip(&mut total).enumerate() {
-                let dy = pick(&dy, at + i, own);
-                let y = pick(&y, at + i, own);
-                *total += if log { dy } else { y * dy }.f64();
-            }
-        });
-        lines.each(|at, row| {
-            for (i, (own, total)) in row.iter_mut().zip(total).enumerate() {
-                let (y, dy) = (pick(&y, at + i, *own), pick(&dy, at + i, *own));
-                *own = match log {
-                    true => dy - y.exp(isa) * T::of(total),
-                    false => y * (dy - T::of(total)),
-                };
-            }
-        });
-    });
+    columns(
+        slots,
+        dx,
+        length,
+        inner,
+        #[inline(always)]
+        |isa, mut lines| {
+            let mut total = [0.0; COLUMNS];
+            lines.each(
+                #[inline(always)]
+                |at, row| {
+                    for (i, (&own, total)) in row.iter().zip(&mut total).enumerate() {
+                        let dy = pick(&dy, at + i, own);
+                        let y = pick(&y, at + i, own);
+                        *total += if log { dy } else { y * dy }.f64();
+                    }
+                },
+            );
+            lines.each(
+                #[inline(always)]
+                |at, row| {
+                    for (i, (own, total)) in row.iter_mut().zip(total).enumerate() {
+                        let (y, dy) = (pick(&y, at + i, *own), pick(&dy, at + i, *own));
+                        *own = match log {
+                            true => dy - y.exp(isa) * T::of(total),
+                            false => y * (dy - T::of(total)),
+                        };
+                    }
+                },
+            );
+        },
+    );
     Ok(())
 }
 
