@@ -22,8 +22,7 @@ fn map<T: Real>(
     f: impl Fn(Isa, T) -> T + Sync + Copy,
 ) {
     par::pieces(slots, y, PIECE, |start, y| {
-        // A copy of its own: what it captured is then known not to be y.
-        let f = f;
+        // A copy of f moves in: what it captured is then known not to be y.
         wide_for(
             #[inline(always)]
             move |isa| match x {
@@ -51,8 +50,7 @@ fn zip<T: Real>(
     f: impl Fn(Isa, T, T) -> T + Sync + Copy,
 ) {
     par::pieces(slots, y, PIECE, |start, y| {
-        // A copy of its own: what it captured is then known not to be y.
-        let f = f;
+        // A copy of f moves in: what it captured is then known not to be y.
         wide_for(
             #[inline(always)]
             move |isa| match (a, b) {
