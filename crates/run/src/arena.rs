@@ -11,7 +11,7 @@
 
 use bytemuck::Pod;
 use scrimp_graph::DType;
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
 
 use crate::error::RunError;
@@ -20,6 +20,8 @@ use crate::error::RunError;
 pub const ALIGN: usize = 64;
 
 const PAGE: usize = 4096;
+/// A page with which addresses of large arenas are found sooner, where the system has such.
+const HUGE_PAGE: usize = 2 << 20;
 
 /// One block of memory of fixed size, every page of it touched.
 #[derive(Debug)]
@@ -37,13 +39,13 @@ impl Arena {
     pub fn new(bytes: u64) -> Result<Arena, RunError> {
         let failed = RunError::OutOfMemory { bytes };
         let size = usize::try_from(bytes).map_err(|_| failed.clone())?;
-        let layout = Layout::from_size_align(size.max(1), PAGE).map_err(|_| failed.clone())?;
+        let align = if size < HUGE_PAGE { PAGE } else { HUGE_PAGE };
+        let layout = Layout::from_size_align(size.max(1), align).map_err(|_| failed.clone())?;
         // SAFETY: the layout's size isn't zero.
-        let pointer = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(failed)?;
-        for page in (0..size).step_by(PAGE) {
-            // SAFETY: `page` is in bounds. Volatile, so that the page is really there afterwards.
-            unsafe { pointer.as_ptr().add(page).write_volatile(0) };
-        }
+        let pointer = NonNull::new(unsafe { alloc(layout) }).ok_or(failed)?;
+        advise_huge_pages(pointer, size);
+        // SAFETY: the allocation has that many bytes. They are really there once they are written.
+        unsafe { pointer.as_ptr().write_bytes(0, layout.size()) };
         Ok(Arena {
             pointer,
             layout,
@@ -117,6 +119,21 @@ impl Arena {
         }
     }
 }
+
+/// Asks for huge pages, for as much of the memory as whole ones cover: the rest would take more than was asked for.
+/// It is advice: without them everything works, but slower.
+#[cfg(target_os = "linux")]
+fn advise_huge_pages(pointer: NonNull<u8>, size: usize) {
+    let whole = size / HUGE_PAGE * HUGE_PAGE;
+    if whole > 0 {
+        let advice = rustix::mm::Advice::LinuxHugepage;
+        // SAFETY: the memory is the caller's own, aligned to a huge page; contents don't change.
+        let _ = unsafe { rustix::mm::madvise(pointer.as_ptr().cast(), whole, advice) };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn advise_huge_pages(_: NonNull<u8>, _: usize) {}
 
 impl Drop for Arena {
     fn drop(&mut self) {
