@@ -7,6 +7,7 @@ pub mod check;
 pub mod file;
 pub mod ids;
 pub mod layout;
+pub mod locality;
 pub mod plan;
 pub mod problem;
 pub mod sequence;
@@ -27,6 +28,7 @@ pub use ids::{BufferId, DeviceId, LinkId, TaskId, ValueId};
 pub use layout::{
     CheckedLayout, Interval, Layout, LayoutViolation, OffsetViolation, check_layout, check_offsets,
 };
+pub use locality::{Access, Cache, Recency, moved_bytes};
 pub use plan::{Plan, Step};
 pub use problem::{
     Device, Keep, Link, Mode, Origin, Overwrite, Phase, Problem, ProblemParts, Task, Units, Value,

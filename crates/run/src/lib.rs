@@ -30,5 +30,7 @@ pub use executor::{
 };
 pub use format::{Format, Formats};
 pub use interpret::{Tensors, interpret};
-pub use profile::{Alone, CostCache, ProfileOptions, ProfileProgress, ProfileWatch, profile};
+pub use profile::{
+    Alone, CostCache, ProfileOptions, ProfileProgress, ProfileWatch, last_level_cache, profile,
+};
 pub use scrimp_onednn::{OneDnnError, wait_briefly};

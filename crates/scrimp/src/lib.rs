@@ -51,6 +51,7 @@ pub mod error;
 mod evaluate;
 pub mod machine;
 pub mod pipeline;
+mod predict;
 pub mod report;
 pub mod session;
 pub mod summary;
@@ -71,6 +72,7 @@ pub use pipeline::{
     Budgeted, Fit, Planned, Recipe, Search, Source, adopt, budget, differentiate, estimate, import,
     lower, plan as make_plan, with_weights,
 };
+pub use predict::predicted_seconds;
 pub use session::{Breakdown, Job, Session, StepRecord};
 pub use summary::{PlanSummary, Status, percent_over};
 pub use training::{Outcome, Trained};

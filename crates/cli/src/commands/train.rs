@@ -4,7 +4,7 @@ use anyhow::Result;
 use scrimp::graph::TrainingGraph;
 use scrimp::graph::data::{Dataset, Feed, Samples};
 use scrimp::plan::file::read_text;
-use scrimp::plan::{plan_to_json, saved_plan_from_json};
+use scrimp::plan::{CheckedLayout, plan_to_json, saved_plan_from_json};
 use scrimp::solve::place;
 use scrimp::{
     Budgeted, Error, Fit, Job, Outcome, PlanSummary, Planned, Recipe, Source, Start, StepRecord,
@@ -58,7 +58,8 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         learning_rate: learning_rate(args),
         start: &start,
     };
-    let outcome = execute(args, job, &planned, quiet)?;
+    let base = place(&planned.budgeted.base).map_err(Error::from)?;
+    let outcome = execute(args, job, &planned, &base, quiet)?;
     if let Some(save) = &save {
         let weights = &outcome.planned.weights;
         match &copied {
@@ -90,6 +91,8 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         job: &job,
         outcome: &outcome,
         accuracy,
+        predicted: scrimp::predicted_seconds(&planned.layout, &lowered, &costs),
+        base_predicted: scrimp::predicted_seconds(&base, &lowered, &costs),
     })
 }
 
@@ -154,11 +157,13 @@ fn planned(args: &TrainArgs, budgeted: &Budgeted, device: &str, quiet: bool) -> 
 }
 
 /// Trains with a bar on the terminal, without a plan too if asked.
-fn execute(args: &TrainArgs, job: Job<'_>, planned: &Planned, quiet: bool) -> Result<Outcome> {
-    let base = match args.compare {
-        true => Some(place(&planned.budgeted.base).map_err(Error::from)?),
-        false => None,
-    };
+fn execute(
+    args: &TrainArgs,
+    job: Job<'_>,
+    planned: &Planned,
+    base: &CheckedLayout,
+    quiet: bool,
+) -> Result<Outcome> {
     let line = Line::bar(quiet, "training", args.steps);
     let mut watch = |index: u64, record: &StepRecord| {
         line.at(index + 1);
@@ -168,7 +173,7 @@ fn execute(args: &TrainArgs, job: Job<'_>, planned: &Planned, quiet: bool) -> Re
     Ok(training::run(
         job,
         &planned.layout,
-        base.as_ref(),
+        args.compare.then_some(base),
         args.steps,
         &stop,
         &mut watch,

@@ -23,6 +23,10 @@ pub struct Told<'a> {
     pub outcome: &'a Outcome,
     /// On test samples.
     pub accuracy: Option<f64>,
+    /// Seconds of a step.
+    pub predicted: f64,
+    /// Seconds of a step without a plan.
+    pub base_predicted: f64,
 }
 
 /// The plan's numbers and the run's, and a failure if the run stopped early or differed.
@@ -41,7 +45,7 @@ pub fn answer(told: &Told<'_>) -> Result<Answer> {
     let text = format!(
         "{}\n{}",
         plan::describe(&summary, told.args.budget, units),
-        describe(told, &summary, difference.as_deref())
+        describe(told, difference.as_deref())
     );
     let mut answer = Answer::new(json, text);
     if let Some(what) = difference {
@@ -82,12 +86,13 @@ fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
         "resident_bytes": told.planned.budgeted.fixed_bytes,
         "allocated_bytes": run.arena_bytes,
         "step_seconds": run.step_seconds(),
-        "predicted_step_seconds": told.planned.plan().cost(),
+        "predicted_step_seconds": told.predicted,
         "seconds_per_step": run.breakdown,
         "bit_identical": told.outcome.bit_identical(told.job),
         "first_difference": difference,
         "base_step_seconds": base.map(|base| base.step_seconds()),
-        "base_predicted_step_seconds": told.planned.budgeted.base.cost(),
+        "base_predicted_step_seconds": told.base_predicted,
+        "predicted_slowdown_percent": percent_over(told.predicted, told.base_predicted),
         "base_measured_peak_bytes": base.map(|base| base.measured_peak_bytes()),
         "base_allocated_bytes": base.map(|base| base.arena_bytes),
         "base_losses": base.map(|base| base.losses()),
@@ -96,7 +101,7 @@ fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
     })
 }
 
-fn describe(told: &Told<'_>, summary: &PlanSummary, difference: Option<&str>) -> String {
+fn describe(told: &Told<'_>, difference: Option<&str>) -> String {
     let run = &told.outcome.planned;
     let losses = run.losses();
     let mut table = Table::new("lrl");
@@ -122,7 +127,7 @@ fn describe(told: &Told<'_>, summary: &PlanSummary, difference: Option<&str>) ->
     }
     let predicted = format!(
         "measured, median; {} predicted",
-        format_seconds(summary.cost)
+        format_seconds(told.predicted)
     );
     table
         .row(["peak", &format_bytes(run.measured_peak_bytes()), "measured"])

@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use super::{Distinct, ProfileOptions, ProfileWatch, measure};
+use super::{Distinct, ProfileOptions, ProfileWatch, Times, last_level_cache, measure};
 use crate::cpu::Cpu;
 use crate::error::RunError;
 
 const FORMAT: &str = "scrimp-costs";
 /// Changes whenever what is measured, or how, does.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// Most measurements of a file; those made longest ago give way.
 const MOST: usize = 1 << 16;
 
@@ -26,9 +26,9 @@ struct CostFile {
     version: u64,
     /// Everything that times depend on besides the operator.
     device: String,
-    /// A hash of operator, shapes, types and overwritten inputs in hexadecimal, and seconds; the oldest
-    /// first.
-    costs: Vec<(String, f64)>,
+    /// A hash of operator, shapes, types and overwritten inputs in hexadecimal, with seconds in a step that keeps
+    /// everything, seconds with everything in the caches, and seconds per byte that moves; the oldest first.
+    costs: Vec<(String, f64, f64, f64)>,
 }
 
 /// Measurements of one device that are kept in a folder.
@@ -42,14 +42,17 @@ pub struct CostCache {
 impl CostCache {
     /// The file for a device in a folder. Neither needs to exist.
     pub fn new(folder: &Path, cpu: &Cpu) -> CostCache {
-        let version = env!("CARGO_PKG_VERSION");
+        let (version, build) = (env!("CARGO_PKG_VERSION"), env!("SCRIMP_KERNELS"));
         let built = if cfg!(debug_assertions) {
             " with assertions"
         } else {
             ""
         };
         let (signature, processor) = (cpu.signature(), processor());
-        let device = format!("scrimp {version}{built}, {signature}, {processor}");
+        let cache = last_level_cache().map_or(0, |cache| cache.bytes);
+        let device = format!(
+            "scrimp {version} {build}{built}, {signature}, {processor} with {cache} bytes of cache"
+        );
         let name = format!("costs-{:016x}.json", xxh3_64(device.as_bytes()));
         CostCache {
             path: folder.join(name),
@@ -85,19 +88,19 @@ impl CostCache {
         let keys = plan.keys.iter().map(|key| xxh3_128(key.as_bytes()));
         let keys: Vec<u128> = keys.collect();
         if !afresh {
-            let kept: HashMap<u128, f64> = self.read().into_iter().collect();
+            let kept: HashMap<u128, Times> = self.read().into_iter().collect();
             let kept = keys.iter().map(|key| kept.get(key).copied());
-            if let Some(seconds) = kept.collect::<Option<Vec<f64>>>() {
-                return Ok(plan.costs(graph, &seconds));
+            if let Some(times) = kept.collect::<Option<Vec<Times>>>() {
+                return Ok(plan.costs(graph, &times));
             }
         }
-        let seconds = measure(graph, cpu, &plan, options, progress)?;
-        self.keep(&keys, &seconds);
-        Ok(plan.costs(graph, &seconds))
+        let times = measure(graph, cpu, &plan, options, progress)?;
+        self.keep(&keys, &times);
+        Ok(plan.costs(graph, &times))
     }
 
     /// What the file has, the oldest first; nothing and a note if it is damaged.
-    fn read(&mut self) -> Vec<(u128, f64)> {
+    fn read(&mut self) -> Vec<(u128, Times)> {
         if !self.path.exists() {
             return Vec::new();
         }
@@ -113,10 +116,10 @@ impl CostCache {
     }
 
     /// Adds measurements. The file is read again before, as another process may have written it.
-    fn keep(&mut self, keys: &[u128], seconds: &[f64]) {
+    fn keep(&mut self, keys: &[u128], times: &[Times]) {
         let mut costs = self.read();
         costs.retain(|(key, _)| !keys.contains(key));
-        costs.extend(keys.iter().copied().zip(seconds.iter().copied()));
+        costs.extend(keys.iter().copied().zip(times.iter().copied()));
         costs.drain(..costs.len().saturating_sub(MOST));
         let file = CostFile {
             format: FORMAT.into(),
@@ -124,7 +127,14 @@ impl CostCache {
             device: self.device.clone(),
             costs: costs
                 .into_iter()
-                .map(|(key, seconds)| (format!("{key:032x}"), seconds))
+                .map(|(key, times)| {
+                    let Times {
+                        seconds,
+                        warm,
+                        per_moved_byte,
+                    } = times;
+                    (format!("{key:032x}"), seconds, warm, per_moved_byte)
+                })
                 .collect(),
         };
         let written = serde_json::to_string(&file)
@@ -144,7 +154,7 @@ impl CostCache {
 }
 
 /// A file's measurements; the error is a reason.
-fn parse(text: &str, device: &str) -> Result<Vec<(u128, f64)>, String> {
+fn parse(text: &str, device: &str) -> Result<Vec<(u128, Times)>, String> {
     let file: CostFile = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if file.format != FORMAT || file.version != VERSION || file.device != device {
         return Err("they are of another device or version".into());
@@ -152,12 +162,19 @@ fn parse(text: &str, device: &str) -> Result<Vec<(u128, f64)>, String> {
     if file.costs.len() > MOST {
         return Err(format!("there are more than {MOST}"));
     }
-    let entry = |(key, seconds): &(String, f64)| {
+    let entry = |&(ref key, seconds, warm, per_moved_byte): &(String, f64, f64, f64)| {
         let key = u128::from_str_radix(key, 16).ok()?;
-        (seconds.is_finite() && *seconds >= 0.0).then_some((key, *seconds))
+        let numbers = [seconds, warm, per_moved_byte];
+        let sound = numbers.iter().all(|x| x.is_finite() && *x >= 0.0);
+        let times = Times {
+            seconds,
+            warm,
+            per_moved_byte,
+        };
+        sound.then_some((key, times))
     };
     let costs = file.costs.iter().map(entry).collect::<Option<Vec<_>>>();
-    costs.ok_or_else(|| "one of them isn't a hash and seconds".into())
+    costs.ok_or_else(|| "one of them isn't a hash and three times".into())
 }
 
 /// The processor's name, as far as the operating system tells: folders are shared between machines.

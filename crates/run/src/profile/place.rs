@@ -3,10 +3,11 @@
 //! cold as they are in a step. If there is too little memory for that, the tensors written longest
 //! ago lose their places and, when they are read, get others, where the contents mean nothing.
 
-use cranelift_entity::SecondaryMap;
+use cranelift_entity::{PrimaryMap, SecondaryMap};
 use scrimp_graph::{Graph, NodeId, Storages, TensorId};
 use std::ops::Range;
 
+use super::distinct::Distinct;
 use crate::arena::ALIGN;
 
 /// Inputs that each node overwrites: pairs of an input's and an output's index.
@@ -14,6 +15,59 @@ pub(super) type Overwrites = SecondaryMap<NodeId, Vec<(usize, usize)>>;
 
 pub(super) fn rounded(bytes: u64) -> u64 {
     bytes.next_multiple_of(ALIGN as u64)
+}
+
+/// Where a node's arguments are.
+pub(super) struct Place {
+    /// Offsets of inputs and outputs.
+    pub tensors: Vec<u64>,
+    pub workspace: u64,
+}
+
+/// Where everything is.
+pub(super) struct Places {
+    pub nodes: PrimaryMap<NodeId, Place>,
+    pub given: SecondaryMap<TensorId, u64>,
+    pub end: u64,
+}
+
+impl Places {
+    /// Those of a step that keeps everything if they take at most `room` bytes; otherwise within those.
+    pub fn new(graph: &Graph, plan: &Distinct, room: u64) -> Places {
+        let whole = Places::within(graph, plan, u64::MAX);
+        let given = graph.given().map(|(_, tensor)| rounded(tensor.bytes()));
+        if whole.end - given.sum::<u64>() <= room {
+            return whole;
+        }
+        Places::within(graph, plan, room)
+    }
+
+    fn within(graph: &Graph, plan: &Distinct, room: u64) -> Places {
+        let mut placement = Placement::new(graph, &plan.workspaces, &plan.pairs, room);
+        let given = graph.given();
+        let given = given.map(|(id, _)| (id, placement.offset(id)));
+        let given: Vec<_> = given.collect();
+        let mut nodes = PrimaryMap::new();
+        for (id, node) in graph.nodes().iter() {
+            let workspace = match node.op.is_view() {
+                true => 0,
+                false => placement.node(id),
+            };
+            let tensors = node.inputs.iter().chain(&node.outputs);
+            nodes.push(Place {
+                tensors: tensors.map(|&tensor| placement.offset(tensor)).collect(),
+                workspace,
+            });
+            placement.done(id);
+        }
+        let mut offsets = SecondaryMap::new();
+        given.into_iter().for_each(|(id, at)| offsets[id] = at);
+        Places {
+            nodes,
+            given: offsets,
+            end: placement.end(),
+        }
+    }
 }
 
 /// A storage in memory.

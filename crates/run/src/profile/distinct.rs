@@ -1,0 +1,113 @@
+//! What there is to measure of a graph: each operator on each shape once, however many nodes have it.
+
+use cranelift_entity::SecondaryMap;
+use scrimp_graph::{Costs, Graph, Lowered, NodeCost, NodeId, TensorId, lower};
+use scrimp_plan::Phase;
+use std::collections::HashMap;
+
+use super::place::Overwrites;
+use crate::cpu::Cpu;
+use crate::error::RunError;
+use crate::format::Formats;
+
+/// The measurements that a graph takes.
+pub(super) struct Distinct {
+    pub pairs: Overwrites,
+    pub formats: Formats,
+    pub workspaces: SecondaryMap<NodeId, u64>,
+    /// What each is of: operator, shapes, types, formats, overwritten inputs.
+    pub keys: Vec<String>,
+    /// Which one a node belongs to; none for views.
+    pub of: SecondaryMap<NodeId, Option<usize>>,
+}
+
+/// The times of one measurement; see [`NodeCost`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Times {
+    pub seconds: f64,
+    pub warm: f64,
+    pub per_moved_byte: f64,
+}
+
+impl Distinct {
+    pub fn new(graph: &Graph, cpu: &Cpu) -> Result<Distinct, RunError> {
+        let (pairs, formats) = (overwritten(graph)?, cpu.formats(graph));
+        let workspaces = cpu.workspaces(graph, &formats);
+        let mut indices = HashMap::new();
+        let mut keys = Vec::new();
+        let mut of = SecondaryMap::new();
+        for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
+            let signature = |&tensor: &TensorId| {
+                let what = graph.tensor(tensor);
+                (&what.shape[..], what.dtype, formats.of(tensor))
+            };
+            let tensors = node.inputs.iter().chain(&node.outputs);
+            let tensors: Vec<_> = tensors.map(signature).collect();
+            let key = format!("{:?} {tensors:?} {:?}", node.op, pairs[id]);
+            let index = *indices.entry(key).or_insert_with_key(|key| {
+                keys.push(key.clone());
+                keys.len() - 1
+            });
+            of[id] = Some(index);
+        }
+        Ok(Distinct {
+            pairs,
+            formats,
+            workspaces,
+            keys,
+            of,
+        })
+    }
+
+    /// The costs of all nodes, given the times of each measurement.
+    pub fn costs(&self, graph: &Graph, times: &[Times]) -> Costs {
+        let mut costs = Costs::default();
+        for id in graph.nodes().keys() {
+            if let Some(key) = self.of[id] {
+                let Times {
+                    seconds,
+                    warm,
+                    per_moved_byte,
+                } = times[key];
+                costs.nodes[id] = NodeCost {
+                    seconds,
+                    warm,
+                    per_moved_byte,
+                    joules: 0.0,
+                    workspace: self.workspaces[id],
+                };
+            }
+        }
+        costs
+    }
+}
+
+/// The inputs that each node overwrites, as lowering will have it.
+fn overwritten(graph: &Graph) -> Result<Overwrites, RunError> {
+    let mut phases = SecondaryMap::with_default(Phase::Forward);
+    phases.resize(graph.nodes().len());
+    let lowered: Lowered =
+        lower(graph, &phases, &Costs::default(), "profile").map_err(|error| {
+            RunError::WrongPlan {
+                reason: error.to_string(),
+            }
+        })?;
+    let mut pairs = Overwrites::new();
+    for (task, &id) in lowered.nodes.iter() {
+        let node = graph.node(id);
+        let find = |tensors: &[TensorId], value| {
+            tensors
+                .iter()
+                .position(|&tensor| lowered.values[tensor].expand() == Some(value))
+        };
+        for pair in &lowered.problem.task(task).overwrites {
+            if let (Some(i), Some(o)) = (
+                find(&node.inputs, pair.input),
+                find(&node.outputs, pair.output),
+            ) {
+                pairs[id].push((i, o));
+            }
+        }
+    }
+    Ok(pairs)
+}

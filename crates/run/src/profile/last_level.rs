@@ -1,0 +1,68 @@
+//! The processor's last cache, as far as the operating system tells.
+
+use scrimp_plan::Cache;
+use std::fs;
+use std::path::Path;
+
+/// The largest cache that the first processor reads through; none where the system doesn't say. Knows Linux.
+pub fn last_level_cache() -> Option<Cache> {
+    in_folder(Path::new("/sys/devices/system/cpu/cpu0/cache"))
+}
+
+fn in_folder(folder: &Path) -> Option<Cache> {
+    let entries = fs::read_dir(folder).ok()?;
+    let caches = entries.filter_map(|entry| cache(&entry.ok()?.path()));
+    caches.max_by_key(|cache| cache.bytes)
+}
+
+/// One of them, from its folder.
+fn cache(folder: &Path) -> Option<Cache> {
+    let text = |name: &str| fs::read_to_string(folder.join(name)).ok();
+    if text("type")?.trim() == "Instruction" {
+        return None;
+    }
+    let size = text("size")?;
+    let kibibytes: u64 = size.trim().strip_suffix('K')?.parse().ok()?;
+    // 0 is said of caches that any line can be anywhere in.
+    let ways = text("ways_of_associativity").and_then(|ways| ways.trim().parse().ok());
+    Some(Cache {
+        bytes: kibibytes.checked_mul(1024).filter(|&bytes| bytes > 0)?,
+        ways: ways.filter(|&ways| ways > 0).unwrap_or(MANY).min(MANY),
+    })
+}
+
+/// So many ways are as good as any place.
+const MANY: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_that_holds_data() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |index: &str, what: [&str; 3]| {
+            let folder = folder.path().join(index);
+            fs::create_dir_all(&folder).expect("written");
+            for (name, text) in ["type", "size", "ways_of_associativity"].iter().zip(what) {
+                fs::write(folder.join(name), format!("{text}\n")).expect("written");
+            }
+        };
+        assert_eq!(in_folder(folder.path()), None);
+        write("index0", ["Data", "48K", "12"]);
+        write("index1", ["Instruction", "900000K", "8"]);
+        write("index2", ["Unified", "what", "8"]);
+        let small = Cache {
+            bytes: 48 << 10,
+            ways: 12,
+        };
+        assert_eq!(in_folder(folder.path()), Some(small));
+        write("index3", ["Unified", "2048K", "0"]);
+        let large = Cache {
+            bytes: 2 << 20,
+            ways: MANY,
+        };
+        assert_eq!(in_folder(folder.path()), Some(large));
+        assert_eq!(in_folder(&folder.path().join("not there")), None);
+    }
+}
