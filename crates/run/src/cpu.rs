@@ -49,6 +49,10 @@ impl Cpu {
 
     /// Starts `threads` threads, 0 being as many as the machine has cores, for this library's kernels.
     ///
+    /// oneDNN is loaded with the first device that asks for it. How its threads wait for work is a setting
+    /// of the environment that it reads then, and nothing but the start of `main` may change the
+    /// environment safely: a program of your own calls [`crate::wait_briefly`] there.
+    ///
     /// # Errors
     /// Threads don't start; oneDNN is asked for and isn't there, or is there and can't be used.
     pub fn with_library(threads: usize, library: Library) -> Result<Cpu, RunError> {

@@ -179,7 +179,9 @@ fn keeps_format(op: &Op) -> bool {
         | Op::Concat { .. }
         | Op::Slice { .. }
         | Op::SliceGrad { .. }
-        | Op::Pad { .. } => true,
+        | Op::Pad { .. }
+        | Op::ResizeNearest { .. }
+        | Op::ResizeNearestGrad { .. } => true,
         Op::NormApply { norm, .. } | Op::NormInputGrad { norm, .. } => {
             matches!(norm, Norm::Batch | Norm::Instance)
         }
@@ -229,6 +231,28 @@ pub struct View {
     pub columns: bool,
 }
 
+impl View {
+    /// An operator with one input and one output.
+    fn plain(op: Op, input: Vec<usize>, output: Vec<usize>) -> View {
+        View {
+            op,
+            inputs: vec![input],
+            outputs: vec![output],
+            columns: false,
+        }
+    }
+}
+
+/// Repeating places by whole factors is broadcasting where channels are last: the shapes [N·H,1,W,1,C] and
+/// [N·H,fh,W,fw,C] of an image and of the larger one.
+fn repetition(small: &[usize], factor: [usize; 2]) -> (Vec<usize>, Vec<usize>) {
+    let (rows, width, channels) = (small[0] * small[2], small[3], small[1]);
+    (
+        vec![rows, 1, width, 1, channels],
+        vec![rows, factor[0], width, factor[1], channels],
+    )
+}
+
 /// The view of an operator whose images have channels last; `None` if it needs rows.
 pub fn view(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option<View> {
     let axis_of = |axis: usize| FIRST[axis];
@@ -239,6 +263,21 @@ pub fn view(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option<
     let all_images = inputs.iter().chain(outputs).all(|o| o.shape.len() == 4);
     let op = match op {
         Op::Unary(_) | Op::UnaryGrad(_) => op.clone(),
+        Op::ResizeNearest { factor } => {
+            let (small, large) = repetition(inputs[0].shape, *factor);
+            let op = Op::Expand {
+                shape: large.clone(),
+                scale: 1.0,
+            };
+            return Some(View::plain(op, small, large));
+        }
+        Op::ResizeNearestGrad { factor } => {
+            let (small, large) = repetition(outputs[0].shape, *factor);
+            let op = Op::SumTo {
+                shape: small.clone(),
+            };
+            return Some(View::plain(op, large, small));
+        }
         Op::Binary(_) => return broadcast(op, inputs, outputs),
         Op::Expand { shape, scale } if shape.len() == 4 => {
             let op = Op::Expand {
@@ -354,4 +393,37 @@ fn broadcast(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option
         outputs: outputs.iter().map(shape).collect::<Option<_>>()?,
         columns: false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use scrimp_graph::{GraphBuilder, Window};
+
+    #[test]
+    fn images_keep_their_channels_last_where_they_grow() {
+        let mut b = GraphBuilder::new("t");
+        let x = b.input("x", &[2, 3, 4, 5], DType::F32).expect("valid");
+        let window = Window::square(3).pad(1);
+        let y = b.conv("before", x, 16, window, 1, false).expect("valid");
+        let op = Op::ResizeNearest { factor: [2, 3] };
+        let z = b.add("larger", op, &[y]).expect("valid")[0];
+        let z = b.conv("after", z, 8, window, 1, false).expect("valid");
+        b.output(z);
+        let graph = b.finish().expect("valid");
+        let formats = Formats::images(&graph);
+        let mut nodes = graph.nodes().values();
+        let resize = nodes.find(|node| matches!(node.op, Op::ResizeNearest { .. }));
+        let resize = resize.expect("it is there");
+        assert_eq!(formats.of(resize.outputs[0]), Format::ChannelsLast);
+        assert_eq!(formats.of(graph.outputs()[0]), Format::Rows);
+        let view = view(
+            &resize.op,
+            &formats.operands(&graph, &resize.inputs),
+            &formats.operands(&graph, &resize.outputs),
+        );
+        let view = view.expect("it has one");
+        assert_eq!(view.inputs, [[8, 1, 5, 1, 16]]);
+        assert_eq!(view.outputs, [[8, 2, 5, 3, 16]]);
+    }
 }
