@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::attributes::Attributes;
 use super::error::{Outcome, invalid, unsupported};
 use super::literal::{Data, Literal, TensorReader, element_count};
-use super::proto::NodeProto;
+use super::proto::{NodeProto, data_type};
 use super::structure::Structure;
 pub(super) use super::value::{Random, Value, Weight};
 use crate::builder::GraphBuilder;
@@ -103,7 +103,8 @@ impl<'a> State<'a> {
         Ok(id)
     }
 
-    fn is_trained(&self, weight: &Weight) -> bool {
+    /// Whether a weight is trained where it is data.
+    pub(super) fn is_trained(&self, weight: &Weight) -> bool {
         let ordinary = |v: &f32| v.is_finite() && v.abs() <= MASK;
         !self.frozen.contains(&weight.name)
             && match &weight.init {
@@ -292,26 +293,31 @@ impl<'a> Node<'_, 'a> {
         a == b
     }
 
-    /// Whether a tensor is an input of the model, perhaps in another shape.
-    pub(super) fn is_read_in(&self, name: &str) -> bool {
-        const MOVES: [&str; 8] = [
-            "Cast",
-            "Expand",
-            "Identity",
-            "Reshape",
-            "Slice",
-            "Squeeze",
-            "Transpose",
-            "Unsqueeze",
-        ];
-        let mut name = name;
-        while let Some(node) = self.written_by(name) {
-            match node.input.first() {
-                Some(input) if MOVES.contains(&node.op_type.as_str()) => name = input,
+    /// Whether input `i` holds conditions, by the operators that lead to it.
+    pub(super) fn is_bool(&self, i: usize) -> bool {
+        let mut name = self.proto.input.get(i).map_or("", String::as_str);
+        loop {
+            let Some(by) = self.written_by(name) else {
+                let mut inputs = self.state.structure.graph.input.iter();
+                let input = inputs.find(|input| input.name == name);
+                let tensor = input.and_then(|i| i.r#type.as_ref()?.tensor_type.as_ref());
+                return tensor.is_some_and(|tensor| tensor.elem_type == data_type::BOOL);
+            };
+            let next = match by.op_type.as_str() {
+                "And" | "Or" | "Not" => return true,
+                "Cast" => {
+                    let mut attributes = by.attribute.iter();
+                    let to = attributes.find(|attribute| attribute.name == "to");
+                    return to.is_some_and(|to| to.i == i64::from(data_type::BOOL));
+                }
+                "Where" => 1,
+                "Concat" | "Expand" | "Flatten" | "Gather" | "GatherElements" | "GatherND"
+                | "Identity" | "Reshape" | "Slice" | "Squeeze" | "Tile" | "Transpose"
+                | "Unsqueeze" => 0,
                 _ => return false,
-            }
+            };
+            name = by.input.get(next).map_or("", String::as_str);
         }
-        matches!(self.state.values.get(name), Some(Value::Tensor(_)))
     }
 
     /// The name of an auxiliary operator or tensor.

@@ -24,16 +24,27 @@ fn weights(name: &str, shape: &[i64]) -> TensorProto {
 fn check(
     node_: NodeProto,
     shape: &[i64],
+    stored: Vec<TensorProto>,
+    given: Vec<ValueInfoProto>,
+    ints: &[(&str, &[i64])],
+) {
+    check_all(vec![node_], shape, stored, given, ints);
+}
+
+/// The same of several nodes.
+#[track_caller]
+fn check_all(
+    mut nodes: Vec<NodeProto>,
+    shape: &[i64],
     mut stored: Vec<TensorProto>,
     given: Vec<ValueInfoProto>,
     ints: &[(&str, &[i64])],
 ) {
     stored.push(weights("each", shape));
-    let nodes = vec![
-        node_,
+    nodes.extend([
         node("Mul", &["y", "each"], &["z"]),
         node("ReduceSum", &["z"], &["loss"]).int("keepdims", 0),
-    ];
+    ]);
     let bytes = model(nodes, stored, given, &["loss"]).encode_to_vec();
     let graph = import_bytes(bytes, "test", &options(2)).expect("a graph");
     check_loss(Ok(graph), Loss::Output, ints);
@@ -178,4 +189,24 @@ fn lengths_of_rows() {
     let stored = vec![floats("x", &[3, 3], &rows)];
     let length = node("ReduceL2", &["x"], &["y"]).ints("axes", &[1]);
     check(length, &[3, 1], stored, vec![], &[]);
+}
+
+/// Scores under a mask that is an input; the last row of it leaves nothing.
+#[test]
+fn guarded_softmax() {
+    let nodes = vec![
+        node("Where", &["mask", "zero", "hidden"], &["bias"]),
+        node("Add", &["x", "bias"], &["s"]),
+        node("Softmax", &["s"], &["p"]).int("axis", -1),
+        node("IsNaN", &["p"], &["nan"]),
+        node("Where", &["nan", "zero", "p"], &["y"]),
+    ];
+    let stored = vec![
+        weights("x", &[2, 2, 3]),
+        floats("zero", &[], &[0.0]),
+        floats("hidden", &[], &[f32::NEG_INFINITY]),
+    ];
+    let mask = bools("mask", &[Fixed(2), Fixed(1), Fixed(3)]);
+    let seen = [("mask", &[1, 0, 1, 0, 0, 0][..])];
+    check_all(nodes, &[2, 2, 3], stored, vec![mask], &seen);
 }

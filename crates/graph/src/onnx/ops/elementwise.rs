@@ -5,6 +5,7 @@ use crate::graph::{DType, TensorId};
 use crate::onnx::context::{Node, Value, axis};
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::onnx::literal::{Data, Literal, is_float};
+use crate::onnx::proto::data_type;
 use crate::op::{Binary, Op, Unary};
 use crate::shape::broadcast;
 
@@ -326,7 +327,9 @@ pub(super) fn choose(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
             _ => unsupported!("with a condition that never holds and is larger than the result"),
         };
     }
-    let condition = node.literal(0, "a condition")?;
+    let Some(condition) = node.known(0) else {
+        return super::condition::choose(node);
+    };
     let Some(holds) = condition.as_ints() else {
         return invalid!("the condition is not a bool");
     };
@@ -366,8 +369,11 @@ pub(super) fn cast(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
         return super::random::mask(node, &random);
     }
     let to = node.attributes.required_int("to")? as i32;
+    if to == data_type::BOOL {
+        return super::condition::cast(node);
+    }
     match is_float(to) {
-        Ok(float) => converted(node, float, to == crate::onnx::proto::data_type::BOOL),
+        Ok(float) => converted(node, float),
         Err(reason) => unsupported!("to another type: {reason}"),
     }
 }
@@ -396,14 +402,15 @@ pub(super) fn cast_like(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
                 ints,
             ))])
         }
-        _ => converted(node, float, false),
+        _ => converted(node, float),
     }
 }
 
-fn converted(node: &Node<'_, '_>, float: bool, to_bool: bool) -> Outcome<Vec<Value>> {
+fn converted(node: &mut Node<'_, '_>, float: bool) -> Outcome<Vec<Value>> {
     match (node.dtype(0)?, float) {
         (DType::F32 | DType::F64, true) => Ok(vec![node.value(0)?.clone()]),
-        (DType::I64, false) if !to_bool => Ok(vec![node.value(0)?.clone()]),
-        _ => unsupported!("between integers, bools and floats of values not known at import"),
+        (DType::I64, true) if node.is_bool(0) => super::condition::cast(node),
+        (DType::I64, false) => Ok(vec![node.value(0)?.clone()]),
+        _ => unsupported!("between integers and floats of values not known at import"),
     }
 }

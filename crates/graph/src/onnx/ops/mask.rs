@@ -1,6 +1,7 @@
 //! Which keys an attention's queries see: its mask, and what follows from places and lengths.
 
 use super::attention::Shape;
+use super::condition::numbers;
 use crate::graph::{DType, TensorId};
 use crate::onnx::context::{Node, check_table};
 use crate::onnx::error::{Outcome, invalid};
@@ -42,14 +43,10 @@ pub(super) fn mask(node: &mut Node<'_, '_>, shape: Shape) -> Outcome<Mask> {
     if let Some(literal) = node.untrained(3) {
         return Ok(Mask::Known(known_mask(literal, missing)));
     }
-    let x = node.x(3)?;
-    let bool = node.dtype(3)? == DType::I64;
+    let bool = node.dtype(3)? == DType::I64 || node.is_bool(3);
     let x = match bool {
-        true => {
-            let table = node.constant("mask.table", &[2], vec![0.0, 1.0])?;
-            node.step("mask", Op::Gather { axis: 0 }, &[table, x])?
-        }
-        false => x,
+        true => numbers(node, 3)?,
+        false => node.x(3)?,
     };
     let x = match missing {
         0 => x,

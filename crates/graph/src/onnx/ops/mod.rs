@@ -2,6 +2,7 @@
 //! that compute the same. One file per kind.
 
 mod attention;
+mod condition;
 mod elementwise;
 mod gather;
 mod interpolate;
@@ -57,6 +58,8 @@ pub(super) fn find(op: &str) -> Option<Build> {
         "Add" | "Sub" | "Mul" | "Div" => elementwise::arithmetic,
         "Sum" | "Mean" => elementwise::sum,
         "Max" | "Min" => elementwise::bound,
+        "And" | "Or" => condition::both,
+        "Not" => condition::not,
         "Where" => elementwise::choose,
         "Cast" => elementwise::cast,
         "CastLike" => elementwise::cast_like,

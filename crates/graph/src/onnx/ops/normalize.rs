@@ -295,14 +295,55 @@ fn divide_by_deviation(
 }
 
 pub(super) fn softmax(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
-    along_axis(node, |axis| Op::Softmax { axis })
+    match guarded(node)? {
+        true => unmasked(node),
+        false => along_axis(node, |axis| Op::Softmax { axis }),
+    }
+}
+
+/// Whether a node asks if the softmax is a number, as it isn't in rows that are masked wholly, and the mask isn't known.
+fn guarded(node: &Node<'_, '_>) -> Outcome<bool> {
+    let asks =
+        |by: &&NodeProto| by.op_type == "IsNaN" && by.input.first() == node.proto.output.first();
+    let asked = node.state.structure.nodes.iter().any(asks);
+    let open = asked && node.producer(0).is_some_and(|by| is_open_sum(node, by));
+    match open && node.opset() < 13 {
+        true => unsupported!("under a mask that is not known at import, before opset 13"),
+        false => Ok(open),
+    }
+}
+
+/// Whether neither of two added tensors is known at import.
+fn is_open_sum(node: &Node<'_, '_>, by: &NodeProto) -> bool {
+    let known = |name: &String| match node.state.values.get(name.as_str()) {
+        Some(Value::Weight(weight)) => !node.state.is_trained(weight),
+        Some(Value::Known(_)) => true,
+        _ => false,
+    };
+    by.op_type == "Add" && !by.input.iter().any(known)
+}
+
+/// A softmax that is 0 where the score is −∞, also where all are.
+fn unmasked(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    let x = node.x(0)?;
+    let axis = axis(node.attributes.int("axis", -1)?, node.dims(x).len())?;
+    let (least, most) = (f64::from(f32::MIN), f64::from(f32::MAX));
+    let (lo, hi) = (least, f64::INFINITY);
+    let finite = node.map("finite", Unary::Clip { lo, hi }, x)?;
+    let y = node.step("softmax", Op::Softmax { axis }, &[finite])?;
+    // At least half of the largest number, except of −∞.
+    let (scale, shift) = (0.5, most);
+    let seen = node.map("large", Unary::Affine { scale, shift }, x)?;
+    let seen = node.map("seen", Unary::Clip { lo: 0.0, hi: 1.0 }, seen)?;
+    one(node.last(Op::Binary(Binary::Mul), &[y, seen])?)
 }
 
 pub(super) fn log_softmax(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     along_axis(node, |axis| Op::LogSoftmax { axis })
 }
 
-/// Of a softmax, which exporters guard against rows that are masked wholly: those are known not to be there.
+/// Of a softmax, which exporters guard against rows that are masked wholly: those are known not to be there, or
+/// [`unmasked`] has made them 0.
 pub(super) fn is_nan(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     let Some(softmax) = node.producer(0).filter(|node| node.op_type == "Softmax") else {
         return unsupported!("of anything but a softmax");
@@ -313,9 +354,6 @@ pub(super) fn is_nan(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
         .iter()
         .flat_map(|add| &add.input)
     {
-        if node.is_read_in(name) {
-            return unsupported!("of a softmax under a mask that is an input of the model");
-        }
         let mask = node
             .state
             .values
