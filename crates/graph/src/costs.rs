@@ -152,7 +152,7 @@ fn work_per_element(op: &Op) -> f64 {
         Op::NormStats { .. } => 4.0,
         Op::NormApply { .. } => 2.0,
         Op::NormParamGrad { .. } => 4.0,
-        Op::NormInputGrad { .. } => 6.0,
+        Op::NormGrad { .. } => 10.0,
         Op::Softmax { .. } | Op::LogSoftmax { .. } => 12.0,
         Op::SoftmaxGrad { .. } => 4.0,
         Op::LogSoftmaxGrad { .. } | Op::CrossEntropy | Op::CrossEntropyGrad => 12.0,

@@ -225,7 +225,11 @@ impl GraphBuilder {
         let stats = self.add1(&format!("{name}.stats"), Op::NormStats { norm }, &[x])?;
         self.add1(
             name,
-            Op::NormApply { norm, epsilon },
+            Op::NormApply {
+                norm,
+                epsilon,
+                activation: None,
+            },
             &[x, stats, scale, shift],
         )
     }

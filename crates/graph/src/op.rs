@@ -255,27 +255,34 @@ pub enum Op {
         /// What shares statistics.
         norm: Norm,
     },
-    /// `x, stats, scale, shift -> y`
+    /// `x, stats, scale, shift -> y`, the activation of the normalized, scaled and shifted x.
     NormApply {
         /// What shares statistics.
         norm: Norm,
         /// Added to the variance.
         epsilon: f64,
+        /// One that [`Unary::follows_norm`], in the same pass.
+        activation: Option<Unary>,
     },
-    /// `x, stats, dy -> dscale, dshift`
+    /// `x, stats, scale, dy[, shift] -> dx, dscale, dshift`, dx through the statistics. What the
+    /// activation did is computed again from x: shift is there exactly if there is an activation.
+    NormGrad {
+        /// What shares statistics.
+        norm: Norm,
+        /// Added to the variance.
+        epsilon: f64,
+        /// Of the normalization this is the gradient of.
+        activation: Option<Unary>,
+    },
+    /// `x, stats, dy[, scale, shift] -> dscale, dshift`: [`Op::NormGrad`] where x needs no gradient. Scale
+    /// and shift are there exactly if there is an activation.
     NormParamGrad {
         /// What shares statistics.
         norm: Norm,
         /// Added to the variance.
         epsilon: f64,
-    },
-    /// `x, stats, scale, dy[, dscale, dshift] -> dx`, through the statistics. The two sums are inputs
-    /// exactly for [`Norm::Batch`], where they are the parameters' gradients.
-    NormInputGrad {
-        /// What shares statistics.
-        norm: Norm,
-        /// Added to the variance.
-        epsilon: f64,
+        /// Of the normalization this is the gradient of.
+        activation: Option<Unary>,
     },
     /// `stats[2,C], running[2,C] -> running'`: update, not to be run twice.
     RunningStats {

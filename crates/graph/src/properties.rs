@@ -39,6 +39,15 @@ impl Unary {
             | Unary::Silu => Saves::Input,
         }
     }
+
+    /// Whether a normalization may apply it in the same pass ([`Op::NormApply`]): a choice between lines,
+    /// whose result says which was chosen. To compute it again costs a gradient nothing beside reading x.
+    pub fn follows_norm(self) -> bool {
+        matches!(
+            self,
+            Unary::Relu | Unary::LeakyRelu { .. } | Unary::Clip { .. }
+        )
+    }
 }
 
 impl Op {
@@ -69,7 +78,7 @@ impl Op {
             Op::NormStats { .. } => "NormStats",
             Op::NormApply { .. } => "NormApply",
             Op::NormParamGrad { .. } => "NormParamGrad",
-            Op::NormInputGrad { .. } => "NormInputGrad",
+            Op::NormGrad { .. } => "NormGrad",
             Op::RunningStats { .. } => "RunningStats",
             Op::Softmax { .. } => "Softmax",
             Op::SoftmaxGrad { .. } => "SoftmaxGrad",
@@ -135,7 +144,7 @@ impl Op {
                 &[(1, 0), (0, 0)]
             }
             Op::Binary(_) => &[(0, 0), (1, 0)],
-            Op::NormInputGrad { .. } => &[(3, 0), (0, 0)],
+            Op::NormGrad { .. } => &[(3, 0), (0, 0)],
             Op::SliceGrad { .. } => &[(1, 0)],
             Op::GatherGrad { .. } => &[(2, 0)],
             Op::MaxPoolGrad { window } if window.tiles() => &[(0, 0)],

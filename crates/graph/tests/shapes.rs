@@ -387,45 +387,44 @@ fn normalization() {
     reject(stats(Norm::Batch), &[(&[3], F32)], "at least 2");
     let norm = Norm::Layer { axis: 2 };
     let (k, p): (Shape<'_>, Shape<'_>) = ((&[2, 12], F32), (&[9, 7], F32));
-    check(
-        Op::NormApply {
-            norm,
-            epsilon: 1e-5,
-        },
-        &[X, k, p, p],
-        &[X],
-    );
-    check(
-        Op::NormParamGrad {
-            norm,
-            epsilon: 1e-5,
-        },
-        &[X, k, X],
-        &[p, p],
-    );
-    check(
-        Op::NormInputGrad {
-            norm,
-            epsilon: 1e-5,
-        },
-        &[X, k, p, X],
-        &[X],
-    );
-    reject(
-        Op::NormInputGrad {
-            norm,
-            epsilon: 1e-5,
-        },
-        &[X, k, p, X, p],
-        "takes 4 inputs",
-    );
-    let batch = Op::NormInputGrad {
+    let (plain, relu) = (None, Some(Unary::Relu));
+    let apply = |activation| Op::NormApply {
+        norm,
+        epsilon: 1e-5,
+        activation,
+    };
+    let all = |activation| Op::NormGrad {
+        norm,
+        epsilon: 1e-5,
+        activation,
+    };
+    let params = |activation| Op::NormParamGrad {
+        norm,
+        epsilon: 1e-5,
+        activation,
+    };
+    for activation in [plain, relu] {
+        check(apply(activation), &[X, k, p, p], &[X]);
+    }
+    check(params(plain), &[X, k, X], &[p, p]);
+    check(params(relu), &[X, k, X, p, p], &[p, p]);
+    check(all(plain), &[X, k, p, X], &[X, p, p]);
+    check(all(relu), &[X, k, p, X, p], &[X, p, p]);
+    reject(all(plain), &[X, k, p, X, p], "takes 4 inputs");
+    reject(all(relu), &[X, k, p, X], "takes 5 inputs");
+    reject(params(relu), &[X, k, X], "takes 5 inputs");
+    reject(params(relu), &[X, k, X, p, k], "input 4");
+    let gelu = Some(Unary::Gelu);
+    reject(apply(gelu), &[X, k, p, p], "relu, leaky relu or clip");
+    let clip = Some(Unary::Clip { lo: 1.0, hi: 0.0 });
+    reject(all(clip), &[X, k, p, X, p], "lower bound");
+    let (k, p): (Shape<'_>, Shape<'_>) = ((&[2, 6], F32), (&[6], F32));
+    let batch = Op::NormGrad {
         norm: Norm::Batch,
         epsilon: 1e-5,
+        activation: None,
     };
-    let (k, p): (Shape<'_>, Shape<'_>) = ((&[2, 6], F32), (&[6], F32));
-    check(batch.clone(), &[X, k, p, X, p, p], &[X]);
-    reject(batch, &[X, k, p, X], "takes 6 inputs");
+    check(batch, &[X, k, p, X], &[X, p, p]);
     check(
         Op::RunningStats {
             momentum: 0.1,
@@ -589,7 +588,11 @@ fn losses_and_updates() {
 fn numbers_out_of_range() {
     let (k, p): (Shape<'_>, Shape<'_>) = ((&[2, 6], F32), (&[6], F32));
     let norm = Norm::Batch;
-    let apply = |epsilon| Op::NormApply { norm, epsilon };
+    let apply = |epsilon| Op::NormApply {
+        norm,
+        epsilon,
+        activation: None,
+    };
     reject(
         apply(-1.0),
         &[X, k, p, p],

@@ -329,3 +329,75 @@ fn gradients_of_joined_channels_are_built_apart() {
     assert!(large.graph.find("grad(cat)").is_some());
     assert!(large.graph.find("grad(first).weight").is_none());
 }
+
+/// conv → bn → what `after` makes of it → linear.
+fn after_norm(
+    after: impl FnOnce(&mut GraphBuilder, TensorId) -> Result<TensorId, GraphError>,
+) -> Graph {
+    let build = || {
+        let mut b = GraphBuilder::new("after a norm");
+        let x = b.input("x", &[2, 3, 4, 4], DType::F32)?;
+        let x = b.conv("conv", x, 4, Window::square(1), 1, false)?;
+        let x = b.batch_norm("bn", x)?;
+        let x = after(&mut b, x)?;
+        let x = b.flatten("flatten", x)?;
+        let x = b.linear("fc", x, 5, true)?;
+        b.output(x);
+        b.finish()
+    };
+    build().expect("valid")
+}
+
+fn activations(graph: &Graph) -> Vec<Unary> {
+    let ops = graph.nodes().values().map(|node| &node.op);
+    let activation = |op: &Op| match op {
+        Op::NormApply { activation, .. } => *activation,
+        _ => None,
+    };
+    ops.filter_map(activation).collect()
+}
+
+#[test]
+fn an_activation_joins_the_normalization_that_only_it_reads() {
+    for f in [
+        Unary::Relu,
+        Unary::LeakyRelu { slope: 0.1 },
+        Unary::Clip { lo: 0.0, hi: 6.0 },
+    ] {
+        let graph = after_norm(|b, x| b.unary("f", f, x));
+        assert_eq!(activations(&inference(&graph).unwrap()), [f]);
+        let training = train(&graph, Loss::CrossEntropy, Some(SGD)).unwrap();
+        assert_eq!(activations(&training.graph), [f]);
+        // Neither the activation nor its gradient is a node of its own, and no gradient reads its output
+        // but that of the layer after it.
+        let y = training.graph.tensors().iter().find(|(_, t)| t.name == "f");
+        let y = y.unwrap().0;
+        let storages = scrimp_graph::Storages::new(&training.graph);
+        for (id, node) in training.graph.nodes() {
+            assert!(!matches!(node.op, Op::Unary(_) | Op::UnaryGrad(_)));
+            let reads = node.inputs.iter().any(|&x| storages.root(x) == y);
+            if reads && training.phases[id] == Phase::Backward && !node.op.is_view() {
+                assert!(matches!(node.op, Op::MatMul { .. }), "{}", node.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_activation_stays_apart_where_the_normalization_has_other_readers() {
+    let twice = after_norm(|b, x| {
+        let y = b.relu("relu", x)?;
+        b.binary("add", Binary::Add, x, y)
+    });
+    let wanted = after_norm(|b, x| {
+        b.output(x);
+        b.relu("relu", x)
+    });
+    // Its gradient reads its input, the normalization's output.
+    let gelu = after_norm(|b, x| b.unary("gelu", Unary::Gelu, x));
+    for graph in [twice, wanted, gelu] {
+        assert_eq!(activations(&inference(&graph).unwrap()), []);
+        let training = train(&graph, Loss::CrossEntropy, Some(SGD)).unwrap();
+        assert_eq!(activations(&training.graph), []);
+    }
+}

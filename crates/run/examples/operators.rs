@@ -66,24 +66,25 @@ fn norm(name: &str, norm: Norm, x: &[usize]) -> Vec<(String, Vec<Part>)> {
         Norm::Instance => (vec![2, x[0] * x[1]], vec![x[1]]),
         _ => (vec![2, x[1]], vec![x[1]]),
     };
-    let mut all = vec![x.clone(), stats.clone(), params.clone(), x.clone()];
-    if norm == Norm::Batch {
-        all.extend([params.clone(), params.clone()]);
-    }
+    let all = vec![x.clone(), stats.clone(), params.clone(), x.clone()];
+    let activation = None;
     let forward = vec![
         (Op::NormStats { norm }, vec![x.clone()]),
         (
-            Op::NormApply { norm, epsilon },
-            vec![x.clone(), stats.clone(), params.clone(), params],
+            Op::NormApply {
+                norm,
+                epsilon,
+                activation,
+            },
+            vec![x, stats, params.clone(), params],
         ),
     ];
-    let backward = vec![
-        (
-            Op::NormParamGrad { norm, epsilon },
-            vec![x.clone(), stats, x],
-        ),
-        (Op::NormInputGrad { norm, epsilon }, all),
-    ];
+    let gradients = Op::NormGrad {
+        norm,
+        epsilon,
+        activation,
+    };
+    let backward = vec![(gradients, all)];
     vec![
         (format!("{name} forward"), forward),
         (format!("{name} gradients"), backward),

@@ -8,6 +8,7 @@ use crate::arena::{Arena, Args};
 use crate::error::RunError;
 use crate::format::{Formats, Operand};
 use crate::job::Recipe;
+use crate::kernels::norm::{self, Layout};
 use crate::kernels::{self, Machine, Signature};
 use crate::onednn::{Kernel, OneDnn};
 use crate::par::Team;
@@ -150,8 +151,8 @@ impl Cpu {
                 kernels::workspace(self.machine, op, &inputs, &outputs)
             }
             Kernel::Columns => match inputs[0].dtype {
-                DType::F64 => kernels::columns::workspace::<f64>(op, inputs[0].shape),
-                _ => kernels::columns::workspace::<f32>(op, inputs[0].shape),
+                DType::F64 => norm::workspace::<f64>(op, Layout::ChannelsLast, inputs[0].shape),
+                _ => norm::workspace::<f32>(op, Layout::ChannelsLast, inputs[0].shape),
             },
             Kernel::OneDnn(program) => program.workspace(),
             Kernel::Failed(_) => 0,
@@ -201,8 +202,8 @@ impl Cpu {
         match kernel {
             Kernel::Native => kernels::run(self.machine, op, args),
             Kernel::Columns => match args.input_type(0) {
-                DType::F64 => kernels::columns::run::<f64>(self.machine.slots, op, args),
-                _ => kernels::columns::run::<f32>(self.machine.slots, op, args),
+                DType::F64 => norm::run::<f64>(self.machine.slots, op, Layout::ChannelsLast, args),
+                _ => norm::run::<f32>(self.machine.slots, op, Layout::ChannelsLast, args),
             },
             Kernel::OneDnn(program) => program.run(args),
             Kernel::Failed(error) => Err(error.clone().into()),

@@ -182,7 +182,7 @@ fn keeps_format(op: &Op) -> bool {
         | Op::Pad { .. }
         | Op::ResizeNearest { .. }
         | Op::ResizeNearestGrad { .. } => true,
-        Op::NormApply { norm, .. } | Op::NormInputGrad { norm, .. } => {
+        Op::NormApply { norm, .. } | Op::NormGrad { norm, .. } => {
             matches!(norm, Norm::Batch | Norm::Instance)
         }
         _ => false,
@@ -227,7 +227,7 @@ pub struct View {
     pub inputs: Vec<Vec<usize>>,
     /// Shapes of the outputs.
     pub outputs: Vec<Vec<usize>>,
-    /// Whether it is the kernel of [`crate::kernels::columns`].
+    /// Whether it is a normalization of [`crate::kernels::norm::Layout::ChannelsLast`].
     pub columns: bool,
 }
 
@@ -353,7 +353,7 @@ pub fn view(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option<
             norm: Norm::Batch | Norm::Instance,
             ..
         }
-        | Op::NormInputGrad {
+        | Op::NormGrad {
             norm: Norm::Batch | Norm::Instance,
             ..
         } => {

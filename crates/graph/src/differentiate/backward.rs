@@ -49,8 +49,9 @@ pub(super) fn run(
         else {
             continue;
         };
-        let mut rule = rules::Rule::new(builder, node, dy);
-        for slot in flow.slots(node) {
+        let slots = flow.slots(node);
+        let mut rule = rules::Rule::new(builder, node, dy, &slots);
+        for &slot in &slots {
             let input = node.inputs[slot];
             if let Some(parts) = rule.concatenated_input(slot, flow.readers[input]) {
                 for part in parts.into_iter().filter(|part| flow.wanted[part.tensor]) {

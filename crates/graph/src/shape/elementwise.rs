@@ -43,7 +43,7 @@ pub(super) fn unary(inputs: &[Signature<'_>], f: Unary) -> Result<Inferred, Shap
     Ok((x.0.to_vec(), floating(inputs)?))
 }
 
-fn check_unary(f: Unary) -> Result<(), ShapeError> {
+pub(super) fn check_unary(f: Unary) -> Result<(), ShapeError> {
     match f {
         Unary::LeakyRelu { slope } if !(slope >= 0.0 && slope.is_finite()) => Err(attribute(
             "slope",

@@ -77,9 +77,21 @@ fn dispatch(op: &Op, inputs: &[Signature<'_>]) -> Result<Vec<Inferred>, ShapeErr
             one(normalize::batch_norm(inputs, *epsilon, *momentum)?)
         }
         Op::NormStats { norm } => one(normalize::stats(inputs, *norm)?),
-        Op::NormApply { norm, epsilon } => one(normalize::apply(inputs, *norm, *epsilon)?),
-        Op::NormParamGrad { norm, epsilon } => normalize::param_grad(inputs, *norm, *epsilon)?,
-        Op::NormInputGrad { norm, epsilon } => one(normalize::input_grad(inputs, *norm, *epsilon)?),
+        Op::NormApply {
+            norm,
+            epsilon,
+            activation,
+        } => one(normalize::apply(inputs, *norm, *epsilon, *activation)?),
+        Op::NormGrad {
+            norm,
+            epsilon,
+            activation,
+        } => normalize::gradients(inputs, *norm, *epsilon, *activation)?,
+        Op::NormParamGrad {
+            norm,
+            epsilon,
+            activation,
+        } => normalize::param_grad(inputs, *norm, *epsilon, *activation)?,
         Op::RunningStats { momentum, count } => one(normalize::running(inputs, *count, *momentum)?),
         Op::Softmax { axis } | Op::LogSoftmax { axis } => one(normalize::softmax(inputs, *axis)?),
         Op::SoftmaxGrad { axis } | Op::LogSoftmaxGrad { axis } => {

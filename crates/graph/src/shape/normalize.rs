@@ -1,11 +1,11 @@
 //! Shapes of normalizations and softmax.
 
+use super::elementwise::check_unary;
 use super::{
     Inferred, Signature, attribute, check_axis, elements, exactly, expect_shape, floating,
-    with_optional,
 };
 use crate::error::ShapeError;
-use crate::op::Norm;
+use crate::op::{Norm, Unary};
 
 /// The number of statistics K and the shape of scale and shift of a normalized tensor.
 pub(crate) fn norm_shapes(shape: &[usize], norm: Norm) -> Result<(usize, Vec<usize>), ShapeError> {
@@ -81,12 +81,27 @@ pub(super) fn stats(inputs: &[Signature<'_>], norm: Norm) -> Result<Inferred, Sh
     Ok((vec![2, k], floating(inputs)?))
 }
 
+/// What a normalization does to its result in the same pass.
+fn check_activation(activation: Option<Unary>) -> Result<(), ShapeError> {
+    match activation {
+        Some(f) if !f.follows_norm() => Err(attribute(
+            "activation",
+            f,
+            "it must be relu, leaky relu or clip",
+        )),
+        Some(f) => check_unary(f),
+        None => Ok(()),
+    }
+}
+
 pub(super) fn apply(
     inputs: &[Signature<'_>],
     norm: Norm,
     epsilon: f64,
+    activation: Option<Unary>,
 ) -> Result<Inferred, ShapeError> {
     check_epsilon(epsilon)?;
+    check_activation(activation)?;
     let [x, stats, scale, shift] = exactly(inputs, "4")?;
     let dtype = floating(inputs)?;
     let (k, params) = norm_shapes(x.0, norm)?;
@@ -96,49 +111,56 @@ pub(super) fn apply(
     Ok((x.0.to_vec(), dtype))
 }
 
-pub(super) fn param_grad(
+pub(super) fn gradients(
     inputs: &[Signature<'_>],
     norm: Norm,
     epsilon: f64,
+    activation: Option<Unary>,
 ) -> Result<Vec<Inferred>, ShapeError> {
     check_epsilon(epsilon)?;
-    let [x, stats, dy] = exactly(inputs, "3")?;
-    let dtype = floating(inputs)?;
-    let (k, params) = norm_shapes(x.0, norm)?;
-    expect_shape(1, stats.0, &[2, k])?;
-    expect_shape(2, dy.0, x.0)?;
-    Ok(vec![(params.clone(), dtype), (params, dtype)])
-}
-
-pub(super) fn input_grad(
-    inputs: &[Signature<'_>],
-    norm: Norm,
-    epsilon: f64,
-) -> Result<Inferred, ShapeError> {
-    check_epsilon(epsilon)?;
-    let (first, sums) = match norm {
-        Norm::Batch => {
-            let [x, stats, scale, dy, dscale, dshift] = exactly(inputs, "6")?;
-            ([x, stats, scale, dy], vec![dscale, dshift])
+    check_activation(activation)?;
+    let ([x, stats, scale, dy], shift) = match activation {
+        None => (exactly(inputs, "4")?, None),
+        Some(_) => {
+            let [x, stats, scale, dy, shift] = exactly(inputs, "5")?;
+            ([x, stats, scale, dy], Some(shift))
         }
-        _ => (with_optional::<4>(inputs, "4")?.0, Vec::new()),
     };
-    if norm != Norm::Batch && inputs.len() != 4 {
-        return Err(ShapeError::InputCount {
-            expected: "4",
-            found: inputs.len(),
-        });
-    }
-    let [x, stats, scale, dy] = first;
     let dtype = floating(inputs)?;
     let (k, params) = norm_shapes(x.0, norm)?;
     expect_shape(1, stats.0, &[2, k])?;
     expect_shape(2, scale.0, &params)?;
     expect_shape(3, dy.0, x.0)?;
-    for (index, sum) in sums.iter().enumerate() {
-        expect_shape(4 + index, sum.0, &params)?;
+    if let Some(shift) = shift {
+        expect_shape(4, shift.0, &params)?;
     }
-    Ok((x.0.to_vec(), dtype))
+    let param = (params, dtype);
+    Ok(vec![(x.0.to_vec(), dtype), param.clone(), param])
+}
+
+pub(super) fn param_grad(
+    inputs: &[Signature<'_>],
+    norm: Norm,
+    epsilon: f64,
+    activation: Option<Unary>,
+) -> Result<Vec<Inferred>, ShapeError> {
+    check_epsilon(epsilon)?;
+    check_activation(activation)?;
+    let ([x, stats, dy], affine) = match activation {
+        None => (exactly(inputs, "3")?, None),
+        Some(_) => {
+            let [x, stats, dy, scale, shift] = exactly(inputs, "5")?;
+            ([x, stats, dy], Some([scale, shift]))
+        }
+    };
+    let dtype = floating(inputs)?;
+    let (k, params) = norm_shapes(x.0, norm)?;
+    expect_shape(1, stats.0, &[2, k])?;
+    expect_shape(2, dy.0, x.0)?;
+    for (input, tensor) in (3..).zip(affine.iter().flatten()) {
+        expect_shape(input, tensor.0, &params)?;
+    }
+    Ok(vec![(params.clone(), dtype), (params, dtype)])
 }
 
 pub(super) fn running(

@@ -1,10 +1,10 @@
 //! The cases: each operator on shapes of every class that its kernel treats differently.
 
-use scrimp_graph::{Binary, DType, Norm, Op, Optimizer, Reduction, Unary, Window, infer};
+use scrimp_graph::{Binary, DType, Op, Optimizer, Reduction, Unary, Window, infer};
 
 use super::{Input, check, check_ours, floats, ints, same_in_all_ways};
 
-fn positive(shape: &[usize], key: u64) -> Input {
+pub(super) fn positive(shape: &[usize], key: u64) -> Input {
     let mut input = floats(shape, key);
     input
         .floats
@@ -302,61 +302,6 @@ fn poolings() {
             );
         }
     }
-}
-
-#[test]
-fn normalizations() {
-    let cases: &[(Norm, &[usize])] = &[
-        (Norm::Batch, &[3, 5, 6, 7]),
-        (Norm::Batch, &[2, 4, 40, 40]),
-        (Norm::Batch, &[30, 6]),
-        (Norm::Instance, &[3, 5, 6, 7]),
-        (Norm::Instance, &[1, 8, 50, 50]),
-        (Norm::Group { groups: 2 }, &[3, 6, 5, 5]),
-        (Norm::Group { groups: 4 }, &[1, 8, 30, 30]),
-        (Norm::Layer { axis: 2 }, &[4, 10, 700]),
-        (Norm::Layer { axis: 1 }, &[50, 33]),
-        (Norm::Layer { axis: 1 }, &[3, 4, 5]),
-    ];
-    let epsilon = 1e-3;
-    for &(norm, shape) in cases {
-        let mut x = floats(shape, 1);
-        x.floats.iter_mut().for_each(|x| *x += 3.0);
-        let out = infer(&Op::NormStats { norm }, &[(shape, DType::F64)])
-            .expect("valid")
-            .remove(0)
-            .0;
-        check(&Op::NormStats { norm }, &[x.clone()]);
-        let mut stats = positive(&out, 2);
-        stats.floats[..out[1]]
-            .iter_mut()
-            .for_each(|mean| *mean += 2.0);
-        let params = match norm {
-            Norm::Layer { axis } => &shape[axis..],
-            _ => &shape[1..2],
-        };
-        let (scale, shift, dy) = (floats(params, 3), floats(params, 4), floats(shape, 5));
-        check(
-            &Op::NormApply { norm, epsilon },
-            &[x.clone(), stats.clone(), scale.clone(), shift],
-        );
-        check(
-            &Op::NormParamGrad { norm, epsilon },
-            &[x.clone(), stats.clone(), dy.clone()],
-        );
-        let mut inputs = vec![x, stats, scale, dy];
-        if norm == Norm::Batch {
-            inputs.extend([floats(params, 6), floats(params, 7)]);
-        }
-        check(&Op::NormInputGrad { norm, epsilon }, &inputs);
-    }
-    check(
-        &Op::RunningStats {
-            momentum: 0.1,
-            count: 50,
-        },
-        &[positive(&[2, 9], 1), positive(&[2, 9], 2)],
-    );
 }
 
 #[test]

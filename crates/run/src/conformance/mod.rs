@@ -8,6 +8,7 @@
 
 mod cases;
 mod naive;
+mod normalization;
 pub(crate) mod onednn;
 
 use scrimp_graph::{DType, Op, infer};

@@ -206,23 +206,33 @@ pub fn run(op: &Op, inputs: &[Input]) -> Vec<Vec<f64>> {
             });
             vec![means.iter().copied().chain(variances).collect()]
         }
-        Op::NormApply { norm, epsilon } => each(&|at| {
+        Op::NormApply {
+            norm,
+            epsilon,
+            activation,
+        } => each(&|at| {
             let (k, p) = statistic(*norm, to, at);
             let (mean, inverse) = (x[1][k], 1.0 / (x[1][shape[1][1] + k] + epsilon).sqrt());
-            (x[0][offset(to, at)] - mean) * inverse * x[2][p] + x[3][p]
+            let z = (x[0][offset(to, at)] - mean) * inverse * x[2][p] + x[3][p];
+            activation.map_or(z, |f| unary(f, z))
         }),
-        Op::NormParamGrad { norm, epsilon } => {
-            let mut grads = vec![vec![0.0; to.iter().product()]; 2];
-            for (at, (&value, &dy)) in positions(shape[0]).zip(x[0].iter().zip(x[2])) {
-                let (k, p) = statistic(*norm, shape[0], &at);
-                let inverse = 1.0 / (x[1][shape[1][1] + k] + epsilon).sqrt();
-                grads[0][p] += dy * (value - x[1][k]) * inverse;
-                grads[1][p] += dy;
-            }
-            grads
+        Op::NormGrad {
+            norm,
+            epsilon,
+            activation,
+        } => {
+            let affine = [Some(x[2]), x.get(4).copied()];
+            let tensors = [x[0], x[1], x[3]];
+            norm_gradients(*norm, *epsilon, *activation, tensors, affine, shape[0])
         }
-        Op::NormInputGrad { norm, epsilon } => {
-            norm_input_grad(*norm, *epsilon, &x, to, shape[1][1])
+        Op::NormParamGrad {
+            norm,
+            epsilon,
+            activation,
+        } => {
+            let affine = [x.get(3).copied(), x.get(4).copied()];
+            let tensors = [x[0], x[1], x[2]];
+            norm_gradients(*norm, *epsilon, *activation, tensors, affine, shape[0]).split_off(1)
         }
         Op::RunningStats { momentum, count } => {
             let channels = shape[0][1];
@@ -478,41 +488,51 @@ fn statistic(norm: Norm, shape: &[usize], at: &[usize]) -> (usize, usize) {
     }
 }
 
-/// By the chain rule through mean and variance.
-fn norm_input_grad(
+/// By the chain rule through the activation, mean and variance: dx, dscale, dshift.
+fn norm_gradients(
     norm: Norm,
     epsilon: f64,
-    x: &[&[f64]],
+    activation: Option<Unary>,
+    [x, stats, dy]: [&[f64]; 3],
+    [scale, shift]: [Option<&[f64]>; 2],
     shape: &[usize],
-    statistics: usize,
 ) -> Vec<Vec<f64>> {
+    let statistics = stats.len() / 2;
     let (mut sum, mut product, mut count) = (
         vec![0.0; statistics],
         vec![0.0; statistics],
         vec![0.0; statistics],
     );
-    let normalized =
-        |i: usize, k: usize| (x[0][i] - x[1][k]) / (x[1][statistics + k] + epsilon).sqrt();
+    let params = match norm {
+        Norm::Layer { axis } => shape[axis..].iter().product(),
+        _ => shape[1],
+    };
+    let (mut dscale, mut dshift) = (vec![0.0; params], vec![0.0; params]);
+    let inverse = |k: usize| 1.0 / (stats[statistics + k] + epsilon).sqrt();
+    let normalized = |i: usize, k: usize| (x[i] - stats[k]) * inverse(k);
+    let scale = |p: usize| scale.map_or(1.0, |scale| scale[p]);
+    let before = |i: usize, k: usize, p: usize| match (activation, shift) {
+        (Some(f), Some(shift)) => {
+            let y = unary(f, normalized(i, k) * scale(p) + shift[p]);
+            dy[i] * derivative(f, y)
+        }
+        _ => dy[i],
+    };
     for (i, at) in positions(shape).enumerate() {
         let (k, p) = statistic(norm, shape, &at);
-        let gradient = x[3][i] * x[2][p];
-        sum[k] += gradient;
-        product[k] += gradient * normalized(i, k);
+        let dz = before(i, k, p);
+        dshift[p] += dz;
+        dscale[p] += dz * normalized(i, k);
+        sum[k] += dz * scale(p);
+        product[k] += dz * scale(p) * normalized(i, k);
         count[k] += 1.0;
-    }
-    if norm == Norm::Batch {
-        // The sums come as inputs, without the scale.
-        for k in 0..statistics {
-            (sum[k], product[k]) = (x[5][k] * x[2][k], x[4][k] * x[2][k]);
-        }
     }
     let dx = positions(shape).enumerate().map(|(i, at)| {
         let (k, p) = statistic(norm, shape, &at);
-        let inner =
-            x[3][i] * x[2][p] - sum[k] / count[k] - normalized(i, k) * product[k] / count[k];
-        inner / (x[1][statistics + k] + epsilon).sqrt()
+        let means = sum[k] / count[k] + normalized(i, k) * product[k] / count[k];
+        (before(i, k, p) * scale(p) - means) * inverse(k)
     });
-    vec![dx.collect()]
+    vec![dx.collect(), dscale, dshift]
 }
 
 fn update(optimizer: Optimizer, x: &[&[f64]]) -> Vec<Vec<f64>> {

@@ -3,6 +3,7 @@
 
 use scrimp_graph::{Binary, Unary};
 
+use super::activation::{Activation, Clip, LeakyRelu, Relu};
 use super::strides::Broadcast;
 use crate::arena::{Args, Source};
 use crate::error::RunError;
@@ -107,10 +108,10 @@ pub fn unary<T: Real>(slots: usize, f: Unary, args: &Args) -> Result<(), RunErro
         };
     }
     match f {
-        Unary::Relu => each!(|_, x| x.or_more(T::ZERO)),
+        Unary::Relu => each!(|_, x| Relu.value(x)),
         Unary::LeakyRelu { slope } => {
-            let slope = of(slope);
-            each!(|_, x| if x < T::ZERO { slope * x } else { x });
+            let leaky = LeakyRelu(of(slope));
+            each!(|_, x| leaky.value(x));
         }
         Unary::Gelu => {
             let root = of(std::f64::consts::FRAC_1_SQRT_2);
@@ -124,7 +125,7 @@ pub fn unary<T: Real>(slots: usize, f: Unary, args: &Args) -> Result<(), RunErro
         Unary::Tanh => each!(|isa, x| x.tanh(isa)),
         Unary::Clip { lo, hi } => {
             let (lo, hi) = (of(lo), of(hi));
-            each!(|_, x| x.or_more(lo).or_less(hi));
+            each!(|_, x| Clip { lo, hi }.value(x));
         }
         Unary::Exp => each!(|isa, x| x.exp(isa)),
         Unary::Log => each!(|_, x| x.ln()),
@@ -169,16 +170,16 @@ pub fn unary_grad<T: Real>(slots: usize, f: Unary, args: &Args) -> Result<(), Ru
         };
     }
     match f {
-        Unary::Relu => each!(|_, y, dy| if y > T::ZERO { dy } else { T::ZERO }),
+        Unary::Relu => each!(|_, y, dy| Relu.gradient(y, dy)),
         Unary::LeakyRelu { slope } => {
-            let slope = of(slope);
-            each!(|_, y, dy| if y > T::ZERO { dy } else { slope * dy });
+            let leaky = LeakyRelu(of(slope));
+            each!(|_, y, dy| leaky.gradient(y, dy));
         }
         Unary::Sigmoid => each!(|_, y, dy| dy * y * (T::ONE - y)),
         Unary::Tanh => each!(|_, y, dy| dy * (T::ONE - y * y)),
         Unary::Clip { lo, hi } => {
             let (lo, hi) = (of(lo), of(hi));
-            each!(|_, y, dy| if y > lo && y < hi { dy } else { T::ZERO });
+            each!(|_, y, dy| Clip { lo, hi }.gradient(y, dy));
         }
         Unary::Exp => each!(|_, y, dy| dy * y),
         Unary::Sqrt => each!(|_, y, dy| half * dy / y),

@@ -1,6 +1,6 @@
 //! The kernels of the CPU device, one file per kind, and the table from operators to kernels.
 
-pub mod columns;
+pub mod activation;
 pub mod conv;
 pub mod depthwise;
 pub mod elementwise;
@@ -23,6 +23,7 @@ pub mod windows;
 
 use scrimp_graph::{DType, Op, Reduction};
 
+use self::norm::Layout;
 use crate::arena::Args;
 use crate::error::RunError;
 use crate::real::Real;
@@ -100,6 +101,9 @@ fn workspace_of<T: Real>(
         Op::CrossEntropy => scratch::bytes::<f64>(loss::cross_entropy_sums(inputs[0].0)),
         Op::MeanSquaredError => {
             scratch::bytes::<f64>(loss::squared_error_sums(inputs[0].0.iter().product()))
+        }
+        Op::NormGrad { .. } | Op::NormParamGrad { .. } => {
+            norm::workspace::<T>(op, Layout::Rows, inputs[0].0)
         }
         _ => 0,
     }
@@ -189,10 +193,10 @@ fn run_real<T: Real>(
             op,
             "batch normalization must be expanded for training or for inference first",
         )),
-        Op::NormStats { norm } => norm::stats::<T>(slots, *norm, args),
-        Op::NormApply { norm, epsilon } => norm::apply::<T>(slots, *norm, *epsilon, args),
-        Op::NormParamGrad { norm, epsilon } => norm::param_grad::<T>(slots, *norm, *epsilon, args),
-        Op::NormInputGrad { norm, epsilon } => norm::input_grad::<T>(slots, *norm, *epsilon, args),
+        Op::NormStats { .. }
+        | Op::NormApply { .. }
+        | Op::NormGrad { .. }
+        | Op::NormParamGrad { .. } => norm::run::<T>(slots, op, Layout::Rows, args),
         Op::RunningStats { momentum, count } => update::running_stats::<T>(*momentum, *count, args),
         Op::Softmax { axis } => softmax::softmax::<T>(slots, *axis, false, args),
         Op::LogSoftmax { axis } => softmax::softmax::<T>(slots, *axis, true, args),

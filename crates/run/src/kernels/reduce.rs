@@ -186,27 +186,6 @@ fn add_lanes<T: Real>(mut lanes: [T; LANES]) -> f64 {
     lanes[..4].iter().map(|lane| lane.f64()).sum()
 }
 
-/// Σ y·s and Σ (x − mean)·y·s over slices of the same length.
-#[inline(always)]
-pub fn scaled_sums<T: Real>(x: &[T], y: &[T], s: &[T], mean: T) -> (f64, f64) {
-    let (mut sum, mut product) = (0.0, 0.0);
-    for ((x, y), s) in x.chunks(BLOCK).zip(y.chunks(BLOCK)).zip(s.chunks(BLOCK)) {
-        let (mut sums, mut products) = ([T::ZERO; LANES], [T::ZERO; LANES]);
-        let chunks = x.chunks(LANES).zip(y.chunks(LANES)).zip(s.chunks(LANES));
-        for ((x, y), s) in chunks {
-            let lanes = sums.iter_mut().zip(&mut products);
-            for ((((sum, product), &x), &y), &s) in lanes.zip(x).zip(y).zip(s) {
-                let scaled = y * s;
-                *sum += scaled;
-                *product += (x - mean) * scaled;
-            }
-        }
-        sum += add_lanes(sums);
-        product += add_lanes(products);
-    }
-    (sum, product)
-}
-
 /// The axes of x split into those that stay and those that are summed, neighbours of a kind merged.
 struct Axes {
     kept: Walk,

@@ -1,6 +1,6 @@
 //! Normalizations, softmax, dropout.
 
-use scrimp_graph::{Init, Norm, Op};
+use scrimp_graph::{Init, Norm, Op, Unary};
 
 use super::check;
 
@@ -65,6 +65,39 @@ fn other_normalizations() {
             let (scale, shift) = (c.p(params)?, c.p(params)?);
             c.b.normalize_with("norm", x, norm, 1e-2, scale, shift)
         });
+    }
+}
+
+/// The activation joins the normalization when the graph is differentiated.
+#[test]
+fn normalizations_with_activations() {
+    let cases: [(&[usize], Norm); 4] = [
+        (&[3, 2, 3, 2], Norm::Batch),
+        (&[2, 3, 2, 3], Norm::Instance),
+        (&[2, 4, 3], Norm::Group { groups: 2 }),
+        (&[3, 5], Norm::Layer { axis: 1 }),
+    ];
+    let activations = [
+        Unary::Relu,
+        Unary::LeakyRelu { slope: 0.2 },
+        Unary::Clip { lo: -0.5, hi: 0.5 },
+    ];
+    for (shape, norm) in cases {
+        for f in activations {
+            check(|c| {
+                let x = c.p(shape)?;
+                let (scale, shift) = (c.p(&shape[1..2])?, c.p(&shape[1..2])?);
+                let y = c.b.normalize_with("norm", x, norm, 1e-2, scale, shift)?;
+                c.op(Op::Unary(f), &[y])
+            });
+            // Data: only scale and shift have gradients.
+            check(|c| {
+                let x = c.c(shape)?;
+                let (scale, shift) = (c.p(&shape[1..2])?, c.p(&shape[1..2])?);
+                let y = c.b.normalize_with("norm", x, norm, 1e-2, scale, shift)?;
+                c.op(Op::Unary(f), &[y])
+            });
+        }
     }
 }
 

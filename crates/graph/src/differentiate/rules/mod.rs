@@ -31,8 +31,10 @@ pub(super) struct Rule<'a> {
     node: &'a Node,
     /// The gradient of the output.
     dy: TensorId,
-    /// The parameters' gradients of a normalization, once they are built.
-    norm_sums: Option<(TensorId, TensorId)>,
+    /// The inputs that need gradients.
+    slots: &'a [usize],
+    /// The gradients of a normalization's input, scale and shift, once they are built.
+    norm_gradients: Option<[Option<TensorId>; 3]>,
 }
 
 /// The name of the nodes and tensors that make up the gradient of a tensor.
@@ -51,12 +53,18 @@ pub(super) fn differentiable(op: &Op, slot: usize) -> bool {
 }
 
 impl<'a> Rule<'a> {
-    pub(super) fn new(builder: &'a mut GraphBuilder, node: &'a Node, dy: TensorId) -> Rule<'a> {
+    pub(super) fn new(
+        builder: &'a mut GraphBuilder,
+        node: &'a Node,
+        dy: TensorId,
+        slots: &'a [usize],
+    ) -> Rule<'a> {
         Rule {
             builder,
             node,
             dy,
-            norm_sums: None,
+            slots,
+            norm_gradients: None,
         }
     }
 
@@ -97,7 +105,9 @@ impl<'a> Rule<'a> {
             Op::NormStats { .. } => return Err(self.not_differentiable(
                 "its statistics are used by something other than the normalization of its own input",
             )),
-            Op::NormApply { norm, epsilon } => return self.normalize(slot, *norm, *epsilon),
+            Op::NormApply { norm, epsilon, activation } => {
+                return self.normalize(slot, *norm, *epsilon, *activation);
+            }
             Op::Softmax { axis } => self.by_output(Op::SoftmaxGrad { axis: *axis })?,
             Op::LogSoftmax { axis } => self.by_output(Op::LogSoftmaxGrad { axis: *axis })?,
             Op::Dropout { .. } => {
@@ -123,7 +133,7 @@ impl<'a> Rule<'a> {
             | Op::MaxPoolGrad { .. }
             | Op::BatchNorm { .. }
             | Op::NormParamGrad { .. }
-            | Op::NormInputGrad { .. }
+            | Op::NormGrad { .. }
             | Op::RunningStats { .. }
             | Op::SoftmaxGrad { .. }
             | Op::LogSoftmaxGrad { .. }

@@ -3,7 +3,7 @@
 use super::{Contribution, Rule};
 use crate::error::GraphError;
 use crate::graph::TensorId;
-use crate::op::{Norm, Op};
+use crate::op::{Norm, Op, Unary};
 
 impl Rule<'_> {
     /// `x, stats, scale, shift -> y`. The gradient towards x goes through the statistics, which must
@@ -13,28 +13,29 @@ impl Rule<'_> {
         slot: usize,
         norm: Norm,
         epsilon: f64,
+        activation: Option<Unary>,
     ) -> Result<Contribution, GraphError> {
-        let &[x, stats, scale, _] = &self.node.inputs[..] else {
+        let &[x, stats, scale, shift] = &self.node.inputs[..] else {
             return Err(self.not_differentiable("it needs four inputs"));
         };
-        Ok(Contribution::Part(match slot {
-            0 | 1 if !self.own_statistics(x, stats, norm) => {
-                return Err(self.not_differentiable(
-                    "its statistics are not those of its own input; train a graph with BatchNorm nodes instead",
-                ));
-            }
-            0 => {
-                let mut inputs = vec![x, stats, scale, self.dy];
-                if norm == Norm::Batch {
-                    let (dscale, dshift) = self.norm_sums(norm, epsilon)?;
-                    inputs.extend([dscale, dshift]);
-                }
-                self.one(slot, Op::NormInputGrad { norm, epsilon }, &inputs)?
-            }
-            1 => return Ok(Contribution::Nothing),
-            2 => self.norm_sums(norm, epsilon)?.0,
-            _ => self.norm_sums(norm, epsilon)?.1,
-        }))
+        if slot < 2 && !self.own_statistics(x, stats, norm) {
+            return Err(self.not_differentiable(
+                "its statistics are not those of its own input; train a graph with BatchNorm nodes instead",
+            ));
+        }
+        if slot == 1 {
+            return Ok(Contribution::Nothing);
+        }
+        let gradients = match self.norm_gradients {
+            Some(gradients) => gradients,
+            None => self.norm_gradients([x, stats, scale, shift], norm, epsilon, activation)?,
+        };
+        self.norm_gradients = Some(gradients);
+        let of_slot = [gradients[0], None, gradients[1], gradients[2]];
+        match of_slot[slot] {
+            Some(gradient) => Ok(Contribution::Part(gradient)),
+            None => Err(self.not_differentiable("its input was taken not to need a gradient")),
+        }
     }
 
     fn own_statistics(&self, x: TensorId, stats: TensorId, norm: Norm) -> bool {
@@ -43,22 +44,54 @@ impl Rule<'_> {
             .is_some_and(|node| node.op == Op::NormStats { norm } && node.inputs[0] == x)
     }
 
-    /// The gradients of scale and shift, built once for all that need them.
-    fn norm_sums(&mut self, norm: Norm, epsilon: f64) -> Result<(TensorId, TensorId), GraphError> {
-        if let Some(sums) = self.norm_sums {
-            return Ok(sums);
+    /// The gradients of x, if it needs one, scale and shift: one node makes them all.
+    fn norm_gradients(
+        &mut self,
+        [x, stats, scale, shift]: [TensorId; 4],
+        norm: Norm,
+        epsilon: f64,
+        activation: Option<Unary>,
+    ) -> Result<[Option<TensorId>; 3], GraphError> {
+        let name = &self.node.name;
+        let (name, op, mut inputs) = match self.slots.contains(&0) {
+            true => (
+                format!("grad({name}.x,scale,shift)"),
+                Op::NormGrad {
+                    norm,
+                    epsilon,
+                    activation,
+                },
+                vec![x, stats, scale, self.dy],
+            ),
+            false => (
+                format!("grad({name}.scale,shift)"),
+                Op::NormParamGrad {
+                    norm,
+                    epsilon,
+                    activation,
+                },
+                vec![x, stats, self.dy],
+            ),
+        };
+        match (activation, &op) {
+            (None, _) => {}
+            (Some(_), Op::NormGrad { .. }) => inputs.push(shift),
+            (Some(_), _) => inputs.extend([scale, shift]),
         }
-        let (x, stats) = (self.node.inputs[0], self.node.inputs[1]);
-        let name = format!("grad({}.scale,shift)", self.node.name);
-        let op = Op::NormParamGrad { norm, epsilon };
-        let sums = self.builder.add(&name, op, &[x, stats, self.dy])?;
-        for (slot, &sum) in [2, 3].into_iter().zip(&sums) {
-            let name = self.name(slot);
-            self.builder.rename(sum, &name);
+        let made = self.builder.add(&name, op, &inputs)?;
+        let (of_x, of_params) = made.split_at(made.len() - 2);
+        let gradients = [
+            of_x.first().copied(),
+            Some(of_params[0]),
+            Some(of_params[1]),
+        ];
+        for (slot, gradient) in [0, 2, 3].into_iter().zip(gradients) {
+            if let Some(gradient) = gradient {
+                let name = self.name(slot);
+                self.builder.rename(gradient, &name);
+            }
         }
-        let sums = (sums[0], sums[1]);
-        self.norm_sums = Some(sums);
-        Ok(sums)
+        Ok(gradients)
     }
 
     /// `y, dy -> dx`

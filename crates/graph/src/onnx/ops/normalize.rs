@@ -42,7 +42,7 @@ pub(super) fn batch(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     let variance = node.view("variance", variance, &row)?;
     let stats = node.step("stats", Op::Concat { axis: 0 }, &[mean, variance])?;
     let norm = Norm::Batch;
-    one(node.last(Op::NormApply { norm, epsilon }, &[x, stats, scale, shift])?)
+    one(node.last(applied(norm, epsilon), &[x, stats, scale, shift])?)
 }
 
 /// Normalization by the batch's statistics, and the running ones after it, which something reads: they are outputs like
@@ -61,7 +61,7 @@ fn with_statistics(
     }
     let norm = Norm::Batch;
     let stats = node.step("stats", Op::NormStats { norm }, &[x])?;
-    let y = node.last(Op::NormApply { norm, epsilon }, &[x, stats, scale, shift])?;
+    let y = node.last(applied(norm, epsilon), &[x, stats, scale, shift])?;
     let mut values = vec![Value::Tensor(y)];
     for (i, part) in ["mean", "variance"].into_iter().enumerate() {
         let running = node.x(3 + i)?;
@@ -194,7 +194,7 @@ pub(super) fn layer(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     };
     let norm = Norm::Layer { axis };
     let stats = node.step("stats", Op::NormStats { norm }, &[x])?;
-    let y = node.last(Op::NormApply { norm, epsilon }, &[x, stats, scale, shift])?;
+    let y = node.last(applied(norm, epsilon), &[x, stats, scale, shift])?;
     let mut values = vec![Value::Tensor(y)];
     if node.unused_outputs(1).is_err() {
         values.extend(statistics(node, stats, &shape, axis, epsilon)?);
@@ -223,6 +223,15 @@ fn statistics(
     Ok([Value::Tensor(mean), Value::Tensor(inverse)])
 }
 
+/// The application of statistics; activations join it when the graph is made ready to run.
+fn applied(norm: Norm, epsilon: f64) -> Op {
+    Op::NormApply {
+        norm,
+        epsilon,
+        activation: None,
+    }
+}
+
 /// Broadcast to this shape where it isn't that already.
 fn widened(node: &mut Node<'_, '_>, part: &str, x: TensorId, shape: &[usize]) -> Outcome<TensorId> {
     if node.dims(x) == shape {
@@ -241,7 +250,7 @@ fn apply(
     shift: TensorId,
 ) -> Outcome<Vec<Value>> {
     let stats = node.step("stats", Op::NormStats { norm }, &[x])?;
-    one(node.last(Op::NormApply { norm, epsilon }, &[x, stats, scale, shift])?)
+    one(node.last(applied(norm, epsilon), &[x, stats, scale, shift])?)
 }
 
 /// x / √(mean(x²) + ε) · scale

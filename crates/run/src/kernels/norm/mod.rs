@@ -1,0 +1,277 @@
+//! Normalization: statistics, application with an activation, and gradients, which compute the activation
+//! again from the input by the expression of the application and so see the same bits.
+//!
+//! * `planes`: batch, instance and group normalization of tensors in rows.
+//! * `layer`: layer normalization.
+//! * `columns`: batch and instance normalization of images with channels last.
+//! * `passes`: loops over elements and sums over them, which all of these are made of.
+//!
+//! One task makes all three gradients, so that x and dy are read from memory once where the elements that
+//! share statistics fit a cache. With x̂ the normalized input, dz what the activation leaves of dy, and means over the
+//! elements that share statistics,
+//!
+//! ```text
+//! dscale = Σ dz·x̂    dshift = Σ dz
+//! dx = (dz·scale − mean(dz·scale) − x̂·mean(dz·scale·x̂))/√(variance + ε)
+//! ```
+
+mod columns;
+mod layer;
+mod passes;
+mod planes;
+
+use scrimp_graph::{Norm, Op, Unary};
+
+use super::activation::{Activation, Clip, Identity, LeakyRelu, Relu};
+use crate::arena::{Args, Source};
+use crate::error::RunError;
+use crate::real::Real;
+
+/// How the elements of a normalized tensor lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// In the order of the axes.
+    Rows,
+    /// A tensor [N,H,W,C], of batch or instance normalization.
+    ChannelsLast,
+}
+
+/// Evaluates an expression with an activation's function by this name.
+macro_rules! with {
+    ($activation:expr, $name:ident => $body:expr) => {
+        match $activation {
+            Some(Unary::Relu) => {
+                let $name = Relu;
+                $body
+            }
+            Some(Unary::LeakyRelu { slope }) => {
+                let $name = LeakyRelu(T::of(slope));
+                $body
+            }
+            Some(Unary::Clip { lo, hi }) => {
+                let (lo, hi) = (T::of(lo), T::of(hi));
+                let $name = Clip { lo, hi };
+                $body
+            }
+            _ => {
+                let $name = Identity;
+                $body
+            }
+        }
+    };
+}
+
+/// Means, variances and what is added to these.
+#[derive(Clone, Copy)]
+struct Statistics<'a, T> {
+    means: &'a [T],
+    variances: &'a [T],
+    epsilon: f64,
+}
+
+impl<'a, T: Real> Statistics<'a, T> {
+    fn new(stats: &'a [T], epsilon: f64) -> Statistics<'a, T> {
+        let (means, variances) = stats.split_at(stats.len() / 2);
+        Statistics {
+            means,
+            variances,
+            epsilon,
+        }
+    }
+
+    /// 1/√(variance + ε) of statistics k.
+    #[inline(always)]
+    fn inverse(&self, k: usize) -> f64 {
+        1.0 / (self.variances[k].f64() + self.epsilon).sqrt()
+    }
+}
+
+/// What a normalization does to an element: z = x·factor + offset.
+#[derive(Clone, Copy)]
+struct Line<T> {
+    mean: T,
+    scale: T,
+    /// scale/√(variance + ε)
+    factor: T,
+    offset: T,
+}
+
+impl<T: Real> Line<T> {
+    #[inline(always)]
+    fn new(statistics: Statistics<'_, T>, k: usize, scale: T, shift: T) -> Line<T> {
+        let mean = statistics.means[k];
+        let factor = scale * T::of(statistics.inverse(k));
+        Line {
+            mean,
+            scale,
+            factor,
+            offset: shift - mean * factor,
+        }
+    }
+}
+
+/// The arguments of an application.
+struct Apply<'a, T> {
+    norm: Norm,
+    shape: &'a [usize],
+    x: Source<'a, T>,
+    statistics: Statistics<'a, T>,
+    scale: &'a [T],
+    shift: &'a [T],
+    y: &'a mut [T],
+    workspace: &'a mut [u8],
+}
+
+/// The arguments of the gradients.
+struct Gradients<'a, T> {
+    norm: Norm,
+    shape: &'a [usize],
+    x: Source<'a, T>,
+    dy: Source<'a, T>,
+    statistics: Statistics<'a, T>,
+    /// Nothing where neither dx nor an activation needs it.
+    scale: Option<&'a [T]>,
+    /// Nothing without an activation.
+    shift: Option<&'a [T]>,
+    /// Nothing where it isn't wanted.
+    dx: Option<&'a mut [T]>,
+    dscale: &'a mut [T],
+    dshift: &'a mut [T],
+    workspace: &'a mut [u8],
+}
+
+impl<T: Real> Gradients<'_, T> {
+    /// With what isn't needed as if there were none.
+    #[inline(always)]
+    fn line(
+        statistics: Statistics<'_, T>,
+        [scale, shift]: [Option<&[T]>; 2],
+        k: usize,
+        channel: usize,
+    ) -> Line<T> {
+        let scale = scale.map_or(T::ONE, |scale| scale[channel]);
+        let shift = shift.map_or(T::ZERO, |shift| shift[channel]);
+        Line::new(statistics, k, scale, shift)
+    }
+}
+
+/// Memory of an input; nothing if that is the output's.
+fn elsewhere<'a, T>(source: &Source<'a, T>) -> Option<&'a [T]> {
+    match source {
+        Source::From(x) => Some(x),
+        Source::InPlace => None,
+    }
+}
+
+/// Bytes of scratch for a normalized tensor of this physical shape.
+pub fn workspace<T: Real>(op: &Op, layout: Layout, shape: &[usize]) -> usize {
+    let gradients = |norm: &Norm, dx: bool| match (layout, norm) {
+        (Layout::ChannelsLast, _) => columns::gradients_workspace::<T>(*norm, shape, dx),
+        (_, Norm::Layer { axis }) => layer::gradients_workspace::<T>(*axis, shape),
+        _ => planes::gradients_workspace(*norm, shape),
+    };
+    match op {
+        Op::NormStats { norm } if layout == Layout::ChannelsLast => {
+            columns::stats_workspace(*norm, shape)
+        }
+        Op::NormApply { norm, .. } if layout == Layout::ChannelsLast => {
+            columns::apply_workspace::<T>(*norm, shape)
+        }
+        Op::NormGrad { norm, .. } => gradients(norm, true),
+        Op::NormParamGrad { norm, .. } => gradients(norm, false),
+        _ => 0,
+    }
+}
+
+/// Runs an operator of a normalization.
+pub fn run<T: Real>(slots: usize, op: &Op, layout: Layout, args: &Args) -> Result<(), RunError> {
+    let shape = args.input_shape(0);
+    match *op {
+        Op::NormStats { norm } => {
+            let (x, stats) = (args.input::<T>(0)?, args.output::<T>(0));
+            match layout {
+                Layout::Rows => planes::stats(slots, norm, shape, x, stats),
+                Layout::ChannelsLast => {
+                    columns::stats(slots, norm, shape, x, stats, args.workspace())?;
+                }
+            }
+            Ok(())
+        }
+        Op::NormApply {
+            norm,
+            epsilon,
+            activation,
+        } => {
+            let apply = Apply {
+                norm,
+                shape,
+                x: args.source::<T>(0)?,
+                statistics: Statistics::new(args.input(1)?, epsilon),
+                scale: args.input(2)?,
+                shift: args.input(3)?,
+                y: args.output(0),
+                workspace: args.workspace(),
+            };
+            with!(activation, f => match (layout, norm) {
+                (Layout::ChannelsLast, _) => columns::apply(slots, apply, f),
+                (_, Norm::Layer { axis }) => layer::apply(slots, axis, apply, f),
+                _ => planes::apply(slots, apply, f),
+            })
+        }
+        Op::NormGrad {
+            norm,
+            epsilon,
+            activation,
+        } => {
+            let gradients = Gradients {
+                norm,
+                shape,
+                x: args.source::<T>(0)?,
+                dy: args.source(3)?,
+                statistics: Statistics::new(args.input(1)?, epsilon),
+                scale: Some(args.input(2)?),
+                shift: activation.map(|_| args.input(4)).transpose()?,
+                dx: Some(args.output(0)),
+                dscale: args.output(1),
+                dshift: args.output(2),
+                workspace: args.workspace(),
+            };
+            with!(activation, f => run_gradients(slots, layout, gradients, f))
+        }
+        Op::NormParamGrad {
+            norm,
+            epsilon,
+            activation,
+        } => {
+            let affine = |slot| activation.map(|_| args.input(slot)).transpose();
+            let gradients = Gradients {
+                norm,
+                shape,
+                x: Source::From(args.input::<T>(0)?),
+                dy: Source::From(args.input(2)?),
+                statistics: Statistics::new(args.input(1)?, epsilon),
+                scale: affine(3)?,
+                shift: affine(4)?,
+                dx: None,
+                dscale: args.output(0),
+                dshift: args.output(1),
+                workspace: args.workspace(),
+            };
+            with!(activation, f => run_gradients(slots, layout, gradients, f))
+        }
+        _ => Err(super::unsupported(op, "it isn't a normalization")),
+    }
+}
+
+fn run_gradients<T: Real>(
+    slots: usize,
+    layout: Layout,
+    gradients: Gradients<'_, T>,
+    f: impl Activation<T>,
+) -> Result<(), RunError> {
+    match (layout, gradients.norm) {
+        (Layout::ChannelsLast, _) => columns::gradients(slots, gradients, f),
+        (_, Norm::Layer { axis }) => layer::gradients(slots, axis, gradients, f),
+        _ => planes::gradients(slots, gradients, f),
+    }
+}
