@@ -9,8 +9,10 @@
 //! | gelu, silu, sigmoid, tanh, exp, softmax, their gradients | 32-bit floats | 64-bit floats, mixed formats |
 //! | everything else | | always |
 //!
-//! Of the rest: the library's batch normalization computes in one primitive what is four tasks here, so
-//! that a plan can repeat each alone; ours is as fast where channels are last (`kernels/columns.rs`). Its
+//! Of the rest: the library's normalizations were measured beside ours (one thread). Layer norm's gradients, 2048
+//! rows of 384: 0.51 ms against 0.55; its application 0.20 ms. With channels last, batch norm's statistics and application take
+//! 0.75 ms against 0.79 (64 channels of 56×56, batch 8) and its gradients 0.9 ms; but in rows it is 3 to 5 times as slow as
+//! ours, and it can't compute an activation again for the gradients (`kernels/norm`), whose mask it would keep. Its
 //! reductions have only a reference implementation (30 ms where ours takes 1).
 //!
 //! Images have their channels last (`format.rs`), which is how the library's convolutions are fastest, and
