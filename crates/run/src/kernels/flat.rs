@@ -173,7 +173,7 @@ impl Flat {
 
 /// to[i] = x[i·stride]
 #[inline(always)]
-fn pick<T: Copy>(stride: usize, x: &[T], to: &mut [T]) {
+pub fn pick<T: Copy>(stride: usize, x: &[T], to: &mut [T]) {
     match stride {
         1 => copy(to, &x[..to.len()]),
         2 => {
@@ -233,22 +233,31 @@ fn weave<'a, T: Copy + 'a>(
 pub fn copy<T: Copy>(to: &mut [T], from: &[T]) {
     let length = to.len();
     let from = &from[..length];
-    macro_rules! pieces {
+    // Of lengths that the compiler knows; the last overlaps the one before.
+    macro_rules! piece {
+        ($width:literal, $at:expr) => {
+            to[$at..$at + $width].copy_from_slice(&from[$at..$at + $width])
+        };
+    }
+    macro_rules! two {
         ($width:literal) => {{
-            let mut at = 0;
-            while at + $width <= length {
-                to[at..at + $width].copy_from_slice(&from[at..at + $width]);
-                at += $width;
-            }
-            // The last piece overlaps the one before.
-            let at = length - $width;
-            to[at..].copy_from_slice(&from[at..]);
+            piece!($width, 0);
+            piece!($width, length - $width)
         }};
     }
     match length {
-        16.. => pieces!(16),
-        8.. => pieces!(8),
-        4.. => pieces!(4),
+        // As wide as panels of matrix products.
+        32 => two!(16),
+        16 => piece!(16, 0),
+        33.. => {
+            for at in (0..length - 16).step_by(16) {
+                piece!(16, at);
+            }
+            piece!(16, length - 16);
+        }
+        17.. => two!(16),
+        8.. => two!(8),
+        4.. => two!(4),
         _ => {
             for (to, &x) in to.iter_mut().zip(from) {
                 *to = x;

@@ -9,6 +9,7 @@
     reason = "threads write disjoint blocks of C through a pointer"
 )]
 
+use crate::kernels::flat::copy;
 use crate::kernels::micro::{Blocks, Micro};
 use crate::par::{self, Shared};
 use crate::real::Real;
@@ -551,15 +552,5 @@ pub fn pack_across<'a, T: Real>(
         for (p, to) in panel.chunks_exact_mut(apart).enumerate() {
             copy(&mut to[..rows], &step(p)[first..first + rows]);
         }
-    }
-}
-
-/// Copies; the lengths of whole panels are known to the compiler.
-#[inline(always)]
-pub fn copy<T: Copy>(to: &mut [T], from: &[T]) {
-    match to.len() {
-        32 => to[..32].copy_from_slice(&from[..32]),
-        16 => to[..16].copy_from_slice(&from[..16]),
-        _ => to.copy_from_slice(&from[..to.len()]),
     }
 }

@@ -1,6 +1,7 @@
 //! The matrix of image patches that a convolution multiplies with, read block by block and never
 //! stored: rows are (channel, kernel row, kernel column), columns are output pixels of all images.
 
+use super::flat::pick;
 use super::gemm::{self, Block};
 use crate::real::Real;
 use crate::simd::wide;
@@ -114,31 +115,27 @@ impl Patches {
         let row = &x[at..at + self.w];
         let left = run.left + (kw * self.dilation[1]) as isize;
         let stride = self.stride[1];
-        let last = left + ((to.len() - 1) * stride) as isize;
-        if left >= 0 && (last as usize) < self.w {
-            let row = &row[left as usize..];
-            match stride {
-                1 => gemm::copy(to, row),
-                2 => {
-                    for (i, to) in to.iter_mut().enumerate() {
-                        *to = row[2 * i];
-                    }
-                }
-                _ => {
-                    for (to, &x) in to.iter_mut().zip(row.iter().step_by(stride)) {
-                        *to = x;
-                    }
-                }
-            }
+        let length = to.len();
+        if left >= 0 && left as usize + (length - 1) * stride < self.w {
+            pick(stride, &row[left as usize..], to);
             return;
         }
-        for (i, to) in to.iter_mut().enumerate() {
-            let column = left + (i * stride) as isize;
-            *to = if column >= 0 && (column as usize) < self.w {
-                row[column as usize]
-            } else {
-                T::ZERO
-            };
+        // Pixel i reads column left + i·stride; the first pixels and the last may read padding.
+        let outputs = |columns: isize| match stride {
+            1 => columns.max(0) as usize,
+            _ => (columns.max(0) as usize).div_ceil(stride),
+        };
+        let first = outputs(-left).min(length);
+        let end = outputs(self.w as isize - left).clamp(first, length);
+        for to in to[..first].iter_mut() {
+            *to = T::ZERO;
+        }
+        if first < end {
+            let column = (left + (first * stride) as isize) as usize;
+            pick(stride, &row[column..], &mut to[first..end]);
+        }
+        for to in to[end..].iter_mut() {
+            *to = T::ZERO;
         }
     }
 
