@@ -11,8 +11,8 @@
 //!   into its set. After a distance of d bytes their number is Poisson distributed with mean `ways · d / bytes`.
 //! * What comes from memory goes to a core's own cache first, and to the last cache when it leaves that: then it drives
 //!   out something else, which is written back if it was changed. So a byte that was fetched costs again when it is
-//!   touched for the second time ([`SECOND`]); from the third time on it is there. A byte that is written has to be
-//!   fetched too, and some time later goes back ([`WRITTEN`]).
+//!   touched for the second time (`SECOND`); from the third time on it is there. A byte that is written has to be
+//!   fetched too, and some time later goes back (`WRITTEN`).
 //!
 //! Copies aren't looked at: they are another engine's work.
 

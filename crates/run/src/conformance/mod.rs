@@ -7,6 +7,7 @@
 //! rows and once with channels last; and this crate's kernels give the same on any number of threads.
 
 mod cases;
+mod linear;
 mod naive;
 mod normalization;
 pub(crate) mod onednn;

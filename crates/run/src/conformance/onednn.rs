@@ -6,7 +6,7 @@
 use scrimp_graph::{DType, Op, Window, infer};
 use scrimp_onednn::OneDnnError;
 
-use super::cases::{ConvCase, convolution, product};
+use super::linear::{ConvCase, convolution, product};
 use super::{Devices, Input, ONEDNN, check, operands, signatures};
 use crate::cpu::{Cpu, Library};
 use crate::error::RunError;

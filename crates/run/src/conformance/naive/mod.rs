@@ -1,8 +1,13 @@
 //! The operators by their definitions, one element at a time, in 64 bits.
 
-use scrimp_graph::{Binary, DType, Norm, Op, Optimizer, Reduction, Saves, Unary, Window, infer};
+mod functions;
+mod windows;
+
+use scrimp_graph::{Binary, DType, Norm, Op, Reduction, Saves, Unary, infer};
 
 use super::Input;
+use functions::{derivative, unary, update};
+use windows::{counts, taps, terms};
 
 /// Every position of a shape, in row-major order.
 fn positions(shape: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
@@ -392,75 +397,6 @@ pub fn run(op: &Op, inputs: &[Input]) -> Vec<Vec<f64>> {
     }
 }
 
-/// Calls `f(index in x, index in w, index in y)` for every product of a convolution.
-fn terms(
-    window: &Window,
-    groups: usize,
-    x: &[usize],
-    y: &[usize],
-    mut f: impl FnMut(usize, usize, usize),
-) {
-    let (c_group, o_group) = (x[1] / groups, y[1] / groups);
-    let w = [y[1], c_group, window.kernel[0], window.kernel[1]];
-    for at in positions(y) {
-        let [n, o, i, j] = at[..] else { return };
-        for tap in positions(&w[1..]) {
-            let [c, kh, kw] = tap[..] else { return };
-            if let (Some(h), Some(v)) =
-                (reads(window, 0, i, kh, x[2]), reads(window, 1, j, kw, x[3]))
-            {
-                let channel = o / o_group * c_group + c;
-                f(
-                    offset(x, &[n, channel, h, v]),
-                    offset(&w, &[o, c, kh, kw]),
-                    offset(y, &at),
-                );
-            }
-        }
-    }
-}
-
-/// The input position that output position `o` reads with kernel element `k`, if it isn't padding.
-fn reads(window: &Window, axis: usize, o: usize, k: usize, length: usize) -> Option<usize> {
-    (o * window.stride[axis] + k * window.dilation[axis])
-        .checked_sub(window.pad_begin[axis])
-        .filter(|&at| at < length)
-}
-
-/// Calls `f(index in x, index in y)` for every element of every pooling window, in row-major order.
-fn taps(window: &Window, x: &[usize], y: &[usize], mut f: impl FnMut(usize, usize)) {
-    for at in positions(y) {
-        for tap in positions(&window.kernel) {
-            let place = (
-                reads(window, 0, at[2], tap[0], x[2]),
-                reads(window, 1, at[3], tap[1], x[3]),
-            );
-            if let (Some(h), Some(v)) = place {
-                f(offset(x, &[at[0], at[1], h, v]), offset(y, &at));
-            }
-        }
-    }
-}
-
-/// What each output of an average pooling divides by.
-fn counts(window: &Window, count_pad: bool, x: &[usize], y: &[usize]) -> Vec<f64> {
-    let mut counts = vec![0.0; y.iter().product()];
-    if !count_pad {
-        taps(window, x, y, |_, iy| counts[iy] += 1.0);
-        return counts;
-    }
-    let inside = |axis: usize, o: usize, k: usize| {
-        let end = x[2 + axis] + window.pad_begin[axis] + window.pad_end[axis];
-        o * window.stride[axis] + k * window.dilation[axis] < end
-    };
-    for at in positions(y) {
-        let count = positions(&window.kernel)
-            .filter(|tap| inside(0, at[2], tap[0]) && inside(1, at[3], tap[1]));
-        counts[offset(y, &at)] = count.count() as f64;
-    }
-    counts
-}
-
 /// For each position the sum of `f` over its line along the axis.
 fn along(shape: &[usize], axis: usize, f: impl Fn(usize) -> f64) -> Vec<f64> {
     positions(shape)
@@ -533,94 +469,4 @@ fn norm_gradients(
         (before(i, k, p) * scale(p) - means) * inverse(k)
     });
     vec![dx.collect(), dscale, dshift]
-}
-
-fn update(optimizer: Optimizer, x: &[&[f64]]) -> Vec<Vec<f64>> {
-    let (rate, step) = (x[2][0], x[2][1]);
-    let mut out = vec![Vec::new(); x.len() - 2];
-    for (i, &param) in x[0].iter().enumerate() {
-        match optimizer {
-            Optimizer::Sgd {
-                momentum,
-                weight_decay,
-            } => {
-                let mut v = x[1][i] + weight_decay * param;
-                if momentum != 0.0 {
-                    v += momentum * x[3][i];
-                    out[1].push(v);
-                }
-                out[0].push(param - rate * v);
-            }
-            Optimizer::Adam {
-                beta1,
-                beta2,
-                epsilon,
-                weight_decay,
-            } => {
-                let g = x[1][i] + weight_decay * param;
-                let m = beta1 * x[3][i] + (1.0 - beta1) * g;
-                let v = beta2 * x[4][i] + (1.0 - beta2) * g * g;
-                let (m_hat, v_hat) = (m / (1.0 - beta1.powf(step)), v / (1.0 - beta2.powf(step)));
-                out[0].push(param - rate * m_hat / (v_hat.sqrt() + epsilon));
-                out[1].push(m);
-                out[2].push(v);
-            }
-        }
-    }
-    out
-}
-
-const ROOT: f64 = 0.797_884_560_802_865_4;
-
-fn unary(f: Unary, x: f64) -> f64 {
-    let sigmoid = 1.0 / (1.0 + (-x).exp());
-    match f {
-        Unary::Relu => x.max(0.0),
-        Unary::LeakyRelu { slope } => {
-            if x < 0.0 {
-                slope * x
-            } else {
-                x
-            }
-        }
-        Unary::Gelu => 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt())),
-        Unary::GeluTanh => 0.5 * x * (1.0 + (ROOT * (x + 0.044715 * x.powi(3))).tanh()),
-        Unary::Sigmoid => sigmoid,
-        Unary::Tanh => x.tanh(),
-        Unary::Clip { lo, hi } => x.clamp(lo, hi),
-        Unary::Exp => x.exp(),
-        Unary::Log => x.ln(),
-        Unary::Sqrt => x.sqrt(),
-        Unary::Erf => libm::erf(x),
-        Unary::Abs => x.abs(),
-        Unary::Pow { exponent } => x.powf(exponent),
-        Unary::Silu => x * sigmoid,
-        Unary::Affine { scale, shift } => scale * x + shift,
-    }
-}
-
-/// f'(x), given f(x) or x as `saves` says: closed forms where the output is saved, else a difference
-/// quotient of high order.
-fn derivative(f: Unary, s: f64) -> f64 {
-    match f {
-        Unary::Relu => f64::from(s > 0.0),
-        Unary::LeakyRelu { slope } => {
-            if s > 0.0 {
-                1.0
-            } else {
-                slope
-            }
-        }
-        Unary::Sigmoid => s - s * s,
-        Unary::Tanh => 1.0 - s * s,
-        Unary::Clip { lo, hi } => f64::from(s > lo && s < hi),
-        Unary::Exp => s,
-        Unary::Sqrt => 0.5 / s,
-        Unary::Affine { scale, .. } => scale,
-        _ => {
-            let h = 2e-3 * s.abs().clamp(0.05, 1.0);
-            let d = |k: f64| unary(f, s + k * h) - unary(f, s - k * h);
-            (d(1.0) * 672.0 - d(2.0) * 168.0 + d(3.0) * 32.0 - d(4.0) * 3.0) / (840.0 * h)
-        }
-    }
 }
