@@ -38,6 +38,8 @@ const OPENMP: c_uint = 2;
 pub(crate) const FORWARD_TRAINING: c_int = 64;
 /// `dnnl_forward_inference`.
 pub(crate) const FORWARD_INFERENCE: c_int = 96;
+/// `dnnl_backward`: the gradients of data and of parameters.
+pub(crate) const BACKWARD: c_int = 128;
 /// `dnnl_convolution_direct`.
 pub(crate) const CONVOLUTION_DIRECT: c_int = 1;
 /// `dnnl_query_impl_info_str`.
@@ -175,6 +177,11 @@ functions! {
         fn(*mut Handle, Handle, c_int, c_int, Handle, Handle, c_int, Handle) -> Status;
     softmax_gradient = "dnnl_softmax_backward_primitive_desc_create":
         fn(*mut Handle, Handle, c_int, Handle, Handle, Handle, c_int, Handle, Handle) -> Status;
+    layer_normalization = "dnnl_layer_normalization_forward_primitive_desc_create":
+        fn(*mut Handle, Handle, c_int, Handle, Handle, Handle, f32, c_uint, Handle) -> Status;
+    layer_normalization_gradient = "dnnl_layer_normalization_backward_primitive_desc_create": fn(
+        *mut Handle, Handle, c_int, Handle, Handle, Handle, Handle, f32, c_uint, Handle, Handle
+    ) -> Status;
     matmul = "dnnl_matmul_primitive_desc_create":
         fn(*mut Handle, Handle, Handle, Handle, Handle, Handle, Handle) -> Status;
     set_threads = "omp_set_num_threads": fn(c_int);

@@ -30,6 +30,18 @@ pub enum Arg {
     DestinationGrad,
     /// Read: the destination of the primitive whose gradient this is.
     Result,
+    /// Read.
+    Mean,
+    /// Read.
+    Variance,
+    /// Read.
+    Scale,
+    /// Read.
+    Shift,
+    /// Written.
+    ScaleGrad,
+    /// Written.
+    ShiftGrad,
     /// Written by a primitive whose gradient follows, read by that.
     Workspace,
     /// Memory that the primitive may use while it runs.
@@ -44,11 +56,17 @@ impl Arg {
             Arg::Destination | Arg::Result => 17,
             Arg::Weights => 33,
             Arg::Bias => 41,
+            Arg::Mean => 49,
+            Arg::Variance => 50,
+            Arg::Scale => 51,
+            Arg::Shift => 52,
             Arg::Workspace => 64,
             Arg::Scratchpad => 80,
             Arg::SourceGrad => 129,
             Arg::DestinationGrad => 145,
             Arg::WeightsGrad => 161,
+            Arg::ScaleGrad => 255,
+            Arg::ShiftGrad => 256,
         }
     }
 
@@ -58,6 +76,8 @@ impl Arg {
             Arg::Destination
                 | Arg::SourceGrad
                 | Arg::WeightsGrad
+                | Arg::ScaleGrad
+                | Arg::ShiftGrad
                 | Arg::Workspace
                 | Arg::Scratchpad
         )
@@ -75,6 +95,12 @@ impl Arg {
             Arg::SourceGrad => "gradient of the source",
             Arg::DestinationGrad => "gradient of the destination",
             Arg::WeightsGrad => "gradient of the weights",
+            Arg::Mean => "mean",
+            Arg::Variance => "variance",
+            Arg::Scale => "scale",
+            Arg::Shift => "shift",
+            Arg::ScaleGrad => "gradient of the scale",
+            Arg::ShiftGrad => "gradient of the shift",
         }
     }
 }
@@ -126,7 +152,7 @@ impl<'a> Buffer<'a> {
 }
 
 /// Most arguments that a primitive has, with its scratchpad.
-const MOST_ARGUMENTS: usize = 6;
+pub const MOST_ARGUMENTS: usize = 10;
 
 /// An operation with fixed shapes, formats and number of threads, compiled.
 pub struct Primitive {

@@ -354,6 +354,11 @@ impl Args {
         self.inputs[i].dtype
     }
 
+    /// Number of outputs.
+    pub fn outputs(&self) -> usize {
+        self.outputs.len()
+    }
+
     /// Shape of an output.
     pub fn output_shape(&self, o: usize) -> &[usize] {
         &self.outputs[o].shape

@@ -3,6 +3,7 @@
 use scrimp_graph::{DType, Norm, Op, Unary, infer};
 
 use super::cases::positive;
+use super::onednn::check_theirs;
 use super::{Input, NATIVE, ONEDNN, Run, Setup, check, floats, run};
 use crate::cpu::Cpu;
 
@@ -52,6 +53,14 @@ fn tensors(norm: Norm, shape: &[usize]) -> [Input; 5] {
     ]
 }
 
+/// Whether the gradients without an activation are the library's, which longer rows gain nothing from.
+fn theirs(norm: Norm, shape: &[usize]) -> bool {
+    match norm {
+        Norm::Layer { axis } => shape[axis..].iter().product::<usize>() <= 4096,
+        _ => false,
+    }
+}
+
 fn apply(norm: Norm, activation: Option<Unary>) -> Op {
     Op::NormApply {
         norm,
@@ -93,9 +102,12 @@ fn normalizations() {
         check(&Op::NormStats { norm }, &tensors[..1]);
         for activation in [None].into_iter().chain(ACTIVATIONS.map(Some)) {
             check(&apply(norm, activation), &tensors[..4]);
-            for (op, inputs) in gradients(norm, activation, &tensors) {
-                check(&op, &inputs);
+            let [(all, of_all), (params, of_params)] = gradients(norm, activation, &tensors);
+            match activation {
+                None if theirs(norm, shape) => check_theirs(&all, &of_all),
+                _ => check(&all, &of_all),
             }
+            check(&params, &of_params);
         }
     }
 }
@@ -146,7 +158,7 @@ fn joined_and_apart(
 
 #[test]
 fn an_activation_within_a_normalization_has_the_bits_of_one_after_it() {
-    let on = |cpu: &Cpu, format| {
+    let on = |cpu: &Cpu, format, onednn: bool| {
         for &(norm, shape) in CASES {
             for f in ACTIVATIONS {
                 for float in [DType::F32, DType::F64] {
@@ -157,7 +169,12 @@ fn an_activation_within_a_normalization_has_the_bits_of_one_after_it() {
                     let [joined, apart] = joined_and_apart(norm, shape, f, &|op, inputs| {
                         run(cpu, op, inputs, float, setup)
                     });
-                    for (joined, apart) in joined.iter().zip(&apart) {
+                    // Without an activation layer norm's gradients are the library's, with one ours.
+                    let theirs = onednn && float == DType::F32 && theirs(norm, shape);
+                    for (i, (joined, apart)) in joined.iter().zip(&apart).enumerate() {
+                        if theirs && i == 1 {
+                            continue;
+                        }
                         assert_eq!(
                             joined.bits,
                             apart.bits,
@@ -169,11 +186,11 @@ fn an_activation_within_a_normalization_has_the_bits_of_one_after_it() {
             }
         }
     };
-    let both = |devices: &super::Devices| {
+    let each = |devices: &super::Devices, onednn| {
         for &format in devices.formats {
-            on(&devices.cpus[1], format);
+            on(&devices.cpus[1], format, onednn);
         }
     };
-    NATIVE.with(|all| all.iter().for_each(both));
-    ONEDNN.with(|devices| devices.iter().for_each(both));
+    NATIVE.with(|all| all.iter().for_each(|devices| each(devices, false)));
+    ONEDNN.with(|devices| devices.iter().for_each(|devices| each(devices, true)));
 }

@@ -48,7 +48,7 @@ fn implementations(cpu: &Cpu, op: &Op, inputs: &[Input], format: Format) -> Vec<
 }
 
 /// Checks the operator on every device, and that oneDNN has an implementation.
-fn check_theirs(op: &Op, inputs: &[Input]) {
+pub(super) fn check_theirs(op: &Op, inputs: &[Input]) {
     check(op, inputs);
     ONEDNN.with(|devices| {
         for cpu in devices.iter().flat_map(|devices| &devices.cpus) {

@@ -126,7 +126,7 @@ impl Conv {
                 let mut all = vec![
                     (Arg::Source, Place::Input(0), x),
                     (Arg::Weights, Place::Input(1), w),
-                    (Arg::Destination, Place::Output, y),
+                    (Arg::Destination, Place::Output(0), y),
                 ];
                 all.extend(bias.map(|bias| (Arg::Bias, Place::Input(2), bias)));
                 all
@@ -134,12 +134,12 @@ impl Conv {
             Direction::Data => vec![
                 (Arg::DestinationGrad, Place::Input(0), y),
                 (Arg::Weights, Place::Input(1), w),
-                (Arg::SourceGrad, Place::Output, x),
+                (Arg::SourceGrad, Place::Output(0), x),
             ],
             Direction::Weights => vec![
                 (Arg::Source, Place::Input(0), x),
                 (Arg::DestinationGrad, Place::Input(1), y),
-                (Arg::WeightsGrad, Place::Output, w),
+                (Arg::WeightsGrad, Place::Output(0), w),
             ],
         }
     }

@@ -91,7 +91,7 @@ impl MatMul {
         let mut arguments = vec![
             (Arg::Source, Place::Input(0), &a),
             (Arg::Weights, Place::Input(1), &b),
-            (Arg::Destination, Place::Output, &out),
+            (Arg::Destination, Place::Output(0), &out),
         ];
         arguments.extend(bias.as_ref().map(|bias| (Arg::Bias, Place::Input(2), bias)));
         let mut builder = Builder::new(engine);

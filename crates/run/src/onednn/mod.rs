@@ -6,13 +6,15 @@
 //! | convolution, its gradients (also transposed convolution) | 32-bit floats | 64-bit floats, which check gradients |
 //! | product of matrices | 32-bit floats | 64-bit floats |
 //! | poolings, their gradients | 32-bit floats | 64-bit floats |
+//! | gradients of layer norm | 32-bit floats, without an activation, rows of at most 4096 elements | 64-bit floats, the others |
 //! | gelu, silu, sigmoid, tanh, exp, softmax, their gradients | 32-bit floats | 64-bit floats, mixed formats |
 //! | everything else | | always |
 //!
-//! Of the rest: the library's normalizations were measured beside ours (one thread). Layer norm's gradients, 2048
-//! rows of 384: 0.51 ms against 0.55; its application 0.20 ms. With channels last, batch norm's statistics and application take
-//! 0.75 ms against 0.79 (64 channels of 56×56, batch 8) and its gradients 0.9 ms; but in rows it is 3 to 5 times as slow as
-//! ours, and it can't compute an activation again for the gradients (`kernels/norm`), whose mask it would keep. Its
+//! Of the rest, measured beside ours on one thread: applying a layer norm takes as long (2048 rows of 384, with
+//! its statistics: 0.40 ms against 0.39). Batch norm with channels last takes 0.74 ms forward and 0.87 for the gradients in the library's one
+//! primitive, 0.72 and 0.96 in ours (64 channels of 56×56, batch 8), 0.35 and 0.46 against 0.43 and 0.53 with 512 of 14×14,
+//! each without an activation; in rows the library is 3 to 5 times as slow as ours. It can't compute an activation
+//! again for the gradients (`kernels/norm`), whose mask it would keep. Its
 //! reductions have only a reference implementation (30 ms where ours takes 1).
 //!
 //! Images have their channels last (`format.rs`), which is how the library's convolutions are fastest, and
@@ -22,12 +24,13 @@
 
 mod convolution;
 mod matmul;
+mod normalization;
 mod pointwise;
 mod pool;
 mod program;
 mod weights;
 
-use scrimp_graph::{DType, Graph, Op};
+use scrimp_graph::{DType, Graph, Norm, Op};
 use scrimp_onednn::{Desc, Direction, Engine, OneDnnError, Pooling};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -37,6 +40,7 @@ use crate::blocks::Blocks;
 use crate::format::{Format, Formats, Operand};
 use convolution::Conv;
 use matmul::MatMul;
+use normalization::LayerNormGrad;
 use pointwise::Pointwise;
 use pool::{Pool, Way};
 pub use program::Program;
@@ -138,6 +142,7 @@ enum Wanted {
     MatMul(MatMul),
     Pointwise(Pointwise),
     Pool(Pool),
+    LayerNormGrad(LayerNormGrad),
 }
 
 impl Wanted {
@@ -151,6 +156,7 @@ impl Wanted {
             Wanted::MatMul(product) => product.program(engine),
             Wanted::Pointwise(function) => function.program(engine),
             Wanted::Pool(pool) => pool.program(engine),
+            Wanted::LayerNormGrad(norm) => norm.program(engine),
         }
     }
 }
@@ -212,6 +218,15 @@ fn wanted(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option<Wa
         } => {
             let kind = average(*count_pad);
             Pool::new(kind, Way::Backward, window, [output, inputs[0]]).map(Wanted::Pool)
+        }
+        Op::NormGrad {
+            norm: Norm::Layer { axis },
+            epsilon,
+            activation: None,
+        } => {
+            let in_rows = inputs.iter().chain(outputs).all(rows);
+            let norm = LayerNormGrad::new(*axis, *epsilon, output.shape);
+            norm.filter(|_| in_rows).map(Wanted::LayerNormGrad)
         }
         _ => {
             let same = inputs.iter().all(|one| one.format == output.format);

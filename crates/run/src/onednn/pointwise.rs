@@ -69,12 +69,12 @@ impl Pointwise {
         let arguments = match self.gradient {
             false => vec![
                 (Arg::Source, Place::Input(0), &tensor),
-                (Arg::Destination, Place::Output, &tensor),
+                (Arg::Destination, Place::Output(0), &tensor),
             ],
             true => vec![
                 (saved, Place::Input(0), &tensor),
                 (Arg::DestinationGrad, Place::Input(1), &tensor),
-                (Arg::SourceGrad, Place::Output, &tensor),
+                (Arg::SourceGrad, Place::Output(0), &tensor),
             ],
         };
         let mut builder = Builder::new(engine);

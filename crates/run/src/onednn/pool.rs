@@ -82,7 +82,7 @@ impl Pool {
             };
             let arguments = [
                 (Arg::Source, Place::Input(0), &x),
-                (Arg::Destination, Place::Output, &y),
+                (Arg::Destination, Place::Output(0), &y),
             ];
             builder.add(pooling, &arguments)?;
             return Ok(builder.finish());
@@ -93,7 +93,7 @@ impl Pool {
         if self.kind != Pooling::Max {
             let arguments = [
                 (Arg::DestinationGrad, Place::Input(0), &y),
-                (Arg::SourceGrad, Place::Output, &dx),
+                (Arg::SourceGrad, Place::Output(0), &dx),
             ];
             builder.add(gradient, &arguments)?;
             return Ok(builder.finish());
@@ -115,7 +115,7 @@ impl Pool {
         let arguments = [
             (Arg::DestinationGrad, Place::Input(1), &y),
             (Arg::Workspace, kept, &places),
-            (Arg::SourceGrad, Place::Output, &dx),
+            (Arg::SourceGrad, Place::Output(0), &dx),
         ];
         builder.add(gradient, &arguments)?;
         Ok(builder.finish())

@@ -1,6 +1,6 @@
 //! Programs: primitives that run one after another on an operator's arguments and in its workspace.
 
-use scrimp_onednn::{Arg, Buffer, Desc, Engine, OneDnnError, Primitive};
+use scrimp_onednn::{Arg, Buffer, Desc, Engine, MOST_ARGUMENTS, OneDnnError, Primitive};
 use std::sync::Arc;
 
 use crate::arena::{ALIGN, Args, Source};
@@ -12,8 +12,14 @@ use crate::format::Format;
 pub enum Place {
     /// An input of the operator.
     Input(usize),
-    /// The operator's only output.
-    Output,
+    /// Some bytes of an input that isn't overwritten.
+    Part {
+        input: usize,
+        start: usize,
+        bytes: usize,
+    },
+    /// An output of the operator; the first is where an input is that is overwritten.
+    Output(usize),
     /// A piece of the workspace.
     Piece(usize),
 }
@@ -49,8 +55,8 @@ pub struct Program {
     pieces: Vec<Piece>,
 }
 
-/// Most arguments of one primitive.
-const MOST: usize = 6;
+/// Most outputs of one operator.
+const MOST_OUTPUTS: usize = 3;
 
 impl Program {
     /// Bytes of workspace.
@@ -79,16 +85,27 @@ impl Program {
     /// Runs all primitives on the operator's arguments.
     pub fn run(&self, args: &Args) -> Result<(), RunError> {
         let workspace = Buffer::writing(args.workspace());
-        let output = Buffer::writing(bytemuck::cast_slice_mut(args.output::<f32>(0)));
+        let mut outputs = [workspace.part(0, 0); MOST_OUTPUTS];
+        for (o, output) in outputs.iter_mut().enumerate().take(args.outputs()) {
+            *output = Buffer::writing(bytemuck::cast_slice_mut(args.output::<f32>(o)));
+        }
         for step in &self.steps {
-            let mut buffers = [(Arg::Scratchpad, workspace.part(0, 0)); MOST];
+            let mut buffers = [(Arg::Scratchpad, workspace.part(0, 0)); MOST_ARGUMENTS];
             for ((arg, place), buffer) in step.places.iter().zip(&mut buffers) {
                 let memory = match *place {
                     Place::Input(i) => match args.source::<f32>(i)? {
                         Source::From(memory) => Buffer::reading(bytemuck::cast_slice(memory)),
-                        Source::InPlace => output,
+                        Source::InPlace => outputs[0],
                     },
-                    Place::Output => output,
+                    Place::Part {
+                        input,
+                        start,
+                        bytes,
+                    } => {
+                        let memory = args.input::<f32>(input)?;
+                        Buffer::reading(bytemuck::cast_slice(memory)).part(start, bytes)
+                    }
+                    Place::Output(o) => outputs[o],
                     Place::Piece(piece) => {
                         let piece = self.pieces[piece];
                         workspace.part(piece.start, piece.bytes)
@@ -160,7 +177,7 @@ impl<'a> Builder<'a> {
         arguments: &[(Arg, Place, &Desc)],
     ) -> Result<(), OneDnnError> {
         let mut places = Vec::new();
-        let mut after = None;
+        let mut after = Vec::new();
         for &(arg, place, here) in arguments {
             let Some(there) = primitive.desc(arg) else {
                 continue;
@@ -170,16 +187,16 @@ impl<'a> Builder<'a> {
                 continue;
             }
             let piece = self.piece(there);
-            if place == Place::Output {
-                after = Some((there.duplicate()?, here, piece));
+            if let Place::Output(_) = place {
+                after.push((there.duplicate()?, here, [piece, place]));
             } else {
                 self.reorder([here, there], [place, piece])?;
             }
             places.push((arg, piece));
         }
         self.push(primitive, places);
-        if let Some((there, here, piece)) = after {
-            self.reorder([&there, here], [piece, Place::Output])?;
+        for (there, here, places) in after {
+            self.reorder([&there, here], places)?;
         }
         Ok(())
     }
