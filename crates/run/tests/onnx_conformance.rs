@@ -4,7 +4,7 @@
 //! The tests are not part of this project. `SCRIMP_INSTANCES` names a folder that has them as
 //! `onnx/*.tar.xz`: an archive of folders with `model.onnx` and `test_data_set_0`.
 //!
-//! The README has a table of what was found. With `SCRIMP_UPDATE` set the test writes it, else it compares.
+//! docs/onnx.md has a table of what was found. With `SCRIMP_UPDATE` set the test writes it, else it compares.
 
 #![allow(
     clippy::print_stdout,
@@ -92,10 +92,10 @@ fn single_node_models_give_the_expected_outputs() {
     );
     assert!(found.passed > 0, "no tests in {}", instances.display());
     found.refused = refused;
-    agrees_with_the_readme(&found.table());
+    agrees_with_the_page(&found.table());
 }
 
-/// What the README says of the tests.
+/// What docs/onnx.md says of the tests.
 #[derive(Default)]
 struct Found {
     passed: usize,
@@ -136,18 +136,18 @@ impl Found {
 }
 
 /// The table between two marks.
-fn agrees_with_the_readme(table: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let readme = std::fs::read_to_string(&path).unwrap();
+fn agrees_with_the_page(table: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/onnx.md");
+    let page = std::fs::read_to_string(&path).unwrap();
     let marks = ["<!-- conformance -->\n", "<!-- end of conformance -->"];
-    let (before, rest) = readme.split_once(marks[0]).expect("the first mark");
+    let (before, rest) = page.split_once(marks[0]).expect("the first mark");
     let (written, after) = rest.split_once(marks[1]).expect("the second mark");
     if written == table {
         return;
     }
     assert!(
         std::env::var_os("SCRIMP_UPDATE").is_some(),
-        "README.md has other counts than were found; set SCRIMP_UPDATE=1 to write\n{table}"
+        "docs/onnx.md has other counts than were found; set SCRIMP_UPDATE=1 to write\n{table}"
     );
     let [first, second] = marks;
     std::fs::write(path, format!("{before}{first}{table}{second}{after}")).unwrap();
