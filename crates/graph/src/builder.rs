@@ -6,8 +6,9 @@ use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use std::collections::{HashMap, HashSet};
 
-use crate::error::{GraphError, ShapeError};
-use crate::graph::{DType, Graph, Init, Node, NodeId, Role, Tensor, TensorId};
+use crate::dtype::DType;
+use crate::error::GraphError;
+use crate::graph::{Graph, Init, Node, NodeId, Role, Tensor, TensorId};
 use crate::op::Op;
 use crate::shape::{self, Signature};
 
@@ -301,7 +302,7 @@ impl GraphBuilder {
         let mut nodes = HashSet::new();
         for (id, node) in self.nodes.iter().rev() {
             let wanted = node.outputs.iter().any(|output| tensors.contains(output));
-            if wanted || !node.op.overwrites().is_empty() {
+            if wanted || node.op.changes_state() {
                 nodes.insert(id);
                 tensors.extend(node.inputs.iter().chain(&node.outputs));
             }
@@ -390,7 +391,7 @@ impl GraphBuilder {
             .iter()
             .map(|&id| (&*self.tensors[id].shape, self.tensors[id].dtype))
             .collect();
-        shape::infer(op, &signature).map_err(|source| node_error(name, op, source))
+        shape::infer(op, &signature).map_err(|source| GraphError::node(name, op, source))
     }
 
     /// Adds a node whose output shapes are inferred already.
@@ -418,14 +419,6 @@ impl GraphBuilder {
             self.producers[output] = node.into();
         }
         Ok(outputs)
-    }
-}
-
-pub(crate) fn node_error(node: &str, op: &Op, source: ShapeError) -> GraphError {
-    GraphError::Node {
-        node: node.to_owned(),
-        op: op.kind(),
-        source: Box::new(source),
     }
 }
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! * `flops`: 2 per multiply-add for convolutions and matrix products, otherwise a small number per
-//!   element (`work_per_element`), which counts exp, erf and the like as about ten.
+//!   element, which counts exp, erf and the like as about ten.
 //! * `bytes`: every input read once and every output written once; slices and gathers read only
 //!   what they copy. Views cost nothing at all.
 
@@ -100,7 +100,8 @@ pub fn estimate(graph: &Graph, machine: &Machine, workspace: &dyn Fn(&Node) -> u
     costs
 }
 
-/// Floating-point operations of one run of a node.
+/// Floating-point operations of one run of a node. Every operator is named here, so that a new one
+/// can't be free by omission.
 pub fn flops(graph: &Graph, node: &Node) -> f64 {
     let size = |tensor: TensorId| graph.tensor(tensor).elements() as f64;
     let input = |slot: usize| node.inputs.get(slot).map_or(0.0, |&tensor| size(tensor));
@@ -125,43 +126,48 @@ pub fn flops(graph: &Graph, node: &Node) -> f64 {
         Op::MaxPool { window } | Op::AvgPool { window, .. } => output * window_area(window),
         Op::MaxPoolGrad { window } => input(1) * window_area(window),
         Op::AvgPoolGrad { window, .. } => input(0) * window_area(window),
-        Op::Reduce { .. } | Op::SumTo { .. } | Op::NormStats { .. } | Op::CrossEntropy => {
-            input(0) * work_per_element(&node.op)
-        }
-        Op::NormParamGrad { .. } | Op::MeanSquaredError => input(0) * work_per_element(&node.op),
+        Op::Unary(f) | Op::UnaryGrad(f) => output * per_element(*f),
+        Op::Binary(Binary::Div) => output * 4.0,
+        Op::Binary(Binary::Add | Binary::Sub | Binary::Mul) => output,
+        Op::Reduce { .. } | Op::SumTo { .. } => input(0),
+        Op::Expand { .. } => output,
+        Op::BatchNorm { .. } => output * 6.0,
+        Op::NormStats { .. } | Op::NormParamGrad { .. } => input(0) * 4.0,
+        Op::NormApply { .. } => output * 2.0,
+        Op::NormGrad { .. } => output * 10.0,
+        Op::RunningStats { .. } => output * 3.0,
+        Op::Softmax { .. } | Op::LogSoftmax { .. } => output * 12.0,
+        Op::SoftmaxGrad { .. } => output * 4.0,
+        Op::LogSoftmaxGrad { .. } | Op::CrossEntropyGrad => output * 12.0,
+        Op::CrossEntropy => input(0) * 12.0,
+        Op::MeanSquaredError => input(0) * 3.0,
+        Op::MeanSquaredErrorGrad => output * 3.0,
+        Op::Dropout { .. } => output * 10.0,
+        Op::Update(Optimizer::Sgd { .. }) => output * 4.0,
+        Op::Update(Optimizer::Adam { .. }) => output * 6.0,
+        // Each element of the gradient is added to one that is there.
+        Op::SliceGrad { .. } | Op::ResizeNearestGrad { .. } => input(0),
         Op::GatherGrad { .. } => input(1),
-        Op::SliceGrad { .. } => input(0),
-        Op::ResizeNearestGrad { .. } => input(0),
-        op => output * work_per_element(op),
+        // These move elements and compute nothing.
+        Op::Fill { .. }
+        | Op::Concat { .. }
+        | Op::Slice { .. }
+        | Op::Pad { .. }
+        | Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::ResizeNearest { .. }
+        | Op::Gather { .. } => 0.0,
     }
 }
 
-/// Operations per element of the larger side, for operators that pass over their elements.
-fn work_per_element(op: &Op) -> f64 {
-    match op {
-        Op::Unary(f) | Op::UnaryGrad(f) => match f {
-            Unary::Relu | Unary::LeakyRelu { .. } | Unary::Clip { .. } | Unary::Abs => 1.0,
-            Unary::Affine { .. } => 2.0,
-            Unary::Sqrt => 4.0,
-            Unary::Gelu | Unary::GeluTanh | Unary::Silu | Unary::Pow { .. } => 15.0,
-            Unary::Sigmoid | Unary::Tanh | Unary::Exp | Unary::Log | Unary::Erf => 10.0,
-        },
-        Op::Binary(Binary::Div) => 4.0,
-        Op::Binary(_) | Op::Reduce { .. } | Op::SumTo { .. } | Op::Expand { .. } => 1.0,
-        Op::BatchNorm { .. } => 6.0,
-        Op::NormStats { .. } => 4.0,
-        Op::NormApply { .. } => 2.0,
-        Op::NormParamGrad { .. } => 4.0,
-        Op::NormGrad { .. } => 10.0,
-        Op::Softmax { .. } | Op::LogSoftmax { .. } => 12.0,
-        Op::SoftmaxGrad { .. } => 4.0,
-        Op::LogSoftmaxGrad { .. } | Op::CrossEntropy | Op::CrossEntropyGrad => 12.0,
-        Op::Dropout { .. } => 10.0,
-        Op::MeanSquaredError | Op::MeanSquaredErrorGrad => 3.0,
-        Op::RunningStats { .. } => 3.0,
-        Op::Update(Optimizer::Sgd { .. }) => 4.0,
-        Op::Update(Optimizer::Adam { .. }) => 6.0,
-        _ => 0.0,
+/// Operations that an elementwise function or its gradient takes for each element.
+fn per_element(f: Unary) -> f64 {
+    match f {
+        Unary::Relu | Unary::LeakyRelu { .. } | Unary::Clip { .. } | Unary::Abs => 1.0,
+        Unary::Affine { .. } => 2.0,
+        Unary::Sqrt => 4.0,
+        Unary::Gelu | Unary::GeluTanh | Unary::Silu | Unary::Pow { .. } => 15.0,
+        Unary::Sigmoid | Unary::Tanh | Unary::Exp | Unary::Log | Unary::Erf => 10.0,
     }
 }
 

@@ -3,10 +3,9 @@
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 
-use crate::builder::node_error;
+use crate::dtype::DType;
 use crate::error::GraphError;
 use crate::op::Op;
 use crate::shape::{elements, infer};
@@ -20,37 +19,6 @@ entity_impl!(TensorId, "tensor");
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u32);
 entity_impl!(NodeId, "node");
-
-/// Element types. `F64` exists for checking gradients; `I64` holds labels, tokens and seeds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum DType {
-    /// 32-bit IEEE float.
-    F32,
-    /// 64-bit IEEE float.
-    F64,
-    /// 64-bit signed integer.
-    I64,
-}
-
-impl DType {
-    /// Size of an element.
-    pub fn bytes(self) -> u64 {
-        match self {
-            DType::F32 => 4,
-            DType::F64 | DType::I64 => 8,
-        }
-    }
-}
-
-impl fmt::Display for DType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DType::F32 => "f32",
-            DType::F64 => "f64",
-            DType::I64 => "i64",
-        })
-    }
-}
 
 /// The first contents of a parameter, state or constant.
 #[derive(Clone, Debug, PartialEq)]
@@ -285,7 +253,7 @@ impl Graph {
             let signature = |id: &TensorId| (&*self.tensors[*id].shape, self.tensors[*id].dtype);
             let inputs: Vec<_> = node.inputs.iter().map(signature).collect();
             let inferred = infer(&node.op, &inputs)
-                .map_err(|source| node_error(&node.name, &node.op, source))?;
+                .map_err(|source| GraphError::node(&node.name, &node.op, source))?;
             let inferred = inferred.iter().map(|(shape, dtype)| (&**shape, *dtype));
             if !inferred.eq(node.outputs.iter().map(signature)) {
                 return wrong(format!(

@@ -2,11 +2,11 @@
 //!
 //! Parameters are named `<layer>.weight` and `<layer>.bias`, running statistics `<layer>.running`.
 
-use crate::builder::{GraphBuilder, node_error};
-use crate::error::{GraphError, ShapeError};
+use crate::builder::GraphBuilder;
+use crate::error::GraphError;
 use crate::graph::{Init, TensorId};
 use crate::op::{Binary, Norm, Op, Unary, Window};
-use crate::shape::{elements, norm_shapes};
+use crate::shape::{ShapeError, elements, norm_shapes};
 
 impl GraphBuilder {
     /// `f(x)`
@@ -98,7 +98,7 @@ impl GraphBuilder {
                 value: groups.to_string(),
                 remedy: format!("it must divide the {channels} input channels"),
             };
-            return Err(node_error(name, &op, source));
+            return Err(GraphError::node(name, &op, source));
         }
         let per_group = channels / groups;
         let shape = [out_channels, per_group, window.kernel[0], window.kernel[1]];
@@ -206,7 +206,7 @@ impl GraphBuilder {
         epsilon: f64,
     ) -> Result<TensorId, GraphError> {
         let (_, shape) = norm_shapes(self.shape(x), norm)
-            .map_err(|source| node_error(name, &Op::NormStats { norm }, source))?;
+            .map_err(|source| GraphError::node(name, &Op::NormStats { norm }, source))?;
         let scale = self.parameter(&format!("{name}.weight"), &shape, Init::Constant(1.0))?;
         let shift = self.parameter(&format!("{name}.bias"), &shape, Init::Constant(0.0))?;
         self.normalize_with(name, x, norm, epsilon, scale, shift)
@@ -309,7 +309,7 @@ impl GraphBuilder {
                 expected: "at least 2 ([N,C,..])".into(),
                 found: self.shape(x).to_vec(),
             };
-            node_error(name, op, source)
+            GraphError::node(name, op, source)
         })
     }
 }

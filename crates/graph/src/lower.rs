@@ -99,7 +99,7 @@ pub fn lower(
                 joules: cost.joules,
                 workspace: round_up(cost.workspace),
             }],
-            rerunnable: node.op.rerunnable(),
+            rerunnable: !node.op.changes_state(),
         });
     }
     let problem = Problem::new(ProblemParts {
@@ -251,7 +251,7 @@ impl<'a> Lowering<'a> {
             .inputs
             .iter()
             .filter(|&&other| self.storages.root(other) == root);
-        let rerunnable = |id: NodeId| self.graph.node(id).op.rerunnable();
+        let rerunnable = |id: NodeId| !self.graph.node(id).op.changes_state();
         self.graph.producer(root).is_some_and(rerunnable)
             && !self.wanted[root]
             && slots.count() == 1

@@ -1,4 +1,4 @@
-//! The operators: what each reads, writes and means. Shapes are inferred in `shape.rs`, gradients
+//! The operators: what each reads, writes and means. Shapes are inferred in `shape/`, gradients
 //! are built in `differentiate/`, kernels live in `scrimp-run`.
 //!
 //! Tensors are logically NCHW. The set is closed under differentiation: the gradient of every
@@ -7,7 +7,7 @@
 //!
 //! In the tables below `x, w[, b] -> y` lists inputs and outputs in order; brackets are optional.
 
-use crate::graph::DType;
+use crate::dtype::DType;
 
 /// The window of a convolution or pooling over the last two axes (height, width).
 /// [`Window::square`] and the methods after it make one.

@@ -1,7 +1,7 @@
 //! What planners and kernels need to know about an operator besides its meaning: what may or must
 //! happen in place, what is a view, what may run twice, what a gradient saves.
 
-use crate::op::{Op, Optimizer, Unary};
+use crate::op::{Binary, Op, Optimizer, Unary};
 
 /// What the gradient of an elementwise function reads besides dy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,10 +61,10 @@ impl Op {
             Op::Unary(f) => f.kind(),
             Op::UnaryGrad(f) => f.grad_kind(),
             Op::Binary(f) => match f {
-                crate::op::Binary::Add => "Add",
-                crate::op::Binary::Sub => "Sub",
-                crate::op::Binary::Mul => "Mul",
-                crate::op::Binary::Div => "Div",
+                Binary::Add => "Add",
+                Binary::Sub => "Sub",
+                Binary::Mul => "Mul",
+                Binary::Div => "Div",
             },
             Op::Reduce { .. } => "Reduce",
             Op::SumTo { .. } => "SumTo",
@@ -106,24 +106,18 @@ impl Op {
 
     /// Whether the output shares the input's storage. Lowering merges the two; no task runs.
     pub fn is_view(&self) -> bool {
-        matches!(self, Op::Reshape { .. })
+        self.effects().view
     }
 
-    /// Whether running it again gives the same result. What overwrites state may run only once.
-    pub fn rerunnable(&self) -> bool {
-        self.overwrites().is_empty()
+    /// Whether running it changes parameters, optimizer state or running statistics. Such an operator
+    /// runs once per step; any other gives the same result whenever it runs again.
+    pub fn changes_state(&self) -> bool {
+        self.effects().changes_state
     }
 
-    /// The pairs (input, output) that always share a buffer: parameters, optimizer state and running
-    /// statistics are updated in place.
+    /// The pairs (input, output) that always share a buffer.
     pub fn overwrites(&self) -> &'static [(usize, usize)] {
-        match self {
-            Op::RunningStats { .. } => &[(1, 0)],
-            Op::Update(Optimizer::Sgd { momentum, .. }) if *momentum != 0.0 => &[(0, 0), (3, 1)],
-            Op::Update(Optimizer::Sgd { .. }) => &[(0, 0)],
-            Op::Update(Optimizer::Adam { .. }) => &[(0, 0), (3, 1), (4, 2)],
-            _ => &[],
-        }
+        self.effects().overwrites
     }
 
     /// The pairs (input, output) of which a kernel must accept any one sharing a buffer, provided
@@ -131,26 +125,90 @@ impl Op {
     /// takes the first whose input has no other use. The shared input is in no other input slot. Pairs
     /// of an optional input that isn't there don't count.
     pub fn in_place(&self) -> &'static [(usize, usize)] {
+        self.effects().in_place
+    }
+
+    fn effects(&self) -> Effects {
         match self {
+            Op::Reshape { .. } => Effects { view: true, ..PURE },
+            Op::RunningStats { .. } => updates(&[(1, 0)]),
+            Op::Update(Optimizer::Sgd { momentum, .. }) if *momentum != 0.0 => {
+                updates(&[(0, 0), (3, 1)])
+            }
+            Op::Update(Optimizer::Sgd { .. }) => updates(&[(0, 0)]),
+            Op::Update(Optimizer::Adam { .. }) => updates(&[(0, 0), (3, 1), (4, 2)]),
             Op::Unary(_)
             | Op::NormApply { .. }
             | Op::Softmax { .. }
             | Op::LogSoftmax { .. }
             | Op::Dropout { .. }
             | Op::CrossEntropyGrad
-            | Op::MeanSquaredErrorGrad => &[(0, 0)],
-            Op::UnaryGrad(f) if f.saves() == Saves::Nothing => &[(0, 0)],
+            | Op::MeanSquaredErrorGrad => may_share(&[(0, 0)]),
+            Op::UnaryGrad(f) if f.saves() == Saves::Nothing => may_share(&[(0, 0)]),
             Op::UnaryGrad(_) | Op::SoftmaxGrad { .. } | Op::LogSoftmaxGrad { .. } => {
-                &[(1, 0), (0, 0)]
+                may_share(&[(1, 0), (0, 0)])
             }
-            Op::Binary(_) => &[(0, 0), (1, 0)],
-            Op::NormGrad { .. } => &[(3, 0), (0, 0)],
-            Op::SliceGrad { .. } => &[(1, 0)],
-            Op::GatherGrad { .. } => &[(2, 0)],
-            Op::MaxPoolGrad { window } if window.tiles() => &[(0, 0)],
-            _ => &[],
+            Op::Binary(_) => may_share(&[(0, 0), (1, 0)]),
+            Op::NormGrad { .. } => may_share(&[(3, 0), (0, 0)]),
+            Op::SliceGrad { .. } => may_share(&[(1, 0)]),
+            Op::GatherGrad { .. } => may_share(&[(2, 0)]),
+            Op::MaxPoolGrad { window } if window.tiles() => may_share(&[(0, 0)]),
+            Op::Conv { .. }
+            | Op::ConvInputGrad { .. }
+            | Op::ConvWeightGrad { .. }
+            | Op::MatMul { .. }
+            | Op::Reduce { .. }
+            | Op::SumTo { .. }
+            | Op::Expand { .. }
+            | Op::Fill { .. }
+            | Op::MaxPool { .. }
+            | Op::MaxPoolGrad { .. }
+            | Op::AvgPool { .. }
+            | Op::AvgPoolGrad { .. }
+            | Op::BatchNorm { .. }
+            | Op::NormStats { .. }
+            | Op::NormParamGrad { .. }
+            | Op::Concat { .. }
+            | Op::Slice { .. }
+            | Op::Pad { .. }
+            | Op::Transpose { .. }
+            | Op::ResizeNearest { .. }
+            | Op::ResizeNearestGrad { .. }
+            | Op::Gather { .. }
+            | Op::CrossEntropy
+            | Op::MeanSquaredError => PURE,
         }
     }
+}
+
+/// What an operator does to memory besides writing its outputs. [`Op::effects`] names every operator,
+/// so that a new one can't be taken for harmless by omission.
+struct Effects {
+    view: bool,
+    changes_state: bool,
+    overwrites: &'static [(usize, usize)],
+    in_place: &'static [(usize, usize)],
+}
+
+const PURE: Effects = Effects {
+    view: false,
+    changes_state: false,
+    overwrites: &[],
+    in_place: &[],
+};
+
+/// Changes what these inputs hold, in place.
+const fn updates(overwrites: &'static [(usize, usize)]) -> Effects {
+    Effects {
+        changes_state: true,
+        overwrites,
+        ..PURE
+    }
+}
+
+/// May write an output over one of these inputs.
+const fn may_share(in_place: &'static [(usize, usize)]) -> Effects {
+    Effects { in_place, ..PURE }
 }
 
 impl Unary {

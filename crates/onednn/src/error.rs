@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::locate::{FILE_NAME, VARIABLE, WHEEL};
+use crate::ffi::{self, Status};
+use crate::names::{FILE_NAME, VARIABLE, WHEEL};
 
 /// Why oneDNN couldn't be used, or didn't do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,12 +70,20 @@ pub enum OneDnnError {
     /// A tensor that oneDNN can't describe.
     #[error(
         "oneDNN can't describe a tensor of {rank} axes; it takes 1 to {}",
-        crate::ffi::MAX_RANK
+        ffi::MAX_RANK
     )]
     Rank {
         /// Number of axes.
         rank: usize,
     },
+}
+
+/// Turns a status into a result.
+pub(crate) fn done(call: &'static str, status: Status) -> Result<(), OneDnnError> {
+    match status {
+        ffi::SUCCESS => Ok(()),
+        status => Err(OneDnnError::Failed { call, status }),
+    }
 }
 
 fn meaning(status: i32) -> &'static str {

@@ -5,8 +5,8 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::{from_mut, null};
 
-use crate::engine::{Desc, done};
-use crate::error::OneDnnError;
+use crate::desc::Desc;
+use crate::error::{OneDnnError, done};
 use crate::ffi::{self, Dims, MAX_RANK};
 
 /// A tensor in blocks: its axes are cut into inner blocks, one after another from the outermost block

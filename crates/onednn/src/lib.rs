@@ -9,23 +9,30 @@
 //! The library's threads are those of an OpenMP runtime. [`Library::parallel`] runs a caller's own
 //! loops on the same threads, so that a process has one pool at work and no other that waits for it.
 
+mod convolution;
+mod desc;
 mod engine;
 mod error;
 mod ffi;
 mod layout;
 mod library;
 mod locate;
+mod matmul;
+mod names;
 mod normalization;
 mod pointwise;
 mod pooling;
 mod primitive;
+mod reorder;
 
-pub use engine::{Convolution, Desc, Direction, Engine};
+pub use convolution::{Convolution, Direction};
+pub use desc::Desc;
+pub use engine::Engine;
 pub use error::OneDnnError;
 pub use ffi::Version;
 pub use layout::Layout;
 pub use library::{Library, wait_briefly};
-pub use locate::{FILE_NAME, VARIABLE, WHEEL};
+pub use names::{FILE_NAME, VARIABLE, WHEEL};
 pub use normalization::LayerNormalization;
 pub use pointwise::Activation;
 pub use pooling::{Pooling, PoolingShape};

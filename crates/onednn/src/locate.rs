@@ -6,19 +6,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use crate::error::OneDnnError;
-
-/// The environment variable that names the library's file or folder.
-pub const VARIABLE: &str = "SCRIMP_ONEDNN";
-
-/// The Python wheel that carries the library.
-pub const WHEEL: &str = "onednn-cpu-gomp";
-
-/// What the file is called.
-pub const FILE_NAME: &str = if cfg!(target_os = "macos") {
-    "libdnnl.3.dylib"
-} else {
-    "libdnnl.so.3"
-};
+use crate::names::{FILE_NAME, VARIABLE};
 
 /// A place that may hold the library.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,8 @@
 use std::ffi::c_uint;
 use std::sync::Arc;
 
-use crate::engine::{Desc, Engine};
+use crate::desc::Desc;
+use crate::engine::Engine;
 use crate::error::OneDnnError;
 use crate::ffi::{self, Api, Handle, Status};
 use crate::primitive::{Arg, Primitive};

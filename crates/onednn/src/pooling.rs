@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Desc, Engine, dims};
+use crate::desc::{Desc, dims};
+use crate::engine::Engine;
 use crate::error::OneDnnError;
 use crate::ffi::{self, Api, Dims, Handle, Status};
 use crate::primitive::{Arg, Primitive};

@@ -7,9 +7,11 @@ use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::{Arc, PoisonError};
 
-use crate::engine::{Desc, Descriptor, Engine, done};
-use crate::error::OneDnnError;
-use crate::ffi::{self, ExecArg, Handle};
+use crate::desc::Desc;
+use crate::engine::Engine;
+use crate::error::{OneDnnError, done};
+use crate::ffi::{self, Api, ExecArg, Handle, Status};
+use crate::library::Library;
 
 /// An argument of a primitive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +155,52 @@ impl<'a> Buffer<'a> {
 
 /// Most arguments that a primitive has, with its scratchpad.
 pub const MOST_ARGUMENTS: usize = 10;
+
+/// A primitive descriptor, destroyed when it goes.
+pub(crate) struct Descriptor {
+    pub(crate) library: &'static Library,
+    pub(crate) handle: Handle,
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: created once, destroyed once.
+        unsafe { (self.library.api.pd_destroy)(self.handle) };
+    }
+}
+
+impl Engine {
+    /// The library's best implementation, unless that is only for reference.
+    pub(crate) fn descriptor(
+        &self,
+        call: &'static str,
+        create: impl FnOnce(*mut Handle, &Api) -> Status,
+    ) -> Result<Option<Descriptor>, OneDnnError> {
+        let mut handle = null_mut();
+        match create(&raw mut handle, &self.library.api) {
+            // Shapes come checked from their graph: what the library calls invalid, it can't do.
+            ffi::UNIMPLEMENTED | ffi::INVALID_ARGUMENTS => return Ok(None),
+            status => done(call, status)?,
+        }
+        Ok(Some(Descriptor {
+            library: self.library,
+            handle,
+        }))
+    }
+
+    pub(crate) fn make(
+        self: &Arc<Engine>,
+        call: &'static str,
+        args: &[Arg],
+        create: impl FnOnce(*mut Handle, &Api) -> Status,
+    ) -> Result<Option<Primitive>, OneDnnError> {
+        let _threads = self.library.with_threads(self.threads);
+        match self.descriptor(call, create)? {
+            Some(descriptor) => Primitive::new(self, descriptor, args),
+            None => Ok(None),
+        }
+    }
+}
 
 /// An operation with fixed shapes, formats and number of threads, compiled.
 pub struct Primitive {

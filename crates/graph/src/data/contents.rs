@@ -3,7 +3,8 @@
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use crate::graph::{DType, TensorId};
+use crate::dtype::DType;
+use crate::graph::TensorId;
 
 /// Floats or integers.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,8 @@ use thiserror::Error;
 
 use super::contents::{Contents, Slot, below, stream};
 use super::synthetic;
-use crate::graph::{DType, Graph, Role, TensorId};
+use crate::dtype::DType;
+use crate::graph::{Graph, Role, TensorId};
 
 /// Samples with their labels or targets.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,8 @@ use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::Rng;
 
 use super::contents::{Contents, Slot, below, stream};
-use crate::graph::{DType, Graph, TensorId};
+use crate::dtype::DType;
+use crate::graph::{Graph, TensorId};
 use crate::op::Op;
 
 /// One past the largest integer that an input may hold, from the nodes that read it: a table's rows,

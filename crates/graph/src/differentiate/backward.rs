@@ -11,8 +11,9 @@ use cranelift_entity::packed_option::PackedOption;
 
 use super::rules::{self, Contribution, gradient_name};
 use crate::builder::GraphBuilder;
+use crate::dtype::DType;
 use crate::error::GraphError;
-use crate::graph::{DType, Node, NodeId, Role, TensorId};
+use crate::graph::{Node, NodeId, Role, TensorId};
 use crate::op::{Binary, Op};
 
 /// Appends the backward part. Returns the parameters that the loss depends on, with their gradients.

@@ -1,8 +1,9 @@
 //! The loss at the end of the forward part.
 
 use super::Loss;
+use crate::dtype::DType;
 use crate::error::GraphError;
-use crate::graph::{DType, Graph, TensorId};
+use crate::graph::{Graph, TensorId};
 use crate::op::Op;
 use crate::rewrite::Rewrite;
 

@@ -99,10 +99,10 @@ impl Draft {
     }
 
     fn phase(&self, id: NodeId, op: &Op) -> Phase {
-        match op.overwrites().is_empty() {
-            false => Phase::Update,
-            true if id.index() < self.forward => Phase::Forward,
-            true => Phase::Backward,
+        match op.changes_state() {
+            true => Phase::Update,
+            false if id.index() < self.forward => Phase::Forward,
+            false => Phase::Backward,
         }
     }
 

@@ -36,7 +36,7 @@ impl TrainingGraph {
         let mut backward = HashSet::new();
         for (id, node) in self.graph.nodes().iter() {
             let phase = self.phases[id];
-            if (phase == Phase::Update) == node.op.overwrites().is_empty() {
+            if (phase == Phase::Update) != node.op.changes_state() {
                 return wrong(format!(
                     "node '{}' ({}) is in phase {phase:?}",
                     node.name,

@@ -3,8 +3,9 @@
 
 use super::options::{Choices, NetworkError, value_error};
 use crate::builder::GraphBuilder;
+use crate::dtype::DType;
 use crate::error::GraphError;
-use crate::graph::{DType, Graph, Init, TensorId};
+use crate::graph::{Graph, Init, TensorId};
 use crate::op::{Op, Unary, Window};
 
 /// How convolution weights start.

@@ -5,8 +5,9 @@
 use super::net::{Built, named};
 use super::options::{Choices, NetworkError, value_error};
 use crate::builder::GraphBuilder;
+use crate::dtype::DType;
 use crate::error::GraphError;
-use crate::graph::{DType, Graph, Init, TensorId};
+use crate::graph::{Graph, Init, TensorId};
 use crate::op::{Binary, Op, Unary};
 
 /// The standard deviation of all first weights.

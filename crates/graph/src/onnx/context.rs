@@ -10,7 +10,8 @@ use super::proto::{NodeProto, data_type};
 use super::structure::Structure;
 pub(super) use super::value::{Random, Value, Weight};
 use crate::builder::GraphBuilder;
-use crate::graph::{DType, Init, TensorId};
+use crate::dtype::DType;
+use crate::graph::{Init, TensorId};
 use crate::op::{Binary, Op, Unary};
 use crate::shape::checked_bytes;
 

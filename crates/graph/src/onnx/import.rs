@@ -9,7 +9,8 @@ use super::literal::{Data, TensorReader, is_float};
 use super::proto::{Dimension, DimensionProto, NodeProto, ValueInfoProto};
 use super::structure::{Structure, is_standard, node_name};
 use super::{ImportOptions, fold, fused, ops, untie};
-use crate::graph::{DType, Graph, Init};
+use crate::dtype::DType;
+use crate::graph::{Graph, Init};
 
 /// Build the graph of a model that is in order.
 pub(super) fn import(

@@ -4,7 +4,7 @@
 use super::context::{Node, axes, axis, check_size, count};
 use super::error::{Outcome, invalid, unsupported};
 use super::literal::{Literal, element_count};
-use crate::graph::DType;
+use crate::dtype::DType;
 
 /// What a slice takes of one axis.
 #[derive(Clone, Copy, Debug)]

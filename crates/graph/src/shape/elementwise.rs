@@ -1,8 +1,8 @@
 //! Shapes of elementwise operators, broadcasting and reductions.
 
-use super::{Inferred, Signature, attribute, exactly, expect_shape, floating, integer};
-use crate::error::ShapeError;
-use crate::graph::DType;
+use super::error::ShapeError;
+use super::signature::{Inferred, Signature, attribute, exactly, expect_shape, floating, integer};
+use crate::dtype::DType;
 use crate::op::Unary;
 use crate::properties::Saves;
 

@@ -1,7 +1,8 @@
 //! Shapes of matrix products.
 
-use super::{Inferred, Signature, broadcast, expect_shape, floating, with_optional};
-use crate::error::ShapeError;
+use super::elementwise::broadcast;
+use super::error::ShapeError;
+use super::signature::{Inferred, Signature, expect_shape, floating, with_optional};
 
 /// Leading axes, rows and columns of a stack of matrices, after the transposition is undone.
 fn split(

@@ -1,10 +1,11 @@
 //! Shapes of operators that copy elements without computing: any element type will do.
 
-use super::{
-    Inferred, Signature, attribute, check_axis, checked_bytes, elements, exactly, expect_shape,
-    floating, integer, too_large, with_optional,
+use super::error::ShapeError;
+use super::signature::{
+    Inferred, Signature, attribute, check_axis, exactly, expect_shape, floating, integer,
+    with_optional,
 };
-use crate::error::ShapeError;
+use super::size::{checked_bytes, elements, too_large};
 
 fn per_axis(field: &'static str, list: &[usize], rank: usize) -> Result<(), ShapeError> {
     if list.len() == rank {

@@ -1,10 +1,11 @@
 //! Shapes of normalizations and softmax.
 
 use super::elementwise::check_unary;
-use super::{
-    Inferred, Signature, attribute, check_axis, elements, exactly, expect_shape, floating,
+use super::error::ShapeError;
+use super::signature::{
+    Inferred, Signature, attribute, check_axis, exactly, expect_shape, floating,
 };
-use crate::error::ShapeError;
+use super::size::elements;
 use crate::op::{Norm, Unary};
 
 /// The number of statistics K and the shape of scale and shift of a normalized tensor.

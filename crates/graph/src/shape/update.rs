@@ -1,7 +1,7 @@
 //! Shapes of losses and optimizer updates.
 
-use super::{Inferred, Signature, attribute, exactly, expect_shape, floating, integer};
-use crate::error::ShapeError;
+use super::error::ShapeError;
+use super::signature::{Inferred, Signature, attribute, exactly, expect_shape, floating, integer};
 use crate::op::Optimizer;
 
 fn check_labels(logits: Signature<'_>, labels: Signature<'_>) -> Result<(), ShapeError> {

@@ -1,9 +1,10 @@
 //! Shapes of convolutions, poolings and resizing: operators over the last two axes of [N,C,H,W].
 
-use super::{
-    Inferred, Signature, attribute, exactly, expect_shape, floating, too_large, with_optional,
+use super::error::ShapeError;
+use super::signature::{
+    Inferred, Signature, attribute, exactly, expect_shape, floating, with_optional,
 };
-use crate::error::ShapeError;
+use super::size::too_large;
 use crate::op::Window;
 
 type Four = [usize; 4];

@@ -16,7 +16,8 @@ use super::error::{Outcome, invalid, unsupported};
 use super::literal::{Data, Literal, element_count};
 use super::proto::data_type;
 use super::shapes;
-use crate::graph::{DType, Init};
+use crate::dtype::DType;
+use crate::graph::Init;
 
 /// Folded tensors don't get larger: they are computed at import and kept in memory.
 const MAX_ELEMENTS: usize = 1 << 24;

@@ -1,7 +1,7 @@
 //! Attention, as its parts: products, a cap, a bias, a softmax. Like this it is differentiated and planned as any
 //! other operators are.
 
-use super::mask::{Fixed, Mask, fixed_bias, mask};
+use super::mask::{Fixed, Mask, Shape, fixed_bias, mask};
 use crate::graph::TensorId;
 use crate::onnx::context::{Node, Value};
 use crate::onnx::error::{Outcome, invalid, unsupported};
@@ -10,21 +10,6 @@ use crate::op::{Binary, Op, Unary};
 /// Added to the score of what an input of the model masks. Not −∞, as a row may be masked wholly; far below every
 /// score, so that nothing is left of a masked one in a row that isn't.
 const HIDDEN: f64 = 1e30;
-
-/// Lengths of the axes: queries have the shape `[batch, heads, rows, width]`, keys `[batch, groups, keys, width]`.
-#[derive(Clone, Copy)]
-pub(super) struct Shape {
-    pub(super) batch: usize,
-    pub(super) heads: usize,
-    /// Heads of keys and values; each serves `heads / groups` neighbouring heads of queries.
-    pub(super) groups: usize,
-    pub(super) rows: usize,
-    pub(super) width: usize,
-    /// With those of the past.
-    pub(super) keys: usize,
-    /// Keys of the past.
-    pub(super) past: usize,
-}
 
 pub(super) fn attention(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     node.attributes.ignore(&["softmax_precision"]);

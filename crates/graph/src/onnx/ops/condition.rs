@@ -2,7 +2,8 @@
 //! elsewhere.
 
 use super::one;
-use crate::graph::{DType, TensorId};
+use crate::dtype::DType;
+use crate::graph::TensorId;
 use crate::onnx::context::{Node, Value};
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::op::{Binary, Op, Unary};

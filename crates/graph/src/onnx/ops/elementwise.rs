@@ -1,7 +1,8 @@
 //! Elementwise operators, composed of the graph's where it has no equal.
 
 use super::one;
-use crate::graph::{DType, TensorId};
+use crate::dtype::DType;
+use crate::graph::TensorId;
 use crate::onnx::context::{Node, Value, axis};
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::onnx::literal::{Data, Literal, is_float};

@@ -1,13 +1,28 @@
-//! Which keys an attention's queries see: its mask, and what follows from places and lengths.
+//! Which keys the queries of an attention see: its mask, and what follows from the lengths of its axes.
 
-use super::attention::Shape;
 use super::condition::numbers;
-use crate::graph::{DType, TensorId};
+use crate::dtype::DType;
+use crate::graph::TensorId;
 use crate::onnx::context::{Node, check_table};
 use crate::onnx::error::{Outcome, invalid};
 use crate::onnx::literal::{Data, Literal};
 use crate::op::Op;
 use crate::shape::broadcast;
+
+/// Lengths of the axes: queries have the shape `[batch, heads, rows, width]`, keys `[batch, groups, keys, width]`.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) batch: usize,
+    pub(super) heads: usize,
+    /// Heads of keys and values; each serves `heads / groups` neighbouring heads of queries.
+    pub(super) groups: usize,
+    pub(super) rows: usize,
+    pub(super) width: usize,
+    /// With those of the past.
+    pub(super) keys: usize,
+    /// Keys of the past.
+    pub(super) past: usize,
+}
 
 /// The input `attn_mask`.
 pub(super) enum Mask {

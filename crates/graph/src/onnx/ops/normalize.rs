@@ -1,7 +1,8 @@
 //! Normalizations, softmax and dropout.
 
 use super::one;
-use crate::graph::{DType, Init, TensorId};
+use crate::dtype::DType;
+use crate::graph::{Init, TensorId};
 use crate::onnx::context::{Node, Value, axes, axis, check_table, count};
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::onnx::literal::Literal;

@@ -2,7 +2,7 @@
 //! known one count as kept. They become the graph's dropout, of ones; inference takes the mean.
 
 use super::one;
-use crate::graph::DType;
+use crate::dtype::DType;
 use crate::onnx::context::{Node, Random, Value};
 use crate::onnx::error::{Outcome, unsupported};
 use crate::op::Op;

@@ -3,7 +3,8 @@
 
 use super::interpolate::{Axis, Interpolation, Mode, Weights, weights};
 use super::one;
-use crate::graph::{DType, TensorId};
+use crate::dtype::DType;
+use crate::graph::TensorId;
 use crate::onnx::context::{Node, Value, axis, check_size, check_table, count};
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::op::{Binary, Op};
