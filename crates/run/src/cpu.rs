@@ -4,7 +4,8 @@ use cranelift_entity::SecondaryMap;
 use scrimp_graph::{DType, Graph, NodeId, Op};
 use scrimp_onednn::{Engine, OneDnnError};
 
-use crate::arena::{Arena, Args};
+use crate::arena::Arena;
+use crate::args::Bindings;
 use crate::error::RunError;
 use crate::format::{Formats, Operand};
 use crate::job::Recipe;
@@ -195,13 +196,13 @@ impl Cpu {
         &self,
         kernel: &Kernel,
         op: &Op,
-        args: &Args,
+        bindings: &Bindings,
         arena: &mut Arena,
     ) -> Result<(), RunError> {
-        args.assert_in(arena);
+        let args = bindings.launch(arena)?;
         match kernel {
             Kernel::Native => kernels::run(self.machine, op, args),
-            Kernel::Columns => match args.input_type(0) {
+            Kernel::Columns => match args.inputs.dtype(0) {
                 DType::F64 => norm::run::<f64>(self.machine.slots, op, Layout::ChannelsLast, args),
                 _ => norm::run::<f32>(self.machine.slots, op, Layout::ChannelsLast, args),
             },

@@ -49,6 +49,14 @@ pub enum RunError {
         /// Bytes needed.
         expected: u64,
     },
+    /// An operator with more or fewer outputs than its kernel writes.
+    #[error("the operator has {found} outputs, but its kernel writes {expected}")]
+    WrongOutputs {
+        /// Outputs of the operator.
+        found: usize,
+        /// Outputs of the kernel.
+        expected: usize,
+    },
     /// Two pieces of memory that a kernel may not share overlap.
     #[error("{what} overlaps another buffer of the same operator")]
     Overlap {

@@ -4,12 +4,13 @@
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::{DType, Graph, TensorId};
 
-use crate::arena::{ALIGN, Arena, Piece};
+use crate::arena::Arena;
 use crate::cpu::Cpu;
 use crate::data::{Data, Memory, arrange};
 use crate::error::RunError;
 use crate::format::Formats;
 use crate::job::Recipe;
+use crate::span::{ALIGN, Span};
 
 /// Every tensor of a graph after it ran, as it was when its own operator had written it.
 pub struct Tensors {
@@ -94,20 +95,20 @@ pub(crate) fn interpret_in(
         arrange(change, tensor.dtype, arena.bytes_at_mut(offset, bytes));
     }
     for (id, node) in graph.nodes().iter() {
-        let mut pieces = |tensors: &[TensorId]| -> Result<Vec<Piece>, RunError> {
-            let piece = |&tensor: &TensorId| {
+        let spans = |tensors: &[TensorId]| -> Result<Vec<Span>, RunError> {
+            let span = |&tensor: &TensorId| {
                 let (offset, bytes) = offsets[tensor];
-                arena.piece(offset, bytes, &graph.tensor(tensor).name)
+                arena.span(offset, bytes, &graph.tensor(tensor).name)
             };
-            tensors.iter().map(piece).collect()
+            tensors.iter().map(span).collect()
         };
-        let (reads, writes) = (pieces(&node.inputs)?, pieces(&node.outputs)?);
+        let (reads, writes) = (spans(&node.inputs)?, spans(&node.outputs)?);
         let recipe = Recipe::of_node(cpu, graph, &formats, id);
         let workspace = match recipe.workspace() {
-            0 => Piece::EMPTY,
-            bytes => arena.piece(end, bytes, "workspace")?,
+            0 => Span::EMPTY,
+            bytes => arena.span(end, bytes, "workspace")?,
         };
-        let job = recipe.job(&arena, &reads, &writes, workspace, &node.name)?;
+        let job = recipe.job(&reads, &writes, workspace, &node.name)?;
         cpu.enter(|| job.run(cpu, &mut arena))
             .map_err(|error| RunError::in_node(&node.name, error))?;
     }

@@ -3,11 +3,13 @@
 
 use scrimp_graph::{DType, Graph, NodeId, Op};
 
-use crate::arena::{ALIGN, Arena, Arg, Args, Piece};
+use crate::arena::Arena;
+use crate::args::{Arg, Bindings};
 use crate::cpu::Cpu;
 use crate::error::RunError;
 use crate::format::{Change, Format, Formats, Operand, View, view};
 use crate::onednn::Kernel;
+use crate::span::{ALIGN, Span};
 
 /// An argument as the kernel sees it.
 #[derive(Debug)]
@@ -159,61 +161,55 @@ impl Recipe {
     /// Memory that is too short, or overlaps where it mustn't.
     pub fn job(
         self,
-        arena: &Arena,
-        inputs: &[Piece],
-        outputs: &[Piece],
-        workspace: Piece,
+        inputs: &[Span],
+        outputs: &[Span],
+        workspace: Span,
         name: &str,
     ) -> Result<Job, RunError> {
         let mut rest = workspace;
         let mut take = |bytes: usize| {
-            let (piece, more) =
-                rest.split(bytes.next_multiple_of(ALIGN))
-                    .ok_or_else(|| RunError::WrongSize {
-                        what: format!("the workspace of {name}"),
-                        found: workspace.bytes() as u64,
-                        expected: bytes as u64,
-                    })?;
+            let (span, more) = rest
+                .split(bytes.next_multiple_of(ALIGN) as u64)
+                .ok_or_else(|| RunError::WrongSize {
+                    what: format!("the workspace of {name}"),
+                    found: workspace.bytes,
+                    expected: bytes as u64,
+                })?;
             rest = more;
-            Ok::<Piece, RunError>(piece)
+            Ok::<Span, RunError>(span)
         };
         let scratch = take(self.scratch)?;
         let (mut before, mut after) = (Vec::new(), Vec::new());
         let mut reads = Vec::new();
-        for (one, &piece) in self.inputs.iter().zip(inputs) {
+        for (one, &span) in self.inputs.iter().zip(inputs) {
             let Some(change) = &one.change else {
-                reads.push(Arg::new(one.dtype, &one.shape, piece, name)?);
+                reads.push(Arg::new(one.dtype, &one.shape, span, name)?);
                 continue;
             };
             let seen = take(one.bytes())?;
             reads.push(Arg::new(one.dtype, &one.shape, seen, name)?);
-            before.push(Step::change(
-                arena,
-                &change.back(),
-                one.dtype,
-                [piece, seen],
-            )?);
+            before.push(Step::change(&change.back(), one.dtype, [span, seen])?);
         }
         let mut writes = Vec::new();
-        for (one, &piece) in self.outputs.iter().zip(outputs) {
+        for (one, &span) in self.outputs.iter().zip(outputs) {
             let Some(change) = &one.change else {
-                writes.push(Arg::new(one.dtype, &one.shape, piece, name)?);
+                writes.push(Arg::new(one.dtype, &one.shape, span, name)?);
                 continue;
             };
             let seen = take(one.bytes())?;
             writes.push(Arg::new(one.dtype, &one.shape, seen, name)?);
-            after.push(Step::change(arena, change, one.dtype, [seen, piece])?);
+            after.push(Step::change(change, one.dtype, [seen, span])?);
         }
         let mut steps = before;
         steps.push(Step {
             op: self.op,
             kernel: self.kernel,
-            args: Args::new(arena, reads, writes, scratch)?,
+            bindings: Bindings::new(reads, writes, scratch)?,
         });
         steps.extend(after);
         Ok(Job {
             steps,
-            workspace: workspace.bytes() as u64,
+            workspace: workspace.bytes,
         })
     }
 }
@@ -253,17 +249,12 @@ fn as_it_is(operand: &Operand<'_>) -> Use {
 struct Step {
     op: Op,
     kernel: Kernel,
-    args: Args,
+    bindings: Bindings,
 }
 
 impl Step {
     /// From one format into another.
-    fn change(
-        arena: &Arena,
-        change: &Change,
-        dtype: DType,
-        [from, to]: [Piece; 2],
-    ) -> Result<Step, RunError> {
+    fn change(change: &Change, dtype: DType, [from, to]: [Span; 2]) -> Result<Step, RunError> {
         let from = Arg::new(dtype, &change.rows, from, "a change of format")?;
         let to = Arg::new(dtype, &change.stored(), to, "a change of format")?;
         Ok(Step {
@@ -271,7 +262,7 @@ impl Step {
                 perm: change.order.clone(),
             },
             kernel: Kernel::Native,
-            args: Args::new(arena, vec![from], vec![to], Piece::EMPTY)?,
+            bindings: Bindings::new(vec![from], vec![to], Span::EMPTY)?,
         })
     }
 }
@@ -292,7 +283,7 @@ impl Job {
     /// Runs it; call it inside [`Cpu::enter`].
     pub fn run(&self, cpu: &Cpu, arena: &mut Arena) -> Result<(), RunError> {
         for step in &self.steps {
-            cpu.run(&step.kernel, &step.op, &step.args, arena)?;
+            cpu.run(&step.kernel, &step.op, &step.bindings, arena)?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! in one arena of exactly the budget.
 
 mod arena;
+mod args;
 mod blocks;
 #[cfg(test)]
 mod conformance;
@@ -18,9 +19,9 @@ mod par;
 mod profile;
 mod real;
 mod simd;
+mod span;
 mod vector;
 
-pub use arena::ALIGN;
 pub use blocks::Blocks;
 pub use cpu::{Cpu, Library};
 pub use data::Data;
@@ -34,3 +35,4 @@ pub use profile::{
     Alone, CostCache, ProfileOptions, ProfileProgress, ProfileWatch, last_level_cache, profile,
 };
 pub use scrimp_onednn::{OneDnnError, wait_briefly};
+pub use span::ALIGN;

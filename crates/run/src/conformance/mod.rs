@@ -14,13 +14,14 @@ pub(crate) mod onednn;
 
 use scrimp_graph::{DType, Op, infer};
 
-use crate::arena::{ALIGN, Arena, Piece};
+use crate::arena::Arena;
 use crate::cpu::Cpu;
 use crate::data::{Data, Memory};
 use crate::format::{Format, Operand};
 use crate::job::Recipe;
 use crate::kernels::elementwise::mix;
 use crate::simd::Isa;
+use crate::span::{ALIGN, Span};
 
 /// An input of a case: shape and contents.
 #[derive(Clone, Debug)]
@@ -141,18 +142,18 @@ fn run(cpu: &Cpu, op: &Op, inputs: &[Input], float: DType, setup: Setup<'_>) -> 
             (None, _) => bytemuck::cast_slice_mut(memory).copy_from_slice(&floats),
         }
     }
-    let mut pieces = |places: &[u64], operands: &[Operand<'_>]| -> Vec<Piece> {
+    let spans = |places: &[u64], operands: &[Operand<'_>]| -> Vec<Span> {
         let each = places.iter().zip(operands);
-        each.map(|(&offset, one)| arena.piece(offset, bytes(one), "test").expect("inside"))
+        each.map(|(&offset, one)| arena.span(offset, bytes(one), "test").expect("inside"))
             .collect()
     };
-    let (reads, writes) = (pieces(&in_places, &operands), pieces(&out_places, &results));
+    let (reads, writes) = (spans(&in_places, &operands), spans(&out_places, &results));
     let scratch = match workspace {
-        0 => Piece::EMPTY,
-        _ => arena.piece(scratch, workspace, "test").expect("inside"),
+        0 => Span::EMPTY,
+        _ => arena.span(scratch, workspace, "test").expect("inside"),
     };
     let job = recipe
-        .job(&arena, &reads, &writes, scratch, "test")
+        .job(&reads, &writes, scratch, "test")
         .expect("disjoint");
     cpu.enter(|| job.run(cpu, &mut arena))
         .unwrap_or_else(|error| panic!("{op:?}: {error}"));

@@ -178,9 +178,9 @@ impl<'a> Executor<'a> {
         let bytes = problem.devices()[device]
             .capacity
             .unwrap_or_else(|| layout.arena_bytes(device));
-        let mut arena = Arena::new(bytes)?;
+        let arena = Arena::new(bytes)?;
         let formats = cpu.formats(graph);
-        let actions = prepare::actions(graph, &formats, lowered, layout, cpu, &mut arena)?;
+        let actions = prepare::actions(graph, &formats, lowered, layout, cpu, &arena)?;
         let places = prepare::places(graph, lowered, layout, device)?;
         let runs = actions
             .iter()

@@ -6,11 +6,12 @@ use scrimp_graph::{Graph, Lowered, TensorId};
 use scrimp_plan::{BufferId, CheckedLayout, DeviceId, Step, TaskId, ValueId};
 
 use super::{Action, Place, Prepared, Range, wrong};
-use crate::arena::{Arena, Piece};
+use crate::arena::Arena;
 use crate::cpu::Cpu;
 use crate::error::RunError;
 use crate::format::Formats;
 use crate::job::Recipe;
+use crate::span::Span;
 
 /// The plan's steps with their memory.
 pub(super) fn actions(
@@ -19,7 +20,7 @@ pub(super) fn actions(
     lowered: &Lowered,
     layout: &CheckedLayout,
     cpu: &Cpu,
-    arena: &mut Arena,
+    arena: &Arena,
 ) -> Result<Vec<Action>, RunError> {
     let plan = layout.plan();
     if plan.problem().tasks().len() != lowered.nodes.len()
@@ -30,7 +31,7 @@ pub(super) fn actions(
     {
         return Err(wrong("it has other tasks than the graph has nodes"));
     }
-    let mut preparation = Preparation {
+    let preparation = Preparation {
         graph,
         formats,
         lowered,
@@ -60,17 +61,17 @@ struct Preparation<'a> {
     lowered: &'a Lowered,
     layout: &'a CheckedLayout,
     cpu: &'a Cpu,
-    arena: &'a mut Arena,
+    arena: &'a Arena,
 }
 
 impl Preparation<'_> {
-    fn run(&mut self, step: usize, task: TaskId) -> Result<Action, RunError> {
+    fn run(&self, step: usize, task: TaskId) -> Result<Action, RunError> {
         let plan = self.layout.plan();
         let (binding, what) = (plan.binding(step), plan.problem().task(task));
         let id = self.lowered.nodes[task];
         let node = self.graph.node(id);
-        let inputs = self.pieces(&node.inputs, &what.inputs, &binding.inputs)?;
-        let outputs = self.pieces(&node.outputs, &what.outputs, &binding.outputs)?;
+        let inputs = self.spans(&node.inputs, &what.inputs, &binding.inputs)?;
+        let outputs = self.spans(&node.outputs, &what.outputs, &binding.outputs)?;
         let recipe = Recipe::of_node(self.cpu, self.graph, self.formats, id);
         let needed = recipe.workspace();
         let workspace = match binding.workspace {
@@ -93,15 +94,15 @@ impl Preparation<'_> {
             ..workspace
         };
         let scratch = match needed {
-            0 => Piece::EMPTY,
-            _ => self.arena.piece(workspace.offset, needed, &node.name)?,
+            0 => Span::EMPTY,
+            _ => self.arena.span(workspace.offset, needed, &node.name)?,
         };
         let fresh = binding
             .outputs
             .iter()
             .filter(|output| !binding.inputs.contains(output));
         let job = recipe
-            .job(self.arena, &inputs, &outputs, scratch, &node.name)
+            .job(&inputs, &outputs, scratch, &node.name)
             .map_err(|error| RunError::in_node(&node.name, error))?;
         Ok(Action::Run(Box::new(Prepared {
             task,
@@ -118,12 +119,12 @@ impl Preparation<'_> {
     }
 
     /// The tensors' memory: each in the buffer of its value.
-    fn pieces(
-        &mut self,
+    fn spans(
+        &self,
         tensors: &[TensorId],
         values: &[ValueId],
         buffers: &[BufferId],
-    ) -> Result<Vec<Piece>, RunError> {
+    ) -> Result<Vec<Span>, RunError> {
         tensors
             .iter()
             .map(|&tensor| {
@@ -141,7 +142,7 @@ impl Preparation<'_> {
                     ))
                 })?;
                 let Range { offset, bytes } = range(self.layout, *buffer);
-                self.arena.piece(offset, bytes, &what.name)
+                self.arena.span(offset, bytes, &what.name)
             })
             .collect()
     }

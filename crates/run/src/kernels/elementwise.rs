@@ -5,7 +5,7 @@ use scrimp_graph::{Binary, Unary};
 
 use super::activation::{Activation, Clip, LeakyRelu, Relu};
 use super::strides::Broadcast;
-use crate::arena::{Args, Source};
+use crate::args::{Args, Source};
 use crate::error::RunError;
 use crate::par;
 use crate::real::Real;
@@ -92,8 +92,8 @@ const GELU_TANH: (f64, f64) = (0.797_884_560_802_865_4, 0.044_715);
 const NORMAL_PEAK: f64 = 0.398_942_280_401_432_7;
 
 /// `x -> f(x)`
-pub fn unary<T: Real>(slots: usize, f: Unary, args: &Args) -> Result<(), RunError> {
-    let (x, y) = (args.source::<T>(0)?, args.output::<T>(0));
+pub fn unary<T: Real>(slots: usize, f: Unary, args: Args<'_>) -> Result<(), RunError> {
+    let (x, [y]) = (args.inputs.source::<T>(0)?, args.outputs.take::<T, _>()?);
     let of = T::of;
     let half = of(0.5);
     macro_rules! each {
@@ -147,15 +147,15 @@ pub fn unary<T: Real>(slots: usize, f: Unary, args: &Args) -> Result<(), RunErro
 }
 
 /// `saved, dy -> dx`, where `saved` is f(x) or x as [`Unary::saves`] says.
-pub fn unary_grad<T: Real>(slots: usize, f: Unary, args: &Args) -> Result<(), RunError> {
-    let dx = args.output::<T>(0);
+pub fn unary_grad<T: Real>(slots: usize, f: Unary, args: Args<'_>) -> Result<(), RunError> {
+    let [dx] = args.outputs.take::<T, _>()?;
     let of = T::of;
     if let Unary::Affine { scale, .. } = f {
         let scale = of(scale);
-        map(slots, dx, args.source(0)?, move |_, dy| scale * dy);
+        map(slots, dx, args.inputs.source(0)?, move |_, dy| scale * dy);
         return Ok(());
     }
-    let (s, dy) = (args.source::<T>(0)?, args.source::<T>(1)?);
+    let (s, dy) = (args.inputs.source::<T>(0)?, args.inputs.source::<T>(1)?);
     let half = of(0.5);
     macro_rules! each {
         (|$isa:pat_param, $s:ident, $dy:ident| $f:expr) => {
@@ -229,7 +229,7 @@ pub fn unary_grad<T: Real>(slots: usize, f: Unary, args: &Args) -> Result<(), Ru
 }
 
 /// `a, b -> c`
-pub fn binary<T: Real>(slots: usize, f: Binary, args: &Args) -> Result<(), RunError> {
+pub fn binary<T: Real>(slots: usize, f: Binary, args: Args<'_>) -> Result<(), RunError> {
     match f {
         Binary::Add => zip_broadcast(slots, args, |a: T, b| a + b),
         Binary::Sub => zip_broadcast(slots, args, |a: T, b| a - b),
@@ -240,22 +240,18 @@ pub fn binary<T: Real>(slots: usize, f: Binary, args: &Args) -> Result<(), RunEr
 
 fn zip_broadcast<T: Real>(
     slots: usize,
-    args: &Args,
+    args: Args<'_>,
     f: impl Fn(T, T) -> T + Sync + Copy,
 ) -> Result<(), RunError> {
-    let (a, b, c) = (
-        args.source::<T>(0)?,
-        args.source::<T>(1)?,
-        args.output::<T>(0),
-    );
-    if args.input_shape(0) == args.input_shape(1) {
+    let (a, b) = (args.inputs.source::<T>(0)?, args.inputs.source::<T>(1)?);
+    let shapes = [args.inputs.shape(0), args.inputs.shape(1)];
+    let shape = args.outputs.shape(0);
+    let [c] = args.outputs.take::<T, _>()?;
+    if shapes[0] == shapes[1] {
         zip(slots, c, a, b, |_, a, b| f(a, b));
         return Ok(());
     }
-    let axes = Broadcast::new(
-        args.output_shape(0),
-        [args.input_shape(0), args.input_shape(1)],
-    );
+    let axes = Broadcast::new(shape, shapes);
     let row = axes.row();
     let inner = axes.inner();
     par::rows(slots, c, row, row, |index, c| {
@@ -335,10 +331,10 @@ fn zip_row<T: Real>(
 }
 
 /// `x -> y`: x broadcast to y's shape, times `scale`.
-pub fn expand<T: Real>(slots: usize, scale: f64, args: &Args) -> Result<(), RunError> {
-    let (x, y) = (args.input::<T>(0)?, args.output::<T>(0));
+pub fn expand<T: Real>(slots: usize, scale: f64, args: Args<'_>) -> Result<(), RunError> {
+    let axes = Broadcast::new(args.outputs.shape(0), [args.inputs.shape(0)]);
+    let (x, [y]) = (args.inputs.get::<T>(0)?, args.outputs.take::<T, _>()?);
     let scale = T::of(scale);
-    let axes = Broadcast::new(args.output_shape(0), [args.input_shape(0)]);
     let [step] = axes.inner();
     par::rows(slots, y, axes.row(), axes.row(), |index, y| {
         let [at] = axes.offsets(index);
@@ -354,15 +350,17 @@ pub fn expand<T: Real>(slots: usize, scale: f64, args: &Args) -> Result<(), RunE
 }
 
 /// `-> y`
-pub fn fill<T: Real>(slots: usize, value: f64, args: &Args) {
+pub fn fill<T: Real>(slots: usize, value: f64, args: Args<'_>) -> Result<(), RunError> {
     let value = T::of(value);
-    par::pieces(slots, args.output::<T>(0), PIECE, |_, y| y.fill(value));
+    let [y] = args.outputs.take::<T, _>()?;
+    par::pieces(slots, y, PIECE, |_, y| y.fill(value));
+    Ok(())
 }
 
 /// `x, seed -> y`: x/(1−p), or 0 where the draw for the element's index says so.
-pub fn dropout<T: Real>(slots: usize, p: f64, stream: u64, args: &Args) -> Result<(), RunError> {
-    let (x, y) = (args.source::<T>(0)?, args.output::<T>(0));
-    let seed = args.input::<i64>(1)?[0] as u64;
+pub fn dropout<T: Real>(slots: usize, p: f64, stream: u64, args: Args<'_>) -> Result<(), RunError> {
+    let (x, [y]) = (args.inputs.source::<T>(0)?, args.outputs.take::<T, _>()?);
+    let seed = args.inputs.get::<i64>(1)?[0] as u64;
     let key = mix(mix(seed).wrapping_add(stream));
     // The draw is a 32-bit number; it is below the threshold with probability p.
     let threshold = (p * 4_294_967_296.0) as u64;

@@ -3,7 +3,7 @@
 use bytemuck::Pod;
 
 use super::shape;
-use crate::arena::Args;
+use crate::args::Args;
 use crate::error::RunError;
 use crate::par;
 use crate::real::Real;
@@ -40,14 +40,14 @@ fn check(op: &'static str, indices: &[i64], length: usize) -> Result<(), RunErro
 pub fn gather<W: Pod + Send + Sync>(
     slots: usize,
     axis: usize,
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
-    let (data, indices, y) = (
-        args.input::<W>(0)?,
-        args.input::<i64>(1)?,
-        args.output::<W>(0),
+    let (data, indices, [y]) = (
+        args.inputs.get::<W>(0)?,
+        args.inputs.get::<i64>(1)?,
+        args.outputs.take::<W, _>()?,
     );
-    let shape = args.input_shape(0);
+    let shape = args.inputs.shape(0);
     let length = shape[axis];
     check("Gather", indices, length)?;
     let inner: usize = shape[axis + 1..].iter().product();
@@ -61,11 +61,12 @@ pub fn gather<W: Pod + Send + Sync>(
 
 /// `indices, dy[, sum] -> ddata`: sum or 0, then each row of dy is added to the row of ddata it was taken
 /// from, in the order of the indices. Tasks own columns, so that no two add to the same element.
-pub fn gather_grad<T: Real>(slots: usize, axis: usize, args: &Args) -> Result<(), RunError> {
+pub fn gather_grad<T: Real>(slots: usize, axis: usize, args: Args<'_>) -> Result<(), RunError> {
     const COLUMNS: usize = 64;
-    let (indices, dy) = (args.input::<i64>(0)?, args.input::<T>(1)?);
-    let ddata = shape::start_from::<T>(slots, 2, args)?;
-    let to = args.output_shape(0);
+    let (indices, dy) = (args.inputs.get::<i64>(0)?, args.inputs.get::<T>(1)?);
+    let to = args.outputs.shape(0);
+    let [ddata] = args.outputs.take::<T, _>()?;
+    shape::start_from(slots, 2, args.inputs, ddata)?;
     let length = to[axis];
     check("GatherGrad", indices, length)?;
     let inner: usize = to[axis + 1..].iter().product();

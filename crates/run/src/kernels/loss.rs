@@ -2,7 +2,7 @@
 
 use super::reduce;
 use super::scratch::Scratch;
-use crate::arena::{Args, Source};
+use crate::args::{Args, Source};
 use crate::error::RunError;
 use crate::par::{self, Shared};
 use crate::real::Real;
@@ -72,16 +72,13 @@ fn log_sum_exp<T: Real>(
 }
 
 /// `logits[N,C,..], labels -> loss`: the mean of −log softmax at the labels.
-pub fn cross_entropy<T: Real>(slots: usize, args: &Args) -> Result<(), RunError> {
-    let (logits, labels, loss) = (
-        args.input::<T>(0)?,
-        args.input::<i64>(1)?,
-        args.output::<T>(0),
-    );
-    let shape = args.input_shape(0);
+pub fn cross_entropy<T: Real>(slots: usize, args: Args<'_>) -> Result<(), RunError> {
+    let (logits, labels) = (args.inputs.get::<T>(0)?, args.inputs.get::<i64>(1)?);
+    let [loss] = args.outputs.take::<T, _>()?;
+    let shape = args.inputs.shape(0);
     let (classes, inner) = (shape[1], shape[2..].iter().product::<usize>());
     check_labels("CrossEntropy", labels, classes)?;
-    let sums = Scratch::new(args.workspace()).take::<f64>(cross_entropy_sums(shape))?;
+    let sums = Scratch::new(args.workspace).take::<f64>(cross_entropy_sums(shape))?;
     let slots = if logits.len() < par::SMALL { 1 } else { slots };
     let shared = Shared::new(&mut *sums);
     par::tasks(slots, labels.len().div_ceil(LINES), &|_, task| {
@@ -109,11 +106,11 @@ pub fn cross_entropy<T: Real>(slots: usize, args: &Args) -> Result<(), RunError>
 }
 
 /// `logits, labels, dloss -> dlogits`: (softmax − one-hot)·dloss/count.
-pub fn cross_entropy_grad<T: Real>(slots: usize, args: &Args) -> Result<(), RunError> {
-    let (logits, labels) = (args.source::<T>(0)?, args.input::<i64>(1)?);
-    let scale = args.input::<T>(2)?[0].f64() / labels.len() as f64;
-    let dlogits = args.output::<T>(0);
-    let shape = args.input_shape(0);
+pub fn cross_entropy_grad<T: Real>(slots: usize, args: Args<'_>) -> Result<(), RunError> {
+    let (logits, labels) = (args.inputs.source::<T>(0)?, args.inputs.get::<i64>(1)?);
+    let scale = args.inputs.get::<T>(2)?[0].f64() / labels.len() as f64;
+    let [dlogits] = args.outputs.take::<T, _>()?;
+    let shape = args.inputs.shape(0);
     let (classes, inner) = (shape[1], shape[2..].iter().product::<usize>());
     check_labels("CrossEntropyGrad", labels, classes)?;
     if let Source::From(logits) = logits {
@@ -148,13 +145,10 @@ pub fn cross_entropy_grad<T: Real>(slots: usize, args: &Args) -> Result<(), RunE
 }
 
 /// `prediction, target -> loss`: the mean of (prediction − target)².
-pub fn squared_error<T: Real>(slots: usize, args: &Args) -> Result<(), RunError> {
-    let (x, target, loss) = (
-        args.input::<T>(0)?,
-        args.input::<T>(1)?,
-        args.output::<T>(0),
-    );
-    let sums = Scratch::new(args.workspace()).take::<f64>(squared_error_sums(x.len()))?;
+pub fn squared_error<T: Real>(slots: usize, args: Args<'_>) -> Result<(), RunError> {
+    let (x, target) = (args.inputs.get::<T>(0)?, args.inputs.get::<T>(1)?);
+    let [loss] = args.outputs.take::<T, _>()?;
+    let sums = Scratch::new(args.workspace).take::<f64>(squared_error_sums(x.len()))?;
     let slots = if x.len() < par::SMALL { 1 } else { slots };
     let shared = Shared::new(&mut *sums);
     par::tasks(slots, squared_error_sums(x.len()), &|_, task| {
@@ -171,10 +165,10 @@ pub fn squared_error<T: Real>(slots: usize, args: &Args) -> Result<(), RunError>
 }
 
 /// `prediction, target, dloss -> dprediction`
-pub fn squared_error_grad<T: Real>(slots: usize, args: &Args) -> Result<(), RunError> {
-    let (x, target) = (args.source::<T>(0)?, args.input::<T>(1)?);
-    let dx = args.output::<T>(0);
-    let scale = T::of(2.0 * args.input::<T>(2)?[0].f64() / dx.len() as f64);
+pub fn squared_error_grad<T: Real>(slots: usize, args: Args<'_>) -> Result<(), RunError> {
+    let (x, target) = (args.inputs.source::<T>(0)?, args.inputs.get::<T>(1)?);
+    let [dx] = args.outputs.take::<T, _>()?;
+    let scale = T::of(2.0 * args.inputs.get::<T>(2)?[0].f64() / dx.len() as f64);
     par::pieces(slots, dx, PIECE, |start, dx| {
         let range = start..start + dx.len();
         let target = &target[range.clone()];

@@ -5,7 +5,7 @@ use scrimp_graph::shape::MAX_RANK;
 use super::gemm::{self, Bias, Block, Left, Sizes, Target};
 use super::scratch::{self, Scratch};
 use super::strides::broadcast_steps;
-use crate::arena::Args;
+use crate::args::Args;
 use crate::error::RunError;
 use crate::par::Shared;
 use crate::real::Real;
@@ -87,27 +87,20 @@ pub fn matmul<T: Real>(
     slots: usize,
     isa: Isa,
     trans: [bool; 2],
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
-    let (a, b, c) = (
-        args.input::<T>(0)?,
-        args.input::<T>(1)?,
-        args.output::<T>(0),
-    );
+    let (a, b) = (args.inputs.get::<T>(0)?, args.inputs.get::<T>(1)?);
     let plan = Plan::new(
         trans[0],
-        args.input_shape(0),
-        args.input_shape(1),
-        args.output_shape(0),
+        args.inputs.shape(0),
+        args.inputs.shape(1),
+        args.outputs.shape(0),
     );
     let Sizes { m, n, k, .. } = plan.sizes;
-    let bias = if args.inputs() > 2 {
-        Bias::Columns(args.input::<T>(2)?)
-    } else {
-        Bias::None
-    };
+    let bias = args.inputs.optional(2)?.map_or(Bias::None, Bias::Columns);
+    let [c] = args.outputs.take::<T, _>()?;
     let scratch =
-        Scratch::new(args.workspace()).take(plan.sizes.scratch_elements::<T>(slots, isa))?;
+        Scratch::new(args.workspace).take(plan.sizes.scratch_elements::<T>(slots, isa))?;
     let blocks = T::blocks(isa);
     let pack_a = |block: Block, out: &mut [T], _: &mut [T]| {
         let a = &a[plan.matrices(block.batch).0 * m * k..];

@@ -24,7 +24,7 @@ pub mod windows;
 use scrimp_graph::{DType, Op, Reduction};
 
 use self::norm::Layout;
-use crate::arena::Args;
+use crate::args::Args;
 use crate::error::RunError;
 use crate::real::Real;
 use crate::simd::Isa;
@@ -110,9 +110,9 @@ fn workspace_of<T: Real>(
 }
 
 /// Runs an operator. Operators that only move elements work on any type.
-pub fn run(machine: Machine, op: &Op, args: &Args) -> Result<(), RunError> {
+pub fn run(machine: Machine, op: &Op, args: Args<'_>) -> Result<(), RunError> {
     let slots = machine.slots;
-    match args.output_type(0) {
+    match args.outputs.dtype(0) {
         DType::F32 if is_movement(op) => movement::<u32>(slots, op, args),
         DType::F64 | DType::I64 if is_movement(op) => movement::<u64>(slots, op, args),
         DType::F32 => run_real::<f32>(machine, op, args),
@@ -143,7 +143,7 @@ fn is_movement(op: &Op) -> bool {
 fn movement<W: bytemuck::Pod + Send + Sync>(
     slots: usize,
     op: &Op,
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
     match op {
         Op::Concat { axis } => shape::concat::<W>(slots, *axis, args),
@@ -158,7 +158,7 @@ fn movement<W: bytemuck::Pod + Send + Sync>(
 fn run_real<T: Real>(
     Machine { slots, isa }: Machine,
     op: &Op,
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
     match op {
         Op::Conv { window, groups } => conv::forward::<T>(slots, isa, window, *groups, args),
@@ -179,10 +179,7 @@ fn run_real<T: Real>(
         }
         Op::SumTo { .. } => reduce::sum_to::<T>(slots, args),
         Op::Expand { scale, .. } => elementwise::expand::<T>(slots, *scale, args),
-        Op::Fill { value, .. } => {
-            elementwise::fill::<T>(slots, *value, args);
-            Ok(())
-        }
+        Op::Fill { value, .. } => elementwise::fill::<T>(slots, *value, args),
         Op::MaxPool { window } => pool::max::<T>(slots, window, args),
         Op::MaxPoolGrad { window } => pool::max_grad::<T>(slots, window, args),
         Op::AvgPool { window, count_pad } => pool::average::<T>(slots, window, *count_pad, args),

@@ -5,7 +5,7 @@ use scrimp_graph::Window;
 use super::flat::{Bands, Flat, Place, copy};
 use super::scratch::{self, PerSlot, Scratch};
 use super::windows::Windows;
-use crate::arena::{Args, Source};
+use crate::args::{Args, Source};
 use crate::error::RunError;
 use crate::par::{self, Shared};
 use crate::real::Real;
@@ -19,12 +19,12 @@ pub fn max_workspace<T: Real>(slots: usize, window: &Window, x: &[usize], y: &[u
 }
 
 /// `x -> y`
-pub fn max<T: Real>(slots: usize, window: &Window, args: &Args) -> Result<(), RunError> {
-    let (x, y) = (args.input::<T>(0)?, args.output::<T>(0));
-    let p = Windows::new(window, args.input_shape(0), args.output_shape(0));
+pub fn max<T: Real>(slots: usize, window: &Window, args: Args<'_>) -> Result<(), RunError> {
+    let p = Windows::new(window, args.inputs.shape(0), args.outputs.shape(0));
+    let (x, [y]) = (args.inputs.get::<T>(0)?, args.outputs.take::<T, _>()?);
     let bands = p.bands();
     let source = bands.source(window.stride);
-    let mut scratch = Scratch::new(args.workspace());
+    let mut scratch = Scratch::new(args.workspace);
     let sources = PerSlot::<T>::take(&mut scratch, slots, source.elements())?;
     let sweeps = PerSlot::<T>::take(&mut scratch, slots, bands.sweep(bands.rows))?;
     let count = y.len() / p.pixels().max(1);
@@ -103,19 +103,16 @@ pub fn max_grad_workspace<T: Real>(
 
 /// `x, dy -> dx`: dy goes to the first largest element of its window. Where windows tile the plane, dx
 /// may overwrite x.
-pub fn max_grad<T: Real>(slots: usize, window: &Window, args: &Args) -> Result<(), RunError> {
-    let (x, dy, dx) = (
-        args.source::<T>(0)?,
-        args.input::<T>(1)?,
-        args.output::<T>(0),
-    );
+pub fn max_grad<T: Real>(slots: usize, window: &Window, args: Args<'_>) -> Result<(), RunError> {
+    let p = Windows::new(window, args.outputs.shape(0), args.inputs.shape(1));
+    let (x, dy) = (args.inputs.source::<T>(0)?, args.inputs.get::<T>(1)?);
+    let [dx] = args.outputs.take::<T, _>()?;
     if matches!(x, Source::InPlace) && !window.tiles() {
-        args.input::<T>(0)?;
+        args.inputs.get::<T>(0)?;
     }
-    let p = Windows::new(window, args.output_shape(0), args.input_shape(1));
     let (bands, flat) = grad_bands(&p);
     let sweep = bands.sweep(bands.rows);
-    let mut scratch = Scratch::new(args.workspace());
+    let mut scratch = Scratch::new(args.workspace);
     let sources = PerSlot::<T>::take(&mut scratch, slots, flat.elements())?;
     let grads = PerSlot::<T>::take(&mut scratch, slots, flat.elements())?;
     let sweeps = [(); 3].map(|()| PerSlot::<T>::take(&mut scratch, slots, sweep));
@@ -332,18 +329,19 @@ pub fn average<T: Real>(
     slots: usize,
     window: &Window,
     count_pad: bool,
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
-    let p = Windows::new(window, args.input_shape(0), args.output_shape(0));
-    let mut scratch = Scratch::new(args.workspace());
+    let p = Windows::new(window, args.inputs.shape(0), args.outputs.shape(0));
+    let [y] = args.outputs.take()?;
+    let mut scratch = Scratch::new(args.workspace);
     let (ones, columns) = average_parts::<T>(&p, count_pad, &mut scratch)?;
     p.sums(
         slots,
         &mut scratch,
-        args.input::<T>(0)?,
+        args.inputs.get::<T>(0)?,
         |_| (ones, T::ZERO),
         |o, y| divide(&p, count_pad, o, columns, y),
-        args.output::<T>(0),
+        y,
     )
 }
 
@@ -352,18 +350,19 @@ pub fn average_grad<T: Real>(
     slots: usize,
     window: &Window,
     count_pad: bool,
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
-    let p = Windows::new(window, args.output_shape(0), args.input_shape(0));
-    let mut scratch = Scratch::new(args.workspace());
+    let p = Windows::new(window, args.outputs.shape(0), args.inputs.shape(0));
+    let [dx] = args.outputs.take()?;
+    let mut scratch = Scratch::new(args.workspace);
     let (ones, columns) = average_parts::<T>(&p, count_pad, &mut scratch)?;
     p.spread(
         slots,
         &mut scratch,
-        args.input::<T>(0)?,
+        args.inputs.get::<T>(0)?,
         |_| ones,
         |o, dy| divide(&p, count_pad, o, columns, dy),
-        args.output::<T>(0),
+        dx,
     )
 }
 

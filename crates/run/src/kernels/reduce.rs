@@ -5,7 +5,7 @@
 use scrimp_graph::shape::MAX_RANK;
 
 use super::strides::contiguous;
-use crate::arena::Args;
+use crate::args::Args;
 use crate::error::RunError;
 use crate::par::{self, Shared};
 use crate::real::Real;
@@ -267,22 +267,24 @@ pub fn reduce<T: Real>(
     slots: usize,
     axes: &[usize],
     mean: bool,
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
-    let shape = args.input_shape(0);
+    let shape = args.inputs.shape(0);
     let count: usize = axes.iter().map(|&axis| shape[axis]).product();
     let scale = if mean { 1.0 / count as f64 } else { 1.0 };
     let axes = Axes::new(shape, |axis| axes.contains(&axis));
-    sum_axes(slots, &axes, scale, args.input::<T>(0)?, args.output(0));
+    let [y] = args.outputs.take()?;
+    sum_axes(slots, &axes, scale, args.inputs.get::<T>(0)?, y);
     Ok(())
 }
 
 /// `x -> y`: sums what broadcasting y's shape to x's had copied.
-pub fn sum_to<T: Real>(slots: usize, args: &Args) -> Result<(), RunError> {
-    let (from, to) = (args.input_shape(0), args.output_shape(0));
+pub fn sum_to<T: Real>(slots: usize, args: Args<'_>) -> Result<(), RunError> {
+    let (from, to) = (args.inputs.shape(0), args.outputs.shape(0));
     let missing = from.len() - to.len();
     let axes = Axes::new(from, |axis| axis < missing || to[axis - missing] == 1);
-    sum_axes(slots, &axes, 1.0, args.input::<T>(0)?, args.output(0));
+    let [y] = args.outputs.take()?;
+    sum_axes(slots, &axes, 1.0, args.inputs.get::<T>(0)?, y);
     Ok(())
 }
 

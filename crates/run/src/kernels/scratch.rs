@@ -4,9 +4,9 @@
 
 use bytemuck::Pod;
 
-use crate::arena::ALIGN;
 use crate::error::RunError;
 use crate::par::Shared;
+use crate::span::ALIGN;
 
 /// Bytes of `count` elements of `T`, rounded up to the alignment.
 pub fn bytes<T>(count: usize) -> usize {

@@ -4,7 +4,7 @@
 use bytemuck::Pod;
 
 use super::strides::{Strided, contiguous};
-use crate::arena::{Args, Source};
+use crate::args::{Args, Inputs, Source};
 use crate::error::RunError;
 use crate::par;
 use crate::real::Real;
@@ -14,16 +14,16 @@ use crate::simd::wide;
 pub fn concat<W: Pod + Send + Sync>(
     slots: usize,
     axis: usize,
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
-    let y = args.output::<W>(0);
-    let shape = args.output_shape(0);
+    let shape = args.outputs.shape(0);
+    let [y] = args.outputs.take::<W, _>()?;
     let inner: usize = shape[axis + 1..].iter().product();
     let row = shape[axis] * inner;
     let mut first = 0;
-    for input in 0..args.inputs() {
-        let x = args.input::<W>(input)?;
-        let length = args.input_shape(input)[axis] * inner;
+    for input in 0..args.inputs.count() {
+        let x = args.inputs.get::<W>(input)?;
+        let length = args.inputs.shape(input)[axis] * inner;
         // Rows of y are longer than what this input writes; par::rows would hand out whole rows, so
         // the inputs take turns and each turn is parallel over the rows.
         par::rows(slots, y, row, length, |index, y| {
@@ -51,11 +51,11 @@ pub fn slice<W: Pod + Send + Sync>(
     slots: usize,
     start: &[usize],
     step: &[usize],
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
-    let (x, y) = (args.input::<W>(0)?, args.output::<W>(0));
-    let shape = args.output_shape(0);
-    let (base, steps) = region(args.input_shape(0), start, step);
+    let shape = args.outputs.shape(0);
+    let (x, [y]) = (args.inputs.get::<W>(0)?, args.outputs.take::<W, _>()?);
+    let (base, steps) = region(args.inputs.shape(0), start, step);
     gather_rows(
         slots,
         &Strided::new(shape, [&steps[..shape.len()]]),
@@ -88,22 +88,22 @@ fn gather_rows<W: Pod + Send + Sync>(
     });
 }
 
-/// Output 0 as a copy of the optional input `sum`, or zero without it.
+/// Has `out`, output 0, start as a copy of the optional input `sum`, or as zero without it.
 pub(super) fn start_from<T: Real>(
     slots: usize,
     sum: usize,
-    args: &Args,
-) -> Result<&mut [T], RunError> {
+    inputs: Inputs<'_>,
+    out: &mut [T],
+) -> Result<(), RunError> {
     const PIECE: usize = 64 * 1024;
-    let out = args.output::<T>(0);
-    if args.inputs() <= sum {
+    if inputs.count() <= sum {
         par::pieces(slots, out, PIECE, |_, out| out.fill(T::ZERO));
-    } else if let Source::From(sum) = args.source::<T>(sum)? {
+    } else if let Source::From(sum) = inputs.source::<T>(sum)? {
         par::pieces(slots, out, PIECE, |start, out| {
             out.copy_from_slice(&sum[start..start + out.len()])
         });
     }
-    Ok(out)
+    Ok(())
 }
 
 /// `dy[, sum] -> dx`: sum or 0, with dy added where the slice read.
@@ -111,10 +111,14 @@ pub fn slice_grad<T: Real>(
     slots: usize,
     start: &[usize],
     step: &[usize],
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
-    let dx = start_from::<T>(slots, 1, args)?;
-    place(slots, start, step, args, dx, |cell, dy| *cell += dy)
+    let shape = args.outputs.shape(0);
+    let [dx] = args.outputs.take::<T, _>()?;
+    start_from(slots, 1, args.inputs, dx)?;
+    place(slots, start, step, args.inputs, (shape, dx), |cell, dy| {
+        *cell += dy
+    })
 }
 
 /// `x -> y`: x with a border of `value`.
@@ -122,27 +126,29 @@ pub fn pad<T: Real>(
     slots: usize,
     begin: &[usize],
     value: f64,
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
-    let (y, value) = (args.output::<T>(0), T::of(value));
+    let (shape, value) = (args.outputs.shape(0), T::of(value));
+    let [y] = args.outputs.take::<T, _>()?;
     par::pieces(slots, y, 64 * 1024, |_, y| y.fill(value));
-    place(slots, begin, &[1; 8][..begin.len()], args, y, |cell, x| {
+    let step = &[1; 8][..begin.len()];
+    place(slots, begin, step, args.inputs, (shape, y), |cell, x| {
         *cell = x
     })
 }
 
-/// Writes the elements of input 0 into a box of `large`, which has output 0's shape.
+/// Writes the elements of input 0 into a box of `large`, a tensor with its shape.
 fn place<T: Real>(
     slots: usize,
     start: &[usize],
     step: &[usize],
-    args: &Args,
-    large: &mut [T],
+    inputs: Inputs<'_>,
+    (large_shape, large): (&[usize], &mut [T]),
     write: impl Fn(&mut T, T) + Sync,
 ) -> Result<(), RunError> {
-    let small = args.input::<T>(0)?;
-    let shape = args.input_shape(0);
-    let (base, steps) = region(args.output_shape(0), start, step);
+    let small = inputs.get::<T>(0)?;
+    let shape = inputs.shape(0);
+    let (base, steps) = region(large_shape, start, step);
     let axes = Strided::new(shape, [&steps[..shape.len()]]);
     let row = axes.row();
     let [step] = axes.inner();
@@ -171,15 +177,15 @@ const TILE: usize = 16;
 pub fn transpose<W: Pod + Send + Sync>(
     slots: usize,
     perm: &[usize],
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
-    let (x, y) = (args.input::<W>(0)?, args.output::<W>(0));
-    let x_steps = contiguous(args.input_shape(0));
+    let x_steps = contiguous(args.inputs.shape(0));
     let mut steps = [0; 8];
     for (axis, &from) in perm.iter().enumerate() {
         steps[axis] = x_steps[from];
     }
-    let axes = Strided::new(args.output_shape(0), [&steps[..perm.len()]]);
+    let axes = Strided::new(args.outputs.shape(0), [&steps[..perm.len()]]);
+    let (x, [y]) = (args.inputs.get::<W>(0)?, args.outputs.take::<W, _>()?);
     let last = axes.rank() - 1;
     // The axis along which x's neighbours lie, if it isn't y's last one: work in squares of the two.
     let contiguous_axis = (0..last).find(|&axis| axes.step(0, axis) == 1);
@@ -224,11 +230,11 @@ fn transpose_squares<W: Pod + Send + Sync>(slots: usize, axes: &Strided<1>, x: &
 pub fn resize_nearest<T: Real>(
     slots: usize,
     factor: [usize; 2],
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
-    let (x, y) = (args.input::<T>(0)?, args.output::<T>(0));
-    let width = args.input_shape(0)[3];
-    let [_, _, height, wide_width] = dims(args.output_shape(0));
+    let width = args.inputs.shape(0)[3];
+    let [_, _, height, wide_width] = dims(args.outputs.shape(0));
+    let (x, [y]) = (args.inputs.get::<T>(0)?, args.outputs.take::<T, _>()?);
     par::rows(slots, y, wide_width, wide_width, |index, y| {
         let (plane, row) = (index / height, index % height);
         let source = (plane * (height / factor[0]) + row / factor[0]) * width;
@@ -243,11 +249,11 @@ pub fn resize_nearest<T: Real>(
 pub fn resize_nearest_grad<T: Real>(
     slots: usize,
     factor: [usize; 2],
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
-    let (dy, dx) = (args.input::<T>(0)?, args.output::<T>(0));
-    let wide_width = args.input_shape(0)[3];
-    let [_, _, _, width] = dims(args.output_shape(0));
+    let wide_width = args.inputs.shape(0)[3];
+    let [_, _, _, width] = dims(args.outputs.shape(0));
+    let (dy, [dx]) = (args.inputs.get::<T>(0)?, args.outputs.take::<T, _>()?);
     par::rows(
         slots,
         dx,
@@ -275,12 +281,13 @@ pub(super) fn dims(shape: &[usize]) -> [usize; 4] {
 }
 
 /// `x -> y`: the same elements (where the two aren't one storage).
-pub fn copy<W: Pod + Send + Sync>(slots: usize, args: &Args) -> Result<(), RunError> {
-    let x = match args.source::<W>(0)? {
+pub fn copy<W: Pod + Send + Sync>(slots: usize, args: Args<'_>) -> Result<(), RunError> {
+    let x = match args.inputs.source::<W>(0)? {
         Source::InPlace => return Ok(()),
         Source::From(x) => x,
     };
-    par::pieces(slots, args.output::<W>(0), 64 * 1024, |start, y| {
+    let [y] = args.outputs.take::<W, _>()?;
+    par::pieces(slots, y, 64 * 1024, |start, y| {
         y.copy_from_slice(&x[start..start + y.len()]);
     });
     Ok(())

@@ -1,7 +1,7 @@
 //! Softmax and its logarithm along one axis, and their gradients. All can overwrite an input.
 
 use super::reduce;
-use crate::arena::{Args, Source};
+use crate::args::{Args, Source};
 use crate::error::RunError;
 use crate::par::{self, Shared};
 use crate::real::Real;
@@ -11,10 +11,15 @@ use crate::simd::{Isa, wide_for};
 const COLUMNS: usize = 64;
 
 /// `x -> y`
-pub fn softmax<T: Real>(slots: usize, axis: usize, log: bool, args: &Args) -> Result<(), RunError> {
-    let x = args.source::<T>(0)?;
-    let y = args.output::<T>(0);
-    let (length, inner) = line(args.output_shape(0), axis);
+pub fn softmax<T: Real>(
+    slots: usize,
+    axis: usize,
+    log: bool,
+    args: Args<'_>,
+) -> Result<(), RunError> {
+    let x = args.inputs.source::<T>(0)?;
+    let (length, inner) = line(args.outputs.shape(0), axis);
+    let [y] = args.outputs.take::<T, _>()?;
     if inner == 1 {
         par::rows(slots, y, length, 4 * length, |index, y| {
             let x = x.part(index * length..(index + 1) * length);
@@ -176,11 +181,11 @@ pub fn softmax_grad<T: Real>(
     slots: usize,
     axis: usize,
     log: bool,
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
-    let (y, dy) = (args.source::<T>(0)?, args.source::<T>(1)?);
-    let dx = args.output::<T>(0);
-    let (length, inner) = line(args.output_shape(0), axis);
+    let (y, dy) = (args.inputs.source::<T>(0)?, args.inputs.source::<T>(1)?);
+    let (length, inner) = line(args.outputs.shape(0), axis);
+    let [dx] = args.outputs.take::<T, _>()?;
     let pick = |source: &Source<'_, T>, at: usize, own: T| match source {
         Source::From(x) => x[at],
         Source::InPlace => own,

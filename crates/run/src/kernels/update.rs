@@ -3,7 +3,7 @@
 
 use scrimp_graph::Optimizer;
 
-use crate::arena::Args;
+use crate::args::Args;
 use crate::error::RunError;
 use crate::par::{self, Shared};
 use crate::real::Real;
@@ -12,11 +12,10 @@ use crate::simd::wide;
 const PIECE: usize = 16 * 1024;
 
 /// See [`Optimizer`].
-pub fn update<T: Real>(slots: usize, optimizer: Optimizer, args: &Args) -> Result<(), RunError> {
-    let hyper = args.input::<T>(2)?;
+pub fn update<T: Real>(slots: usize, optimizer: Optimizer, args: Args<'_>) -> Result<(), RunError> {
+    let hyper = args.inputs.get::<T>(2)?;
     let (rate, step) = (hyper[0], hyper[1].f64());
-    let grad = args.input::<T>(1)?;
-    let param = args.copied::<T>(0, 0)?;
+    let grad = args.inputs.get::<T>(1)?;
     match optimizer {
         Optimizer::Sgd {
             momentum,
@@ -24,6 +23,8 @@ pub fn update<T: Real>(slots: usize, optimizer: Optimizer, args: &Args) -> Resul
         } => {
             let (momentum, decay) = (T::of(momentum), T::of(weight_decay));
             if momentum == T::ZERO {
+                let [param] = args.outputs.take::<T, _>()?;
+                args.inputs.copy_to(0, 0, param)?;
                 par::pieces(slots, param, PIECE, |start, param| {
                     let grad = &grad[start..start + param.len()];
                     wide(|| {
@@ -34,7 +35,9 @@ pub fn update<T: Real>(slots: usize, optimizer: Optimizer, args: &Args) -> Resul
                 });
                 return Ok(());
             }
-            let velocity = args.copied::<T>(3, 1)?;
+            let [param, velocity] = args.outputs.take::<T, _>()?;
+            args.inputs.copy_to(0, 0, param)?;
+            args.inputs.copy_to(3, 1, velocity)?;
             chunks([param, velocity], slots, |start, [param, velocity]| {
                 let grad = &grad[start..start + param.len()];
                 wide(|| {
@@ -56,7 +59,10 @@ pub fn update<T: Real>(slots: usize, optimizer: Optimizer, args: &Args) -> Resul
             let (keep1, keep2, decay) = (T::of(beta1), T::of(beta2), T::of(weight_decay));
             let (take1, take2) = (T::of(1.0 - beta1), T::of(1.0 - beta2));
             let epsilon = T::of(epsilon);
-            let (first, second) = (args.copied::<T>(3, 1)?, args.copied::<T>(4, 2)?);
+            let [param, first, second] = args.outputs.take::<T, _>()?;
+            args.inputs.copy_to(0, 0, param)?;
+            args.inputs.copy_to(3, 1, first)?;
+            args.inputs.copy_to(4, 2, second)?;
             chunks(
                 [param, first, second],
                 slots,
@@ -99,9 +105,10 @@ fn chunks<T: Real, const N: usize>(
 }
 
 /// `stats[2,C], running[2,C] -> running'`, with the unbiased variance.
-pub fn running_stats<T: Real>(momentum: f64, count: usize, args: &Args) -> Result<(), RunError> {
-    let stats = args.input::<T>(0)?;
-    let running = args.copied::<T>(1, 0)?;
+pub fn running_stats<T: Real>(momentum: f64, count: usize, args: Args<'_>) -> Result<(), RunError> {
+    let stats = args.inputs.get::<T>(0)?;
+    let [running] = args.outputs.take::<T, _>()?;
+    args.inputs.copy_to(1, 0, running)?;
     let channels = running.len() / 2;
     let unbiased = count as f64 / (count.max(2) - 1) as f64;
     for (i, (running, stat)) in running.iter_mut().zip(stats).enumerate() {

@@ -3,9 +3,10 @@
 use scrimp_onednn::{Arg, Buffer, Desc, Engine, MOST_ARGUMENTS, OneDnnError, Primitive};
 use std::sync::Arc;
 
-use crate::arena::{ALIGN, Args, Source};
+use crate::args::{Args, Source};
 use crate::error::RunError;
 use crate::format::Format;
+use crate::span::ALIGN;
 
 /// Where an argument of a primitive is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,28 +84,30 @@ impl Program {
     }
 
     /// Runs all primitives on the operator's arguments.
-    pub fn run(&self, args: &Args) -> Result<(), RunError> {
-        let workspace = Buffer::writing(args.workspace());
+    pub fn run(&self, args: Args<'_>) -> Result<(), RunError> {
+        let Args {
+            inputs,
+            outputs: written,
+            workspace,
+        } = args;
+        let workspace = Buffer::writing(workspace);
         let mut outputs = [workspace.part(0, 0); MOST_OUTPUTS];
-        for (o, output) in outputs.iter_mut().enumerate().take(args.outputs()) {
-            *output = Buffer::writing(bytemuck::cast_slice_mut(args.output::<f32>(o)));
+        for (output, memory) in outputs.iter_mut().zip(written.slices::<u8>()) {
+            *output = Buffer::writing(memory);
         }
         for step in &self.steps {
             let mut buffers = [(Arg::Scratchpad, workspace.part(0, 0)); MOST_ARGUMENTS];
             for ((arg, place), buffer) in step.places.iter().zip(&mut buffers) {
                 let memory = match *place {
-                    Place::Input(i) => match args.source::<f32>(i)? {
-                        Source::From(memory) => Buffer::reading(bytemuck::cast_slice(memory)),
+                    Place::Input(i) => match inputs.source(i)? {
+                        Source::From(memory) => Buffer::reading(memory),
                         Source::InPlace => outputs[0],
                     },
                     Place::Part {
                         input,
                         start,
                         bytes,
-                    } => {
-                        let memory = args.input::<f32>(input)?;
-                        Buffer::reading(bytemuck::cast_slice(memory)).part(start, bytes)
-                    }
+                    } => Buffer::reading(inputs.get(input)?).part(start, bytes),
                     Place::Output(o) => outputs[o],
                     Place::Piece(piece) => {
                         let piece = self.pieces[piece];

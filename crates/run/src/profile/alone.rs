@@ -2,11 +2,12 @@
 
 use scrimp_graph::{DType, Op, infer};
 
-use crate::arena::{ALIGN, Arena, Piece};
+use crate::arena::Arena;
 use crate::cpu::{Cpu, Library};
 use crate::error::RunError;
 use crate::format::{Format, Operand, arguments};
 use crate::job::{Job, Recipe};
+use crate::span::{ALIGN, Span};
 
 /// An operator on memory of its own, ready to run. Images have the device's format.
 #[derive(Debug)]
@@ -55,18 +56,17 @@ impl<'a> Alone<'a> {
         for (one, &offset) in reads.iter().zip(&read_at) {
             fill(one.dtype, arena.bytes_at_mut(offset, bytes(one)));
         }
-        let mut pieces =
-            |operands: &[Operand<'_>], places: &[u64]| -> Result<Vec<Piece>, RunError> {
-                let each = operands.iter().zip(places);
-                each.map(|(one, &offset)| arena.piece(offset, bytes(one), "an argument"))
-                    .collect()
-            };
-        let (read, written) = (pieces(&reads, &read_at)?, pieces(&writes, &written_at)?);
-        let scratch = match workspace {
-            0 => Piece::EMPTY,
-            _ => arena.piece(scratch, workspace, "the workspace")?,
+        let spans = |operands: &[Operand<'_>], places: &[u64]| -> Result<Vec<Span>, RunError> {
+            let each = operands.iter().zip(places);
+            each.map(|(one, &offset)| arena.span(offset, bytes(one), "an argument"))
+                .collect()
         };
-        let job = recipe.job(&arena, &read, &written, scratch, op.kind())?;
+        let (read, written) = (spans(&reads, &read_at)?, spans(&writes, &written_at)?);
+        let scratch = match workspace {
+            0 => Span::EMPTY,
+            _ => arena.span(scratch, workspace, "the workspace")?,
+        };
+        let job = recipe.job(&read, &written, scratch, op.kind())?;
         Ok(Alone {
             cpu,
             arena,

@@ -20,12 +20,13 @@ use super::distinct::{Distinct, Times};
 use super::last_level::last_level_cache;
 use super::place::{Places, rounded};
 use super::typical::typical;
-use crate::arena::{Arena, Piece};
+use crate::arena::Arena;
 use crate::cpu::Cpu;
 use crate::data::{Memory, arrange};
 use crate::error::RunError;
 use crate::job::{Job, Recipe};
 use crate::par;
+use crate::span::Span;
 
 /// What a pass is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,30 +81,30 @@ impl<'a> Passes<'a> {
             let place = &places.nodes[id];
             let mut offsets = place.tensors.iter();
             let mut touches = Vec::new();
-            let mut list = |tensors: &[TensorId], written| -> Result<Vec<Piece>, RunError> {
-                let pieces = tensors.iter().zip(&mut offsets).map(|(&tensor, &offset)| {
+            let mut list = |tensors: &[TensorId], written| -> Result<Vec<Span>, RunError> {
+                let spans = tensors.iter().zip(&mut offsets).map(|(&tensor, &offset)| {
                     let what = graph.tensor(tensor);
                     let range = offset..offset + rounded(what.bytes());
                     touches.push(Access { range, written });
-                    arena.piece(offset, what.bytes(), &what.name)
+                    arena.span(offset, what.bytes(), &what.name)
                 });
-                pieces.collect()
+                spans.collect()
             };
             let (reads, writes) = (list(&node.inputs, false)?, list(&node.outputs, true)?);
             let recipe = Recipe::of_node(cpu, graph, &plan.formats, id);
             let workspace = match recipe.workspace() {
-                0 => Piece::EMPTY,
+                0 => Span::EMPTY,
                 bytes => {
                     let range = place.workspace..place.workspace + bytes;
                     touches.push(Access {
                         range,
                         written: true,
                     });
-                    arena.piece(place.workspace, bytes, &node.name)?
+                    arena.span(place.workspace, bytes, &node.name)?
                 }
             };
             let job = recipe
-                .job(&arena, &reads, &writes, workspace, &node.name)
+                .job(&reads, &writes, workspace, &node.name)
                 .map_err(|error| RunError::in_node(&node.name, error))?;
             nodes.push(Prepared {
                 node: id,

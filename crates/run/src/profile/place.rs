@@ -8,7 +8,7 @@ use scrimp_graph::{Graph, NodeId, Storages, TensorId};
 use std::ops::Range;
 
 use super::distinct::Distinct;
-use crate::arena::ALIGN;
+use crate::span::ALIGN;
 
 /// Inputs that each node overwrites: pairs of an input's and an output's index.
 pub(super) type Overwrites = SecondaryMap<NodeId, Vec<(usize, usize)>>;

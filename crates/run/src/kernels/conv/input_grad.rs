@@ -3,7 +3,7 @@
 use scrimp_graph::Window;
 
 use super::{Conv, product_workspace};
-use crate::arena::Args;
+use crate::args::Args;
 use crate::error::RunError;
 use crate::kernels::depthwise;
 use crate::kernels::gemm::{self, Bias, Block, DEPTH, Left, Sizes, Target};
@@ -45,22 +45,19 @@ pub fn input_grad<T: Real>(
     isa: Isa,
     window: &Window,
     groups: usize,
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
-    let (dy, w, dx) = (
-        args.input::<T>(0)?,
-        args.input::<T>(1)?,
-        args.output::<T>(0),
-    );
-    let conv = Conv::new(window, groups, args.output_shape(0), args.input_shape(0));
+    let conv = Conv::new(window, groups, args.outputs.shape(0), args.inputs.shape(0));
+    let (dy, w) = (args.inputs.get::<T>(0)?, args.inputs.get::<T>(1)?);
+    let [dx] = args.outputs.take::<T, _>()?;
     if conv.is_depthwise() {
-        return depthwise::input_grad(slots, &conv, args.workspace(), (dy, w), dx);
+        return depthwise::input_grad(slots, &conv, args.workspace, (dy, w), dx);
     }
     match conv.turned() {
         Some(patches) => {
-            input_grad_turned(slots, isa, &conv, &patches, args.workspace(), (dy, w, dx))
+            input_grad_turned(slots, isa, &conv, &patches, args.workspace, (dy, w, dx))
         }
-        None => input_grad_strided(slots, isa, &conv, args.workspace(), (dy, w, dx)),
+        None => input_grad_strided(slots, isa, &conv, args.workspace, (dy, w, dx)),
     }
 }
 

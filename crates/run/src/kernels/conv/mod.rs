@@ -18,7 +18,7 @@ use super::gemm::{self, Bias, Block, DEPTH, Left, Sizes, Target};
 use super::patches::Patches;
 use super::scratch::{self, Scratch};
 use super::shape::dims;
-use crate::arena::Args;
+use crate::args::Args;
 use crate::error::RunError;
 use crate::par::Shared;
 use crate::real::Real;
@@ -218,24 +218,17 @@ pub fn forward<T: Real>(
     isa: Isa,
     window: &Window,
     groups: usize,
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
-    let (x, w, y) = (
-        args.input::<T>(0)?,
-        args.input::<T>(1)?,
-        args.output::<T>(0),
-    );
-    let bias = if args.inputs() > 2 {
-        Some(args.input::<T>(2)?)
-    } else {
-        None
-    };
-    let conv = Conv::new(window, groups, args.input_shape(0), args.output_shape(0));
+    let conv = Conv::new(window, groups, args.inputs.shape(0), args.outputs.shape(0));
+    let (x, w) = (args.inputs.get::<T>(0)?, args.inputs.get::<T>(1)?);
+    let bias = args.inputs.optional::<T>(2)?;
+    let [y] = args.outputs.take::<T, _>()?;
     if conv.is_depthwise() {
-        return depthwise::forward(slots, &conv, args.workspace(), (x, w, bias), y);
+        return depthwise::forward(slots, &conv, args.workspace, (x, w, bias), y);
     }
     let sizes = conv.forward();
-    let mut scratch = Scratch::new(args.workspace());
+    let mut scratch = Scratch::new(args.workspace);
     let packed = scratch.take::<T>(sizes.whole_elements())?;
     let rest = scratch.take::<T>(sizes.scratch_elements::<T>(slots, isa))?;
     let blocks = T::blocks(isa);

@@ -3,7 +3,7 @@
 use scrimp_graph::Window;
 
 use super::{Conv, product_workspace};
-use crate::arena::Args;
+use crate::args::Args;
 use crate::error::RunError;
 use crate::kernels::depthwise;
 use crate::kernels::gemm::{self, Bias, Block, Left, Sizes, Target};
@@ -44,19 +44,16 @@ pub fn weight_grad<T: Real>(
     isa: Isa,
     window: &Window,
     groups: usize,
-    args: &Args,
+    args: Args<'_>,
 ) -> Result<(), RunError> {
-    let (x, dy, dw) = (
-        args.input::<T>(0)?,
-        args.input::<T>(1)?,
-        args.output::<T>(0),
-    );
-    let conv = Conv::new(window, groups, args.input_shape(0), args.input_shape(1));
+    let (x, dy) = (args.inputs.get::<T>(0)?, args.inputs.get::<T>(1)?);
+    let [dw] = args.outputs.take::<T, _>()?;
+    let conv = Conv::new(window, groups, args.inputs.shape(0), args.inputs.shape(1));
     if conv.is_depthwise() {
-        return depthwise::weight_grad(slots, &conv, args.workspace(), (x, dy), dw);
+        return depthwise::weight_grad(slots, &conv, args.workspace, (x, dy), dw);
     }
     let sizes = conv.weight_grad();
-    let mut scratch = Scratch::new(args.workspace());
+    let mut scratch = Scratch::new(args.workspace);
     let partial = scratch.take::<T>(parts(&sizes))?;
     let rest = scratch.take::<T>(sizes.scratch_elements::<T>(slots, isa))?;
     let blocks = T::blocks(isa);

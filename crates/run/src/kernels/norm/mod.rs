@@ -23,7 +23,7 @@ mod planes;
 use scrimp_graph::{Norm, Op, Unary};
 
 use super::activation::{Activation, Clip, Identity, LeakyRelu, Relu};
-use crate::arena::{Args, Source};
+use crate::args::{Args, Source};
 use crate::error::RunError;
 use crate::real::Real;
 
@@ -184,15 +184,16 @@ pub fn workspace<T: Real>(op: &Op, layout: Layout, shape: &[usize]) -> usize {
 }
 
 /// Runs an operator of a normalization.
-pub fn run<T: Real>(slots: usize, op: &Op, layout: Layout, args: &Args) -> Result<(), RunError> {
-    let shape = args.input_shape(0);
+pub fn run<T: Real>(slots: usize, op: &Op, layout: Layout, args: Args<'_>) -> Result<(), RunError> {
+    let inputs = args.inputs;
+    let shape = inputs.shape(0);
     match *op {
         Op::NormStats { norm } => {
-            let (x, stats) = (args.input::<T>(0)?, args.output::<T>(0));
+            let (x, [stats]) = (inputs.get::<T>(0)?, args.outputs.take::<T, _>()?);
             match layout {
                 Layout::Rows => planes::stats(slots, norm, shape, x, stats),
                 Layout::ChannelsLast => {
-                    columns::stats(slots, norm, shape, x, stats, args.workspace())?;
+                    columns::stats(slots, norm, shape, x, stats, args.workspace)?;
                 }
             }
             Ok(())
@@ -202,15 +203,16 @@ pub fn run<T: Real>(slots: usize, op: &Op, layout: Layout, args: &Args) -> Resul
             epsilon,
             activation,
         } => {
+            let [y] = args.outputs.take()?;
             let apply = Apply {
                 norm,
                 shape,
-                x: args.source::<T>(0)?,
-                statistics: Statistics::new(args.input(1)?, epsilon),
-                scale: args.input(2)?,
-                shift: args.input(3)?,
-                y: args.output(0),
-                workspace: args.workspace(),
+                x: inputs.source::<T>(0)?,
+                statistics: Statistics::new(inputs.get(1)?, epsilon),
+                scale: inputs.get(2)?,
+                shift: inputs.get(3)?,
+                y,
+                workspace: args.workspace,
             };
             with!(activation, f => match (layout, norm) {
                 (Layout::ChannelsLast, _) => columns::apply(slots, apply, f),
@@ -223,18 +225,19 @@ pub fn run<T: Real>(slots: usize, op: &Op, layout: Layout, args: &Args) -> Resul
             epsilon,
             activation,
         } => {
+            let [dx, dscale, dshift] = args.outputs.take()?;
             let gradients = Gradients {
                 norm,
                 shape,
-                x: args.source::<T>(0)?,
-                dy: args.source(3)?,
-                statistics: Statistics::new(args.input(1)?, epsilon),
-                scale: Some(args.input(2)?),
-                shift: activation.map(|_| args.input(4)).transpose()?,
-                dx: Some(args.output(0)),
-                dscale: args.output(1),
-                dshift: args.output(2),
-                workspace: args.workspace(),
+                x: inputs.source::<T>(0)?,
+                dy: inputs.source(3)?,
+                statistics: Statistics::new(inputs.get(1)?, epsilon),
+                scale: Some(inputs.get(2)?),
+                shift: activation.map(|_| inputs.get(4)).transpose()?,
+                dx: Some(dx),
+                dscale,
+                dshift,
+                workspace: args.workspace,
             };
             with!(activation, f => run_gradients(slots, layout, gradients, f))
         }
@@ -243,19 +246,20 @@ pub fn run<T: Real>(slots: usize, op: &Op, layout: Layout, args: &Args) -> Resul
             epsilon,
             activation,
         } => {
-            let affine = |slot| activation.map(|_| args.input(slot)).transpose();
+            let affine = |slot| activation.map(|_| inputs.get(slot)).transpose();
+            let [dscale, dshift] = args.outputs.take()?;
             let gradients = Gradients {
                 norm,
                 shape,
-                x: Source::From(args.input::<T>(0)?),
-                dy: Source::From(args.input(2)?),
-                statistics: Statistics::new(args.input(1)?, epsilon),
+                x: Source::From(inputs.get::<T>(0)?),
+                dy: Source::From(inputs.get(2)?),
+                statistics: Statistics::new(inputs.get(1)?, epsilon),
                 scale: affine(3)?,
                 shift: affine(4)?,
                 dx: None,
-                dscale: args.output(0),
-                dshift: args.output(1),
-                workspace: args.workspace(),
+                dscale,
+                dshift,
+                workspace: args.workspace,
             };
             with!(activation, f => run_gradients(slots, layout, gradients, f))
         }

@@ -1,0 +1,398 @@
+//! The arguments of one operator: prepared as [`Bindings`], spans of a memory that are proved not to
+//! overlap, and handed to a kernel as [`Args`], slices that it takes once, by value.
+//!
+//! Only a launch turns spans into slices. Everything before it is the same for every memory.
+
+#![allow(
+    unsafe_code,
+    reason = "the one place where proved spans of a memory become slices"
+)]
+
+use bytemuck::Pod;
+use scrimp_graph::DType;
+use std::ptr::NonNull;
+
+use crate::arena::Arena;
+use crate::error::RunError;
+use crate::span::{ALIGN, Span};
+
+/// A tensor in a memory.
+#[derive(Clone, Debug)]
+pub struct Arg {
+    dtype: DType,
+    shape: Vec<usize>,
+    span: Span,
+}
+
+impl Arg {
+    /// The tensor at the start of `span`, which may be longer (storages are rounded up).
+    pub fn new(dtype: DType, shape: &[usize], span: Span, what: &str) -> Result<Arg, RunError> {
+        let expected = shape.iter().product::<usize>() as u64 * dtype.bytes();
+        let span = span.prefix(expected).ok_or_else(|| RunError::WrongSize {
+            what: what.to_string(),
+            found: span.bytes,
+            expected,
+        })?;
+        Ok(Arg {
+            dtype,
+            shape: shape.to_vec(),
+            span,
+        })
+    }
+}
+
+/// The arguments of one operator as spans of one memory. Outputs and workspace are disjoint from each
+/// other and from every input, except an input that is exactly an output (in place).
+#[derive(Debug)]
+pub struct Bindings {
+    inputs: Vec<Arg>,
+    /// Which output each input shares its memory with.
+    in_place: Vec<Option<usize>>,
+    outputs: Vec<Arg>,
+    workspace: Span,
+    /// The least size of a memory that holds all of it.
+    end: u64,
+}
+
+impl Bindings {
+    /// Proves that the spans are disjoint, as the type says, and aligned to [`ALIGN`].
+    ///
+    /// # Errors
+    /// They aren't.
+    pub fn new(inputs: Vec<Arg>, outputs: Vec<Arg>, workspace: Span) -> Result<Bindings, RunError> {
+        let overlap = |what: String| Err(RunError::Overlap { what });
+        let mut in_place = vec![None; inputs.len()];
+        for (o, output) in outputs.iter().enumerate() {
+            for (i, input) in inputs.iter().enumerate() {
+                if input.span == output.span && input.span.bytes > 0 {
+                    in_place[i] = Some(o);
+                } else if input.span.overlaps(output.span) {
+                    return overlap(format!("output {o}"));
+                }
+            }
+            let mut others = outputs[..o].iter();
+            if others.any(|other| other.span.overlaps(output.span)) {
+                return overlap(format!("output {o}"));
+            }
+        }
+        let mut tensors = inputs.iter().chain(&outputs);
+        if tensors.any(|tensor| workspace.overlaps(tensor.span)) {
+            return overlap("the workspace".into());
+        }
+        let mut end = 0;
+        let tensors = inputs.iter().chain(&outputs).map(|tensor| tensor.span);
+        for span in tensors.chain([workspace]) {
+            end = end.max(aligned_end(span)?);
+        }
+        Ok(Bindings {
+            inputs,
+            in_place,
+            outputs,
+            workspace,
+            end,
+        })
+    }
+
+    /// The arguments for one launch of a kernel on this memory.
+    ///
+    /// # Errors
+    /// The memory is smaller than the one that the spans are of.
+    pub fn launch<'a>(&'a self, arena: &'a mut Arena) -> Result<Args<'a>, RunError> {
+        // SAFETY: the arena is borrowed exclusively as long as the arguments live.
+        unsafe { self.launch_beside(arena) }
+    }
+
+    /// The arguments for one launch of a kernel on a memory in which other spans are in use.
+    ///
+    /// # Safety
+    /// As long as the arguments live, nothing else writes a byte of these spans, or reads one of the
+    /// outputs' or the workspace's. A checked layout proves that of its steps: the spans of what runs or
+    /// is copied at one time are disjoint where one of them is written.
+    unsafe fn launch_beside<'a>(&'a self, arena: &'a Arena) -> Result<Args<'a>, RunError> {
+        if self.end > arena.bytes() {
+            return Err(RunError::WrongSize {
+                what: "the memory of an operator's arguments".into(),
+                found: arena.bytes(),
+                expected: self.end,
+            });
+        }
+        let memory = Base(arena.base());
+        let (inputs, outputs) = (
+            Inputs {
+                bindings: self,
+                memory,
+            },
+            Outputs {
+                bindings: self,
+                memory,
+            },
+        );
+        // SAFETY: in bounds, and disjoint from all inputs and outputs, as `new` proved; nothing outside
+        // of these arguments uses it, as the caller promises; this is the only slice of it.
+        let workspace = unsafe { memory.write(self.workspace) };
+        Ok(Args {
+            inputs,
+            outputs,
+            workspace,
+        })
+    }
+}
+
+/// The end of an aligned span.
+fn aligned_end(span: Span) -> Result<u64, RunError> {
+    let end = span
+        .end()
+        .filter(|_| span.offset.is_multiple_of(ALIGN as u64));
+    end.ok_or_else(|| RunError::WrongPlan {
+        reason: format!(
+            "it has {} bytes at offset {}, which isn't a multiple of {ALIGN}",
+            span.bytes, span.offset
+        ),
+    })
+}
+
+/// Where a memory starts.
+#[derive(Clone, Copy)]
+struct Base(NonNull<u8>);
+
+impl Base {
+    /// # Safety
+    /// The span is in the memory, which is alive, and nothing writes it while the slice lives.
+    unsafe fn read<'a, T: Pod>(self, span: Span) -> &'a [T] {
+        const { assert!(align_of::<T>() <= ALIGN) };
+        // SAFETY: the memory is initialized from the start, and its base and spans are aligned to
+        // `ALIGN`; the rest is the caller's promise.
+        unsafe {
+            let start = self.0.add(span.offset as usize).cast::<T>();
+            std::slice::from_raw_parts(start.as_ptr(), span.bytes as usize / size_of::<T>())
+        }
+    }
+
+    /// # Safety
+    /// The span is in the memory, which is alive, and nothing else uses it while the slice lives.
+    unsafe fn write<'a, T: Pod>(self, span: Span) -> &'a mut [T] {
+        const { assert!(align_of::<T>() <= ALIGN) };
+        // SAFETY: as in `read`.
+        unsafe {
+            let start = self.0.add(span.offset as usize).cast::<T>();
+            std::slice::from_raw_parts_mut(start.as_ptr(), span.bytes as usize / size_of::<T>())
+        }
+    }
+}
+
+/// What a kernel receives: it takes its outputs and its workspace out of it, once.
+pub struct Args<'a> {
+    /// Tensors to read.
+    pub inputs: Inputs<'a>,
+    /// Tensors to write.
+    pub outputs: Outputs<'a>,
+    /// Scratch memory with arbitrary contents.
+    pub workspace: &'a mut [u8],
+}
+
+/// An input of an elementwise kernel.
+pub enum Source<'a, T> {
+    /// Elsewhere.
+    From(&'a [T]),
+    /// It is the output's memory, which holds the input's elements before it is written.
+    InPlace,
+}
+
+impl<T> Clone for Source<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Source<'_, T> {}
+
+impl<'a, T> Source<'a, T> {
+    /// These elements, unless they are in the output's memory.
+    pub fn part(self, range: std::ops::Range<usize>) -> Option<&'a [T]> {
+        match self {
+            Source::From(x) => Some(&x[range]),
+            Source::InPlace => None,
+        }
+    }
+}
+
+/// The inputs of a launch.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    bindings: &'a Bindings,
+    memory: Base,
+}
+
+impl<'a> Inputs<'a> {
+    /// How many there are.
+    pub fn count(self) -> usize {
+        self.bindings.inputs.len()
+    }
+
+    /// Lengths of an input's axes.
+    pub fn shape(self, i: usize) -> &'a [usize] {
+        &self.bindings.inputs[i].shape
+    }
+
+    /// An input's element type.
+    pub fn dtype(self, i: usize) -> DType {
+        self.bindings.inputs[i].dtype
+    }
+
+    /// An input that no output overwrites; an error otherwise, so that a kernel which can't work in
+    /// place refuses to.
+    pub fn get<T: Pod>(self, i: usize) -> Result<&'a [T], RunError> {
+        if self.bindings.in_place[i].is_some() {
+            return Err(RunError::Overlap {
+                what: format!("input {i}, which this operator can't overwrite,"),
+            });
+        }
+        // SAFETY: in bounds, as the launch checked. `Bindings::new` found no overlap with an output or
+        // the workspace, and whoever launched promised that nothing else writes it.
+        Ok(unsafe { self.memory.read(self.bindings.inputs[i].span) })
+    }
+
+    /// An input that not every node of the operator has; as [`Inputs::get`].
+    pub fn optional<T: Pod>(self, i: usize) -> Result<Option<&'a [T]>, RunError> {
+        (i < self.count()).then(|| self.get(i)).transpose()
+    }
+
+    /// An input that may be overwritten by output 0 (by another one: an error).
+    pub fn source<T: Pod>(self, i: usize) -> Result<Source<'a, T>, RunError> {
+        match self.bindings.in_place[i] {
+            Some(0) => Ok(Source::InPlace),
+            _ => Ok(Source::From(self.get(i)?)),
+        }
+    }
+
+    /// Has output `o`, which is `output`, start as a copy of input `i`: nothing is copied if it is that
+    /// input's memory.
+    pub fn copy_to<T: Pod>(self, i: usize, o: usize, output: &mut [T]) -> Result<(), RunError> {
+        if self.bindings.in_place[i] != Some(o) {
+            output.copy_from_slice(self.get(i)?);
+        }
+        Ok(())
+    }
+}
+
+/// The outputs of a launch, which are taken all at once.
+pub struct Outputs<'a> {
+    bindings: &'a Bindings,
+    memory: Base,
+}
+
+impl<'a> Outputs<'a> {
+    /// Lengths of an output's axes.
+    pub fn shape(&self, o: usize) -> &'a [usize] {
+        &self.bindings.outputs[o].shape
+    }
+
+    /// An output's element type.
+    pub fn dtype(&self, o: usize) -> DType {
+        self.bindings.outputs[o].dtype
+    }
+
+    /// The elements of each. An input that one of them overwrites is only read through that one.
+    pub fn slices<T: Pod>(self) -> impl ExactSizeIterator<Item = &'a mut [T]> {
+        let each = self.bindings.outputs.iter();
+        // SAFETY: in bounds, as the launch checked; disjoint from one another, from the inputs that can
+        // be read and from the workspace, as `Bindings::new` proved; this consumes the only handle on
+        // them, and whoever launched promised that nothing else uses them.
+        each.map(move |output| unsafe { self.memory.write(output.span) })
+    }
+
+    /// The elements of each, for an operator that has `N`.
+    ///
+    /// # Errors
+    /// There are more or fewer.
+    pub fn take<T: Pod, const N: usize>(self) -> Result<[&'a mut [T]; N], RunError> {
+        let mut slices = self.slices();
+        if slices.len() != N {
+            return Err(RunError::WrongOutputs {
+                found: slices.len(),
+                expected: N,
+            });
+        }
+        Ok(std::array::from_fn(|_| slices.next().unwrap_or_default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Four floats at an offset.
+    fn floats(offset: u64) -> Arg {
+        let span = Span { offset, bytes: 64 };
+        Arg::new(DType::F32, &[4], span, "test").expect("it is long enough")
+    }
+
+    fn workspace(offset: u64) -> Span {
+        Span { offset, bytes: 32 }
+    }
+
+    #[test]
+    fn what_a_kernel_writes_is_nothing_else_of_its_arguments() {
+        let bind = |inputs: &[u64], outputs: &[u64], scratch: u64| {
+            let args = |offsets: &[u64]| offsets.iter().map(|&at| floats(at)).collect();
+            Bindings::new(args(inputs), args(outputs), workspace(scratch))
+        };
+        bind(&[0, 0, 64], &[128, 192], 256).expect("disjoint");
+        bind(&[0, 64], &[0, 128], 192).expect("in place");
+        for (inputs, outputs, scratch) in [
+            (&[0][..], &[64, 64][..], 128),
+            (&[0], &[64], 64),
+            (&[0], &[64], 0),
+        ] {
+            let error = bind(inputs, outputs, scratch).expect_err("it overlaps");
+            assert!(matches!(error, RunError::Overlap { .. }), "{error}");
+        }
+        let shifted = bind(&[0], &[8], 64).expect_err("it overlaps, shifted");
+        assert!(matches!(shifted, RunError::Overlap { .. }), "{shifted}");
+        let unaligned = bind(&[0], &[72], 128).expect_err("an odd offset");
+        assert!(
+            matches!(unaligned, RunError::WrongPlan { .. }),
+            "{unaligned}"
+        );
+    }
+
+    #[test]
+    fn a_kernel_takes_its_outputs_and_its_workspace_once() {
+        let bindings = Bindings::new(
+            vec![floats(0), floats(64)],
+            vec![floats(64), floats(128)],
+            workspace(192),
+        )
+        .expect("in place");
+        let mut arena = Arena::new(224).expect("memory");
+        let memory = bytemuck::cast_slice_mut::<u8, f32>(arena.bytes_at_mut(0, 16));
+        memory.copy_from_slice(&[1.0, 2.0, 3.0, 4.0]);
+        let args = bindings.launch(&mut arena).expect("it fits");
+        assert!(args.inputs.get::<f32>(1).is_err(), "overwritten");
+        assert!(matches!(args.inputs.source::<f32>(1), Ok(Source::InPlace)));
+        let [first, second] = args.outputs.take::<f32, _>().expect("two");
+        first.fill(5.0);
+        args.inputs.copy_to(0, 1, second).expect("elsewhere");
+        args.inputs.copy_to(1, 0, first).expect("in place");
+        args.workspace.fill(7);
+        assert_eq!(
+            (first, second),
+            (&mut [5.0; 4][..], &mut [1.0, 2.0, 3.0, 4.0][..])
+        );
+    }
+
+    #[test]
+    fn a_launch_needs_the_memory_and_the_outputs_it_was_prepared_for() {
+        let bindings = Bindings::new(vec![floats(0)], vec![floats(64)], workspace(128));
+        let bindings = bindings.expect("disjoint");
+        let mut small = Arena::new(159).expect("memory");
+        let error = bindings.launch(&mut small).err();
+        assert!(
+            matches!(error, Some(RunError::WrongSize { .. })),
+            "{error:?}"
+        );
+        let mut arena = Arena::new(160).expect("memory");
+        let outputs = bindings.launch(&mut arena).expect("it fits").outputs;
+        assert!(outputs.take::<f32, 2>().is_err(), "there is one");
+    }
+}

@@ -1,0 +1,72 @@
+//! Ranges of a memory, whichever device's it is.
+
+/// Bytes that every buffer and workspace is aligned to.
+pub const ALIGN: usize = 64;
+
+/// A range of bytes of a memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Where it starts.
+    pub offset: u64,
+    /// How long it is.
+    pub bytes: u64,
+}
+
+impl Span {
+    /// No bytes.
+    pub const EMPTY: Span = Span {
+        offset: 0,
+        bytes: 0,
+    };
+
+    /// The first byte behind it; `None` if no address is that large.
+    pub fn end(self) -> Option<u64> {
+        self.offset.checked_add(self.bytes)
+    }
+
+    /// The first `bytes` bytes, or `None` if there are fewer.
+    pub fn prefix(self, bytes: u64) -> Option<Span> {
+        (bytes <= self.bytes).then_some(Span { bytes, ..self })
+    }
+
+    /// The first `bytes` bytes and the rest, or `None` if there are fewer.
+    pub fn split(self, bytes: u64) -> Option<(Span, Span)> {
+        let first = self.prefix(bytes)?;
+        let rest = Span {
+            offset: first.end()?,
+            bytes: self.bytes - bytes,
+        };
+        Some((first, rest))
+    }
+
+    /// Whether a byte is in both.
+    pub fn overlaps(self, other: Span) -> bool {
+        let before = |a: Span, b: Span| a.offset < b.offset.saturating_add(b.bytes);
+        self.bytes > 0 && other.bytes > 0 && before(self, other) && before(other, self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(offset: u64, bytes: u64) -> Span {
+        Span { offset, bytes }
+    }
+
+    #[test]
+    fn neighbours_and_empty_spans_overlap_nothing() {
+        assert!(span(64, 64).overlaps(span(127, 1)));
+        assert!(span(0, 256).overlaps(span(64, 8)));
+        assert!(!span(0, 64).overlaps(span(64, 64)));
+        assert!(!span(64, 0).overlaps(span(0, 256)));
+    }
+
+    #[test]
+    fn a_span_splits_within_its_length() {
+        let (first, rest) = span(64, 100).split(64).expect("it is long enough");
+        assert_eq!((first, rest), (span(64, 64), span(128, 36)));
+        assert_eq!(span(64, 100).split(101), None);
+        assert_eq!(span(1, u64::MAX).end(), None);
+    }
+}
