@@ -43,6 +43,17 @@ if [ -z "${SCRIMP_ONEDNN:-}" ] && command -v python3 >/dev/null; then
     fi
 fi
 
+# A browser opens the pages that `--report` writes. Without one those tests say that they are skipped.
+browser() {
+    [ -n "${SCRIMP_BROWSER:-}" ] ||
+        command -v chromium-headless-shell chromium chromium-browser google-chrome >/dev/null
+}
+if ! browser && command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+        apt-get install -qq -y --no-install-recommends chromium-headless-shell; } >/dev/null 2>&1 ||
+        printf 'no browser: `apt-get install chromium-headless-shell` failed; tests that need one are skipped\n'
+fi
+
 stage cargo fmt --all --check
 stage cargo clippy --workspace --all-targets -- -D warnings
 if cargo nextest --version >/dev/null 2>&1; then
@@ -52,6 +63,8 @@ else
 fi
 tests cargo test --workspace --doc
 RUSTDOCFLAGS="-D warnings" stage cargo doc --workspace --no-deps
+# Every crate that is published can be: nothing is compiled here, as its files are those tested above.
+stage cargo package --workspace --exclude scrimp-python --no-verify --allow-dirty --quiet
 
 # The package is built with the tests' profile. What isn't there is said, and its tests are skipped.
 python_package() {
