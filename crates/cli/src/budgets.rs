@@ -5,17 +5,17 @@ use std::str::FromStr;
 
 use scrimp::plan::Budget;
 
-/// Points of a range that says neither a step nor a count.
+/// How many points a range has that gives neither a step nor a count.
 const POINTS: u64 = 15;
 /// Most points of a range.
 const MOST: u64 = 1000;
 
-/// One entry of a list: a budget, or several at equal distances.
+/// One entry of a list: a budget, or several budgets at equal distances.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budgets(Vec<Budget>);
 
 impl Budgets {
-    /// The budgets of several entries, in their order; one that is there twice counts once.
+    /// The budgets of several entries, in their order and without duplicates.
     pub fn all(entries: &[Budgets]) -> Vec<Budget> {
         let mut all: Vec<Budget> = Vec::new();
         for budget in entries.iter().flat_map(|entry| &entry.0) {
@@ -77,7 +77,7 @@ impl FromStr for Budgets {
 }
 
 impl Ends {
-    /// So many budgets at equal distances, both ends among them.
+    /// This many budgets at equal distances, both ends included.
     fn count(self, count: u64) -> Result<Budgets, String> {
         let share = |k: u64| k as f64 / (count - 1) as f64;
         let between = |a: u64, b: u64, k: u64| {
@@ -125,7 +125,7 @@ impl Ends {
     }
 }
 
-/// A percentage without the dust of floating-point steps.
+/// A percentage without the rounding errors of repeated steps.
 fn neat(percent: f64) -> f64 {
     (percent * 1e4).round() / 1e4
 }

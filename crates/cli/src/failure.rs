@@ -9,7 +9,7 @@ use scrimp::solve::published::PublishedError;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Why a command ended without doing all of its work. The order and numbers are documented in
+/// Why a command ended before it did all of its work. The order and numbers are documented in
 /// `docs/cli.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

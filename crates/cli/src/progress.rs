@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Tells something that is worth knowing and no error, on standard error.
+/// Prints a remark that isn't an error on standard error.
 #[allow(
     clippy::print_stderr,
     reason = "the one place where remarks reach people"
@@ -51,7 +51,7 @@ impl Line {
         Line(bar)
     }
 
-    /// Shows this text behind the stage's name. Cheap when hidden: the text isn't made.
+    /// Shows this text behind the stage's name. While the line is hidden, the text isn't made.
     pub fn say(&self, text: impl FnOnce() -> String) {
         if !self.0.is_hidden() {
             self.0.set_message(text());

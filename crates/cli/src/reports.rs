@@ -31,7 +31,7 @@ impl Reports {
         outcome: Option<&Outcome>,
     ) -> Result<()> {
         if let Some(trace) = &self.trace {
-            // What was run has measured times; a plan that wasn't, only predicted ones.
+            // A run has measured times; a plan that wasn't run has predicted ones only.
             let text = match outcome {
                 Some(outcome) => perfetto_measured(planned.plan(), &outcome.planned.trace),
                 None => perfetto(planned.plan()),

@@ -1,12 +1,12 @@
-//! Standard output, set aside for the answer: whatever else writes there, as a solver library may, lands on
-//! standard error. So `--json` prints one object and nothing more.
+//! Standard output, reserved for the answer. Anything else that is written there, for example by a
+//! solver library, lands on standard error. So `--json` prints one object and nothing more.
 
 use std::io::Write;
 
 #[cfg(unix)]
 static ANSWERS: std::sync::OnceLock<std::fs::File> = std::sync::OnceLock::new();
 
-/// Sets standard output aside. Where that can't be done, answers go where everything else goes.
+/// Reserves standard output. Where the system doesn't allow that, answers and other output share it.
 #[cfg(unix)]
 pub fn set_aside() {
     if let Ok(own) = rustix::io::dup(rustix::stdio::stdout())
@@ -19,7 +19,7 @@ pub fn set_aside() {
 #[cfg(not(unix))]
 pub fn set_aside() {}
 
-/// Writes an answer to standard output; false if nobody reads it.
+/// Writes an answer to standard output; returns false if the reader has closed it.
 pub fn print(text: &str) -> bool {
     #[cfg(unix)]
     if let Some(mut own) = ANSWERS.get() {

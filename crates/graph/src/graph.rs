@@ -106,7 +106,7 @@ impl Tensor {
 pub struct Graph {
     /// For people.
     pub name: String,
-    /// What whoever trains it should know of the file that it comes from.
+    /// What a user who trains the graph should know about the file that it comes from.
     pub remarks: Vec<String>,
     tensors: PrimaryMap<TensorId, Tensor>,
     nodes: PrimaryMap<NodeId, Node>,
@@ -116,7 +116,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// The builder has checked everything.
+    /// Puts a graph together from parts that the builder has checked.
     pub(crate) fn assemble(
         name: String,
         tensors: PrimaryMap<TensorId, Tensor>,
@@ -156,7 +156,7 @@ impl Graph {
         &self.nodes
     }
 
-    /// The tensors that the user wants: predictions, the loss. Each once.
+    /// The tensors that the user asked for, such as predictions and the loss. Each is listed once.
     pub fn outputs(&self) -> &[TensorId] {
         &self.outputs
     }
@@ -218,10 +218,10 @@ impl Graph {
     }
 
     /// Checks everything that the type promises: order, producers, shapes, unique names. Graphs from
-    /// a builder are valid; this is for those who transform them.
+    /// a builder are valid; call this after transforming one.
     ///
     /// # Errors
-    /// What doesn't hold, with the node or tensor.
+    /// The first promise that doesn't hold, with its node or tensor.
     pub fn validate(&self) -> Result<(), GraphError> {
         let wrong = |reason: String| {
             Err(GraphError::Inconsistent {

@@ -18,7 +18,7 @@ pub(crate) fn bfloat_to_f32(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// The nearest half precision number; of two the even one.
+/// The nearest half precision number; ties go to the even one.
 pub(crate) fn f32_to_half(value: f32) -> u16 {
     let bits = value.to_bits();
     let sign = (bits >> 16) as u16 & 0x8000;
@@ -42,7 +42,7 @@ pub(crate) fn f32_to_half(value: f32) -> u16 {
     sign | (kept + u32::from(up) - (112 << 10)) as u16
 }
 
-/// The nearest number that is the upper half of a single; of two the even one.
+/// The nearest number that is the upper half of a single; ties go to the even one.
 pub(crate) fn f32_to_bfloat(value: f32) -> u16 {
     let bits = value.to_bits();
     if value.is_nan() {

@@ -34,7 +34,7 @@ pub const ALIGN: u64 = 64;
 /// A storage that is this many times smaller than another is negligible beside it.
 const NEGLIGIBLE: u64 = 64;
 
-/// A planning problem, and what its tasks and values are in the graph.
+/// A planning problem, and the nodes and tensors that its tasks and values stand for.
 #[derive(Clone, Debug)]
 pub struct Lowered {
     /// For one computing device of unlimited capacity.
@@ -122,7 +122,7 @@ pub fn lower(
 
 type Ids = SecondaryMap<TensorId, PackedOption<ValueId>>;
 
-/// What is known of storages before there are values. Maps are keyed by the storage's root tensor.
+/// What lowering knows about storages before it makes values. Maps are keyed by the storage's root tensor.
 struct Lowering<'a> {
     graph: &'a Graph,
     storages: Storages,
@@ -221,7 +221,7 @@ impl<'a> Lowering<'a> {
         ids[self.storages.root(tensor)].expect("every root tensor has got a value")
     }
 
-    /// The mandatory pairs, or else at most one that costs nothing.
+    /// The pairs that must share a buffer; if there are none, at most one pair that may.
     fn overwrites(&self, id: NodeId, ids: &Ids) -> Vec<Overwrite> {
         let node = self.graph.node(id);
         let pair = |&(input, output): &(usize, usize)| Overwrite {

@@ -63,7 +63,7 @@ impl Engine {
         let Some(hint) = self.descriptor(call, |pd, api| self.forward(what, pd, api))? else {
             return Ok(None);
         };
-        let geometry = Geometry::new(what);
+        let geometry = ConvolutionGeometry::new(what);
         match direction {
             Direction::Data => {
                 let call = "dnnl_convolution_backward_data_primitive_desc_create";
@@ -116,7 +116,7 @@ impl Engine {
     }
 
     fn forward(&self, what: &Convolution<'_>, pd: *mut Handle, api: &Api) -> Status {
-        let geometry = Geometry::new(what);
+        let geometry = ConvolutionGeometry::new(what);
         // SAFETY: all objects are alive; no bias is null; the arrays hold the greatest number of axes.
         unsafe {
             (api.convolution)(
@@ -139,16 +139,16 @@ impl Engine {
 }
 
 /// A convolution's geometry as the library takes it.
-struct Geometry {
+struct ConvolutionGeometry {
     stride: Dims,
     dilation: Dims,
     begin: Dims,
     end: Dims,
 }
 
-impl Geometry {
-    fn new(what: &Convolution<'_>) -> Geometry {
-        Geometry {
+impl ConvolutionGeometry {
+    fn new(what: &Convolution<'_>) -> ConvolutionGeometry {
+        ConvolutionGeometry {
             stride: dims(&what.stride),
             // The library counts the elements left out.
             dilation: dims(&what.dilation.map(|step| step.saturating_sub(1))),

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::error::OneDnnError;
 use crate::ffi::{self, Api, Version};
-use crate::locate::{Place, place};
+use crate::locate::{Location, location};
 
 /// oneDNN, loaded. It stays until the process ends.
 pub struct Library {
@@ -56,19 +56,21 @@ impl Library {
     /// asked for than is loaded.
     pub fn load(explicit: Option<&Path>) -> Result<&'static Library, OneDnnError> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = place(explicit)?;
+        let location = location(explicit)?;
         if let Some(library) = *loaded {
-            return match place {
-                Place::File(asked) if !same(&asked, &library.path) => Err(OneDnnError::Conflict {
-                    asked,
-                    loaded: library.path.clone(),
-                }),
+            return match location {
+                Location::File(asked) if !same(&asked, &library.path) => {
+                    Err(OneDnnError::Conflict {
+                        asked,
+                        loaded: library.path.clone(),
+                    })
+                }
                 _ => Ok(library),
             };
         }
-        let path = match place {
-            Place::File(path) => path,
-            Place::Name(name) => PathBuf::from(name),
+        let path = match location {
+            Location::File(path) => path,
+            Location::Name(name) => PathBuf::from(name),
         };
         let (api, version) = ffi::load(&path).map_err(|reason| match reason {
             Some(reason) => OneDnnError::Unusable {

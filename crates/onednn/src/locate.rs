@@ -10,7 +10,7 @@ use crate::names::{FILE_NAME, VARIABLE};
 
 /// A place that may hold the library.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// This very file.
     File(PathBuf),
     /// A bare name for the system's loader.
@@ -18,7 +18,7 @@ pub(crate) enum Place {
 }
 
 /// The place to try.
-pub(crate) fn place(explicit: Option<&Path>) -> Result<Place, OneDnnError> {
+pub(crate) fn location(explicit: Option<&Path>) -> Result<Location, OneDnnError> {
     if let Some(path) = explicit {
         return named(path, "the option");
     }
@@ -30,10 +30,10 @@ pub(crate) fn place(explicit: Option<&Path>) -> Result<Place, OneDnnError> {
             .and_then(|path| root(&path))
             .and_then(|root| in_environment(&root));
         if let Some(file) = found {
-            return Ok(Place::File(file));
+            return Ok(Location::File(file));
         }
     }
-    Ok(Place::Name(FILE_NAME))
+    Ok(Location::Name(FILE_NAME))
 }
 
 fn variable(name: &str) -> Option<PathBuf> {
@@ -42,14 +42,14 @@ fn variable(name: &str) -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
-fn named(path: &Path, origin: &str) -> Result<Place, OneDnnError> {
+fn named(path: &Path, origin: &str) -> Result<Location, OneDnnError> {
     let file = if path.is_dir() {
         path.join(FILE_NAME)
     } else {
         path.to_path_buf()
     };
     if file.is_file() {
-        return Ok(Place::File(file));
+        return Ok(Location::File(file));
     }
     Err(OneDnnError::NotThere {
         path: path.to_path_buf(),
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_named_place_without_the_library_is_an_error() {
-        let error = place(Some(Path::new("/nonexistent/libdnnl.so.3"))).unwrap_err();
+        let error = location(Some(Path::new("/nonexistent/libdnnl.so.3"))).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!(

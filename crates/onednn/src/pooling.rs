@@ -53,7 +53,7 @@ pub struct PoolingShape<'a> {
     pub pad_end: [usize; 2],
 }
 
-struct Geometry {
+struct PoolingGeometry {
     kernel: Dims,
     stride: Dims,
     dilation: Dims,
@@ -61,9 +61,9 @@ struct Geometry {
     end: Dims,
 }
 
-impl Geometry {
-    fn new(what: &PoolingShape<'_>) -> Geometry {
-        Geometry {
+impl PoolingGeometry {
+    fn new(what: &PoolingShape<'_>) -> PoolingGeometry {
+        PoolingGeometry {
             kernel: dims(&what.kernel),
             stride: dims(&what.stride),
             // The library counts the elements left out.
@@ -107,7 +107,7 @@ impl Engine {
         let Some(hint) = hint else {
             return Ok(None);
         };
-        let geometry = Geometry::new(what);
+        let geometry = PoolingGeometry::new(what);
         let args = [Arg::DestinationGrad, Arg::SourceGrad, Arg::Workspace];
         let count = if what.kind == Pooling::Max { 3 } else { 2 };
         let call = "dnnl_pooling_backward_primitive_desc_create";
@@ -139,7 +139,7 @@ impl Engine {
         pd: *mut Handle,
         api: &Api,
     ) -> Status {
-        let geometry = Geometry::new(what);
+        let geometry = PoolingGeometry::new(what);
         let kind = match training {
             true => ffi::FORWARD_TRAINING,
             false => ffi::FORWARD_INFERENCE,

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::cpsat::ffi::CpSatApi;
 use crate::error::SolverError;
 use crate::highs::ffi::HighsApi;
-use crate::locate::{Library, Place, places};
+use crate::locate::{Library, Location, locations};
 
 /// A loaded library: where from (as far as known), and its functions.
 struct Loaded<T: 'static> {
@@ -29,15 +29,15 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
 
 pub(crate) fn highs(explicit: Option<&Path>) -> Result<&'static HighsApi, SolverError> {
     let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
-    let places = places(Library::Highs, explicit)?;
+    let locations = locations(Library::Highs, explicit)?;
     if let Some(loaded) = &registry.highs {
-        agree(&places, &loaded.path)?;
+        agree(&locations, &loaded.path)?;
         return Ok(loaded.api);
     }
     if let Some(cpsat) = &registry.cpsat {
-        beside(&places, &cpsat.path)?;
+        beside(&locations, &cpsat.path)?;
     }
-    let (library, path) = open(Library::Highs, &places)?;
+    let (library, path) = open(Library::Highs, &locations)?;
     let api = HighsApi::new(library).map_err(|reason| unusable(Library::Highs, &path, reason))?;
     let api: &'static HighsApi = Box::leak(Box::new(api));
     registry.highs = Some(Loaded { path, api });
@@ -46,15 +46,15 @@ pub(crate) fn highs(explicit: Option<&Path>) -> Result<&'static HighsApi, Solver
 
 pub(crate) fn cpsat(explicit: Option<&Path>) -> Result<&'static CpSatApi, SolverError> {
     let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
-    let places = places(Library::OrTools, explicit)?;
+    let locations = locations(Library::OrTools, explicit)?;
     if let Some(loaded) = &registry.cpsat {
-        agree(&places, &loaded.path)?;
+        agree(&locations, &loaded.path)?;
         return Ok(loaded.api);
     }
-    if let (Some(highs), Some(Place::File(asked))) = (&registry.highs, places.first()) {
-        beside(&[Place::File(highs.path.clone())], asked)?;
+    if let (Some(highs), Some(Location::File(asked))) = (&registry.highs, locations.first()) {
+        beside(&[Location::File(highs.path.clone())], asked)?;
     }
-    let (library, path) = open(Library::OrTools, &places)?;
+    let (library, path) = open(Library::OrTools, &locations)?;
     let api = CpSatApi::new(library).map_err(|reason| unusable(Library::OrTools, &path, reason))?;
     let api: &'static CpSatApi = Box::leak(Box::new(api));
     registry.cpsat = Some(Loaded { path, api });
@@ -123,9 +123,9 @@ fn wheel_version(file: &Path, library: Library) -> Option<String> {
 }
 
 /// What is loaded is what is asked for.
-fn agree(places: &[Place], loaded: &Path) -> Result<(), SolverError> {
-    match places.first() {
-        Some(Place::File(asked)) if !same(asked, loaded) => Err(SolverError::Conflict {
+fn agree(locations: &[Location], loaded: &Path) -> Result<(), SolverError> {
+    match locations.first() {
+        Some(Location::File(asked)) if !same(asked, loaded) => Err(SolverError::Conflict {
             asked: asked.clone(),
             loaded: loaded.to_path_buf(),
         }),
@@ -135,8 +135,8 @@ fn agree(places: &[Place], loaded: &Path) -> Result<(), SolverError> {
 
 /// A HiGHS that shares the process with this OR-tools must be the one in OR-tools' folder, if there
 /// is one there: OR-tools has loaded it, or will.
-fn beside(highs: &[Place], ortools: &Path) -> Result<(), SolverError> {
-    let (Some(Place::File(highs)), Some(folder)) = (highs.first(), ortools.parent()) else {
+fn beside(highs: &[Location], ortools: &Path) -> Result<(), SolverError> {
+    let (Some(Location::File(highs)), Some(folder)) = (highs.first(), ortools.parent()) else {
         return Ok(());
     };
     let own = folder.join(Library::Highs.file_name());
@@ -156,17 +156,20 @@ fn same(a: &Path, b: &Path) -> bool {
     }
 }
 
-fn open(library: Library, places: &[Place]) -> Result<(libloading::Library, PathBuf), SolverError> {
-    for place in places {
-        let path = match place {
-            Place::File(path) => path.clone(),
-            Place::Name(name) => PathBuf::from(name),
+fn open(
+    library: Library,
+    locations: &[Location],
+) -> Result<(libloading::Library, PathBuf), SolverError> {
+    for location in locations {
+        let path = match location {
+            Location::File(path) => path.clone(),
+            Location::Name(name) => PathBuf::from(name),
         };
         // SAFETY: the file is a published solver library, named by the user or found under its own
         // name; its initializers only set up its own state, and it is never unloaded.
         match unsafe { libloading::Library::new(&path) } {
             Ok(handle) => return Ok((handle, path)),
-            Err(error) if matches!(place, Place::File(_)) => {
+            Err(error) if matches!(location, Location::File(_)) => {
                 return Err(unusable(library, &path, error.to_string()));
             }
             Err(_) => {}

@@ -76,16 +76,19 @@ impl Library {
 
 /// A place that may hold a library.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// This very file.
     File(PathBuf),
     /// A bare name for the system's loader.
     Name(&'static str),
 }
 
-/// The places to try for `library`. Every one is worth trying only if the ones before it fail
+/// The locations to try for `library`. Every one is worth trying only if the ones before it fail
 /// because nothing is there, and only bare names can.
-pub(crate) fn places(library: Library, explicit: Option<&Path>) -> Result<Vec<Place>, SolverError> {
+pub(crate) fn locations(
+    library: Library,
+    explicit: Option<&Path>,
+) -> Result<Vec<Location>, SolverError> {
     if let Some(path) = explicit {
         return named(library, path, "the option".into());
     }
@@ -94,7 +97,7 @@ pub(crate) fn places(library: Library, explicit: Option<&Path>) -> Result<Vec<Pl
     }
     for (origin, root) in python_roots() {
         if let Some(file) = in_environment(library, &root) {
-            return Ok(vec![Place::File(file)]);
+            return Ok(vec![Location::File(file)]);
         }
         if origin == "SCRIMP_PYTHON" && !root.exists() {
             return Err(SolverError::NotThere {
@@ -107,7 +110,7 @@ pub(crate) fn places(library: Library, explicit: Option<&Path>) -> Result<Vec<Pl
     Ok(library
         .file_names()
         .iter()
-        .map(|&name| Place::Name(name))
+        .map(|&name| Location::Name(name))
         .collect())
 }
 
@@ -115,14 +118,14 @@ fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-fn named(library: Library, path: &Path, origin: String) -> Result<Vec<Place>, SolverError> {
+fn named(library: Library, path: &Path, origin: String) -> Result<Vec<Location>, SolverError> {
     let file = if path.is_dir() {
         in_folder(library, path)
     } else {
         Some(path.to_path_buf())
     };
     match file.filter(|file| file.is_file()) {
-        Some(file) => Ok(vec![Place::File(file)]),
+        Some(file) => Ok(vec![Location::File(file)]),
         None => Err(SolverError::NotThere {
             library,
             path: path.to_path_buf(),
@@ -204,7 +207,7 @@ mod tests {
     #[test]
     fn a_named_place_without_the_library_is_an_error() {
         let nowhere = Path::new("/nonexistent/libhighs.so.1");
-        let error = places(Library::Highs, Some(nowhere)).unwrap_err();
+        let error = locations(Library::Highs, Some(nowhere)).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!(

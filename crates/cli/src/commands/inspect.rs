@@ -18,7 +18,7 @@ pub fn run(args: &InspectArgs) -> Result<Answer> {
     let cpu = target::cpu(0, &args.recipe)?;
     let costs = scrimp::estimate(&training.graph, &cpu);
     let problem = scrimp::lower(&training, &costs)?.problem;
-    let step = Step {
+    let step = TrainingNeeds {
         tasks: problem.tasks().len(),
         values: problem.values().len(),
         floor_bytes: floor_bytes(&problem).map_err(scrimp::Error::from)?,
@@ -35,7 +35,7 @@ pub fn run(args: &InspectArgs) -> Result<Answer> {
 }
 
 /// What a training step needs.
-struct Step {
+struct TrainingNeeds {
     tasks: usize,
     values: usize,
     /// No plan needs less.
@@ -44,7 +44,7 @@ struct Step {
     budgeted: scrimp::Budgeted,
 }
 
-fn object(summary: &Summary, step: &Step) -> Value {
+fn object(summary: &Summary, step: &TrainingNeeds) -> Value {
     let operators: Vec<Value> = summary
         .operators
         .iter()
@@ -81,7 +81,7 @@ fn object(summary: &Summary, step: &Step) -> Value {
     })
 }
 
-fn describe(summary: &Summary, step: &Step) -> String {
+fn describe(summary: &Summary, step: &TrainingNeeds) -> String {
     let mut sizes = Table::new("lrl");
     sizes
         .row(["inputs", "", &summary.inputs.join(", ")])

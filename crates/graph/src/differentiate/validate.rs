@@ -13,7 +13,7 @@ impl TrainingGraph {
     /// operators: updates overwrite, nothing in the forward part reads a gradient.
     ///
     /// # Errors
-    /// What doesn't hold, with the node or tensor.
+    /// The first promise that doesn't hold, with its node or tensor.
     pub fn validate(&self) -> Result<(), GraphError> {
         self.graph.validate()?;
         let wrong = |reason: String| {

@@ -2,7 +2,7 @@
 
 use super::net::{Net, Scheme, named};
 use super::options::{Choices, NetworkError};
-use super::resnet::{Block, residual};
+use super::resnet::{BlockKind, residual};
 use crate::error::GraphError;
 use crate::graph::{Graph, Init};
 use crate::op::{Unary, Window};
@@ -21,7 +21,7 @@ fn digits(name: &str, choices: &Choices) -> Result<Graph, GraphError> {
             &mut net,
             &format!("block{}", stage + 1),
             x,
-            Block::Basic,
+            BlockKind::Basic,
             width,
             stride,
         )?;

@@ -8,7 +8,7 @@ use crate::op::{Binary, Unary, Window};
 
 /// The kind of residual block.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Block {
+pub(super) enum BlockKind {
     /// Two 3×3 convolutions.
     Basic,
     /// 1×1, 3×3, 1×1 with four times the channels at the end.
@@ -18,7 +18,7 @@ pub(super) enum Block {
 pub(super) fn resnet(
     name: &str,
     choices: &Choices,
-    block: Block,
+    block: BlockKind,
     blocks: [usize; 4],
 ) -> Result<Graph, NetworkError> {
     named(name, build(name, choices, block, blocks))
@@ -27,7 +27,7 @@ pub(super) fn resnet(
 fn build(
     name: &str,
     choices: &Choices,
-    block: Block,
+    block: BlockKind,
     blocks: [usize; 4],
 ) -> Result<Graph, GraphError> {
     let (mut net, x) = Net::with_image(name, choices, 3, Scheme::FanOut)?;
@@ -61,14 +61,14 @@ pub(super) fn residual(
     net: &mut Net,
     name: &str,
     x: TensorId,
-    block: Block,
+    block: BlockKind,
     width: usize,
     stride: usize,
 ) -> Built {
     let three = Window::square(3).pad(1);
     let (layers, out) = match block {
-        Block::Basic => (vec![(width, three.stride(stride)), (width, three)], width),
-        Block::Bottleneck => {
+        BlockKind::Basic => (vec![(width, three.stride(stride)), (width, three)], width),
+        BlockKind::Bottleneck => {
             let out = 4 * width;
             let one = Window::square(1);
             (

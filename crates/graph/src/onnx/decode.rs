@@ -16,7 +16,7 @@ pub(super) const MAX_FILE_BYTES: u64 = 2 << 30;
 /// published models have a few hundred thousand.
 const MAX_ITEMS: u64 = 8_000_000;
 
-/// Read a whole file, refusing one that is larger than the format allows before reading it.
+/// Reads a whole file; refuses one that is larger than the format allows before reading it.
 pub(super) fn read(path: &Path) -> Result<Bytes, OnnxError> {
     let fail = |source| OnnxError::Read {
         path: path.to_owned(),
@@ -32,7 +32,7 @@ pub(super) fn read(path: &Path) -> Result<Bytes, OnnxError> {
     std::fs::read(path).map(Bytes::from).map_err(fail)
 }
 
-/// Decode a model. Tensors' raw data stay slices of `bytes`.
+/// Decodes a model. The raw data of tensors stay slices of `bytes`.
 pub(super) fn decode(bytes: Bytes) -> Result<ModelProto, OnnxError> {
     let mut left = MAX_ITEMS;
     count(&bytes, Level::Model, &mut left).map_err(OnnxError::Decode)?;
@@ -78,7 +78,7 @@ impl Level {
     }
 }
 
-/// Count the fields of the messages that decoding expands, without building anything.
+/// Counts the fields of the messages that decoding expands, without building anything.
 fn count(mut bytes: &[u8], level: Level, left: &mut u64) -> Result<(), String> {
     while !bytes.is_empty() {
         *left = left

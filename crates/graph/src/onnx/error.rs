@@ -1,4 +1,4 @@
-//! What can be wrong with an ONNX file, said so that its author can mend it.
+//! What can be wrong with an ONNX file, in words that let its author mend it.
 
 use std::path::PathBuf;
 use thiserror::Error;
@@ -49,14 +49,14 @@ pub enum OnnxError {
     /// One node is wrong: attributes, number of inputs, shapes.
     #[error("node {node:?} ({op}): {reason}")]
     Node {
-        /// Its name in the file, or its first output where it has none.
+        /// The node's name in the file, or its first output where it has none.
         node: String,
         /// Operator type.
         op: String,
         /// What is wrong.
         reason: String,
     },
-    /// The file is in order, but uses what isn't implemented. Everything of that kind which the
+    /// The file is valid, but it uses something that isn't implemented. Everything of that kind which the
     /// import could reach is listed.
     #[error("{}", list_unsupported(.0))]
     Unsupported(Vec<Unsupported>),

@@ -4,7 +4,7 @@
 use super::proto::{GraphProto, NodeProto};
 use std::collections::HashSet;
 
-/// What there is to say of a file whose normalizations were folded.
+/// The remark about a file whose normalizations were folded.
 pub(super) fn remark(graph: &GraphProto) -> Option<String> {
     let stored: HashSet<&str> = graph.initializer.iter().map(|t| t.name.as_str()).collect();
     let folded = graph.node.iter().filter(|node| is_folded(node, &stored));

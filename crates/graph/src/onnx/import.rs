@@ -12,7 +12,7 @@ use super::{ImportOptions, fold, fused, ops, untie};
 use crate::dtype::DType;
 use crate::graph::{Graph, Init};
 
-/// Build the graph of a model that is in order.
+/// Builds the graph of a model whose structure has been checked.
 pub(super) fn import(
     structure: &Structure<'_>,
     folder: Option<&Path>,
@@ -158,7 +158,7 @@ fn nodes(state: &mut State<'_>) -> Result<(), OnnxError> {
                     reason,
                 });
             }
-            // What follows from an unsupported node isn't worth telling.
+            // An error that follows from an unsupported node would only repeat it.
             Err(Fault::Invalid(_)) => Vec::new(),
             Err(Fault::Unsupported(what)) => {
                 if let Some(unsupported) = describe(state, proto, what) {

@@ -58,7 +58,7 @@ impl Literal {
         self.len() == 0
     }
 
-    /// The contents as integers, if that is what they are.
+    /// The contents, if they are integers.
     pub fn as_ints(&self) -> Option<&[i64]> {
         match &self.data {
             Data::Ints(v) => Some(v),
@@ -66,7 +66,7 @@ impl Literal {
         }
     }
 
-    /// The contents as floats, if that is what they are.
+    /// The contents, if they are floats.
     pub fn as_floats(&self) -> Option<&[f32]> {
         match &self.data {
             Data::Floats(v) => Some(v),
@@ -124,7 +124,7 @@ pub(super) struct TensorReader {
 }
 
 impl TensorReader {
-    /// `folder`: the model's, which external data may not leave; none if the model isn't a file.
+    /// `folder` is the model's own; external data must lie inside it. It is `None` if the model isn't a file.
     pub(super) fn new(folder: Option<&Path>) -> TensorReader {
         TensorReader {
             folder: folder.map(Path::to_owned),

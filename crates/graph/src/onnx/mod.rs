@@ -43,7 +43,7 @@ pub use error::{OnnxError, Unsupported};
 pub use literal::{Data, Literal};
 pub use save::with_weights;
 
-/// What a file leaves open, and what of it to change.
+/// Choices that a file leaves open, and parts of it to change.
 #[derive(Clone, Debug, Default)]
 pub struct ImportOptions {
     /// The first dimension of every input. If none, inputs must have a fixed first dimension. A
@@ -57,14 +57,14 @@ pub struct ImportOptions {
     pub known: BTreeMap<String, Literal>,
 }
 
-/// Import a model from a file; external data are read from files in the same folder or below.
+/// Imports a model from a file; external data are read from files in the same folder or below.
 pub fn import(path: &Path, options: &ImportOptions) -> Result<Graph, OnnxError> {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let folder = path.parent();
     import_from(decode::read(path)?, folder, &name, options)
 }
 
-/// Import a model from memory, without external data. `name` becomes the graph's name.
+/// Imports a model from memory, without external data. `name` becomes the graph's name.
 pub fn import_bytes(
     bytes: impl Into<Bytes>,
     name: &str,
@@ -73,7 +73,7 @@ pub fn import_bytes(
     import_from(bytes.into(), None, name, options)
 }
 
-/// Read a tensor that is stored by itself, as ONNX's test data are.
+/// Reads a tensor that is stored by itself, as ONNX's test data are.
 pub fn read_tensor(bytes: impl Into<Bytes>) -> Result<Literal, OnnxError> {
     literal::TensorReader::new(None).load(&decode::tensor(bytes.into())?)
 }

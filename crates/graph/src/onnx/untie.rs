@@ -41,7 +41,7 @@ pub(super) fn places(graph: &GraphProto, reader: &mut TensorReader) -> Vec<Own> 
         if others.is_empty() || is_computed(&tensor.name) {
             continue;
         }
-        // What can't be read is for the import to say.
+        // The import itself reports what can't be read.
         let uniform = match reader.contents(tensor).map(|literal| literal.data) {
             Ok(Data::Floats(values)) => values.len() > 1 && values.iter().all(|x| *x == values[0]),
             _ => false,

@@ -91,7 +91,7 @@ pub(super) fn picture(layout: &CheckedLayout, device: DeviceId) -> Option<String
     Some(out)
 }
 
-/// The class and the name of what a buffer holds first.
+/// The style class and the name of what a buffer holds first.
 fn kind(layout: &CheckedLayout, buffer: &Buffer) -> (&'static str, String) {
     let problem = layout.plan().problem();
     match buffer.kind {

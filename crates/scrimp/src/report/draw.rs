@@ -95,7 +95,7 @@ pub(super) fn plain(number: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A whole number with its thousands apart.
+/// A whole number with its thousands separated.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -108,7 +108,7 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-/// An amount of memory; with thousands apart where it isn't in bytes.
+/// An amount of memory; its thousands are separated where it isn't in bytes.
 pub(super) fn memory(units: &Units, amount: u64) -> String {
     match units.bytes_per_unit() {
         Some(_) => units.format_memory(amount),

@@ -9,7 +9,7 @@ const LANE: f64 = 22.0;
 const GAP: f64 = 10.0;
 
 /// A stretch of a lane, of one colour.
-struct Block {
+struct Bar {
     start: f64,
     end: f64,
     class: &'static str,
@@ -55,7 +55,7 @@ pub(super) fn picture(
             r#"<rect class="track" x="{LEFT}" y="{y:.1}" width="{:.1}" height="{LANE}"/>"#,
             RIGHT - LEFT
         );
-        draw(&mut out, &merged(blocks(plan, timeline, *lane), x), x, y);
+        draw(&mut out, &merged(bars(plan, timeline, *lane), x), x, y);
     }
     out.push_str("</svg>");
     out
@@ -84,11 +84,11 @@ fn row_name(problem: &Problem, lane: Lane, plan: &str) -> String {
     }
 }
 
-fn blocks(plan: &CheckedPlan, timeline: &Timeline, lane: Lane) -> Vec<Block> {
+fn bars(plan: &CheckedPlan, timeline: &Timeline, lane: Lane) -> Vec<Bar> {
     let problem = plan.problem();
     let units = problem.units();
     let mut seen = BTreeSet::new();
-    let mut blocks = Vec::new();
+    let mut bars = Vec::new();
     for (&step, span) in plan.steps().iter().zip(timeline.spans()) {
         let (class, what, detail) = match step {
             Step::Run { task, .. } => {
@@ -109,7 +109,7 @@ fn blocks(plan: &CheckedPlan, timeline: &Timeline, lane: Lane) -> Vec<Block> {
         };
         if span.lane == lane {
             let tip = format!("{what}\n{detail}, {}", cost(units, span.end - span.start));
-            blocks.push(Block {
+            bars.push(Bar {
                 start: span.start,
                 end: span.end,
                 class,
@@ -118,44 +118,43 @@ fn blocks(plan: &CheckedPlan, timeline: &Timeline, lane: Lane) -> Vec<Block> {
             });
         }
     }
-    blocks
+    bars
 }
 
 /// Joins neighbours of one colour that are too narrow to tell apart.
-fn merged(blocks: Vec<Block>, x: Scale) -> Vec<Block> {
-    let mut joined: Vec<Block> = Vec::new();
-    for block in blocks {
-        let narrow = x.at(block.end) - x.at(block.start) < 0.7;
+fn merged(bars: Vec<Bar>, x: Scale) -> Vec<Bar> {
+    let mut joined: Vec<Bar> = Vec::new();
+    for bar in bars {
+        let narrow = x.at(bar.end) - x.at(bar.start) < 0.7;
         match joined.last_mut() {
             Some(last)
                 if narrow
-                    && last.class == block.class
-                    && x.at(block.start) - x.at(last.end) < 0.3
+                    && last.class == bar.class
+                    && x.at(bar.start) - x.at(last.end) < 0.3
                     && x.at(last.end) - x.at(last.start) < 2.0 =>
             {
-                last.end = block.end;
+                last.end = bar.end;
                 last.steps += 1;
             }
-            _ => joined.push(block),
+            _ => joined.push(bar),
         }
     }
     joined
 }
 
-fn draw(out: &mut String, blocks: &[Block], x: Scale, y: f64) {
+fn draw(out: &mut String, bars: &[Bar], x: Scale, y: f64) {
     // What runs again is drawn last, at least a pixel wide and with a mark above, so that it is seen.
-    let (again, first): (Vec<&Block>, Vec<&Block>) =
-        blocks.iter().partition(|block| block.class == "again");
-    for block in first.into_iter().chain(again) {
-        let (start, end) = (x.at(block.start), x.at(block.end));
-        let least = if block.class == "again" { 1.2 } else { 0.3 };
+    let (again, first): (Vec<&Bar>, Vec<&Bar>) = bars.iter().partition(|bar| bar.class == "again");
+    for bar in first.into_iter().chain(again) {
+        let (start, end) = (x.at(bar.start), x.at(bar.end));
+        let least = if bar.class == "again" { 1.2 } else { 0.3 };
         let width = (end - start - if end - start > 3.0 { 0.5 } else { 0.0 }).max(least);
-        let more = if block.steps > 1 {
-            format!(" and {} more", block.steps - 1)
+        let more = if bar.steps > 1 {
+            format!(" and {} more", bar.steps - 1)
         } else {
             String::new()
         };
-        if block.class == "again" {
+        if bar.class == "again" {
             let mark = (start + width / 2.0 - 1.5).max(start);
             put!(
                 out,
@@ -166,8 +165,8 @@ fn draw(out: &mut String, blocks: &[Block], x: Scale, y: f64) {
         put!(
             out,
             r#"<rect class="{}" x="{start:.2}" y="{y:.1}" width="{width:.2}" height="{LANE}" data-tip="{}{more}"/>"#,
-            block.class,
-            tip(&block.tip)
+            bar.class,
+            tip(&bar.tip)
         );
     }
 }

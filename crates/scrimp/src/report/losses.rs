@@ -7,7 +7,7 @@ const HEIGHT: f64 = 220.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = HEIGHT - 24.0;
 
-/// The picture; none if there is no finite loss.
+/// The picture, or `None` if no loss is finite.
 pub(super) fn picture(losses: Losses<'_>) -> Option<String> {
     let finite = || {
         losses

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Side of a matrix in the picture.
 const SIDE: f64 = 520.0;
-/// Most rows and columns that are told apart.
+/// A larger matrix is drawn with several rows or columns in one.
 const CELLS: usize = 600;
 /// Shades of cells that stand for several tasks.
 const SHADES: usize = 4;
@@ -35,7 +35,7 @@ pub(super) fn pictures(problem: &Problem, stages: &Stages) -> (String, String) {
     (runs, kept)
 }
 
-/// Says how many tasks one cell stands for; 1 if each has its own.
+/// How many tasks one cell stands for.
 pub(super) fn tasks_per_cell(tasks: usize) -> usize {
     tasks.div_ceil(CELLS).max(1)
 }

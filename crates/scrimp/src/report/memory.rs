@@ -11,15 +11,15 @@ const COLUMNS: usize = 276;
 
 /// Bytes in use from a moment on.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Point {
+struct Level {
     time: f64,
     bytes: u64,
 }
 
-/// Bytes in use on one device as a function of time. Several points at one moment are a spike.
-fn curve(plan: &CheckedPlan, timeline: &Timeline, device: DeviceId) -> Vec<Point> {
+/// Bytes in use on one device as a function of time. Several levels at one moment are a spike.
+fn curve(plan: &CheckedPlan, timeline: &Timeline, device: DeviceId) -> Vec<Level> {
     let mut now = 0.0;
-    let mut points = Vec::new();
+    let mut levels = Vec::new();
     let bytes_of = |buffer: BufferId| plan.buffers()[buffer].bytes;
     for (k, (&step, span)) in plan.steps().iter().zip(timeline.spans()).enumerate() {
         let bytes = plan.profile(device)[k];
@@ -31,44 +31,44 @@ fn curve(plan: &CheckedPlan, timeline: &Timeline, device: DeviceId) -> Vec<Point
             }
             // The destination takes the bytes in its own turn, however long the link is busy.
             Step::Copy { to, .. } if to == device => {
-                points.push(Point { time: now, bytes });
+                levels.push(Level { time: now, bytes });
                 continue;
             }
             _ => continue,
         };
-        points.push(Point {
+        levels.push(Level {
             time: span.start,
             bytes,
         });
         now = span.end;
-        points.push(Point {
+        levels.push(Level {
             time: now,
             bytes: bytes - passing.unwrap_or(0),
         });
     }
-    if let Some(last) = points.last() {
-        points.push(Point {
+    if let Some(last) = levels.last() {
+        levels.push(Level {
             time: timeline.makespan(),
             bytes: last.bytes,
         });
     }
-    points
+    levels
 }
 
-/// The curve as a path of horizontal and vertical lines, at most a few per pixel: of the points in
+/// The curve as a path of horizontal and vertical lines, at most a few per pixel: of the levels in
 /// one pixel column only the first, least, greatest and last are drawn.
-fn path(points: &[Point], x: Scale, y: Scale) -> String {
+fn path(levels: &[Level], x: Scale, y: Scale) -> String {
     let mut out = String::new();
-    let mut rest = points;
+    let mut rest = levels;
     while let Some(first) = rest.first() {
         let column = (x.at(first.time) * 2.0).floor();
         let count = rest
             .iter()
-            .take_while(|point| (x.at(point.time) * 2.0).floor() == column)
+            .take_while(|level| (x.at(level.time) * 2.0).floor() == column)
             .count();
         let (here, later) = rest.split_at(count);
         rest = later;
-        let bytes = here.iter().map(|point| point.bytes);
+        let bytes = here.iter().map(|level| level.bytes);
         let (low, high) = (bytes.clone().min().unwrap_or(0), bytes.max().unwrap_or(0));
         let at = |bytes: u64| y.at(bytes as f64);
         let position = x.at(first.time);
@@ -134,9 +134,9 @@ pub(super) fn picture(
             escape(&memory(units, fixed))
         );
     }
-    for (points, class) in curves.iter().zip(["base", "plan"]) {
-        if let (Some(first), Some(last)) = (points.first(), points.last()) {
-            let line = path(points, x, y);
+    for (levels, class) in curves.iter().zip(["base", "plan"]) {
+        if let (Some(first), Some(last)) = (levels.first(), levels.last()) {
+            let line = path(levels, x, y);
             let (from, to) = (x.at(first.time), x.at(last.time));
             put!(
                 out,
@@ -186,12 +186,12 @@ fn columns(
     out: &mut String,
     planned: (&CheckedPlan, &Timeline),
     device: DeviceId,
-    curves: &[Vec<Point>; 2],
+    curves: &[Vec<Level>; 2],
     x: Scale,
 ) {
     let units = planned.0.problem().units();
-    let mut most = curves.each_ref().map(|points| Most {
-        points,
+    let mut most = curves.each_ref().map(|levels| Most {
+        levels,
         next: 0,
         last: 0,
     });
@@ -263,18 +263,18 @@ impl<'a> Running<'a> {
 
 /// Walks over a curve and gives the most bytes in use in each stretch.
 struct Most<'a> {
-    points: &'a [Point],
+    levels: &'a [Level],
     next: usize,
     last: u64,
 }
 
 impl Most<'_> {
-    /// None after the curve's end.
+    /// `None` after the end of the curve.
     fn until(&mut self, end: f64) -> Option<u64> {
-        let mut most = (self.next > 0 && self.next < self.points.len()).then_some(self.last);
-        while let Some(point) = self.points.get(self.next).filter(|point| point.time < end) {
-            most = Some(most.unwrap_or(0).max(point.bytes));
-            self.last = point.bytes;
+        let mut most = (self.next > 0 && self.next < self.levels.len()).then_some(self.last);
+        while let Some(level) = self.levels.get(self.next).filter(|level| level.time < end) {
+            most = Some(most.unwrap_or(0).max(level.bytes));
+            self.last = level.bytes;
             self.next += 1;
         }
         most

@@ -1,4 +1,4 @@
-//! What a plan does, to look at: one HTML file that opens offline, pictures as SVG, and a trace for
+//! Pictures of what a plan does: one HTML file that opens offline, single pictures as SVG, and a trace for
 //! Perfetto.
 //!
 //! | file | what |
@@ -8,7 +8,7 @@
 //! | `memory`, `lanes`, `matrices`, `arena`, `losses` | one picture each |
 //! | `stages` | a plan cut into stages, for the matrices |
 //! | `recomputed` | what runs again, what for, and what it frees |
-//! | `frame` | what both pages have |
+//! | `frame` | what both pages share |
 //! | `draw` | scales, axes, escaping: what the pictures share |
 //! | `perfetto` | the trace |
 
@@ -61,12 +61,12 @@ pub struct ReportInput<'a> {
 pub struct Losses<'a> {
     /// With the plan.
     pub planned: &'a [f64],
-    /// Without it, or nothing if it wasn't run.
+    /// Without the plan; empty if that wasn't run.
     pub base: &'a [f64],
 }
 
 impl ReportInput<'_> {
-    /// The device that the summary speaks of: the first that computes.
+    /// The device that the summary describes: the first that computes.
     fn device(&self) -> DeviceId {
         let devices = self.planned.problem().devices();
         let computing = devices.iter().find(|(_, device)| device.computes);

@@ -56,7 +56,7 @@ impl Both<'_> {
         (self.input.base, self.input.planned)
     }
 
-    /// The devices that a plan uses, the summary's first.
+    /// The devices that a plan uses; the one that the summary describes comes first.
     fn used_devices(&self) -> Vec<DeviceId> {
         let (base, planned) = self.plans();
         let first = self.input.device();

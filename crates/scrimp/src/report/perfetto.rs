@@ -19,7 +19,7 @@ pub fn perfetto(plan: &CheckedPlan) -> String {
             Step::Copy { to, .. } => plan.profile(to)[k],
             Step::Free { .. } => 0,
         };
-        Piece {
+        TraceSlice {
             step: k,
             what: step,
             lane: span.lane,
@@ -31,15 +31,15 @@ pub fn perfetto(plan: &CheckedPlan) -> String {
     trace(plan, spans, "simulated")
 }
 
-/// A step that was executed under the plan, as it was measured, as Chrome trace events.
+/// A step that was executed under the plan, with its measured times, as Chrome trace events.
 #[must_use]
 pub fn perfetto_measured(plan: &CheckedPlan, measured: &StepTrace) -> String {
-    let pieces = measured.runs.iter().filter_map(|run| {
+    let slices = measured.runs.iter().filter_map(|run| {
         let what = *plan.steps().get(run.step)?;
         let Step::Run { device, .. } = what else {
             return None;
         };
-        Some(Piece {
+        Some(TraceSlice {
             step: run.step,
             what,
             lane: Lane::Device(device),
@@ -48,11 +48,11 @@ pub fn perfetto_measured(plan: &CheckedPlan, measured: &StepTrace) -> String {
             bytes: run.bytes,
         })
     });
-    trace(plan, pieces, "measured")
+    trace(plan, slices, "measured")
 }
 
 /// One step of a plan in time, in microseconds.
-struct Piece {
+struct TraceSlice {
     step: usize,
     what: Step,
     lane: Lane,
@@ -62,16 +62,16 @@ struct Piece {
     bytes: u64,
 }
 
-fn trace(plan: &CheckedPlan, pieces: impl Iterator<Item = Piece>, times: &str) -> String {
+fn trace(plan: &CheckedPlan, slices: impl Iterator<Item = TraceSlice>, times: &str) -> String {
     let problem = plan.problem();
     let mut events: Vec<Json> = names(problem, times);
     let mut seen = BTreeSet::new();
-    for piece in pieces {
+    for slice in slices {
         let event = |name: &str, category: &str, bytes: u64| {
-            json!({"ph": "X", "name": name, "cat": category, "pid": process(problem, piece.lane), "tid": 0,
-                   "ts": piece.start, "dur": piece.duration, "args": {"step": piece.step, "bytes": bytes}})
+            json!({"ph": "X", "name": name, "cat": category, "pid": process(problem, slice.lane), "tid": 0,
+                   "ts": slice.start, "dur": slice.duration, "args": {"step": slice.step, "bytes": bytes}})
         };
-        let device = match piece.what {
+        let device = match slice.what {
             Step::Run { task, device } => {
                 let what = problem.task(task);
                 let category = if seen.insert(task) {
@@ -94,8 +94,8 @@ fn trace(plan: &CheckedPlan, pieces: impl Iterator<Item = Piece>, times: &str) -
         events.push(counter(
             problem,
             Lane::Device(device),
-            piece.start,
-            piece.bytes,
+            slice.start,
+            slice.bytes,
         ));
     }
     let about = json!({ "times": times });

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Most rows of the table.
 const ROWS: usize = 200;
-/// Most tasks named as reasons in one row.
+/// A row names at most this many tasks as reasons.
 const REASONS: usize = 3;
 
 /// One task that runs again.
@@ -113,7 +113,7 @@ fn held_while(plan: &CheckedPlan, wanted: TaskId, device: DeviceId) -> BTreeSet<
     held
 }
 
-/// The table, what frees most first.
+/// The table; the tasks that free most come first.
 pub(super) fn table(problem: &Problem, found: &BTreeMap<TaskId, Again>) -> String {
     let mut rows: Vec<(&TaskId, &Again)> = found.iter().collect();
     rows.sort_by(|a, b| {

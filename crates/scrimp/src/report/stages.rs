@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Per task, stages `[from, to)`, ascending.
 pub(super) type Ranges = BTreeMap<usize, Vec<(usize, usize)>>;
 
-/// What happens in which stage. Tasks are counted in the order of their first executions.
+/// Which tasks run and which values are held in each stage. Tasks are counted in the order of their first executions.
 pub(super) struct Stages {
     /// The tasks in that order.
     pub(super) order: Vec<TaskId>,
@@ -31,14 +31,14 @@ impl Stages {
                 });
             }
         }
-        let mut walk = Walk {
+        let mut residency = Residency {
             problem: plan.problem(),
             ranks: &ranks,
             held: BTreeMap::new(),
             kept: Ranges::new(),
         };
-        let again = walk.all(plan.steps());
-        let kept = walk.kept;
+        let again = residency.all(plan.steps());
+        let kept = residency.kept;
         let dropped = dropped(plan.problem(), &ranks, &kept);
         Stages {
             order,
@@ -50,7 +50,7 @@ impl Stages {
 }
 
 /// One pass over the steps.
-struct Walk<'a> {
+struct Residency<'a> {
     problem: &'a Problem,
     ranks: &'a BTreeMap<TaskId, usize>,
     /// Per task, how many of its outputs are on how many devices, and from which stage's beginning.
@@ -58,7 +58,7 @@ struct Walk<'a> {
     kept: Ranges,
 }
 
-impl Walk<'_> {
+impl Residency<'_> {
     /// Fills `kept` and returns the repeated runs.
     fn all(&mut self, steps: &[Step]) -> Vec<(usize, usize)> {
         let mut again = Vec::new();

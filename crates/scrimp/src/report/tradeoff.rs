@@ -35,7 +35,7 @@ pub struct TradeOff<'a> {
 pub struct Curve {
     /// The planner.
     pub name: String,
-    /// One per budget, in any order.
+    /// One point per budget, in any order.
     pub points: Vec<Point>,
     /// Why points are missing, in a sentence.
     pub note: Option<String>,
@@ -149,7 +149,7 @@ impl TradeOff<'_> {
             .curves
             .iter()
             .map(|curve| (curve.name.as_str(), of(curve)));
-        // Of equals the first: `max_by` gives the last.
+        // Among equals the first wins; `max_by` alone would return the last.
         let mut all: Vec<_> = all.filter(|(_, bounds)| !bounds.is_empty()).collect();
         all.reverse();
         all.into_iter().max_by(order)
@@ -326,7 +326,7 @@ impl TradeOff<'_> {
         }
     }
 
-    /// Invisible columns around the budgets, with everybody's numbers.
+    /// Invisible columns around the budgets; each shows every planner's numbers under the pointer.
     fn columns(&self, out: &mut String, budgets: &[u64], x: &dyn Fn(u64) -> f64) {
         for (k, &budget) in budgets.iter().enumerate() {
             let here = x(budget);

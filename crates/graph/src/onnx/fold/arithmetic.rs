@@ -232,7 +232,7 @@ fn reduced(node: &Node<'_, '_>, op: &str, x: &Literal) -> Outcome<Literal> {
     Ok(Literal { shape, data })
 }
 
-/// What becomes of the values that share a target, for each of them; none of all if two can't be combined.
+/// Combines the values that share a target, for every target; `None` if any two can't be combined.
 fn combined<T: Copy>(
     values: &[T],
     count: usize,

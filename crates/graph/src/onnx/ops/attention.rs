@@ -1,14 +1,14 @@
 //! Attention, as its parts: products, a cap, a bias, a softmax. Like this it is differentiated and planned as any
 //! other operators are.
 
-use super::mask::{Fixed, Mask, Shape, fixed_bias, mask};
+use super::mask::{AttentionShape, Fixed, Mask, fixed_bias, mask};
 use crate::graph::TensorId;
 use crate::onnx::context::{Node, Value};
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::op::{Binary, Op, Unary};
 
-/// Added to the score of what an input of the model masks. Not −∞, as a row may be masked wholly; far below every
-/// score, so that nothing is left of a masked one in a row that isn't.
+/// Added to the score of each key that an input of the model masks. It isn't −∞, because all keys of a row
+/// may be masked. It is far below every score, so that in any other row a masked key gets no weight.
 const HIDDEN: f64 = 1e30;
 
 pub(super) fn attention(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
@@ -90,7 +90,7 @@ pub(super) fn join_heads(node: &mut Node<'_, '_>, part: &str, x: TensorId) -> Ou
     )
 }
 
-/// What input `i` holds of the past, before what is new; and how long it is.
+/// Prepends the past that input `i` holds to the new keys or values. Returns both and the length of the past.
 fn with_past(
     node: &mut Node<'_, '_>,
     i: usize,
@@ -124,9 +124,9 @@ fn shape(
     key: TensorId,
     value: TensorId,
     past: usize,
-) -> Outcome<Shape> {
+) -> Outcome<AttentionShape> {
     let [query, key, value] = [query, key, value].map(|x| node.dims(x));
-    let shape = Shape {
+    let shape = AttentionShape {
         batch: query[0],
         heads: query[1],
         groups: key[1],
@@ -144,7 +144,12 @@ fn shape(
 
 /// Heads that share a key are rows of one product: `[batch, groups, heads / groups · rows, ..]` has the same
 /// elements in the same order.
-fn grouped(node: &mut Node<'_, '_>, part: &str, shape: Shape, x: TensorId) -> Outcome<TensorId> {
+fn grouped(
+    node: &mut Node<'_, '_>,
+    part: &str,
+    shape: AttentionShape,
+    x: TensorId,
+) -> Outcome<TensorId> {
     let last = node.dims(x)[3];
     let rows = shape.heads / shape.groups * shape.rows;
     node.view(part, x, &[shape.batch, shape.groups, rows, last])
@@ -153,7 +158,7 @@ fn grouped(node: &mut Node<'_, '_>, part: &str, shape: Shape, x: TensorId) -> Ou
 /// Scaled products of queries and keys, `[batch, heads, rows, keys]`.
 fn scores(
     node: &mut Node<'_, '_>,
-    shape: Shape,
+    shape: AttentionShape,
     query: TensorId,
     key: TensorId,
 ) -> Outcome<TensorId> {
@@ -182,7 +187,7 @@ fn matmul(trans_b: bool) -> Op {
 /// Products of probabilities and values, in the layout of the inputs.
 fn weighted(
     node: &mut Node<'_, '_>,
-    shape: Shape,
+    shape: AttentionShape,
     weights: TensorId,
     value: TensorId,
     flat: bool,
@@ -231,7 +236,11 @@ fn exposed(node: &Node<'_, '_>, raw: TensorId, weights: TensorId) -> Outcome<Ten
 }
 
 /// The softmax over keys of scores and biases. A row with nothing but masked keys is 0.
-fn probabilities(node: &mut Node<'_, '_>, shape: Shape, scores: TensorId) -> Outcome<TensorId> {
+fn probabilities(
+    node: &mut Node<'_, '_>,
+    shape: AttentionShape,
+    scores: TensorId,
+) -> Outcome<TensorId> {
     let mask = match mask(node, shape)? {
         Mask::Known(mask) => (Some(mask), None),
         Mask::Bias(bias) => (None, Some((bias, None))),

@@ -1,4 +1,4 @@
-//! Elementwise operators, composed of the graph's where it has no equal.
+//! Elementwise operators; where the graph has no equal operator, several are composed.
 
 use super::one;
 use crate::dtype::DType;

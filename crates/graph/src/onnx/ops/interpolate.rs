@@ -1,14 +1,14 @@
 //! Interpolation along one axis: for each output position, the input positions that it is made of and their
-//! weights.
+//! weights (taps).
 
 use crate::onnx::context::check_table;
 use crate::onnx::error::{Outcome, invalid, unsupported};
 
 /// For each output position, input positions and their weights; no position where it is outside of a crop.
-pub(super) type Weights = Vec<Vec<(usize, f64)>>;
+pub(super) type Taps = Vec<Vec<(usize, f64)>>;
 
 /// How positions and values are found.
-pub(super) struct Mode {
+pub(super) struct ResizeMode {
     pub(super) coordinates: String,
     pub(super) rounding: String,
     pub(super) interpolation: Interpolation,
@@ -54,7 +54,7 @@ impl Axis {
     }
 }
 
-pub(super) fn weights(axis: Axis, mode: &Mode) -> Outcome<Weights> {
+pub(super) fn taps(axis: Axis, mode: &ResizeMode) -> Outcome<Taps> {
     if axis.is_unchanged() {
         return Ok((0..axis.input).map(|i| vec![(i, 1.0)]).collect());
     }
@@ -129,7 +129,7 @@ fn round(at: f64, mode: &str) -> Outcome<f64> {
     })
 }
 
-/// The positions around `at` that a kernel which reaches this far touches, stretched by 1 / scale. Their weights
+/// The positions around `at` that a kernel which reaches this far touches, stretched by 1 / scale. Their taps
 /// add up to 1.
 fn widened(at: f64, scale: f64, reach: f64, kernel: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
     let reach = reach / scale;

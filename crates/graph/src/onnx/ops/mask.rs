@@ -11,7 +11,7 @@ use crate::shape::broadcast;
 
 /// Lengths of the axes: queries have the shape `[batch, heads, rows, width]`, keys `[batch, groups, keys, width]`.
 #[derive(Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct AttentionShape {
     pub(super) batch: usize,
     pub(super) heads: usize,
     /// Heads of keys and values; each serves `heads / groups` neighbouring heads of queries.
@@ -35,7 +35,7 @@ pub(super) enum Mask {
     Kept(TensorId),
 }
 
-pub(super) fn mask(node: &mut Node<'_, '_>, shape: Shape) -> Outcome<Mask> {
+pub(super) fn mask(node: &mut Node<'_, '_>, shape: AttentionShape) -> Outcome<Mask> {
     if !node.has(3) {
         return Ok(Mask::None);
     }
@@ -108,8 +108,8 @@ pub(super) struct Fixed {
     pub(super) seen: Vec<f32>,
 }
 
-/// Which keys a row sees: by its place, and by how many keys a sample has.
-struct Window {
+/// Which keys a row sees, given its position and how many keys its sample has.
+struct Visibility {
     /// At most this many places after its own.
     after: Option<i64>,
     /// At most this many places before its own.
@@ -120,7 +120,7 @@ struct Window {
     first: Vec<i64>,
 }
 
-impl Window {
+impl Visibility {
     fn sees(&self, sample: usize, row: usize, key: usize) -> bool {
         let (place, key) = (self.first[sample] + row as i64, key as i64);
         self.after.is_none_or(|after| key - place <= after)
@@ -132,20 +132,20 @@ impl Window {
     }
 }
 
-/// The sum of all that is known of masks; none if that masks nothing.
+/// The sum of all masks that are known at import; `None` if they mask nothing.
 pub(super) fn fixed_bias(
     node: &Node<'_, '_>,
-    shape: Shape,
+    shape: AttentionShape,
     mask: Option<&Literal>,
 ) -> Outcome<Option<Fixed>> {
-    let window = window(node, shape)?;
+    let visible = visible(node, shape)?;
     let zero = Literal::floats(vec![1; 4], vec![0.0]);
     let mask = mask.unwrap_or(&zero);
     let Some(values) = mask.as_floats() else {
         return invalid!("its mask holds integers");
     };
-    let placed = window.after.is_some() || window.before.is_some();
-    let by_sample = window.lengths.is_some();
+    let placed = visible.after.is_some() || visible.before.is_some();
+    let by_sample = visible.lengths.is_some();
     let from = &mask.shape;
     let full = [
         if by_sample { shape.batch } else { from[0] },
@@ -167,7 +167,7 @@ pub(super) fn fixed_bias(
             position % full[2],
         );
         let first = (at(0, sample) * from[1] + at(1, head)) * from[2] + at(2, row);
-        let element = |key: usize| match window.sees(sample, row, key) {
+        let element = |key: usize| match visible.sees(sample, row, key) {
             true => values[first * from[3] + at(3, key)],
             false => f32::NEG_INFINITY,
         };
@@ -181,7 +181,7 @@ pub(super) fn fixed_bias(
     Ok((!nothing).then_some(Fixed { shape, bias, seen }))
 }
 
-fn window(node: &Node<'_, '_>, shape: Shape) -> Outcome<Window> {
+fn visible(node: &Node<'_, '_>, shape: AttentionShape) -> Outcome<Visibility> {
     let bound = |name: &'static str| match node.attributes.int(name, -1)? {
         -1 => Ok(None),
         n @ 0.. => Ok(Some(n)),
@@ -200,7 +200,7 @@ fn window(node: &Node<'_, '_>, shape: Shape) -> Outcome<Window> {
         Some(lengths) => lengths.iter().map(place).collect(),
         None => vec![shape.past as i64; shape.batch],
     };
-    Ok(Window {
+    Ok(Visibility {
         after,
         before,
         lengths,
@@ -208,8 +208,8 @@ fn window(node: &Node<'_, '_>, shape: Shape) -> Outcome<Window> {
     })
 }
 
-/// How many keys of each sample are no padding.
-fn lengths(node: &Node<'_, '_>, shape: Shape) -> Outcome<Vec<i64>> {
+/// How many keys of each sample aren't padding.
+fn lengths(node: &Node<'_, '_>, shape: AttentionShape) -> Outcome<Vec<i64>> {
     let lengths = node.ints(6, "nonpad_kv_seqlen")?;
     let within = |n: &i64| (0..=shape.keys as i64).contains(n);
     if node.has(4) || node.has(5) {

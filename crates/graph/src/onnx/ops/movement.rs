@@ -25,7 +25,7 @@ pub(super) fn identity(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
 pub(super) fn concat(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     let mut inputs = Vec::new();
     for i in 0..node.variadic()? {
-        // Empty tensors have no counterpart in the graph, and nothing to add.
+        // Empty tensors have no counterpart in the graph and add nothing.
         if !node.shape(i)?.contains(&0) {
             inputs.push(node.x(i)?);
         }

@@ -1,7 +1,7 @@
 //! Resize and Upsample, axis by axis: where each output position is made of one input position, a gather (by whole
 //! factors a nearest-neighbour resize), where of several a product with a constant matrix.
 
-use super::interpolate::{Axis, Interpolation, Mode, Weights, weights};
+use super::interpolate::{Axis, Interpolation, ResizeMode, Taps, taps};
 use super::one;
 use crate::dtype::DType;
 use crate::graph::TensorId;
@@ -15,7 +15,7 @@ pub(super) fn upsample(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
         Some(scales) => scales.to_vec(),
         None => node.literal(1, "scales")?.to_floats(),
     };
-    let mode = Mode {
+    let mode = ResizeMode {
         coordinates: "asymmetric".into(),
         rounding: "floor".into(),
         interpolation: match node.attributes.text("mode", "nearest")? {
@@ -63,7 +63,7 @@ pub(super) fn resize(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     apply(node, &axes, &mode, outside)
 }
 
-fn mode(node: &Node<'_, '_>) -> Outcome<Mode> {
+fn mode(node: &Node<'_, '_>) -> Outcome<ResizeMode> {
     let a = &node.attributes;
     let old = node.opset() < 11;
     let interpolation = match a.text("mode", "nearest")? {
@@ -77,7 +77,7 @@ fn mode(node: &Node<'_, '_>) -> Outcome<Mode> {
     let coordinates = if old { "asymmetric" } else { "half_pixel" };
     let rounding = if old { "floor" } else { "round_prefer_floor" };
     a.ignore(&["cubic_coeff_a"]);
-    Ok(Mode {
+    Ok(ResizeMode {
         coordinates: a
             .text("coordinate_transformation_mode", coordinates)?
             .to_owned(),
@@ -157,42 +157,42 @@ fn by_sizes(shape: &[usize], named: &[usize], sizes: &[i64], policy: &str) -> Ou
 }
 
 /// Positions outside of a crop take the value `outside`.
-fn apply(node: &mut Node<'_, '_>, axes: &[Axis], mode: &Mode, outside: f64) -> Outcome<Vec<Value>> {
+fn apply(
+    node: &mut Node<'_, '_>,
+    axes: &[Axis],
+    mode: &ResizeMode,
+    outside: f64,
+) -> Outcome<Vec<Value>> {
     let output: Vec<usize> = axes.iter().map(|a| a.output).collect();
     check_size(&output, DType::F32)?;
     for axis in axes {
         check_table(&[axis.output])?;
     }
     let mut x = node.x(0)?;
-    let weights: Vec<Weights> = axes
+    let taps: Vec<Taps> = axes
         .iter()
-        .map(|&axis| weights(axis, mode))
+        .map(|&axis| taps(axis, mode))
         .collect::<Outcome<_>>()?;
-    if let Some(factor) = whole_factors(&weights, axes) {
+    if let Some(factor) = whole_factors(&taps, axes) {
         return one(node.last(Op::ResizeNearest { factor }, &[x])?);
     }
-    for (i, (axis, weights)) in axes.iter().zip(&weights).enumerate() {
-        x = resample(node, x, i, *axis, weights)?;
+    for (i, (axis, taps)) in axes.iter().zip(&taps).enumerate() {
+        x = resample(node, x, i, *axis, taps)?;
     }
-    if outside != 0.0 && weights.iter().flatten().any(Vec::is_empty) {
-        x = fill(node, x, &weights, outside)?;
+    if outside != 0.0 && taps.iter().flatten().any(Vec::is_empty) {
+        x = fill(node, x, &taps, outside)?;
     }
     one(x)
 }
 
 /// Adds a value where any axis has no input position, which is 0 so far.
-fn fill(
-    node: &mut Node<'_, '_>,
-    x: TensorId,
-    weights: &[Weights],
-    value: f64,
-) -> Outcome<TensorId> {
+fn fill(node: &mut Node<'_, '_>, x: TensorId, taps: &[Taps], value: f64) -> Outcome<TensorId> {
     // Axes that are inside everywhere have one entry.
-    let inside = |axis: &Weights| match axis.iter().any(Vec::is_empty) {
+    let inside = |axis: &Taps| match axis.iter().any(Vec::is_empty) {
         true => axis.iter().map(|taps| !taps.is_empty()).collect(),
         false => vec![true],
     };
-    let inside: Vec<Vec<bool>> = weights.iter().map(inside).collect();
+    let inside: Vec<Vec<bool>> = taps.iter().map(inside).collect();
     let shape: Vec<usize> = inside.iter().map(Vec::len).collect();
     check_table(&shape)?;
     let mut all = vec![true];
@@ -210,12 +210,12 @@ fn fill(
 }
 
 /// Height and width factors of a nearest-neighbour resize of an image by repeating elements.
-fn whole_factors(weights: &[Weights], axes: &[Axis]) -> Option<[usize; 2]> {
+fn whole_factors(taps: &[Taps], axes: &[Axis]) -> Option<[usize; 2]> {
     let repeats = |i: usize| {
         let factor = axes[i].output / axes[i].input;
         let repeated = |(o, w): (usize, &Vec<(usize, f64)>)| w[..] == [(o / factor, 1.0)];
         let whole = factor > 0 && axes[i].output == factor * axes[i].input;
-        (whole && weights[i].iter().enumerate().all(repeated)).then_some(factor)
+        (whole && taps[i].iter().enumerate().all(repeated)).then_some(factor)
     };
     match axes.len() {
         4 if repeats(0)? == 1 && repeats(1)? == 1 => Some([repeats(2)?, repeats(3)?]),
@@ -228,18 +228,18 @@ fn resample(
     x: TensorId,
     i: usize,
     axis: Axis,
-    weights: &Weights,
+    taps: &Taps,
 ) -> Outcome<TensorId> {
     let part = format!("axis{i}");
-    if weights.iter().all(|w| w.len() == 1 && w[0].1 == 1.0) {
-        let indices = weights.iter().map(|w| w[0].0 as i64).collect();
+    if taps.iter().all(|w| w.len() == 1 && w[0].1 == 1.0) {
+        let indices = taps.iter().map(|w| w[0].0 as i64).collect();
         return node.take(&part, x, i, indices);
     }
     let shape = [axis.output, axis.input];
     check_table(&shape)?;
     let mut matrix = vec![0.0f64; axis.output * axis.input];
-    for (row, weights) in matrix.chunks_mut(axis.input).zip(weights) {
-        weights.iter().for_each(|&(i, w)| row[i] += w);
+    for (row, taps) in matrix.chunks_mut(axis.input).zip(taps) {
+        taps.iter().for_each(|&(i, w)| row[i] += w);
     }
     let matrix = matrix.into_iter().map(|w| w as f32).collect();
     let matrix = node.constant(&format!("{part}.weights"), &shape, matrix)?;

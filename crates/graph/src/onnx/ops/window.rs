@@ -25,7 +25,7 @@ enum Auto {
     Explicit,
     /// Output length ⌈input / stride⌉; an odd element of padding goes to the end.
     Upper,
-    /// The same, the odd element goes to the beginning.
+    /// The same, except that the odd element goes to the beginning.
     Lower,
 }
 
@@ -272,7 +272,7 @@ fn transposed_size(
     Ok(output)
 }
 
-/// Let the last window hang over the end where `ceil_mode` asks for it. Returns how far per axis.
+/// Lets the last window hang over the end where `ceil_mode` asks for it. Returns by how much, per axis.
 fn round_up(node: &Node<'_, '_>, window: &mut Window, size: [usize; 2]) -> Outcome<[usize; 2]> {
     let mut hanging = [0; 2];
     if !node.attributes.flag("ceil_mode", false)? {
