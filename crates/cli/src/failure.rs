@@ -169,6 +169,7 @@ impl From<Error> for Failure {
                 json!({ "budget_bytes": memory, "floor_bytes": needed }),
             ),
             Error::Plan(violations) => (Kind::Check, violations_of(violations)),
+            Error::OverBudget(excesses) => (Kind::Check, violations_of(excesses)),
             Error::OtherDevice { .. } => (Kind::Check, Value::Null),
             Error::Layout(violations) => (Kind::Check, violations_of(violations)),
             _ => (Kind::Internal, Value::Null),

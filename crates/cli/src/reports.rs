@@ -60,7 +60,7 @@ fn report(planned: &Planned, summary: &PlanSummary, outcome: Option<&Outcome>) -
         title: &summary.name,
         method: summary.method,
         status,
-        budget: Some(summary.budget_bytes),
+        capacities: &planned.budgeted.within(summary.budget_bytes),
         numbers: &numbers(planned, summary, outcome),
         base: &planned.budgeted.base,
         planned: planned.plan(),

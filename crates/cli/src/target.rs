@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::Result;
 use scrimp::graph::networks::NetworkOptions;
 use scrimp::graph::{Costs, Graph, Loss, Optimizer, TrainingGraph};
-use scrimp::plan::Problem;
 use scrimp::plan::file::{self, Content};
+use scrimp::plan::{Capacities, Problem};
 use scrimp::run::{CostCache, Cpu, ProfileOptions, ProfileProgress, profile};
 use scrimp::{Error, Fit, Recipe, Source};
 
@@ -26,11 +26,30 @@ pub fn read(path: &Path) -> Result<Content> {
     Ok(file::read(&text).map_err(in_file)?)
 }
 
-/// Reads a problem or an instance, and says what must fit a budget for it.
-pub fn read_problem(path: &Path) -> Result<(Problem, Fit)> {
+/// A problem from a file.
+#[derive(Debug)]
+pub struct FromFile {
+    /// The problem.
+    pub problem: Problem,
+    /// What the file states for its devices.
+    pub capacities: Capacities,
+    /// What must fit a budget.
+    pub fit: Fit,
+}
+
+/// Reads a problem or an instance.
+pub fn read_problem(path: &Path) -> Result<FromFile> {
     match read(path)? {
-        Content::Problem(problem) => Ok((problem, Fit::Layout)),
-        Content::Instance(instance) => Ok((instance.problem, Fit::LiveBytes)),
+        Content::Problem(problem, capacities) => Ok(FromFile {
+            problem,
+            capacities,
+            fit: Fit::Layout,
+        }),
+        Content::Instance(instance) => Ok(FromFile {
+            problem: instance.problem,
+            capacities: instance.capacities,
+            fit: Fit::LiveBytes,
+        }),
         Content::Allocation(_) => {
             let path = path.display();
             let sentence = format!(
@@ -148,7 +167,7 @@ pub struct Target {
 pub fn problem(target: &TargetArgs, threads: usize, quiet: bool) -> Result<Target> {
     let path = Path::new(&target.name);
     if is_json(path) {
-        let (problem, fit) = read_problem(path)?;
+        let FromFile { problem, fit, .. } = read_problem(path)?;
         return Ok(Target {
             problem,
             fit,

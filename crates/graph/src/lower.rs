@@ -61,7 +61,6 @@ pub fn lower(
     let mut devices = PrimaryMap::new();
     let device = devices.push(Device {
         name: device.to_owned(),
-        capacity: None,
         computes: true,
         resident: 0,
     });

@@ -1,14 +1,15 @@
 //! Byte offsets for the buffers of a checked plan, and the check that they are right.
 //!
 //! Offsets count from the start of a device's arena, which begins after its resident bytes. Two
-//! buffers of one device that are held during a common step share no byte, and every buffer ends
-//! within the capacity. Buffers of no bytes may be anywhere. Alignment is a matter of sizes: where
+//! buffers of one device that are held during a common step share no byte. Whether the
+//! arenas fit some capacities is a comparison that [`CheckedLayout::within`] makes. Buffers of no bytes may be anywhere. Alignment is a matter of sizes: where
 //! all sizes are multiples of it, a placement that stacks buffers has aligned offsets.
 
 use cranelift_entity::PrimaryMap;
 use thiserror::Error;
 
-use crate::check::{Buffer, CheckedPlan};
+use crate::capacities::Capacities;
+use crate::check::{Buffer, CheckedPlan, Excess};
 use crate::ids::{BufferId, DeviceId};
 
 /// An offset for each buffer of a plan. Says nothing about whether they are right.
@@ -34,16 +35,6 @@ pub enum LayoutViolation {
         buffer: BufferId,
         offset: u64,
         bytes: u64,
-    },
-    /// A buffer that ends beyond the capacity.
-    #[error(
-        "{buffer} ends at byte {end} of {device}'s arena, which has {available} bytes after the resident ones"
-    )]
-    OverCapacity {
-        buffer: BufferId,
-        device: DeviceId,
-        end: u64,
-        available: u64,
     },
     /// Two buffers that share bytes at a common step.
     #[error("{first} and {second} share bytes of {device} from step {step}")]
@@ -94,9 +85,46 @@ impl CheckedLayout {
     pub fn arena_bytes(&self, device: DeviceId) -> u64 {
         self.arenas[device]
     }
+
+    /// Bytes from which a device's arena and its resident bytes can be served.
+    ///
+    /// # Panics
+    /// If the device isn't of this problem.
+    #[must_use]
+    pub fn needed_bytes(&self, device: DeviceId) -> u64 {
+        let resident = self.plan.problem().devices()[device].resident;
+        resident.saturating_add(self.arenas[device])
+    }
+
+    /// Whether plan and layout stay within these capacities.
+    ///
+    /// # Errors
+    /// What the plan exceeds, and each device where the plan fits and its placement doesn't.
+    pub fn within(&self, capacities: &Capacities) -> Result<(), Vec<Excess>> {
+        let mut excesses = self.plan.within(capacities).err().unwrap_or_default();
+        for (device, what) in self.plan.problem().devices().iter() {
+            let arena = self.arenas[device];
+            if let Some(capacity) = capacities.bytes(device)
+                && self.plan.peak(device) <= capacity
+                && arena > capacity.saturating_sub(what.resident)
+            {
+                let available = capacity.saturating_sub(what.resident);
+                excesses.push(Excess::Arena {
+                    device,
+                    arena,
+                    available,
+                });
+            }
+        }
+        if excesses.is_empty() {
+            Ok(())
+        } else {
+            Err(excesses)
+        }
+    }
 }
 
-/// Checks a layout for a plan: capacity, and overlap in time and space at once. The only constructor
+/// Checks a layout for a plan: overlap in time and space at once. The only constructor
 /// of [`CheckedLayout`]. Takes time proportional to buffers × buffers held at a time.
 ///
 /// # Errors
@@ -111,7 +139,7 @@ pub fn check_layout(
     }
     let mut arenas = PrimaryMap::new();
     let mut violations = Vec::new();
-    for (device, what) in plan.problem().devices().iter() {
+    for device in plan.problem().devices().keys() {
         let here = plan
             .buffers()
             .iter()
@@ -122,10 +150,7 @@ pub fn check_layout(
             .map(|&id| Interval::from(&plan.buffers()[id]))
             .collect();
         let offsets: Vec<u64> = ids.iter().map(|&id| layout.offsets[id]).collect();
-        let available = what
-            .capacity
-            .map(|capacity| capacity.saturating_sub(what.resident));
-        match check_offsets(&intervals, &offsets, available) {
+        match check_offsets(&intervals, &offsets) {
             Ok(arena) => drop(arenas.push(arena)),
             Err(wrong) => violations.extend(
                 wrong
@@ -185,13 +210,6 @@ pub enum OffsetViolation {
         offset: u64,
         bytes: u64,
     },
-    /// An end beyond the capacity.
-    #[error("interval {interval} ends at byte {end} of {capacity}")]
-    OverCapacity {
-        interval: usize,
-        end: u64,
-        capacity: u64,
-    },
     /// Two intervals that share bytes at a common moment.
     #[error("intervals {first} and {second} share bytes from moment {moment}")]
     Overlap {
@@ -218,16 +236,6 @@ impl OffsetViolation {
                 offset,
                 bytes,
             },
-            OffsetViolation::OverCapacity {
-                interval,
-                end,
-                capacity,
-            } => LayoutViolation::OverCapacity {
-                buffer: ids[interval],
-                device,
-                end,
-                available: capacity,
-            },
             OffsetViolation::Overlap {
                 first,
                 second,
@@ -250,11 +258,7 @@ impl OffsetViolation {
 ///
 /// # Returns
 /// The end of the highest interval.
-pub fn check_offsets(
-    intervals: &[Interval],
-    offsets: &[u64],
-    capacity: Option<u64>,
-) -> Result<u64, Vec<OffsetViolation>> {
+pub fn check_offsets(intervals: &[Interval], offsets: &[u64]) -> Result<u64, Vec<OffsetViolation>> {
     if offsets.len() != intervals.len() {
         let (offsets, intervals) = (offsets.len(), intervals.len());
         return Err(vec![OffsetViolation::WrongCount { offsets, intervals }]);
@@ -271,16 +275,7 @@ pub fn check_offsets(
                 offset,
                 bytes,
             }),
-            Some(end) => {
-                highest = highest.max(end);
-                if let Some(capacity) = capacity.filter(|&capacity| end > capacity) {
-                    violations.push(OffsetViolation::OverCapacity {
-                        interval,
-                        end,
-                        capacity,
-                    });
-                }
-            }
+            Some(end) => highest = highest.max(end),
         }
     }
     // By start, each against those that are still held.

@@ -3,6 +3,7 @@
 //! Depends on no other crate of scrimp: the checker can't know a planner.
 
 pub mod budget;
+pub mod capacities;
 pub mod check;
 pub mod file;
 pub mod ids;
@@ -18,7 +19,8 @@ pub mod units;
 pub mod validate;
 
 pub use budget::Budget;
-pub use check::{Binding, Buffer, BufferKind, CheckedPlan, Violation, check};
+pub use capacities::{Capacities, Capacity, UnknownDeviceName};
+pub use check::{Binding, Buffer, BufferKind, CheckedPlan, Excess, Violation, check};
 pub use file::{
     AllocationInstance, FileError, Instance, SavedPlan, plan_from_json, plan_to_json,
     problem_from_json, problem_to_json, read_allocation_instance, read_instance,

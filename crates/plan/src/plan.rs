@@ -20,7 +20,7 @@
 //!
 //! So the bytes in use on a device after its k-th step depend on the list alone, never on timing:
 //! resident bytes + what is allocated and not freed + the workspace of the running task. A plan that
-//! stays under the capacity in list order stays under it in every execution.
+//! stays within a capacity in list order stays within it in every execution.
 //!
 //! A given value is in memory from the start until it is freed or overwritten. A kept value is in
 //! memory at the end. Every task runs at least once, one that isn't rerunnable exactly once.

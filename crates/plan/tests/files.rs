@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 fn problems_are_read_as_they_were_written() {
     for seed in 0..50 {
         let problem = random_problem(seed, &Shape::everything(30));
-        let again = problem_from_json(&problem_to_json(&problem)).unwrap();
+        let text = problem_to_json(&problem, &Capacities::bytes_of(d(0), seed));
+        let (again, capacities) = problem_from_json(&text).unwrap();
+        assert_eq!(capacities, Capacities::bytes_of(d(0), seed));
         assert_eq!(Fingerprint::of(&again), Fingerprint::of(&problem));
-        let (one, other) = (problem.into_parts(), again.into_parts());
+        let (one, other) = (problem.parts(), again.parts());
         assert_eq!(one.devices, other.devices);
         assert_eq!(one.links, other.links);
         assert_eq!(one.tasks, other.tasks);
@@ -44,7 +46,8 @@ fn numbers_survive_exactly() {
     parts.tasks[t(1)].modes[0].seconds = 1.234_567_890_123_456_7e-9;
     parts.values[v(1)].bytes = (1 << 53) + 1;
     let problem = Problem::new(parts).unwrap();
-    let again = problem_from_json(&problem_to_json(&problem)).unwrap();
+    let (again, _) =
+        problem_from_json(&problem_to_json(&problem, &Capacities::unlimited())).unwrap();
     assert_eq!(again.task(t(0)).modes, problem.task(t(0)).modes);
     assert_eq!(again.task(t(1)).modes, problem.task(t(1)).modes);
     assert_eq!(again.value(v(1)).bytes, (1 << 53) + 1);
@@ -61,7 +64,6 @@ fn fingerprints_tell_apart_what_matters_to_a_plan_only() {
     };
     assert_eq!(changed(|p| p.tasks[t(0)].name = "other".into()), base);
     assert_eq!(changed(|p| p.tasks[t(0)].modes[0].seconds = 9.0), base);
-    assert_eq!(changed(|p| p.devices[d(0)].capacity = Some(9)), base);
     assert_ne!(changed(|p| p.values[v(1)].bytes = 9), base);
     assert_ne!(changed(|p| p.tasks[t(0)].rerunnable = false), base);
     assert_ne!(changed(|p| p.tasks[t(0)].modes[0].workspace = 9), base);
@@ -112,7 +114,7 @@ fn a_plan_may_be_read_for_other_workspaces() {
 
 /// Replaces one piece of the small problem's file and returns the error.
 fn problem_error(from: &str, to: &str) -> String {
-    let text = problem_to_json(&problem());
+    let text = problem_to_json(&problem(), &Capacities::unlimited());
     assert!(text.contains(from), "{text}");
     problem_from_json(&text.replacen(from, to, 1))
         .unwrap_err()
@@ -286,7 +288,11 @@ const SEVERAL: &str = r#"{"name":"s","devices":["a","b"],"budget_per_device":[9.
 
 #[test]
 fn the_largest_copy_cost_of_a_value_counts() {
-    let problem = read_instance(SEVERAL).unwrap().problem;
+    let Instance {
+        problem,
+        capacities,
+        ..
+    } = read_instance(SEVERAL).unwrap();
     let seconds = |from, to, value| {
         problem.copy_seconds(problem.link_between(d(from), d(to)).unwrap(), v(value))
     };
@@ -294,7 +300,7 @@ fn the_largest_copy_cost_of_a_value_counts() {
         (seconds(0, 1, 0), seconds(1, 0, 0), seconds(0, 1, 1)),
         (8.0, 6.0, 0.0)
     );
-    assert_eq!(problem.devices()[d(0)].capacity, Some(9));
+    assert_eq!(capacities.bytes(d(0)), Some(9));
     let cases = [
         ("[9.0,9]", "[9.5,9]", "device 0: `budget_per_device` is 9.5"),
         (
@@ -384,7 +390,11 @@ fn files_are_replaced_as_a_whole() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("problem.json");
     write_text(&path, "old").unwrap();
-    write_text(&path, &problem_to_json(&problem())).unwrap();
+    write_text(
+        &path,
+        &problem_to_json(&problem(), &Capacities::unlimited()),
+    )
+    .unwrap();
     assert!(problem_from_json(&read_text(&path).unwrap()).is_ok());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     let nowhere = write_text(&folder.path().join("no/such/folder.json"), "x").unwrap_err();
@@ -407,7 +417,7 @@ fn any_bytes_for_a_second() {
     let (problem, end) = (problem(), Instant::now() + Duration::from_secs(1));
     let plan = plan_to_json(&problem, &Plan::keep_all(&problem, d(0)).unwrap(), None);
     let texts = [
-        problem_to_json(&problem),
+        problem_to_json(&problem, &Capacities::unlimited()),
         plan,
         INSTANCE.to_owned(),
         SEVERAL.to_owned(),

@@ -79,7 +79,7 @@ fn every_file_is_read_and_its_statistics_hold() {
                 );
                 counts.1 += 1;
             }
-            Content::Problem(_) => panic!("{name} is no problem of ours"),
+            Content::Problem(..) => panic!("{name} is no problem of ours"),
         }
     }
     println!(
@@ -92,9 +92,8 @@ fn statistics(name: &str, instance: &Instance) {
     let (problem, stats) = (&instance.problem, &instance.stats);
     let here = DeviceId::new(0);
     let plan = Plan::keep_all(problem, here).unwrap();
-    let unlimited = problem.with_capacity(here, None);
     let checked =
-        check(&unlimited, plan).unwrap_or_else(|violations| panic!("{name}: {:?}", violations[0]));
+        check(problem, plan).unwrap_or_else(|violations| panic!("{name}: {:?}", violations[0]));
     assert_eq!(checked.cost(), problem.base_cost(), "{name}");
     assert_eq!(simulate(&checked).makespan(), checked.cost(), "{name}");
     assert!(checked.keeps_order() && checked.recomputed() == 0);
@@ -155,7 +154,7 @@ fn several_devices_have_links_and_budgets() {
     let instance = read_instance(&read_text(path.unwrap()).unwrap()).unwrap();
     let problem = instance.problem;
     let (cpu, gpu) = (DeviceId::new(0), DeviceId::new(1));
-    assert_eq!(problem.devices()[gpu].capacity, Some(5_000_000));
+    assert_eq!(instance.capacities.bytes(gpu), Some(5_000_000));
     let value = ValueId::new(0);
     assert_eq!(
         problem.copy_seconds(problem.link_between(cpu, gpu).unwrap(), value),

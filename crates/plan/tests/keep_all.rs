@@ -14,10 +14,8 @@ fn chain(sizes: &[u64]) -> ProblemParts {
         ..ProblemParts::default()
     };
     parts.devices.push(Device {
-        name: "cpu".into(),
-        capacity: None,
-        computes: true,
         resident: 10,
+        ..Device::computing("cpu")
     });
     for (i, &bytes) in sizes.iter().enumerate() {
         let origin = if i == 0 {

@@ -9,19 +9,23 @@ use proptest::prelude::*;
 use scrimp_plan::*;
 
 /// The checked plan and its six buffers: weight, image, workspace, activation, gradient.
-fn checked(capacity: Option<u64>) -> CheckedPlan {
-    let problem = problem().with_capacity(d(0), capacity);
+fn checked() -> CheckedPlan {
+    let problem = problem();
     check(&problem, Plan::keep_all(&problem, d(0)).unwrap()).unwrap()
 }
 
-fn verdict(capacity: Option<u64>, offsets: &[u64]) -> Result<u64, Vec<LayoutViolation>> {
+fn placed(offsets: &[u64]) -> Result<CheckedLayout, Vec<LayoutViolation>> {
     let layout = Layout {
         offsets: offsets
             .iter()
             .copied()
             .collect::<PrimaryMap<BufferId, u64>>(),
     };
-    check_layout(&checked(capacity), layout).map(|layout| layout.arena_bytes(d(0)))
+    check_layout(&checked(), layout)
+}
+
+fn verdict(offsets: &[u64]) -> Result<u64, Vec<LayoutViolation>> {
+    placed(offsets).map(|layout| layout.arena_bytes(d(0)))
 }
 
 fn b(index: u32) -> BufferId {
@@ -30,20 +34,20 @@ fn b(index: u32) -> BufferId {
 
 #[test]
 fn a_right_layout_reuses_the_workspace() {
-    let kinds: Vec<BufferKind> = checked(None)
+    let kinds: Vec<BufferKind> = checked()
         .buffers()
         .values()
         .map(|buffer| buffer.kind)
         .collect();
     assert_eq!(kinds[2], BufferKind::Workspace(t(0)));
-    assert_eq!(verdict(Some(36), &[0, 8, 18, 12, 18]), Ok(26));
+    assert_eq!(verdict(&[0, 8, 18, 12, 18]), Ok(26));
 }
 
 #[test]
 fn wrong_layouts() {
     use LayoutViolation as L;
     assert_eq!(
-        verdict(None, &[0]),
+        verdict(&[0]),
         Err(vec![L::WrongCount {
             offsets: 1,
             buffers: 5
@@ -57,29 +61,42 @@ fn wrong_layouts() {
     };
     // The gradient begins while the image and the activation are held.
     assert_eq!(
-        verdict(None, &[0, 8, 18, 12, 11]),
+        verdict(&[0, 8, 18, 12, 11]),
         Err(vec![overlap(1, 4, 1), overlap(3, 4, 1)])
     );
-    assert_eq!(
-        verdict(None, &[0, 7, 18, 12, 18]),
-        Err(vec![overlap(0, 1, 0)])
-    );
-    let over = L::OverCapacity {
-        buffer: b(4),
-        device: d(0),
-        end: 27,
-        available: 26,
-    };
-    assert_eq!(verdict(Some(36), &[0, 8, 18, 12, 19]), Err(vec![over]));
+    assert_eq!(verdict(&[0, 7, 18, 12, 18]), Err(vec![overlap(0, 1, 0)]));
     let overflow = L::Overflow {
         buffer: b(4),
         offset: u64::MAX,
         bytes: 8,
     };
+    assert_eq!(verdict(&[0, 8, 18, 12, u64::MAX]), Err(vec![overflow]));
+}
+
+#[test]
+fn a_layout_is_compared_with_any_capacities() {
+    let loose = placed(&[0, 8, 18, 12, 19]).unwrap();
     assert_eq!(
-        verdict(None, &[0, 8, 18, 12, u64::MAX]),
-        Err(vec![overflow])
+        (loose.arena_bytes(d(0)), loose.needed_bytes(d(0))),
+        (27, 37)
     );
+    let within = |bytes| loose.within(&Capacities::bytes_of(d(0), bytes));
+    assert_eq!(within(37), Ok(()));
+    assert_eq!(loose.within(&Capacities::unlimited()), Ok(()));
+    // The plan itself has a peak of 36.
+    let arena = |available| Excess::Arena {
+        device: d(0),
+        arena: 27,
+        available,
+    };
+    assert_eq!(within(36), Err(vec![arena(26)]));
+    let in_use = Excess::Bytes {
+        step: 1,
+        device: d(0),
+        bytes: 36,
+        capacity: 35,
+    };
+    assert_eq!(within(35), Err(vec![in_use]));
 }
 
 #[test]
@@ -87,35 +104,26 @@ fn wrong_offsets() {
     use OffsetViolation as O;
     let interval = |start, end, bytes| Interval { start, end, bytes };
     let two = [interval(0, 2, 4), interval(1, 3, 4)];
-    assert_eq!(check_offsets(&two, &[0, 4], Some(8)), Ok(8));
+    assert_eq!(check_offsets(&two, &[0, 4]), Ok(8));
     assert_eq!(
-        check_offsets(&two, &[0], None),
+        check_offsets(&two, &[0]),
         Err(vec![O::WrongCount {
             offsets: 1,
             intervals: 2
         }])
     );
-    let over = O::OverCapacity {
-        interval: 1,
-        end: 9,
-        capacity: 8,
-    };
-    assert_eq!(check_offsets(&two, &[0, 5], Some(8)), Err(vec![over]));
     let overlap = O::Overlap {
         first: 0,
         second: 1,
         moment: 1,
     };
-    assert_eq!(check_offsets(&two, &[0, 3], None), Err(vec![overlap]));
+    assert_eq!(check_offsets(&two, &[0, 3]), Err(vec![overlap]));
     let overflow = O::Overflow {
         interval: 0,
         offset: u64::MAX,
         bytes: 4,
     };
-    assert_eq!(
-        check_offsets(&two, &[u64::MAX, 0], None),
-        Err(vec![overflow])
-    );
+    assert_eq!(check_offsets(&two, &[u64::MAX, 0]), Err(vec![overflow]));
 }
 
 proptest! {
@@ -134,6 +142,6 @@ proptest! {
             bytes.dedup();
             bytes.len() < count
         });
-        prop_assert_eq!(check_offsets(&intervals, &offsets, None).is_err(), twice);
+        prop_assert_eq!(check_offsets(&intervals, &offsets).is_err(), twice);
     }
 }

@@ -156,14 +156,14 @@ proptest! {
         let device = problem.sole_device().unwrap();
         let plan = Plan::keep_all(&problem, device).unwrap();
         agree(&problem, &plan)?;
-        let checked = check(&problem, plan.clone()).unwrap();
+        let checked = check(&problem, plan).unwrap();
         prop_assert_eq!(checked.cost(), problem.base_cost());
         prop_assert_eq!(simulate(&checked).makespan(), checked.cost());
         // The peak is the least capacity that the plan passes with.
         let peak = checked.peak(device);
-        prop_assert!(check(&problem.with_capacity(device, Some(peak)), plan.clone()).is_ok());
+        prop_assert!(checked.within(&Capacities::bytes_of(device, peak)).is_ok());
         if peak > 0 {
-            prop_assert!(check(&problem.with_capacity(device, Some(peak - 1)), plan).is_err());
+            prop_assert!(checked.within(&Capacities::bytes_of(device, peak - 1)).is_err());
         }
     }
 
@@ -256,12 +256,7 @@ fn chain_with_skips(tasks: usize) -> Problem {
     use cranelift_entity::EntityRef;
     let device = DeviceId::new(0);
     let mut parts = ProblemParts::default();
-    parts.devices.push(Device {
-        name: "cpu".into(),
-        capacity: None,
-        computes: true,
-        resident: 0,
-    });
+    parts.devices.push(Device::computing("cpu"));
     for i in 0..tasks {
         let origin = Origin::Task(TaskId::new(i));
         let output = parts.values.push(Value {

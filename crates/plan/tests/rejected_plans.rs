@@ -213,48 +213,36 @@ fn copies_that_cannot_happen() {
 
 #[test]
 fn too_many_bytes_on_either_device() {
-    let over = |device, capacity, steps| {
-        let problem = problem().with_capacity(device, Some(capacity));
-        check(&problem, Plan { steps }).map(|_| ())
+    let within = |device, capacity, steps| {
+        let plan = check(&problem(), Plan { steps }).unwrap();
+        plan.within(&Capacities::bytes_of(device, capacity))
     };
-    assert_eq!(over(d(0), 36, good()), Ok(()));
-    let expected = |step| V::OverCapacity {
-        step,
-        device: d(0),
-        bytes: 36,
-        capacity: 35,
+    assert_eq!(within(d(0), 36, good()), Ok(()));
+    let over = |step, device, bytes, capacity| {
+        Err(vec![Excess::Bytes {
+            step,
+            device,
+            bytes,
+            capacity,
+        }])
     };
-    assert_eq!(over(d(0), 35, good()), Err(vec![expected(1), expected(2)]));
+    assert_eq!(within(d(0), 35, good()), over(1, d(0), 36, 35));
     let mut steps = good();
     steps.push(copy(4, 0, 1));
-    let swapped = V::OverCapacity {
-        step: 6,
-        device: d(1),
-        bytes: 8,
-        capacity: 7,
-    };
-    assert_eq!(over(d(1), 7, steps), Err(vec![swapped]));
-}
-
-#[test]
-fn given_bytes_count_even_if_they_are_freed_at_once() {
-    let problem = problem().with_capacity(d(0), Some(9));
-    let found = check(
-        &problem,
-        Plan {
-            steps: vec![free(1)],
-        },
-    )
-    .unwrap_err();
-    assert_eq!(
-        found[0],
-        V::OverCapacity {
-            step: 0,
-            device: d(0),
-            bytes: 22,
-            capacity: 9
-        }
-    );
+    assert_eq!(within(d(1), 7, steps), over(6, d(1), 8, 7));
+    // Given bytes count even if they are freed at once.
+    let mut steps = good();
+    steps.insert(0, free(5));
+    let mut parts = parts();
+    parts.values.push(Value {
+        name: "unused".into(),
+        bytes: 50,
+        origin: Origin::Given(d(0)),
+        keep: Keep::No,
+    });
+    let plan = check(&Problem::new(parts).unwrap(), Plan { steps }).unwrap();
+    let capacities = Capacities::bytes_of(d(0), 71);
+    assert_eq!(plan.within(&capacities), over(0, d(0), 72, 71));
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn the_small_problem_is_valid() {
     );
     // A link leads out of the gpu, so the weight can leave; without links it can't.
     assert_eq!(problem.fixed_bytes(d(0)), 10);
-    let mut parts = problem.into_parts();
+    let mut parts = problem.parts();
     parts.links.clear();
     assert_eq!(Problem::new(parts).unwrap().fixed_bytes(d(0)), 18);
 }

@@ -124,11 +124,13 @@ fn check_all(schema: &Json, texts: &[String]) {
 fn problems_follow_their_schema() {
     let schema = schema("problem.schema.json");
     let mut small = parts();
-    small.devices[d(0)].capacity = Some(100);
     small.links[LinkId::from_u32(0)].seconds.insert(v(0), 1.5);
-    let mut texts = vec![problem_to_json(&Problem::new(small).unwrap())];
-    texts
-        .extend((0..20).map(|seed| problem_to_json(&random_problem(seed, &Shape::everything(20)))));
+    let mut texts = vec![problem_to_json(
+        &Problem::new(small).unwrap(),
+        &Capacities::bytes_of(d(0), 100),
+    )];
+    let random = |seed| random_problem(seed, &Shape::everything(20));
+    texts.extend((0..20).map(|seed| problem_to_json(&random(seed), &Capacities::unlimited())));
     check_all(&schema, &texts);
     // The reader refuses what the schema refuses, and reads what it allows to be missing.
     let full: Json = serde_json::from_str(&texts[0]).unwrap();

@@ -5,7 +5,6 @@ use std::fmt::Display;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use scrimp::Error;
-use scrimp::plan::Violation;
 use scrimp::solve::SolveError;
 
 /// What went wrong, before there is an interpreter to tell.
@@ -22,8 +21,8 @@ pub enum Failure {
         least_found: u64,
         floor: u64,
     },
-    /// A plan that breaks rules of its problem.
-    Plan(Vec<Violation>),
+    /// A plan that breaks rules of its problem or needs more than there is, sentence by sentence.
+    Plan(Vec<String>),
     /// What isn't built, or a library that isn't there.
     Unsupported(String),
     /// A defect.
@@ -33,6 +32,10 @@ pub enum Failure {
 impl Failure {
     pub fn problem(error: impl Display) -> Failure {
         Failure::Problem(error.to_string())
+    }
+
+    pub fn plan<T: ToString>(wrong: Vec<T>) -> Failure {
+        Failure::Plan(wrong.iter().map(ToString::to_string).collect())
     }
 
     pub fn option(error: impl Display) -> Failure {
@@ -64,7 +67,8 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         match error {
             Error::Solve(error) => error.into(),
-            Error::Plan(violations) => Failure::Plan(violations),
+            Error::Plan(violations) => Failure::plan(violations),
+            Error::OverBudget(excesses) => Failure::plan(excesses),
             Error::Budget(error) => Failure::option(error),
             Error::SeveralDevices { .. } => Failure::Unsupported(error.to_string()),
             Error::NoLayout { budget, needed } => Failure::Infeasible {
@@ -104,9 +108,6 @@ fn raised(py: Python<'_>, failure: Failure) -> PyResult<PyErr> {
             "Infeasible",
             (message, budget, least_found, floor).into_pyobject(py)?,
         ),
-        Failure::Plan(violations) => {
-            let sentences: Vec<String> = violations.iter().map(ToString::to_string).collect();
-            exception("InvalidPlan", (sentences,).into_pyobject(py)?)
-        }
+        Failure::Plan(sentences) => exception("InvalidPlan", (sentences,).into_pyobject(py)?),
     }
 }

@@ -7,8 +7,8 @@ use cranelift_entity::EntityRef;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use scrimp::plan::{
-    BufferKind, CheckedLayout, CheckedPlan, DeviceId, Step, format_bytes, format_seconds,
-    plan_to_json, problem_to_json,
+    BufferKind, Capacities, CheckedLayout, CheckedPlan, DeviceId, Step, format_bytes,
+    format_seconds, plan_to_json, problem_to_json,
 };
 use scrimp::report::{ReportInput, html, perfetto};
 use scrimp::solve::{Placement, place};
@@ -188,7 +188,10 @@ impl Planned {
     }
 
     fn problem_json(&self) -> String {
-        problem_to_json(self.plan.problem())
+        problem_to_json(
+            self.plan.problem(),
+            &Capacities::bytes_of(self.device, self.budget),
+        )
     }
 
     fn perfetto(&self) -> String {
@@ -222,10 +225,8 @@ impl Planned {
                 Some(layout) => Some(Cow::Borrowed(layout)),
                 // The picture of the arena is worth a placement, whether or not it fits.
                 None => {
-                    let free = self.plan.problem().with_capacity(self.device, None);
-                    let plan = scrimp::plan::check(&free, self.plan.plan().clone());
-                    let plan = plan.map_err(Failure::Plan)?;
-                    let placed = place(&plan).map_err(|e| Failure::Internal(e.to_string()))?;
+                    let placed = place(&self.plan, &Capacities::unlimited())
+                        .map_err(|e| Failure::Internal(e.to_string()))?;
                     Some(Cow::Owned(placed))
                 }
             };
@@ -237,7 +238,7 @@ impl Planned {
                 } else {
                     "feasible: checked, perhaps not the cheapest"
                 },
-                budget: Some(self.budget),
+                capacities: &Capacities::bytes_of(self.device, self.budget),
                 numbers: &numbers,
                 base: &self.base,
                 planned: &self.plan,

@@ -9,10 +9,10 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use scrimp::plan::file::{self, Content};
 use scrimp::plan::{
-    Budget, DeviceId, Interval, Plan, Problem, TaskId, check_offsets, plan_from_json,
+    Budget, Capacities, DeviceId, Interval, Plan, Problem, TaskId, check_offsets, plan_from_json,
 };
 use scrimp::solve::{Method, Options, Progress, SolveError, place_intervals, solve, solve_sweep};
-use scrimp::{Budgeted, Error, Fit};
+use scrimp::{Budgeted, Fit};
 
 use crate::failure::Failure;
 use crate::interrupt::watched;
@@ -53,23 +53,26 @@ impl Wanted {
     }
 }
 
-fn read(text: &str) -> Result<Problem, Failure> {
+fn read(text: &str) -> Result<(Problem, Capacities), Failure> {
     match file::read(text).map_err(Failure::problem)? {
-        Content::Problem(problem) => Ok(problem),
-        Content::Instance(instance) => Ok(instance.problem),
+        Content::Problem(problem, capacities) => Ok((problem, capacities)),
+        Content::Instance(instance) => Ok((instance.problem, instance.capacities)),
         Content::Allocation(_) => Err(Failure::Problem(
             "this lists buffers to place, not tasks to plan; use scrimp.place".into(),
         )),
     }
 }
 
-/// What the budget means; without one, the capacity of the problem's device.
-fn budgeted(problem: &Problem, budget: Option<&str>) -> Result<Budgeted, Failure> {
+/// What the budget means; without one, the capacity that the file states for the problem's device.
+fn budgeted(
+    (problem, capacities): &(Problem, Capacities),
+    budget: Option<&str>,
+) -> Result<Budgeted, Failure> {
     let budget = match budget {
         Some(text) => text.parse::<Budget>().map_err(Failure::option)?,
         None => {
             let device = problem.sole_device();
-            let capacity = device.and_then(|device| problem.devices()[device].capacity);
+            let capacity = device.and_then(|device| capacities.bytes(device));
             Budget::Units(capacity.ok_or_else(|| {
                 Failure::Option(
                     "no budget is given and the problem's device has no capacity; \
@@ -92,14 +95,13 @@ fn plan_bytes(
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Planned, Failure> {
     let start = Instant::now();
-    let within = |bytes| budgeted.problem.with_capacity(budgeted.device, Some(bytes));
-    let mut budget = budgeted.capacity.unwrap_or(0);
+    let mut budget = budgeted.budget_bytes.unwrap_or(0);
     let mut attempts = 0;
     let solved = loop {
         attempts += 1;
-        match solve(&within(budget), options, watch) {
+        match solve(&budgeted.problem, &budgeted.within(budget), options, watch) {
             Err(SolveError::Infeasible { least_found, .. })
-                if budgeted.capacity.is_none() && attempts <= PATIENCE =>
+                if budgeted.budget_bytes.is_none() && attempts <= PATIENCE =>
             {
                 // Planning again at the same number failed: its neighbourhood may be easier.
                 let same = least_found <= budget && attempts > 1;
@@ -216,7 +218,7 @@ pub fn sweep<'py>(
     let Some(first) = asked.first() else {
         return Ok(Vec::new());
     };
-    let bytes: Option<Vec<u64>> = asked.iter().map(|budgeted| budgeted.capacity).collect();
+    let bytes: Option<Vec<u64>> = asked.iter().map(|budgeted| budgeted.budget_bytes).collect();
     let bytes = bytes.ok_or_else(|| {
         Failure::Option("'min' can't be one of several budgets; plan it by itself".into())
     })?;
@@ -293,20 +295,21 @@ pub fn check(
     budget: Option<&str>,
 ) -> Result<Planned, Failure> {
     py.detach(|| {
-        let problem = read(problem)?;
+        let (problem, capacities) = read(problem)?;
         // A budget that can't be met is no reason not to check; `min` is the plan's own peak.
         let budgeted = match budget {
-            Some(_) => budgeted(&problem, budget)?,
+            Some(text) => scrimp::budget(&problem, text.parse().map_err(Failure::option)?)?,
             None => scrimp::budget(&problem, Budget::Min)?,
         };
         let device = budgeted.device;
         let capacity = match budget {
-            Some(_) => budgeted.capacity,
-            None => problem.devices()[device].capacity,
+            Some(_) => budgeted.budget_bytes,
+            None => capacities.bytes(device),
         };
         let plan = to_plan(&problem, device, plan)?;
-        let plan = scrimp::plan::check(&problem.with_capacity(device, capacity), plan)
-            .map_err(|violations| Failure::from(Error::Plan(violations)))?;
+        let plan = scrimp::plan::check(&problem, plan).map_err(Failure::plan)?;
+        plan.within(&Capacities::unlimited().with_bytes(device, capacity))
+            .map_err(Failure::plan)?;
         Ok(Planned {
             budget: capacity.unwrap_or(plan.peak(device)),
             fixed: budgeted.fixed_bytes,
@@ -353,7 +356,7 @@ pub fn place(
             )));
         }
         let placed = place_intervals(&intervals, capacity);
-        check_offsets(&intervals, &placed.offsets, None)
+        check_offsets(&intervals, &placed.offsets)
             .map_err(|wrong| Failure::Internal(format!("the placement is wrong: {wrong:?}")))?;
         match capacity {
             Some(capacity) if placed.arena_bytes > capacity => Err(Failure::Infeasible {

@@ -9,7 +9,7 @@ use common::{Case, estimate_with, hash, network, onednn, place, set_inputs, smal
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::networks::NetworkOptions;
 use scrimp_graph::{Graph, Optimizer, inference, lower};
-use scrimp_plan::{CheckedPlan, Phase, Plan, TaskId, check, check_layout};
+use scrimp_plan::{CheckedPlan, Phase, Plan, TaskId, check};
 use scrimp_run::{Cpu, Data, Executor, ExecutorOptions, RunError, interpret};
 use std::collections::HashMap;
 
@@ -34,6 +34,7 @@ fn execute(case: &Case, plan: &CheckedPlan, cpu: &Cpu) -> Bits {
     let options = ExecutorOptions {
         seed: 5,
         poison: true,
+        ..ExecutorOptions::default()
     };
     let graph = case.graph();
     let mut executor = Executor::new(graph, &case.lowered, &layout, cpu, options).unwrap();
@@ -168,6 +169,7 @@ fn training_lowers_the_loss_and_agrees_with_the_interpreter() {
     let options = ExecutorOptions {
         seed: 1,
         poison: false,
+        ..ExecutorOptions::default()
     };
     let mut executor = Executor::new(case.graph(), &case.lowered, &layout, &cpu, options).unwrap();
     let mut losses = Vec::new();
@@ -249,24 +251,21 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
-fn the_arena_is_the_capacity() {
+fn the_arena_is_as_large_as_asked() {
     let cpu = Cpu::new(1).unwrap();
     let case = Case::new(&small_net(), Some(SGD), &cpu);
     let base = case.keep_all();
     let device = case.lowered.problem.sole_device().unwrap();
-    let capacity = 2 * place(&base).arena_bytes(device);
-    let problem = case.lowered.problem.with_capacity(device, Some(capacity));
-    let plan = check(&problem, base.plan().clone()).unwrap();
-    let layout = check_layout(&plan, place(&base).layout().clone()).unwrap();
-    let executor = Executor::new(
-        case.graph(),
-        &case.lowered,
-        &layout,
-        &cpu,
-        ExecutorOptions::default(),
-    )
-    .unwrap();
-    assert_eq!(executor.arena_bytes(), capacity);
+    let layout = place(&base);
+    let needed = layout.arena_bytes(device);
+    for (asked, expected) in [(0, needed), (2 * needed, 2 * needed)] {
+        let options = ExecutorOptions {
+            arena_bytes: asked,
+            ..ExecutorOptions::default()
+        };
+        let executor = Executor::new(case.graph(), &case.lowered, &layout, &cpu, options).unwrap();
+        assert_eq!(executor.arena_bytes(), expected);
+    }
 }
 
 #[test]
@@ -296,6 +295,7 @@ fn inference_runs_in_an_arena_too() {
     let options = ExecutorOptions {
         seed: 2,
         poison: true,
+        ..ExecutorOptions::default()
     };
     let layout = place(&plan);
     let mut executor = Executor::new(&graph, &lowered, &layout, &cpu, options).unwrap();

@@ -9,7 +9,7 @@ use scrimp_graph::networks::NetworkError;
 use scrimp_graph::onnx::OnnxError;
 use scrimp_graph::weights::WeightsError;
 use scrimp_plan::file::FileError;
-use scrimp_plan::{LayoutViolation, SequenceError, UnitError, Violation};
+use scrimp_plan::{Excess, LayoutViolation, SequenceError, UnitError, Violation};
 use scrimp_run::RunError;
 use scrimp_solve::{PlaceError, SolveError};
 use thiserror::Error;
@@ -74,6 +74,9 @@ pub enum Error {
     /// A plan that breaks rules of its problem.
     #[error("the plan is wrong in {}: {}", count(.0.len(), "place"), list(.0))]
     Plan(Vec<Violation>),
+    /// A plan that needs more than the budget.
+    #[error("the plan needs more than the budget: {}", list(.0))]
+    OverBudget(Vec<Excess>),
     /// A plan of another device that this device can't run.
     #[error(
         "the plan was made for {made} and doesn't hold for {device}, which needs other workspaces: {source}; plan again for this device, or give the plan a larger budget"
@@ -157,6 +160,12 @@ pub enum Error {
 impl From<Vec<Violation>> for Error {
     fn from(violations: Vec<Violation>) -> Error {
         Error::Plan(violations)
+    }
+}
+
+impl From<Vec<Excess>> for Error {
+    fn from(excesses: Vec<Excess>) -> Error {
+        Error::OverBudget(excesses)
     }
 }
 

@@ -42,13 +42,11 @@ pub fn accuracy(
     let lowered = scrimp_graph::lower(&graph, &phases, &costs, "cpu")?;
     let budgeted = pipeline::budget(&lowered.problem, Budget::Bytes(budget))?;
     let planned = pipeline::plan(&budgeted, Fit::Layout, &Options::default(), &mut |_| {})?;
-    let mut executor = Executor::new(
-        &graph,
-        &lowered,
-        &planned.layout,
-        cpu,
-        ExecutorOptions::default(),
-    )?;
+    let options = ExecutorOptions {
+        arena_bytes: planned.reserved_bytes(),
+        ..ExecutorOptions::default()
+    };
+    let mut executor = Executor::new(&graph, &lowered, &planned.layout, cpu, options)?;
     let fitted = weights.fit(&graph, Require::Everything)?;
     for (tensor, values) in &fitted {
         executor.set(*tensor, Data::F32(values))?;

@@ -38,7 +38,7 @@
 //!     learning_rate: 0.01,
 //!     start: &start,
 //! };
-//! let mut session = Session::new(job, &planned.layout)?;
+//! let mut session = Session::new(job, &planned.layout, planned.arena_bytes())?;
 //! let step = session.step(false)?;
 //! assert_eq!(step.measured_peak_bytes, planned.plan().peak(budgeted.device));
 //! # Ok(())

@@ -13,7 +13,7 @@ use scrimp_graph::onnx::{self, ImportOptions};
 use scrimp_graph::weights::Weights;
 use scrimp_graph::{Costs, Graph, Loss, Lowered, Machine, Node, Optimizer, TrainingGraph};
 use scrimp_plan::{
-    Budget, CheckedLayout, CheckedPlan, DeviceId, Plan, Problem, SavedPlan, check, check_layout,
+    Budget, Capacities, CheckedLayout, CheckedPlan, DeviceId, Plan, Problem, SavedPlan, check,
 };
 use scrimp_run::Cpu;
 use scrimp_solve::{
@@ -133,7 +133,7 @@ pub fn lower(training: &TrainingGraph, costs: &Costs) -> Result<Lowered> {
 /// the plan may use.
 #[derive(Clone, Debug)]
 pub struct Budgeted {
-    /// Without a capacity.
+    /// What is to be planned.
     pub problem: Problem,
     /// The only device that computes.
     pub device: DeviceId,
@@ -141,8 +141,8 @@ pub struct Budgeted {
     pub base: CheckedPlan,
     /// Bytes at all times that no plan can change.
     pub fixed_bytes: u64,
-    /// None: the least for which a plan is found.
-    pub capacity: Option<u64>,
+    /// The most bytes in use on that device; none: the least for which a plan is found.
+    pub budget_bytes: Option<u64>,
 }
 
 impl Budgeted {
@@ -160,15 +160,14 @@ pub fn budget(problem: &Problem, budget: Budget) -> Result<Budgeted> {
     let device = problem.sole_device().ok_or_else(|| Error::SeveralDevices {
         problem: problem.name().into(),
     })?;
-    let problem = problem.with_capacity(device, None);
-    let base = check(&problem, Plan::keep_all(&problem, device)?)?;
-    let capacity = budget.bytes(&problem, device, base.peak(device))?;
+    let base = check(problem, Plan::keep_all(problem, device)?)?;
+    let budget_bytes = budget.bytes(problem, device, base.peak(device))?;
     Ok(Budgeted {
         fixed_bytes: problem.fixed_bytes(device),
-        problem,
+        problem: problem.clone(),
         device,
         base,
-        capacity,
+        budget_bytes,
     })
 }
 
@@ -179,7 +178,7 @@ pub struct Planned {
     pub budgeted: Budgeted,
     /// The most bytes that may be in use.
     pub budget_bytes: u64,
-    /// The plan with its byte offsets. With [`Fit::Layout`] it is under the budget as capacity.
+    /// The plan with its byte offsets. With [`Fit::Layout`] they are within the budget.
     pub layout: CheckedLayout,
     /// What the planner says of it; none for a plan that was given.
     pub search: Option<Search>,
@@ -217,24 +216,11 @@ impl Planned {
         self.layout.arena_bytes(self.budgeted.device)
     }
 
-    /// Checks plan and layout once more with a capacity, which becomes the size of the executor's
-    /// arena: the budget, or what running without a plan needs if that is less.
-    fn under_capacity(self) -> Result<Planned> {
-        let Budgeted {
-            problem, device, ..
-        } = &self.budgeted;
-        let needed = problem.devices()[*device]
-            .resident
-            .saturating_add(self.arena_bytes());
-        let budget_bytes = self.budget_bytes.max(needed);
-        let capacity = budget_bytes.min(self.budgeted.base_peak().max(needed));
-        let plan = check(&self.budgeted.within(capacity), self.plan().plan().clone())?;
-        let layout = check_layout(&plan, self.layout.layout().clone())?;
-        Ok(Planned {
-            budget_bytes,
-            layout,
-            ..self
-        })
+    /// Size of the arena that a run reserves: the budget, or what running without a plan needs if that
+    /// is less.
+    pub fn reserved_bytes(&self) -> u64 {
+        let needed = self.layout.needed_bytes(self.budgeted.device);
+        self.budget_bytes.min(self.budgeted.base_peak()).max(needed)
     }
 }
 
@@ -267,13 +253,16 @@ pub fn plan(
     options: &Options,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Planned> {
-    let budget = match budgeted.capacity {
+    let budget = match budgeted.budget_bytes {
         Some(bytes) => bytes,
         None => least(budgeted, options, watch)?,
     };
     // Published budgets are for live bytes; who asks for the least gets what the layout needs.
-    let limit = budgeted.capacity.filter(|_| fit == Fit::Layout);
-    let mut capacity = budget;
+    let limit = match fit {
+        Fit::Layout => budgeted.capacities(),
+        Fit::LiveBytes => Capacities::unlimited(),
+    };
+    let mut target = budget;
     let mut search = Search::default();
     let mut needed = u64::MAX;
     let changeable = budgeted.base_peak().saturating_sub(budgeted.fixed_bytes);
@@ -282,34 +271,25 @@ pub fn plan(
     let order = options.order;
     let mut options = options.clone();
     for attempt in 1..=ATTEMPTS {
-        let solved = match solve(&budgeted.within(capacity), &options, watch) {
+        let solved = match solve(&budgeted.problem, &budgeted.within(target), &options, watch) {
             Ok(solved) => solved,
             // Tightened too far: the bytes that are missing are the layout's, not the plan's.
             Err(SolveError::Infeasible { .. }) if attempt > 1 => {
                 options.order = order;
                 options.seed = options.seed.wrapping_add(1);
-                (capacity, margin) = (budget, changeable / MARGIN);
+                (target, margin) = (budget, changeable / MARGIN);
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
         search = search.followed_by(&solved, order);
-        let problem = budgeted.problem.with_capacity(budgeted.device, limit);
-        let plan = check(&problem, solved.plan.plan().clone())?;
         let placed = match (fit, solved.method) {
-            (Fit::Layout, Method::Search) => place_reordered(&plan, options.order),
+            (Fit::Layout, Method::Search) => place_reordered(&solved.plan, &limit, options.order),
             // What a published planner made stays as it is.
-            _ => place(&plan),
+            _ => place(&solved.plan, &limit),
         };
         match placed {
-            Ok(layout) if fit == Fit::LiveBytes => {
-                return Ok(budgeted.planned(layout, budget, Some(search)));
-            }
-            Ok(layout) => {
-                return budgeted
-                    .planned(layout, budget, Some(search))
-                    .under_capacity();
-            }
+            Ok(layout) => return Ok(budgeted.planned(layout, fit, budget, Some(search))),
             Err(PlaceError::OverCapacity { arena, available }) => {
                 let excess = arena - available;
                 needed = needed.min(budget.saturating_add(excess));
@@ -319,7 +299,7 @@ pub fn plan(
                     continue;
                 }
                 options.order = order;
-                capacity = capacity.saturating_sub(excess.saturating_add(margin));
+                target = target.saturating_sub(excess.saturating_add(margin));
                 margin = margin.saturating_mul(2);
             }
             Err(error) => return Err(error.into()),
@@ -355,13 +335,12 @@ pub fn adopt(budgeted: &Budgeted, saved: SavedPlan, device: &str) -> Result<Plan
 }
 
 fn check_again(budgeted: &Budgeted, plan: Plan) -> Result<Planned> {
-    let problem = budgeted
-        .problem
-        .with_capacity(budgeted.device, budgeted.capacity);
-    let plan = check(&problem, plan)?;
-    let budget = budgeted.capacity.unwrap_or(plan.peak(budgeted.device));
-    match place(&plan) {
-        Ok(layout) => budgeted.planned(layout, budget, None).under_capacity(),
+    let plan = check(&budgeted.problem, plan)?;
+    let budget = budgeted.budget_bytes.unwrap_or(plan.peak(budgeted.device));
+    let capacities = budgeted.capacities();
+    plan.within(&capacities)?;
+    match place(&plan, &capacities) {
+        Ok(layout) => Ok(budgeted.planned(layout, Fit::Layout, budget, None)),
         Err(PlaceError::OverCapacity { arena, available }) => Err(Error::NoLayout {
             budget,
             needed: budget.saturating_add(arena - available),
@@ -372,7 +351,7 @@ fn check_again(budgeted: &Budgeted, plan: Plan) -> Result<Planned> {
 
 /// The least budget for which the planner finds a plan.
 fn least(budgeted: &Budgeted, options: &Options, watch: &mut dyn FnMut(Progress)) -> Result<u64> {
-    match solve(&budgeted.within(0), options, watch) {
+    match solve(&budgeted.problem, &budgeted.within(0), options, watch) {
         Ok(solved) => Ok(solved.plan.peak(budgeted.device)),
         Err(SolveError::Infeasible { least_found, .. }) => Ok(least_found),
         Err(error) => Err(error.into()),
@@ -380,12 +359,28 @@ fn least(budgeted: &Budgeted, options: &Options, watch: &mut dyn FnMut(Progress)
 }
 
 impl Budgeted {
-    /// The problem under this capacity.
-    pub(crate) fn within(&self, bytes: u64) -> Problem {
-        self.problem.with_capacity(self.device, Some(bytes))
+    /// The budget as capacities; no limit where the least is looked for.
+    pub fn capacities(&self) -> Capacities {
+        Capacities::unlimited().with_bytes(self.device, self.budget_bytes)
     }
 
-    fn planned(&self, layout: CheckedLayout, budget_bytes: u64, search: Option<Search>) -> Planned {
+    /// At most this many bytes of the device that computes.
+    pub fn within(&self, bytes: u64) -> Capacities {
+        Capacities::bytes_of(self.device, bytes)
+    }
+
+    fn planned(
+        &self,
+        layout: CheckedLayout,
+        fit: Fit,
+        budget_bytes: u64,
+        search: Option<Search>,
+    ) -> Planned {
+        // Who asked for the least gets what the layout needs.
+        let budget_bytes = match fit {
+            Fit::Layout => budget_bytes.max(layout.needed_bytes(self.device)),
+            Fit::LiveBytes => budget_bytes,
+        };
         Planned {
             budgeted: self.clone(),
             budget_bytes,

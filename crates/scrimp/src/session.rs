@@ -77,13 +77,15 @@ pub struct Breakdown {
 }
 
 impl<'a> Session<'a> {
-    /// Prepares the plan and fills weights and state.
+    /// Prepares the plan in an arena of `arena_bytes`, or as many as the layout needs if that is more,
+    /// and fills weights and state.
     ///
     /// # Errors
     /// If the plan doesn't fit the job or this machine, or memory isn't there.
-    pub fn new(job: Job<'a>, layout: &CheckedLayout) -> Result<Session<'a>> {
+    pub fn new(job: Job<'a>, layout: &CheckedLayout, arena_bytes: u64) -> Result<Session<'a>> {
         let options = ExecutorOptions {
             seed: job.start.seed,
+            arena_bytes,
             ..ExecutorOptions::default()
         };
         let graph = &job.training.graph;

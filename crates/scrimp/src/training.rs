@@ -6,6 +6,7 @@ use scrimp_graph::weights::Weights;
 use scrimp_plan::CheckedLayout;
 use scrimp_run::StepTrace;
 
+use crate::Planned;
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::session::{Breakdown, Job, Session, StepRecord};
@@ -46,27 +47,21 @@ pub struct Outcome {
 /// If memory isn't there, or a step fails.
 pub fn run(
     job: Job<'_>,
-    planned: &CheckedLayout,
+    planned: &Planned,
     base: Option<&CheckedLayout>,
     steps: u64,
     stop: &AtomicBool,
     watch: &mut dyn FnMut(u64, &StepRecord),
 ) -> Result<Outcome> {
     let hash = base.is_some();
-    let need = |layout: &CheckedLayout| {
-        let problem = layout.plan().problem();
-        problem.sole_device().map_or(0, |device| {
-            problem.devices()[device]
-                .capacity
-                .unwrap_or(layout.arena_bytes(device))
-        })
-    };
-    let both = need(planned).saturating_add(base.map_or(0, need));
+    let needed = planned.reserved_bytes();
+    let base_needed = base.map_or(0, |layout| layout.arena_bytes(planned.budgeted.device));
+    let both = needed.saturating_add(base_needed);
     let together = base.is_some() && there_is(both);
-    fits(need(planned).max(base.map_or(0, need)))?;
-    let mut first = Session::new(job, planned)?;
+    fits(needed.max(base_needed))?;
+    let mut first = Session::new(job, &planned.layout, needed)?;
     let mut second = match base {
-        Some(layout) if together => Some(Session::new(job, layout)?),
+        Some(layout) if together => Some(Session::new(job, layout, 0)?),
         _ => None,
     };
     let (mut records, mut base_records) = (Vec::new(), Vec::new());
@@ -87,7 +82,7 @@ pub fn run(
         (None, _) => None,
         (Some(_), Some(second)) => Some(finish(second, base_records)?),
         (Some(layout), None) => {
-            let mut session = Session::new(job, layout)?;
+            let mut session = Session::new(job, layout, 0)?;
             let records = (0..done)
                 .map(|_| session.step(hash))
                 .collect::<Result<_>>()?;

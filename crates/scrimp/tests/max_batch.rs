@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use scrimp::plan::Problem;
 use scrimp::plan::file::read_instance;
+use scrimp::plan::{Capacities, Problem};
 use scrimp::solve::{Options, Order, solve};
 use scrimp::{Error, LargestBatch, Limit, largest_scaled};
 use scrimp_plan::testing::{Shape, random_problem};
@@ -43,8 +43,9 @@ fn no_other_size_would_have_fitted() {
         let most = problem.base_cost() * (1.0 + percent / 100.0) * (1.0 + 1e-9);
         let fits = |batch: u64| {
             let capacity = room * 8 / batch;
-            let bounded = problem.with_capacity(device, Some(capacity));
-            solve(&bounded, &options(order), &mut |_| {}).is_ok_and(|solved| solved.cost <= most)
+            let capacities = Capacities::bytes_of(device, capacity);
+            solve(&problem, &capacities, &options(order), &mut |_| {})
+                .is_ok_and(|solved| solved.cost <= most)
         };
         assert!(
             found.keep_all >= 24 && found.batch >= found.keep_all,

@@ -41,7 +41,6 @@ fn problem() -> Problem {
     for (name, computes, resident) in [("gpu", true, 1 << 20), ("host", false, 0)] {
         parts.devices.push(Device {
             name: name.into(),
-            capacity: None,
             computes,
             resident,
         });
@@ -156,7 +155,7 @@ fn page(base: &CheckedPlan, planned: &CheckedPlan, losses: bool) -> String {
         title: "three <layers>",
         method: "by hand",
         status: "as an example",
-        budget: Some(24 << 20),
+        capacities: &Capacities::bytes_of(DeviceId::from_u32(0), 24 << 20),
         numbers: &[("solve seconds".into(), "0".into())],
         base,
         planned,

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use scrimp_plan::testing::random_bytes;
 use scrimp_plan::{
-    Device, Keep, Mode, Origin, Phase, Plan, Problem, ProblemParts, Task, TaskId, Value, ValueId,
-    check,
+    Capacities, Device, Keep, Mode, Origin, Phase, Plan, Problem, ProblemParts, Task, TaskId,
+    Value, ValueId, check,
 };
 use scrimp_solve::{Options, Order, solve};
 
@@ -64,7 +64,7 @@ fn measure(problem: &Problem, edges: usize, budget: &str, order: Order, seconds:
     let bytes = budget
         .bytes(problem, device, keep_all.peak(device))
         .unwrap();
-    let problem = problem.with_capacity(device, Some(bytes.unwrap()));
+    let capacities = Capacities::bytes_of(device, bytes.unwrap());
     let options = Options {
         order,
         threads: 1,
@@ -73,7 +73,7 @@ fn measure(problem: &Problem, edges: usize, budget: &str, order: Order, seconds:
     };
     let start = cpu_seconds();
     let mut news: Vec<(f64, f64)> = Vec::new();
-    let solved = solve(&problem, &options, &mut |progress| {
+    let solved = solve(problem, &capacities, &options, &mut |progress| {
         if let Some(cost) = progress.cost {
             news.push((cpu_seconds() - start, cost));
         }
@@ -112,12 +112,7 @@ impl Draw {
 fn layered(tasks: usize) -> (Problem, usize) {
     let mut draw = Draw(random_bytes(tasks as u64, tasks * 100), 0);
     let mut parts = ProblemParts::default();
-    let device = parts.devices.push(Device {
-        name: "cpu".into(),
-        capacity: None,
-        computes: true,
-        resident: 0,
-    });
+    let device = parts.devices.push(Device::computing("cpu"));
     let width = 2 * tasks.isqrt();
     // Where each layer starts, that being made included.
     let (mut layers, mut edges) = (vec![0], 0);

@@ -9,7 +9,7 @@
 )]
 use std::time::Duration;
 
-use scrimp_plan::{Budget, Plan, check, problem_from_json, read_instance};
+use scrimp_plan::{Budget, Capacities, Plan, check, problem_from_json, read_instance};
 use scrimp_solve::{Method, Options, Order, place_reordered, solve};
 
 fn main() {
@@ -17,16 +17,15 @@ fn main() {
     let text = std::fs::read_to_string(&args[1]).unwrap();
     let problem = read_instance(&text)
         .map(|i| i.problem)
-        .or_else(|_| problem_from_json(&text))
+        .or_else(|_| problem_from_json(&text).map(|(problem, _)| problem))
         .unwrap();
     let device = problem.sole_device().unwrap();
-    let problem = problem.with_capacity(device, None);
     let peak = check(&problem, Plan::keep_all(&problem, device).unwrap())
         .unwrap()
         .peak(device);
     let budget: Budget = args[2].parse().unwrap();
     let bytes = budget.bytes(&problem, device, peak).unwrap().unwrap_or(0);
-    let problem = problem.with_capacity(device, Some(bytes));
+    let capacities = Capacities::bytes_of(device, bytes);
     let options = Options {
         order: args.get(3).map_or(Order::Fixed, |s| s.parse().unwrap()),
         time_limit: Duration::from_secs_f64(args.get(4).map_or(5.0, |s| s.parse().unwrap())),
@@ -36,7 +35,7 @@ fn main() {
     };
     let percent = |cost: f64| 100.0 * (cost / problem.base_cost() - 1.0);
     let (mut least, mut when) = (f64::INFINITY, Duration::ZERO);
-    let solved = solve(&problem, &options, &mut |news| {
+    let solved = solve(&problem, &capacities, &options, &mut |news| {
         if let Some(cost) = news.cost
             && cost < least
         {
@@ -50,7 +49,7 @@ fn main() {
             let lost = |arena: u64| format!("lost {}", arena + resident - s.plan.peak(device));
             let arena = match args.get(7).map(String::as_str) {
                 Some("bare") => "not placed".into(),
-                _ => place_reordered(&s.plan, options.order)
+                _ => place_reordered(&s.plan, &capacities, options.order)
                     .map_or_else(|e| e.to_string(), |l| lost(l.arena_bytes(device))),
             };
             println!(

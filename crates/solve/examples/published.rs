@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use scrimp_plan::{Budget, Plan, check, file::read_instance};
+use scrimp_plan::{Budget, Capacities, Plan, check, file::read_instance};
 use scrimp_solve::published::{Precedence, Published, PublishedOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -42,7 +42,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         },
         ..PublishedOptions::default()
     };
-    let outcome = method.plan(&problem.with_capacity(device, bytes), &options)?;
+    let capacities = Capacities::unlimited().with_bytes(device, bytes);
+    let outcome = method.plan(&problem, &capacities, &options)?;
     let percent = |cost: f64| 100.0 * (cost / base.cost() - 1.0);
     println!(
         "{} {budget}: +{:.4} % (bound +{:.4} %{}), peak {} of {:?}, {:.1} s{}",

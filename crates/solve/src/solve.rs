@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use scrimp_plan::{CheckedPlan, DeviceId, Plan, Problem, Step, TaskId, check};
+use scrimp_plan::{Capacities, CheckedPlan, DeviceId, Plan, Problem, Step, TaskId, check};
 
 use crate::bound;
 use crate::model::{Model, Task};
@@ -13,26 +13,27 @@ use crate::search::driver;
 use crate::search::rng::Random;
 use crate::search::state::State;
 
-/// Plans a problem. The budget is the capacity of its device; one without is unlimited.
+/// Plans a problem within the capacity of the device that computes.
 ///
 /// # Errors
 /// [`SolveError::Infeasible`] if no plan within the budget was found, [`SolveError::Unsupported`]
 /// for problems that no single device can run.
 pub fn solve(
     problem: &Problem,
+    capacities: &Capacities,
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Solved, SolveError> {
     let start = Instant::now();
     let (model, device) = Model::new(problem)?;
-    let capacity = problem.devices()[device].capacity;
+    let capacity = capacities.bytes(device);
     let budget = capacity.map_or(f64::INFINITY, |c| c as f64 - model.resident);
     let given: Vec<Task> = (0..model.tasks).collect();
     let (mut floor, mut least_found) = (bound::floor(&model), 0.0f64);
     let (runs, lower_bound) = match options.method {
         Method::KeepAll => (given, model.base_cost()),
         Method::Published(method) => {
-            return by_published(problem, device, method, options, floor as u64);
+            return by_published(problem, capacities, device, method, options, floor as u64);
         }
         Method::Search => {
             let found = driver::run(&model, budget, options, start, progress);
@@ -49,7 +50,13 @@ pub fn solve(
             floor: floor as u64,
         });
     }
-    let plan = checked(problem, device, &Model::ids(&runs), options.method)?;
+    let plan = checked(
+        problem,
+        capacities,
+        device,
+        &Model::ids(&runs),
+        options.method,
+    )?;
     if options.order == Order::Fixed && !plan.keeps_order() {
         return Err(SolveError::Defect {
             method: options.method.name(),
@@ -70,6 +77,7 @@ pub fn solve(
 
 fn by_published(
     problem: &Problem,
+    capacities: &Capacities,
     device: DeviceId,
     method: Published,
     options: &Options,
@@ -86,21 +94,23 @@ fn by_published(
         stop: options.stop.clone(),
         ..options.published.clone()
     };
-    let outcome = method.plan(problem, &limits).map_err(|error| match error {
-        PublishedError::NotFound {
-            budget,
-            least: Some(least_found),
-            ..
-        } => SolveError::Infeasible {
-            budget,
-            least_found,
-            floor,
-        },
-        PublishedError::NotFound { budget, .. } | PublishedError::Infeasible { budget, .. } => {
-            least_known(problem, options, device, (budget, floor))
-        }
-        error => SolveError::Published(error),
-    })?;
+    let outcome = method
+        .plan(problem, capacities, &limits)
+        .map_err(|error| match error {
+            PublishedError::NotFound {
+                budget,
+                least: Some(least_found),
+                ..
+            } => SolveError::Infeasible {
+                budget,
+                least_found,
+                floor,
+            },
+            PublishedError::NotFound { budget, .. } | PublishedError::Infeasible { budget, .. } => {
+                least_known(problem, capacities, options, device, (budget, floor))
+            }
+            error => SolveError::Published(error),
+        })?;
     Ok(Solved {
         cost: outcome.plan.cost(),
         lower_bound: outcome.lower_bound,
@@ -118,6 +128,7 @@ const LEAST_LIMIT: Duration = Duration::from_secs(2);
 /// The error of a published planner without any plan: the search's leanest one needs this many bytes.
 fn least_known(
     problem: &Problem,
+    capacities: &Capacities,
     options: &Options,
     device: DeviceId,
     (budget, floor): (u64, u64),
@@ -127,7 +138,7 @@ fn least_known(
         time_limit: LEAST_LIMIT.min(options.time_limit),
         ..options.clone()
     };
-    let (found, floor) = match solve(problem, &search, &mut |_| {}) {
+    let (found, floor) = match solve(problem, capacities, &search, &mut |_| {}) {
         Ok(solved) => (solved.plan.peak(device), floor),
         Err(SolveError::Infeasible {
             least_found,
@@ -160,10 +171,15 @@ pub(crate) fn runs(plan: &CheckedPlan) -> impl Iterator<Item = TaskId> + '_ {
 }
 
 /// The runs of a plan in another order, within the same capacity; `None` if there is no such thing.
-pub(crate) fn stirred(plan: &CheckedPlan, order: Order, seed: u64) -> Option<CheckedPlan> {
+pub(crate) fn stirred(
+    plan: &CheckedPlan,
+    capacities: &Capacities,
+    order: Order,
+    seed: u64,
+) -> Option<CheckedPlan> {
     let problem = plan.problem();
     let (model, device) = Model::new(problem).ok()?;
-    let capacity = problem.devices()[device].capacity;
+    let capacity = capacities.bytes(device);
     let limit = capacity.unwrap_or(u64::MAX).max(plan.peak(device)) as f64 - model.resident;
     let runs: Vec<Task> = runs(plan).map(TaskId::as_u32).collect();
     let mut rng = Random::new(seed, 1);
@@ -175,8 +191,9 @@ pub(crate) fn stirred(plan: &CheckedPlan, order: Order, seed: u64) -> Option<Che
 }
 
 /// The plan of a sequence of tasks.
-pub(crate) fn checked(
+fn checked(
     problem: &Problem,
+    capacities: &Capacities,
     device: DeviceId,
     runs: &[TaskId],
     method: Method,
@@ -186,8 +203,10 @@ pub(crate) fn checked(
         what,
     };
     let plan = Plan::from_runs(problem, device, runs).map_err(|e| defect(e.to_string()))?;
-    check(problem, plan).map_err(|all| {
-        let all: Vec<String> = all.iter().map(ToString::to_string).collect();
-        defect(all.join("; "))
-    })
+    let told = |all: &[String]| defect(all.join("; "));
+    let plan = check(problem, plan)
+        .map_err(|all| told(&all.iter().map(ToString::to_string).collect::<Vec<_>>()))?;
+    plan.within(capacities)
+        .map_err(|all| told(&all.iter().map(ToString::to_string).collect::<Vec<_>>()))?;
+    Ok(plan)
 }

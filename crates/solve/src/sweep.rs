@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use scrimp_plan::{DeviceId, Problem};
+use scrimp_plan::{Capacities, DeviceId, Problem};
 
 use crate::model::Model;
 use crate::options::{Options, Progress, SolveError, Solved};
-use crate::solve::{checked, runs, solve};
+use crate::solve::solve;
 
 /// Plans the problem under each budget (in bytes, resident ones included) and returns the outcomes in
 /// the order of the budgets. Each budget gets the options' time limit. A plan for another budget
@@ -46,13 +46,15 @@ pub fn solve_sweep(
                 lower_bound: 0.0,
             },
         );
-        let bounded = problem.with_capacity(device, Some(budget));
-        let mut outcome = solve(&bounded, options, &mut |news| progress(budget, news));
+        let capacities = Capacities::bytes_of(device, budget);
+        let mut outcome = solve(problem, &capacities, options, &mut |news| {
+            progress(budget, news)
+        });
         if let Some(leaner) = &before {
             let slower = outcome.as_ref().map_or(true, |s| s.cost > leaner.cost);
             if slower {
                 let bound = outcome.as_ref().map_or(0.0, |s| s.lower_bound);
-                outcome = adopt(&bounded, device, leaner, bound);
+                outcome = Ok(adopted(leaner, bound));
             }
         }
         if let Ok(solved) = &outcome {
@@ -60,7 +62,7 @@ pub fn solve_sweep(
         }
         outcomes[k] = Some(outcome);
     }
-    pass_plans_down(problem, device, budgets, &ascending, &mut outcomes);
+    pass_plans_down(device, budgets, &ascending, &mut outcomes);
     pass_bounds_down(&ascending, &mut outcomes);
     Ok(budgets
         .iter()
@@ -72,7 +74,6 @@ pub fn solve_sweep(
 
 /// A plan for a larger budget that fits a smaller one, and is no slower and leaner or faster, is taken.
 fn pass_plans_down(
-    problem: &Problem,
     device: DeviceId,
     budgets: &[u64],
     ascending: &[usize],
@@ -95,8 +96,7 @@ fn pass_plans_down(
                     Some(Ok(own)) => own.lower_bound,
                     _ => candidate.lower_bound,
                 };
-                let bounded = problem.with_capacity(device, Some(budgets[k]));
-                outcomes[k] = Some(adopt(&bounded, device, candidate, bound));
+                outcomes[k] = Some(Ok(adopted(candidate, bound)));
             }
         }
         if let Some(Ok(own)) = &outcomes[k] {
@@ -117,20 +117,12 @@ fn pass_bounds_down(ascending: &[usize], outcomes: &mut [Option<Result<Solved, S
     }
 }
 
-/// The plan for another budget, checked under this one.
-fn adopt(
-    problem: &Problem,
-    device: DeviceId,
-    other: &Solved,
-    bound: f64,
-) -> Result<Solved, SolveError> {
-    let runs: Vec<_> = runs(&other.plan).collect();
-    let plan = checked(problem, device, &runs, other.method)?;
+/// The plan for another budget, which this one has room for too.
+fn adopted(other: &Solved, bound: f64) -> Solved {
     let lower_bound = bound.min(other.cost);
-    Ok(Solved {
-        plan,
+    Solved {
         lower_bound,
         optimal: other.cost <= lower_bound * (1.0 + 1e-9),
         ..other.clone()
-    })
+    }
 }

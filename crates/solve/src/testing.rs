@@ -19,7 +19,7 @@ pub(crate) struct Shape {
     pub rich: bool,
 }
 
-/// A random problem on one device of unlimited capacity.
+/// A random problem on one device.
 pub(crate) fn problem(shape: Shape, rng: &mut Random) -> Problem {
     let mut parts = ProblemParts {
         name: "random".into(),
@@ -27,10 +27,8 @@ pub(crate) fn problem(shape: Shape, rng: &mut Random) -> Problem {
     };
     let resident = if shape.rich { rng.below(4) as u64 } else { 0 };
     let device = parts.devices.push(Device {
-        name: "cpu".into(),
-        capacity: None,
-        computes: true,
         resident,
+        ..Device::computing("cpu")
     });
     let mut readable: Vec<ValueId> = Vec::new();
     let mut lost = Vec::new();

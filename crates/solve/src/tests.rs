@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use scrimp_plan::{Interval, Problem, check_offsets};
+use scrimp_plan::{Capacities, Interval, Problem, check_offsets};
 
 use crate::model::Model;
 use crate::search::driver::{self, Found};
@@ -102,8 +102,13 @@ fn exactly(order: Order, seed: u64, rounds: usize) {
         let p = problem(shape, &mut rng);
         for budget in budgets(&p) {
             let exact = optimum(&p, budget, order);
-            let bounded = p.with_capacity(device(), Some(budget));
-            match solve(&bounded, &options(order, Method::Search), &mut |_| {}) {
+            let capacities = Capacities::bytes_of(device(), budget);
+            match solve(
+                &p,
+                &capacities,
+                &options(order, Method::Search),
+                &mut |_| {},
+            ) {
                 Ok(found) => {
                     assert!(
                         (Some(found.cost), found.optimal) == (exact, true),
@@ -241,7 +246,8 @@ fn threads_do_not_change_the_plan() {
             &mut rng,
         );
         let floor = floor_bytes(&p).unwrap();
-        let p = p.with_capacity(device(), Some(floor + (base_peak(&p) - floor) * 2 / 3));
+        let budget = floor + (base_peak(&p) - floor) * 2 / 3;
+        let capacities = Capacities::bytes_of(device(), budget);
         let one = Options {
             time_limit: Duration::from_secs(60),
             ..options(Order::Free, Method::Search)
@@ -251,7 +257,7 @@ fn threads_do_not_change_the_plan() {
             ..one.clone()
         };
         let plan = |o: &Options| {
-            solve(&p, o, &mut |_| {})
+            solve(&p, &capacities, o, &mut |_| {})
                 .ok()
                 .map(|s| s.plan.plan().clone())
         };
@@ -268,8 +274,13 @@ fn the_least_budget_that_was_found_is_found_again() {
         for rich in [false, true] {
             let p = problem(Shape { tasks: 40, rich }, &mut rng);
             let ask = |budget: u64| {
-                let bounded = p.with_capacity(device(), Some(budget));
-                solve(&bounded, &options(order, Method::Search), &mut |_| {})
+                let capacities = Capacities::bytes_of(device(), budget);
+                solve(
+                    &p,
+                    &capacities,
+                    &options(order, Method::Search),
+                    &mut |_| {},
+                )
             };
             let Err(SolveError::Infeasible {
                 least_found, floor, ..
@@ -295,7 +306,7 @@ fn a_stopped_search_keeps_its_plan() {
         &mut rng,
     );
     let budget = (floor_bytes(&p).unwrap() + base_peak(&p)) / 2;
-    let p = p.with_capacity(device(), Some(budget));
+    let capacities = Capacities::bytes_of(device(), budget);
     for order in [Order::Fixed, Order::Free] {
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = Options {
@@ -304,7 +315,7 @@ fn a_stopped_search_keeps_its_plan() {
             ..options(order, Method::Search)
         };
         let mut known = None;
-        let solved = solve(&p, &stopping, &mut |news| {
+        let solved = solve(&p, &capacities, &stopping, &mut |news| {
             known = known.or(news.cost);
             stop.store(news.cost.is_some(), Ordering::Relaxed);
         });
@@ -338,7 +349,9 @@ fn heuristics_make_plans_of_anything() {
         );
         for name in heuristics.into_iter().chain(["linearized-griewank"]) {
             let method: Method = name.parse().unwrap();
-            let solved = solve(&p, &options(Order::Fixed, method), &mut |_| {}).unwrap();
+            let unlimited = Capacities::unlimited();
+            let options = options(Order::Fixed, method);
+            let solved = solve(&p, &unlimited, &options, &mut |_| {}).unwrap();
             assert!(solved.plan.keeps_order());
         }
     }
@@ -360,7 +373,7 @@ fn placements_are_valid_and_mostly_lose_nothing() {
             })
             .collect();
         let placed = place_intervals(&intervals, None);
-        let arena = check_offsets(&intervals, &placed.offsets, None).unwrap();
+        let arena = check_offsets(&intervals, &placed.offsets).unwrap();
         assert_eq!(arena, placed.arena_bytes);
         assert!(placed.arena_bytes >= placed.live_bytes);
         exact += usize::from(placed.arena_bytes == placed.live_bytes);
@@ -379,8 +392,10 @@ fn plans_are_placed_within_their_peak() {
             },
             &mut rng,
         );
-        let solved = solve(&p, &options(Order::Fixed, Method::KeepAll), &mut |_| {}).unwrap();
-        let layout = place(&solved.plan).unwrap();
+        let unlimited = Capacities::unlimited();
+        let options = options(Order::Fixed, Method::KeepAll);
+        let solved = solve(&p, &unlimited, &options, &mut |_| {}).unwrap();
+        let layout = place(&solved.plan, &unlimited).unwrap();
         let resident = p.devices()[device()].resident;
         assert_eq!(
             layout.arena_bytes(device()) + resident,

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use scrimp_plan::{Problem, TaskId, file::read_instance};
+use scrimp_plan::{Capacities, Problem, TaskId, file::read_instance};
 use scrimp_solve::published::{
     Accounted, Candidates, Published, PublishedOptions, Selection, checkmate_accounting,
     checkpoints,
@@ -164,10 +164,10 @@ fn vgg19_at_batch_1() {
     );
     // Griewank & Walther at the least memory there is: published at a cost of 108,266,881,024.
     let device = problem.sole_device().unwrap();
-    let least = problem.with_capacity(device, Some(51_380_224));
+    let least = Capacities::bytes_of(device, 51_380_224);
     let options = PublishedOptions::default();
     let griewank = Published::Griewank(Candidates::Articulation)
-        .plan(&least, &options)
+        .plan(&problem, &least, &options)
         .unwrap();
     assert_eq!(griewank.plan.peak(device), 51_380_224);
     assert!(

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use scrimp::plan::file::read_text;
-use scrimp::plan::{CheckedPlan, Violation, check, plan_from_json, simulate};
+use scrimp::plan::{Capacities, CheckedPlan, check, plan_from_json, simulate};
 use scrimp::{Error, percent_over};
 use serde_json::json;
 
@@ -14,7 +14,8 @@ use crate::target;
 
 /// Reads both files, checks, and says what the plan does.
 pub fn run(args: &CheckArgs) -> Result<Answer> {
-    let (mut problem, _) = target::read_problem(&args.problem)?;
+    let read = target::read_problem(&args.problem)?;
+    let (problem, mut capacities) = (read.problem, read.capacities);
     let in_plan = |source| Error::File {
         path: args.plan.clone(),
         source: Box::new(source),
@@ -23,15 +24,15 @@ pub fn run(args: &CheckArgs) -> Result<Answer> {
     let plan = plan_from_json(&problem, &text).map_err(in_plan)?;
     if let Some(budget) = args.budget {
         let budgeted = scrimp::budget(&problem, budget)?;
-        problem = problem.with_capacity(budgeted.device, budgeted.capacity);
+        capacities = capacities.with_bytes(budgeted.device, budgeted.budget_bytes);
     }
-    match check(&problem, plan) {
-        Ok(plan) => Ok(valid(&plan)),
-        Err(violations) => Err(invalid(args, &violations).into()),
-    }
+    let plan = check(&problem, plan).map_err(|wrong| invalid(args, &wrong))?;
+    plan.within(&capacities)
+        .map_err(|excesses| invalid(args, &excesses))?;
+    Ok(valid(&plan, &capacities))
 }
 
-fn valid(plan: &CheckedPlan) -> Answer {
+fn valid(plan: &CheckedPlan, capacities: &Capacities) -> Answer {
     let problem = plan.problem();
     let units = problem.units();
     let (base_cost, cost) = (problem.base_cost(), plan.cost());
@@ -40,7 +41,8 @@ fn valid(plan: &CheckedPlan) -> Answer {
     let mut table = Table::new("lrl");
     let mut devices = Vec::new();
     for (id, device) in problem.devices().iter() {
-        let limit = device.capacity.map_or("no limit".into(), |bytes| {
+        let capacity = capacities.bytes(id);
+        let limit = capacity.map_or("no limit".into(), |bytes| {
             format!("of {}", units.format_memory(bytes))
         });
         table.row([
@@ -51,7 +53,7 @@ fn valid(plan: &CheckedPlan) -> Answer {
         devices.push(json!({
             "name": device.name,
             "peak_bytes": plan.peak(id),
-            "capacity_bytes": device.capacity,
+            "capacity_bytes": capacity,
         }));
     }
     table.row([
@@ -90,7 +92,7 @@ fn valid(plan: &CheckedPlan) -> Answer {
     )
 }
 
-fn invalid(args: &CheckArgs, violations: &[Violation]) -> Failure {
+fn invalid<T: ToString>(args: &CheckArgs, violations: &[T]) -> Failure {
     let all: Vec<String> = violations.iter().map(ToString::to_string).collect();
     let shown = all.iter().take(3).cloned().collect::<Vec<_>>().join("; ");
     let more = match all.len() {

@@ -74,7 +74,7 @@ fn object(summary: &Summary, step: &TrainingNeeds) -> Value {
             "values": step.values,
             "fixed_bytes": step.budgeted.fixed_bytes,
             "base_peak_bytes": step.budgeted.base_peak(),
-            "half_budget_bytes": step.budgeted.capacity,
+            "half_budget_bytes": step.budgeted.budget_bytes,
             "floor_bytes": step.floor_bytes,
             "base_cost": step.budgeted.base.cost(),
         },
@@ -102,7 +102,7 @@ fn describe(summary: &Summary, step: &TrainingNeeds) -> String {
             "as if all were kept",
         ]);
     let mut needs = Table::new("lrl");
-    let half = step.budgeted.capacity.unwrap_or_default();
+    let half = step.budgeted.budget_bytes.unwrap_or_default();
     needs
         .row([
             "tasks",

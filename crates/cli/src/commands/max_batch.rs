@@ -39,10 +39,8 @@ pub fn run(args: &MaxBatchArgs, quiet: bool) -> Result<Answer> {
     drop(line);
     let problem = &found.largest.budgeted.problem;
     if let Some(output) = &problem_out {
-        let capacity =
-            found.largest.plan.problem().devices()[found.largest.budgeted.device].capacity;
-        let bounded = problem.with_capacity(found.largest.budgeted.device, capacity);
-        output.write(problem_to_json(&bounded).as_bytes())?;
+        let capacities = found.largest.budgeted.capacities();
+        output.write(problem_to_json(problem, &capacities).as_bytes())?;
     }
     if let Some(output) = &output {
         let plan = found.largest.plan.plan();
@@ -92,7 +90,7 @@ fn of_model(args: &MaxBatchArgs, line: &Line) -> Result<Found> {
         match problem() {
             Ok(problem) => Ok(Some(AtBatch {
                 problem,
-                capacity: args.memory,
+                budget_bytes: args.memory,
             })),
             Err(error) if batch > 1 && too_large(&error) => Ok(None),
             Err(error) => Err(error),

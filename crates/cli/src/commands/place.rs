@@ -16,13 +16,12 @@ use crate::table::Table;
 /// Places and checks; the placement and the bytes that it takes.
 pub fn place(instance: &AllocationInstance, capacity: Option<u64>) -> Result<(Placement, u64)> {
     let placed = place_intervals(&instance.intervals, capacity);
-    let arena =
-        check_offsets(&instance.intervals, &placed.offsets, None).map_err(|violations| {
-            let all: Vec<String> = violations.iter().map(ToString::to_string).collect();
-            let all = all.join("; ");
-            let sentence = format!("the placement is wrong, please report this: {all}");
-            Failure::new(Kind::Internal, sentence)
-        })?;
+    let arena = check_offsets(&instance.intervals, &placed.offsets).map_err(|violations| {
+        let all: Vec<String> = violations.iter().map(ToString::to_string).collect();
+        let all = all.join("; ");
+        let sentence = format!("the placement is wrong, please report this: {all}");
+        Failure::new(Kind::Internal, sentence)
+    })?;
     Ok((placed, arena))
 }
 

@@ -30,10 +30,8 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
     let budgeted = scrimp::budget(&problem, args.budget)?;
     let planned = solve(&budgeted, fit, &args.solve, quiet)?;
     if let Some(output) = &problem_out {
-        output.write(
-            problem_to_json(&problem.with_capacity(budgeted.device, Some(planned.budget_bytes)))
-                .as_bytes(),
-        )?;
+        let capacities = budgeted.within(planned.budget_bytes);
+        output.write(problem_to_json(&problem, &capacities).as_bytes())?;
     }
     if let Some(output) = &output {
         let plan = planned.plan().plan();

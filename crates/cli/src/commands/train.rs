@@ -4,7 +4,7 @@ use anyhow::Result;
 use scrimp::graph::TrainingGraph;
 use scrimp::graph::data::{Dataset, Feed, Samples};
 use scrimp::plan::file::read_text;
-use scrimp::plan::{CheckedLayout, plan_to_json, saved_plan_from_json};
+use scrimp::plan::{Capacities, CheckedLayout, plan_to_json, saved_plan_from_json};
 use scrimp::solve::place;
 use scrimp::{
     Budgeted, Error, Fit, Job, Outcome, PlanSummary, Planned, Recipe, Source, Start, StepRecord,
@@ -58,7 +58,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         learning_rate: learning_rate(args),
         start: &start,
     };
-    let base = place(&planned.budgeted.base).map_err(Error::from)?;
+    let base = place(&planned.budgeted.base, &Capacities::unlimited()).map_err(Error::from)?;
     let outcome = execute(args, job, &planned, &base, quiet)?;
     if let Some(save) = &save {
         let weights = &outcome.planned.weights;
@@ -172,7 +172,7 @@ fn execute(
     let stop = interrupt::flag();
     Ok(training::run(
         job,
-        &planned.layout,
+        planned,
         args.compare.then_some(base),
         args.steps,
         &stop,

@@ -3,6 +3,8 @@
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 
+use crate::capacities::Capacities;
+use crate::check::excess::{self, Excess};
 use crate::ids::{BufferId, DeviceId, TaskId, ValueId};
 use crate::plan::{Plan, Step};
 use crate::problem::Problem;
@@ -60,7 +62,7 @@ pub struct CheckedPlan {
 }
 
 impl CheckedPlan {
-    /// What was planned, with the capacities that the plan was checked against.
+    /// What was planned.
     #[must_use]
     pub fn problem(&self) -> &Problem {
         &self.problem
@@ -91,6 +93,19 @@ impl CheckedPlan {
     #[must_use]
     pub fn profile(&self, device: DeviceId) -> &[u64] {
         &self.profiles[device]
+    }
+
+    /// Whether the plan stays within these capacities.
+    ///
+    /// # Errors
+    /// Of each device whose capacity it exceeds, the first step that does.
+    pub fn within(&self, capacities: &Capacities) -> Result<(), Vec<Excess>> {
+        let excesses = excess::of_plan(self, capacities);
+        if excesses.is_empty() {
+            Ok(())
+        } else {
+            Err(excesses)
+        }
     }
 
     /// Sum of the seconds of all runs: the time on one device, where nothing waits. Several devices

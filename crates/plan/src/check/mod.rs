@@ -19,8 +19,8 @@
 //! Let step `i` make a buffer and step `j` free it. The buffer holds its bytes during the steps
 //! `[i, j + 1)`: it is still held while it is being freed. A buffer of a given value begins at step 0;
 //! one that is never freed ends with the plan. *Bytes in use* on `d` during step `k`: the resident
-//! bytes of `d` and the bytes of its buffers that hold them during `k`. They never exceed the capacity
-//! of `d`.
+//! bytes of `d` and the bytes of its buffers that hold them during `k`. Whether they exceed a capacity is
+//! a comparison that [`CheckedPlan::within`] makes: what is proven here holds for any.
 //!
 //! At the end, every task has run, every value kept on `d` has a buffer there, and every value kept
 //! anywhere has a buffer on some device.
@@ -33,6 +33,7 @@
 //! what is in the way is freed. So one pass reports every step that is wrong by itself.
 
 mod checked;
+mod excess;
 mod violation;
 
 use cranelift_entity::packed_option::PackedOption;
@@ -43,6 +44,7 @@ use crate::plan::{Plan, Step};
 use crate::problem::{Keep, Origin, Problem};
 
 pub use checked::{Binding, Buffer, BufferKind, CheckedPlan};
+pub use excess::Excess;
 pub use violation::Violation;
 
 /// Checks a plan, in time linear in its steps times devices, their operands and the values of the
@@ -136,21 +138,9 @@ impl<'a> Walk<'a> {
             }
         }
         self.bindings.push(binding);
-        for (id, device) in self.devices.iter_mut() {
-            let bytes = device.in_use + device.passing;
+        for device in self.devices.values_mut() {
+            device.profile.push(device.in_use + device.passing);
             device.passing = 0;
-            device.profile.push(bytes);
-            if let Some(capacity) = self.problem.devices()[id].capacity
-                && bytes > capacity
-            {
-                let step = self.k;
-                self.violations.push(Violation::OverCapacity {
-                    step,
-                    device: id,
-                    bytes,
-                    capacity,
-                });
-            }
         }
         self.k += 1;
     }

@@ -80,16 +80,6 @@ pub enum Violation {
         value: ValueId,
         to: DeviceId,
     },
-    /// More bytes than there are.
-    #[error(
-        "during step {step}, {bytes} bytes are in use on {device}, whose capacity is {capacity}"
-    )]
-    OverCapacity {
-        step: usize,
-        device: DeviceId,
-        bytes: u64,
-        capacity: u64,
-    },
     /// A task without a run.
     #[error("{task} never runs; every task runs at least once")]
     NeverRun { task: TaskId },

@@ -8,8 +8,7 @@ use cranelift_entity::EntityRef;
 use crate::problem::{Keep, Mode, Origin, Problem};
 
 /// Names a problem up to what a plan's validity doesn't depend on: names, units, phases, costs,
-/// capacities, resident bytes and the speed of links. So a plan can be checked under another budget
-/// and after another profiling run, but not for another graph or other sizes. 32 hexadecimal digits.
+/// resident bytes and the speed of links. So a plan can be checked after another profiling run, but not for another graph or other sizes. 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(u128);
 

@@ -6,22 +6,27 @@
 //! alone, so the problem has no resident bytes and `fixed_memory` stands beside it.
 //!
 //! Which devices there are depends on the file: with `devices` see the module `several`, with page
-//! energies the module `paging`, else there is one, of unlimited capacity.
+//! energies the module `paging`, else there is one.
 
 use cranelift_entity::EntityRef;
 use serde_json::Value as Json;
 
 use super::json::{self, Kind};
-use super::raw::{InstanceStats, Raw, device, node_at};
+use super::raw::{InstanceStats, Raw, node_at};
 use super::{FileError, MAX_EDGES, MAX_TASKS, paging, several};
+use crate::capacities::Capacities;
 use crate::ids::{DeviceId, TaskId, ValueId};
-use crate::problem::{Keep, Mode, Origin, Phase, Problem, ProblemParts, Task, Units, Value};
+use crate::problem::{
+    Device, Keep, Mode, Origin, Phase, Problem, ProblemParts, Task, Units, Value,
+};
 
 /// A published graph.
 #[derive(Clone, Debug)]
 pub struct Instance {
     /// The graph as a problem.
     pub problem: Problem,
+    /// What the file states for its devices.
+    pub capacities: Capacities,
     /// What it is, in the file's words.
     pub kind: String,
     /// Memory that is in use at all times beside the nodes, in the problem's unit.
@@ -52,12 +57,13 @@ pub fn read_instance(text: &str) -> Result<Instance, FileError> {
         },
         ..ProblemParts::default()
     };
+    let mut capacities = Capacities::unlimited();
     if raw.devices.is_some() {
-        several::devices(&raw, &mut parts)?;
+        capacities = several::devices(&raw, &mut parts)?;
     } else if paging::is_there(&raw) {
         paging::devices(&raw, &mut parts)?;
     } else {
-        parts.devices.push(device("device", None));
+        parts.devices.push(Device::computing("device"));
     }
     graph(&raw, &mut parts)?;
     if raw.devices.is_some() {
@@ -72,6 +78,7 @@ pub fn read_instance(text: &str) -> Result<Instance, FileError> {
     let problem = Problem::new(parts)?;
     Ok(Instance {
         problem,
+        capacities,
         kind: raw.kind,
         fixed_memory,
         batch_size,

@@ -16,6 +16,7 @@ mod problem;
 mod raw;
 mod several;
 
+use crate::capacities::Capacities;
 use crate::problem::Problem;
 
 pub use allocation::{AllocationInstance, read_allocation_instance};
@@ -41,8 +42,8 @@ pub const MAX_STEPS: usize = 1 << 24;
 /// What a JSON text holds.
 #[derive(Clone, Debug)]
 pub enum Content {
-    /// A problem in our own format.
-    Problem(Problem),
+    /// A problem in our own format, and the capacities that the file states.
+    Problem(Problem, Capacities),
     /// A published graph.
     Instance(Box<Instance>),
     /// Published lifetimes of buffers.
@@ -58,6 +59,9 @@ pub fn read(text: &str) -> Result<Content, FileError> {
     match json::kind_of(text)? {
         json::Kind::Instance => read_instance(text).map(Box::new).map(Content::Instance),
         json::Kind::Allocation => read_allocation_instance(text).map(Content::Allocation),
-        _ => problem_from_json(text).map(Content::Problem),
+        _ => {
+            let (problem, capacities) = problem_from_json(text)?;
+            Ok(Content::Problem(problem, capacities))
+        }
     }
 }

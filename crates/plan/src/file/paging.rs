@@ -9,7 +9,7 @@ use cranelift_entity::EntityRef;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 
-use super::raw::{Raw, device, node_at};
+use super::raw::{Raw, node_at};
 use super::{FileError, json};
 use crate::ids::DeviceId;
 use crate::problem::{Device, Link, Mode, ProblemParts, Units};
@@ -38,11 +38,8 @@ pub(super) fn devices(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileErr
         cost: "s".into(),
         memory: parts.units.memory.clone(),
     };
-    let computer = parts.devices.push(device("device", None));
-    let pages = parts.devices.push(Device {
-        computes: false,
-        ..device("pages", None)
-    });
+    let computer = parts.devices.push(Device::computing("device"));
+    let pages = parts.devices.push(Device::memory("pages"));
     let link = |from, to, latency: &str, throughput: &str| {
         let field = |name: &str| {
             let json: Option<&Json> = raw.chipset.as_ref().and_then(|chipset| chipset.get(name));

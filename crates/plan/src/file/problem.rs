@@ -1,11 +1,13 @@
-//! Problems as JSON.
+//! Problems as JSON, with the capacities that a file may state beside them.
 
-use cranelift_entity::PrimaryMap;
+use cranelift_entity::{EntityRef, PrimaryMap};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 use super::json::{self, Kind, PROBLEM_FORMAT};
 use super::{FileError, MAX_EDGES, MAX_TASKS, MAX_VALUES};
+use crate::capacities::Capacities;
+use crate::ids::DeviceId;
 use crate::problem::{Device, Link, Problem, ProblemParts, Task, Units, Value};
 
 const VERSION: u64 = 1;
@@ -20,22 +22,39 @@ struct ProblemFile<'a> {
     name: Cow<'a, str>,
     #[serde(default)]
     units: Cow<'a, Units>,
-    devices: Cow<'a, [Device]>,
+    devices: Vec<DeviceFile<'a>>,
     #[serde(default)]
     links: Cow<'a, [Link]>,
     tasks: Cow<'a, [Task]>,
     values: Cow<'a, [Value]>,
 }
 
-/// Writes a problem as one line of JSON.
+/// A device and what may be used of it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeviceFile<'a> {
+    name: Cow<'a, str>,
+    capacity: Option<u64>,
+    computes: bool,
+    #[serde(default)]
+    resident: u64,
+}
+
+/// Writes a problem and capacities for its devices as one line of JSON.
 #[must_use]
-pub fn problem_to_json(problem: &Problem) -> String {
+pub fn problem_to_json(problem: &Problem, capacities: &Capacities) -> String {
+    let device = |(id, device): (DeviceId, &'_ Device)| DeviceFile {
+        name: device.name.clone().into(),
+        capacity: capacities.bytes(id),
+        computes: device.computes,
+        resident: device.resident,
+    };
     let file = ProblemFile {
         format: PROBLEM_FORMAT.into(),
         version: VERSION,
         name: problem.name().into(),
         units: Cow::Borrowed(problem.units()),
-        devices: problem.devices().as_values_slice().into(),
+        devices: problem.devices().iter().map(device).collect(),
         links: problem.links().as_values_slice().into(),
         tasks: problem.tasks().as_values_slice().into(),
         values: problem.values().as_values_slice().into(),
@@ -44,11 +63,11 @@ pub fn problem_to_json(problem: &Problem) -> String {
         .expect("a problem has string and integer keys and finite numbers only")
 }
 
-/// Reads a problem.
+/// Reads a problem, and the capacities that the file states for its devices.
 ///
 /// # Errors
 /// If the text isn't such a file, is too large, or breaks an invariant of problems.
-pub fn problem_from_json(text: &str) -> Result<Problem, FileError> {
+pub fn problem_from_json(text: &str) -> Result<(Problem, Capacities), FileError> {
     json::expect(text, Kind::Problem)?;
     json::expect_version(text, VERSION)?;
     let file: ProblemFile<'_> = json::parse(text)?;
@@ -60,14 +79,28 @@ pub fn problem_from_json(text: &str) -> Result<Problem, FileError> {
         .map(|task| task.inputs.len() + task.outputs.len())
         .sum();
     json::at_most(MAX_EDGES, operands, "inputs and outputs")?;
+    let mut capacities = Capacities::unlimited();
+    for (i, device) in file.devices.iter().enumerate() {
+        capacities = capacities.with_bytes(DeviceId::new(i), device.capacity);
+    }
     let mut parts = ProblemParts {
         name: file.name.into_owned(),
         units: file.units.into_owned(),
-        devices: PrimaryMap::from_iter(file.devices.into_owned()),
+        devices: file.devices.into_iter().map(Device::from).collect(),
         links: PrimaryMap::from_iter(file.links.into_owned()),
         ..ProblemParts::default()
     };
     parts.tasks.extend(file.tasks.into_owned());
     parts.values.extend(file.values.into_owned());
-    Ok(Problem::new(parts)?)
+    Ok((Problem::new(parts)?, capacities))
+}
+
+impl From<DeviceFile<'_>> for Device {
+    fn from(file: DeviceFile<'_>) -> Device {
+        Device {
+            name: file.name.into_owned(),
+            computes: file.computes,
+            resident: file.resident,
+        }
+    }
 }

@@ -3,8 +3,6 @@
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use crate::problem::Device;
-
 /// Numbers that a file states about its graph, to check the reader and the semantics against.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct InstanceStats {
@@ -61,16 +59,6 @@ pub(super) struct RawNode {
     pub(super) is_backward: Option<bool>,
     pub(super) costs: Option<Vec<Json>>,
     pub(super) runtime_s: Option<Json>,
-}
-
-/// A device of an instance.
-pub(super) fn device(name: &str, capacity: Option<u64>) -> Device {
-    Device {
-        name: name.into(),
-        capacity,
-        computes: true,
-        resident: 0,
-    }
 }
 
 /// Where a node stands, for errors.

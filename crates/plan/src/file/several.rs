@@ -8,14 +8,15 @@
 use cranelift_entity::EntityRef;
 use std::collections::BTreeMap;
 
-use super::raw::{Raw, device, node_at};
+use super::raw::{Raw, node_at};
 use super::{FileError, json};
+use crate::capacities::Capacities;
 use crate::ids::{DeviceId, ValueId};
-use crate::problem::{Link, Mode, ProblemParts};
+use crate::problem::{Device, Link, Mode, ProblemParts};
 use crate::validate::MAX_DEVICES;
 
-/// Adds the devices.
-pub(super) fn devices(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileError> {
+/// Adds the devices; their capacities where the file states them.
+pub(super) fn devices(raw: &Raw, parts: &mut ProblemParts) -> Result<Capacities, FileError> {
     let names = raw.devices.as_deref().unwrap_or_default();
     json::at_most(MAX_DEVICES, names.len(), "devices")?;
     let budgets = raw.budget_per_device.as_deref();
@@ -27,18 +28,16 @@ pub(super) fn devices(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileErr
             "budget_per_device",
         )?;
     }
+    let mut capacities = Capacities::unlimited();
     for (i, name) in names.iter().enumerate() {
-        let capacity = match budgets {
-            Some(budgets) => Some(json::whole(
-                Some(&budgets[i]),
-                || format!("device {i}"),
-                "budget_per_device",
-            )?),
-            None => None,
-        };
-        parts.devices.push(device(name, capacity));
+        let device = parts.devices.push(Device::computing(name));
+        if let Some(budgets) = budgets {
+            let at = || format!("device {i}");
+            let bytes = json::whole(Some(&budgets[i]), at, "budget_per_device")?;
+            capacities = capacities.with_bytes(device, Some(bytes));
+        }
     }
-    Ok(())
+    Ok(capacities)
 }
 
 /// One node's costs on all devices.

@@ -35,18 +35,35 @@ use crate::units::{format_bytes, format_seconds};
 pub use valid::Problem;
 
 /// A memory space. The host that swapped values go to is a device that doesn't compute.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Unique among the devices of a problem.
     pub name: String,
-    /// The budget: bytes in use never exceed it. `None` is unlimited.
-    pub capacity: Option<u64>,
     /// Whether tasks can run here.
     pub computes: bool,
     /// Bytes in use at all times that no value of the problem accounts for.
-    #[serde(default)]
     pub resident: u64,
+}
+
+impl Device {
+    /// A device that computes and has no resident bytes.
+    #[must_use]
+    pub fn computing(name: impl Into<String>) -> Device {
+        Device {
+            name: name.into(),
+            computes: true,
+            resident: 0,
+        }
+    }
+
+    /// A memory that doesn't compute and has no resident bytes.
+    #[must_use]
+    pub fn memory(name: impl Into<String>) -> Device {
+        Device {
+            computes: false,
+            ..Device::computing(name)
+        }
+    }
 }
 
 /// A directed connection. Its copies run one after another, beside compute.

@@ -8,19 +8,18 @@ use super::{Device, Keep, Link, Origin, ProblemParts, Task, Units, Value};
 use crate::ids::{DeviceId, LinkId, TaskId, ValueId};
 use crate::validate::{ProblemError, validate};
 
-/// A valid planning problem; see [`crate::problem`] for what valid means. Cloning is cheap:
-/// everything but the devices is shared.
+/// A valid planning problem; see [`crate::problem`] for what valid means. Clones share
+/// everything.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    devices: PrimaryMap<DeviceId, Device>,
     shared: Arc<Shared>,
 }
 
-/// What does not depend on capacities.
 #[derive(Debug)]
 struct Shared {
     name: String,
     units: Units,
+    devices: PrimaryMap<DeviceId, Device>,
     links: PrimaryMap<LinkId, Link>,
     tasks: PrimaryMap<TaskId, Task>,
     values: PrimaryMap<ValueId, Value>,
@@ -62,6 +61,7 @@ impl Problem {
         let shared = Shared {
             name,
             units,
+            devices,
             links,
             tasks,
             values,
@@ -70,7 +70,6 @@ impl Problem {
             link_between,
         };
         Ok(Problem {
-            devices,
             shared: Arc::new(shared),
         })
     }
@@ -90,7 +89,7 @@ impl Problem {
     /// All devices.
     #[must_use]
     pub fn devices(&self) -> &PrimaryMap<DeviceId, Device> {
-        &self.devices
+        &self.shared.devices
     }
 
     /// All links.
@@ -156,7 +155,7 @@ impl Problem {
     /// The link from one device to another, if there is one.
     #[must_use]
     pub fn link_between(&self, from: DeviceId, to: DeviceId) -> Option<LinkId> {
-        let count = self.devices.len();
+        let count = self.devices().len();
         if from.index() >= count || to.index() >= count {
             return None;
         }
@@ -176,18 +175,6 @@ impl Problem {
         }
     }
 
-    /// The same problem with another budget on one device. Any capacity is valid, though not every
-    /// one can be met.
-    ///
-    /// # Panics
-    /// If the device isn't of this problem.
-    #[must_use]
-    pub fn with_capacity(&self, device: DeviceId, capacity: Option<u64>) -> Problem {
-        let mut changed = self.clone();
-        changed.devices[device].capacity = capacity;
-        changed
-    }
-
     /// Bytes in use on a device whatever the plan: resident bytes, and the given values that can
     /// never leave. A given value can't leave when no link leads out of the device and it is kept, or
     /// heads a chain of overwriting tasks that ends in a kept value.
@@ -196,7 +183,7 @@ impl Problem {
     /// If the device isn't of this problem.
     #[must_use]
     pub fn fixed_bytes(&self, device: DeviceId) -> u64 {
-        let mut bytes = self.devices[device].resident;
+        let mut bytes = self.devices()[device].resident;
         if self.shared.links.values().any(|link| link.from == device) {
             return bytes;
         }
@@ -229,7 +216,7 @@ impl Problem {
     #[must_use]
     pub fn base_cost(&self) -> f64 {
         let first = self
-            .devices
+            .devices()
             .iter()
             .find(|(_, device)| device.computes)
             .map(|(id, _)| id);
@@ -245,7 +232,7 @@ impl Problem {
     /// The computing device, if there is just one.
     #[must_use]
     pub fn sole_device(&self) -> Option<DeviceId> {
-        let mut computing = self.devices.iter().filter(|(_, device)| device.computes);
+        let mut computing = self.devices().iter().filter(|(_, device)| device.computes);
         match (computing.next(), computing.next()) {
             (Some((id, _)), None) => Some(id),
             _ => None,
@@ -255,15 +242,10 @@ impl Problem {
     /// A copy of the fields, to build a changed problem from.
     #[must_use]
     pub fn parts(&self) -> ProblemParts {
-        self.clone().into_parts()
-    }
-
-    /// The fields.
-    #[must_use]
-    pub fn into_parts(self) -> ProblemParts {
         let Shared {
             name,
             units,
+            devices,
             links,
             tasks,
             values,
@@ -272,7 +254,7 @@ impl Problem {
         ProblemParts {
             name: name.clone(),
             units: units.clone(),
-            devices: self.devices,
+            devices: devices.clone(),
             links: links.clone(),
             tasks: tasks.clone(),
             values: values.clone(),

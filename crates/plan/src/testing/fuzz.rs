@@ -3,6 +3,7 @@
 use arbitrary::{Result, Unstructured};
 
 use super::{Shape, mutate, plan, problem};
+use crate::capacities::Capacities;
 use crate::check::check;
 use crate::file::{
     Content, plan_from_json, plan_to_json, problem_from_json, problem_to_json, read,
@@ -16,8 +17,8 @@ use crate::simulate::simulate;
 /// # Panics
 /// If that doesn't hold.
 pub fn problem_text(data: &[u8]) {
-    if let Ok(problem) = problem_from_json(&String::from_utf8_lossy(data)) {
-        same_when_read_again(&problem);
+    if let Ok((problem, capacities)) = problem_from_json(&String::from_utf8_lossy(data)) {
+        same_when_read_again(&problem, &capacities);
     }
 }
 
@@ -28,12 +29,11 @@ pub fn problem_text(data: &[u8]) {
 pub fn instance_text(data: &[u8]) {
     if let Ok(Content::Instance(instance)) = read(&String::from_utf8_lossy(data)) {
         let problem = &instance.problem;
-        same_when_read_again(problem);
+        same_when_read_again(problem, &instance.capacities);
         if let Some(device) = problem.sole_device() {
             let plan = Plan::keep_all(problem, device)
                 .expect("instances have one mode per computing device");
-            check(&problem.with_capacity(device, None), plan)
-                .expect("keeping everything is valid without a budget");
+            check(problem, plan).expect("keeping everything is valid");
         }
     }
 }
@@ -69,13 +69,13 @@ pub fn generate_and_check(data: &[u8]) -> Result<()> {
         Shape::everything(24)
     };
     let problem = problem(u, &shape)?;
-    same_when_read_again(&problem);
+    same_when_read_again(&problem, &Capacities::unlimited());
     if let Some(device) = problem
         .sole_device()
         .filter(|_| problem.devices().len() == 1)
     {
         let plan = Plan::keep_all(&problem, device).expect("one device runs everything");
-        let checked = check(&problem, plan).expect("keeping everything is valid without a budget");
+        let checked = check(&problem, plan).expect("keeping everything is valid");
         assert_eq!(simulate(&checked).makespan(), checked.cost());
     }
     let mut plan = plan(u, &problem)?;
@@ -90,8 +90,8 @@ pub fn generate_and_check(data: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn same_when_read_again(problem: &Problem) {
-    let text = problem_to_json(problem);
-    let again = problem_from_json(&text).expect("a written problem is read");
-    assert_eq!(problem_to_json(&again), text);
+fn same_when_read_again(problem: &Problem, capacities: &Capacities) {
+    let text = problem_to_json(problem, capacities);
+    let (again, same) = problem_from_json(&text).expect("a written problem is read");
+    assert_eq!(problem_to_json(&again, &same), text);
 }

@@ -8,7 +8,7 @@ use crate::ids::{DeviceId, TaskId, ValueId};
 use crate::plan::{Plan, Step};
 use crate::problem::{Keep, Origin, Problem};
 
-/// Draws a valid plan for a problem whose devices are all linked and have unlimited capacity. It
+/// Draws a valid plan for a problem whose devices are all linked. It
 /// reruns, copies and frees at random, never what is still needed.
 ///
 /// # Errors

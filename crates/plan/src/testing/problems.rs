@@ -59,7 +59,7 @@ impl Shape {
     }
 }
 
-/// Draws a problem of unlimited capacities. On one device `Plan::keep_all` has a plan for it.
+/// Draws a problem. On one device `Plan::keep_all` has a plan for it.
 ///
 /// # Errors
 /// Never by itself: an exhausted source gives zeros.
@@ -125,7 +125,6 @@ impl Draw<'_> {
             };
             self.parts.devices.push(Device {
                 name: format!("d{i}"),
-                capacity: None,
                 computes,
                 resident,
             });

@@ -54,7 +54,6 @@ pub fn parts() -> ProblemParts {
     for (name, computes, resident) in [("gpu", true, 10), ("host", false, 0), ("disk", false, 0)] {
         parts.devices.push(Device {
             name: name.into(),
-            capacity: None,
             computes,
             resident,
         });

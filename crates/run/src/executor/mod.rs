@@ -1,8 +1,7 @@
 //! The executor: runs the steps of a checked plan in one arena, each buffer where the checked layout
 //! has it.
 //!
-//! The arena is exactly as large as the device's capacity (or as the layout needs, if that is
-//! unlimited) and every page of it is touched before the first step. Everything a step needs is
+//! The arena is as large as asked (or as the layout needs, if that is more) and every page of it is touched before the first step. Everything a step needs is
 //! prepared when the executor is made: during a step only the kernels run, in the arena, and nothing
 //! is allocated.
 //!
@@ -35,6 +34,8 @@ pub const FIXED_OVERHEAD_BYTES: u64 = 16 * 1024;
 pub struct ExecutorOptions {
     /// Seed of the initial parameters. Equal seeds give equal parameters, whatever the plan.
     pub seed: u64,
+    /// Size of the arena; as much as the layout needs, if that is more.
+    pub arena_bytes: u64,
     /// Fill buffers with NaN when they are taken and when they are freed, so that reading what isn't
     /// there shows. For tests: it costs a pass over memory.
     pub poison: bool,
@@ -175,9 +176,7 @@ impl<'a> Executor<'a> {
         let device = problem
             .sole_device()
             .ok_or_else(|| wrong("it runs tasks on several devices"))?;
-        let bytes = problem.devices()[device]
-            .capacity
-            .unwrap_or_else(|| layout.arena_bytes(device));
+        let bytes = options.arena_bytes.max(layout.arena_bytes(device));
         let arena = Arena::new(bytes)?;
         let formats = cpu.formats(graph);
         let actions = prepare::actions(graph, &formats, lowered, layout, cpu, &arena)?;

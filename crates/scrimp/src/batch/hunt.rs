@@ -22,7 +22,7 @@ const ROUNDS: u64 = 2;
 #[derive(Clone, Debug)]
 struct Size {
     budgeted: Budgeted,
-    capacity: u64,
+    budget_bytes: u64,
     floor: u64,
     cost_limit: f64,
 }
@@ -45,7 +45,7 @@ pub(super) struct Hunt<'a> {
 enum Missed {
     /// A plan was found, but it costs too much.
     Slow,
-    /// None within the capacity; the leanest needs this much.
+    /// None within the budget; the leanest needs this much.
     Lean(Option<u64>),
     /// It is proven that there is none.
     Impossible,
@@ -74,15 +74,15 @@ impl<'a> Hunt<'a> {
     }
 
     pub(super) fn run(mut self) -> Result<LargestBatch> {
-        self.bound = self.last(MOST_BATCH, |size| size.floor <= size.capacity)?;
+        self.bound = self.last(MOST_BATCH, |size| size.floor <= size.budget_bytes)?;
         if self.bound == 0 {
             let (needed, memory) = self
                 .size(1)?
-                .map_or((u64::MAX, 0), |size| (size.floor, size.capacity));
+                .map_or((u64::MAX, 0), |size| (size.floor, size.budget_bytes));
             return Err(Error::NoBatch { memory, needed });
         }
         let keep_all = self.last(self.bound, |size| {
-            size.budgeted.base_peak() <= size.capacity
+            size.budgeted.base_peak() <= size.budget_bytes
         })?;
         if keep_all > 0 {
             self.attempt(keep_all, self.options.seed, SHARE)?;
@@ -120,7 +120,7 @@ impl<'a> Hunt<'a> {
             None => {
                 let size = self.size(1)?;
                 let (needed, memory) =
-                    size.map_or((0, 0), |s| (s.budgeted.base_peak(), s.capacity));
+                    size.map_or((0, 0), |s| (s.budgeted.base_peak(), s.budget_bytes));
                 return Err(Error::NoBatch { memory, needed });
             }
         };
@@ -205,13 +205,19 @@ impl<'a> Hunt<'a> {
         }
         let size = match (self.make)(batch)? {
             None => None,
-            Some(AtBatch { problem, capacity }) => {
-                let budgeted = budget(&problem, Budget::Percent(100.0))?;
+            Some(AtBatch {
+                problem,
+                budget_bytes,
+            }) => {
+                let budgeted = Budgeted {
+                    budget_bytes: Some(budget_bytes),
+                    ..budget(&problem, Budget::Min)?
+                };
                 Some(Size {
                     floor: floor_bytes(&budgeted.problem)?,
                     cost_limit: self.limit.cost(&budgeted.problem).ok_or(Error::NoForward)?,
                     budgeted,
-                    capacity,
+                    budget_bytes,
                 })
             }
         };
@@ -247,7 +253,7 @@ impl<'a> Hunt<'a> {
         };
         let fixed = size.budgeted.fixed_bytes;
         let (room, needed) = (
-            size.capacity.saturating_sub(fixed),
+            size.budget_bytes.saturating_sub(fixed),
             lean.saturating_sub(fixed),
         );
         let scaled = u128::from(batch) * u128::from(room) / u128::from(needed.max(1));
@@ -311,25 +317,22 @@ impl<'a> Hunt<'a> {
         options: &Options,
     ) -> Result<Result<(CheckedPlan, f64), Missed>, Error> {
         let made = match self.fit {
-            Fit::Layout => {
-                let budgeted = Budgeted {
-                    capacity: Some(size.capacity),
-                    ..size.budgeted.clone()
-                };
-                plan(&budgeted, Fit::Layout, options, &mut |_| {}).map(|planned| {
-                    let bound = planned.search.as_ref().map_or(0.0, |s| s.lower_bound);
-                    (planned.plan().clone(), bound)
-                })
+            Fit::Layout => plan(&size.budgeted, Fit::Layout, options, &mut |_| {}).map(|planned| {
+                let bound = planned.search.as_ref().map_or(0.0, |s| s.lower_bound);
+                (planned.plan().clone(), bound)
+            }),
+            Fit::LiveBytes => {
+                let capacities = size.budgeted.capacities();
+                solve(&size.budgeted.problem, &capacities, options, &mut |_| {})
+                    .map(|solved| (solved.plan, solved.lower_bound))
+                    .map_err(Error::from)
             }
-            Fit::LiveBytes => solve(&size.budgeted.within(size.capacity), options, &mut |_| {})
-                .map(|solved| (solved.plan, solved.lower_bound))
-                .map_err(Error::from),
         };
         match made {
             Ok(made) => Ok(Ok(made)),
             Err(Error::Solve(SolveError::Infeasible {
                 floor, least_found, ..
-            })) => Ok(Err(if floor > size.capacity {
+            })) => Ok(Err(if floor > size.budget_bytes {
                 Missed::Impossible
             } else {
                 Missed::Lean(Some(least_found))
@@ -374,23 +377,24 @@ impl<'a> Hunt<'a> {
         let Some(size) = self.size(batch)? else {
             return Ok(None);
         };
-        let problem = size.budgeted.within(size.capacity);
+        let problem = &size.budgeted.problem;
+        let capacities = size.budgeted.capacities();
         if runs.iter().any(|&task| task >= problem.tasks().len()) {
             return Ok(None);
         }
         let runs: Vec<_> = runs.iter().map(|&task| EntityRef::new(task)).collect();
-        let Ok(plan) = Plan::from_runs(&problem, size.budgeted.device, &runs) else {
+        let Ok(plan) = Plan::from_runs(problem, size.budgeted.device, &runs) else {
             return Ok(None);
         };
-        let Ok(plan) = check(&problem, plan) else {
+        let Ok(plan) = check(problem, plan) else {
             return Ok(None);
         };
-        if plan.cost() > size.cost_limit * (1.0 + 1e-9) {
+        if plan.within(&capacities).is_err() || plan.cost() > size.cost_limit * (1.0 + 1e-9) {
             return Ok(None);
         }
         match self.fit {
             Fit::LiveBytes => Ok(Some(plan)),
-            Fit::Layout => match place(&plan) {
+            Fit::Layout => match place(&plan, &capacities) {
                 Ok(_) => Ok(Some(plan)),
                 Err(PlaceError::OverCapacity { .. }) => Ok(None),
                 Err(error) => Err(error.into()),

@@ -49,10 +49,10 @@ impl Limit {
 /// A graph at one batch size.
 #[derive(Clone, Debug)]
 pub struct AtBatch {
-    /// The problem. It may be of another size than the batch, if its capacity is too.
+    /// The problem. It may be of another size than the batch, if its budget is too.
     pub problem: Problem,
     /// The most memory that a plan may use, in the problem's unit.
-    pub capacity: u64,
+    pub budget_bytes: u64,
 }
 
 /// What became of one batch size.
@@ -82,7 +82,7 @@ pub struct LargestBatch {
     pub keep_all: u64,
     /// The problem at that batch and its plan without recomputation.
     pub budgeted: Budgeted,
-    /// The plan, checked under the capacity.
+    /// The plan, within the budget.
     pub plan: CheckedPlan,
     /// The most that a plan may cost at this batch.
     pub cost_limit: f64,
@@ -140,7 +140,7 @@ pub fn largest_scaled(
     let mut make = |batch: u64| {
         Ok(Some(AtBatch {
             problem: problem.clone(),
-            capacity: u64::try_from(space / u128::from(batch)).unwrap_or(u64::MAX),
+            budget_bytes: u64::try_from(space / u128::from(batch)).unwrap_or(u64::MAX),
         }))
     };
     largest_batch(&mut make, Fit::LiveBytes, limit, options, watch)

@@ -25,7 +25,7 @@ mod recomputed;
 mod stages;
 mod tradeoff;
 
-use scrimp_plan::{CheckedLayout, CheckedPlan, DeviceId};
+use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, DeviceId};
 
 pub use memory::svg_memory;
 pub use page::html;
@@ -41,14 +41,13 @@ pub struct ReportInput<'a> {
     pub method: &'a str,
     /// How the search ended, e.g. `optimal` or `time limit`.
     pub status: &'a str,
-    /// The budget of the device that computes (the first one, if there are several), where it isn't
-    /// the capacity that the plan was checked against.
-    pub budget: Option<u64>,
+    /// What the plan was to be within.
+    pub capacities: &'a Capacities,
     /// Further rows for the table of numbers: name and value.
     pub numbers: &'a [(String, String)],
     /// The plan without recomputation, to compare with.
     pub base: &'a CheckedPlan,
-    /// The plan. Of the same problem, but for capacities.
+    /// The plan. Of the same problem.
     pub planned: &'a CheckedPlan,
     /// Where the plan's buffers are.
     pub layout: Option<&'a CheckedLayout>,
@@ -76,11 +75,6 @@ impl ReportInput<'_> {
     }
 
     fn budget_of(&self, device: DeviceId) -> Option<u64> {
-        let capacity = self.planned.problem().devices()[device].capacity;
-        if device == self.device() {
-            self.budget.or(capacity)
-        } else {
-            capacity
-        }
+        self.capacities.bytes(device)
     }
 }

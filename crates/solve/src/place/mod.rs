@@ -19,7 +19,8 @@ use std::cmp::Reverse;
 
 use cranelift_entity::PrimaryMap;
 use scrimp_plan::{
-    BufferId, CheckedLayout, CheckedPlan, Interval, Layout, LayoutViolation, check_layout,
+    BufferId, Capacities, CheckedLayout, CheckedPlan, Interval, Layout, LayoutViolation,
+    check_layout,
 };
 use thiserror::Error;
 
@@ -69,15 +70,19 @@ pub enum PlaceError {
     Defect(Vec<LayoutViolation>),
 }
 
-/// Places all buffers of a plan.
+/// Places all buffers of a plan within the capacities.
 ///
 /// # Errors
 /// [`PlaceError::OverCapacity`] if fragmentation costs more than the budget allows.
-pub fn place(plan: &CheckedPlan) -> Result<CheckedLayout, PlaceError> {
-    placed(plan, PLAN_WORK)
+pub fn place(plan: &CheckedPlan, capacities: &Capacities) -> Result<CheckedLayout, PlaceError> {
+    placed(plan, capacities, PLAN_WORK)
 }
 
-fn placed(plan: &CheckedPlan, work: u64) -> Result<CheckedLayout, PlaceError> {
+fn placed(
+    plan: &CheckedPlan,
+    capacities: &Capacities,
+    work: u64,
+) -> Result<CheckedLayout, PlaceError> {
     let mut offsets: PrimaryMap<BufferId, u64> = plan.buffers().values().map(|_| 0).collect();
     for (device, what) in plan.problem().devices().iter() {
         let ids: Vec<BufferId> = plan
@@ -90,7 +95,8 @@ fn placed(plan: &CheckedPlan, work: u64) -> Result<CheckedLayout, PlaceError> {
             .iter()
             .map(|&id| Interval::from(&plan.buffers()[id]))
             .collect();
-        let available = what.capacity.map(|c| c.saturating_sub(what.resident));
+        let capacity = capacities.bytes(device);
+        let available = capacity.map(|bytes| bytes.saturating_sub(what.resident));
         let placed = place_with(&intervals, available, work);
         if let Some(available) = available.filter(|&bytes| placed.arena_bytes > bytes) {
             return Err(PlaceError::OverCapacity {
@@ -110,8 +116,12 @@ fn placed(plan: &CheckedPlan, work: u64) -> Result<CheckedLayout, PlaceError> {
 ///
 /// # Errors
 /// As [`place`].
-pub fn place_reordered(plan: &CheckedPlan, order: Order) -> Result<CheckedLayout, PlaceError> {
-    let mut best = place(plan);
+pub fn place_reordered(
+    plan: &CheckedPlan,
+    capacities: &Capacities,
+    order: Order,
+) -> Result<CheckedLayout, PlaceError> {
+    let mut best = place(plan, capacities);
     let Some(device) = plan.problem().sole_device() else {
         return best;
     };
@@ -128,10 +138,10 @@ pub fn place_reordered(plan: &CheckedPlan, order: Order) -> Result<CheckedLayout
         if least <= live || least - live > few {
             break;
         }
-        let Some(other) = stirred(plan, order, seed) else {
+        let Some(other) = stirred(plan, capacities, order, seed) else {
             break;
         };
-        let layout = placed(&other, PLAN_WORK / 4);
+        let layout = placed(&other, capacities, PLAN_WORK / 4);
         if arena(&layout) < least {
             best = layout;
         }

@@ -57,7 +57,7 @@ fn live_bytes(intervals: &[Interval]) -> u64 {
 /// Places, checks, and returns the bytes lost.
 fn lost(intervals: &[Interval], capacity: Option<u64>) -> u64 {
     let placed = place_intervals(intervals, capacity);
-    let arena = check_offsets(intervals, &placed.offsets, None).unwrap();
+    let arena = check_offsets(intervals, &placed.offsets).unwrap();
     assert_eq!(arena, placed.arena_bytes);
     arena.checked_sub(placed.live_bytes).unwrap()
 }
@@ -201,7 +201,7 @@ fn sizes_beyond_what_can_be_counted_do_not_panic() {
     for intervals in [vec![huge; 3], vec![huge, late, huge, late]] {
         let placed = place_intervals(&intervals, Some(1));
         assert_eq!(placed.live_bytes, u64::MAX);
-        assert!(check_offsets(&intervals, &placed.offsets, None).is_err());
+        assert!(check_offsets(&intervals, &placed.offsets).is_err());
     }
 }
 

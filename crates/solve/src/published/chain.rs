@@ -6,7 +6,7 @@
 //! their forward tasks up to the first that isn't one; a later stage belongs to the last of the
 //! forward tasks whose outputs it reads.
 
-use scrimp_plan::{Problem, TaskId};
+use scrimp_plan::{Capacities, Problem, TaskId};
 
 use super::PublishedError;
 use super::accounting::stage_peak;
@@ -276,7 +276,8 @@ pub fn checkpoints(
     candidates: Candidates,
     selection: Selection,
 ) -> Result<Vec<TaskId>, PublishedError> {
-    let graph = Graph::new(problem, "checkpoints")?;
+    let unlimited = Capacities::unlimited();
+    let graph = Graph::new(problem, &unlimited, "checkpoints")?;
     let chain = Chain::new(&graph);
     let chosen = chain.select(&chain.candidates(candidates), selection);
     Ok(chosen.into_iter().map(TaskId::new).collect())
@@ -292,7 +293,8 @@ pub fn checkmate_accounting(
     problem: &Problem,
     checkpoints: &[TaskId],
 ) -> Result<Accounted, PublishedError> {
-    let graph = Graph::new(problem, "checkmate's accounting")?;
+    let unlimited = Capacities::unlimited();
+    let graph = Graph::new(problem, &unlimited, "checkmate's accounting")?;
     let mut chosen: Vec<usize> = checkpoints.iter().map(|task| task.index()).collect();
     chosen.sort_unstable();
     let held = Chain::new(&graph).policy(&chosen, true);

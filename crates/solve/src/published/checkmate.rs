@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use scrimp_plan::{CheckedPlan, Problem};
+use scrimp_plan::{Capacities, CheckedPlan, Problem};
 use scrimp_solvers::Highs;
 use scrimp_solvers::highs::{Solution, Start, Status};
 
@@ -17,11 +17,16 @@ const ATTEMPTS: usize = 5;
 
 pub(super) fn plan(
     problem: &Problem,
+    capacities: &Capacities,
     options: &PublishedOptions,
     formulation: Formulation,
 ) -> Result<Outcome, PublishedError> {
     let began = Instant::now();
-    let graph = Graph::new(problem, Published::Checkmate(formulation).name())?;
+    let graph = Graph::new(
+        problem,
+        capacities,
+        Published::Checkmate(formulation).name(),
+    )?;
     let highs = Highs::load(options.highs.as_deref())?;
     fits_in_memory(&graph)?;
     let mut budget = graph.capacity;

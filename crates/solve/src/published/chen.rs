@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use scrimp_plan::{CheckedPlan, Problem};
+use scrimp_plan::{Capacities, CheckedPlan, Problem};
 
 use super::accounting::stage_peak;
 use super::chain::{Candidates, Chain, Selection};
@@ -16,9 +16,13 @@ use super::{Outcome, Published, PublishedError};
 const STEPS: usize = 300;
 const STEPS_PER_PEAK: f64 = 100.0;
 
-pub(super) fn sqrt_n(problem: &Problem, candidates: Candidates) -> Result<Outcome, PublishedError> {
+pub(super) fn sqrt_n(
+    problem: &Problem,
+    capacities: &Capacities,
+    candidates: Candidates,
+) -> Result<Outcome, PublishedError> {
     let began = Instant::now();
-    let graph = Graph::new(problem, Published::ChenSqrtN(candidates).name())?;
+    let graph = Graph::new(problem, capacities, Published::ChenSqrtN(candidates).name())?;
     let chain = Chain::new(&graph);
     let chosen = chain.select(&chain.candidates(candidates), Selection::SqrtN);
     let mut search = Search::new(&graph);
@@ -53,9 +57,17 @@ pub(super) fn greedy_sweep(
 }
 
 /// Searches over the size of segments.
-pub(super) fn greedy(problem: &Problem, candidates: Candidates) -> Result<Outcome, PublishedError> {
+pub(super) fn greedy(
+    problem: &Problem,
+    capacities: &Capacities,
+    candidates: Candidates,
+) -> Result<Outcome, PublishedError> {
     let began = Instant::now();
-    let graph = Graph::new(problem, Published::ChenGreedy(candidates).name())?;
+    let graph = Graph::new(
+        problem,
+        capacities,
+        Published::ChenGreedy(candidates).name(),
+    )?;
     let mut search = Search::new(&graph);
     greedy_sweep(&graph, candidates, &mut |held, bytes| {
         search.offer(held, || format!("segments of {bytes:.0} bytes"))

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cranelift_entity::EntityRef;
-use scrimp_plan::{CheckedPlan, Problem, Step};
+use scrimp_plan::{Capacities, CheckedPlan, Problem, Step};
 use scrimp_solvers::Highs;
 use scrimp_solvers::highs::{Progress, Start, Status};
 
@@ -32,10 +32,11 @@ const SEARCH_SHARE: f64 = 0.2;
 
 pub(super) fn plan(
     problem: &Problem,
+    capacities: &Capacities,
     options: &PublishedOptions,
 ) -> Result<Outcome, PublishedError> {
     let began = Instant::now();
-    let graph = Graph::new(problem, "exact")?;
+    let graph = Graph::new(problem, capacities, "exact")?;
     let highs = Highs::load(options.highs.as_deref())?;
     let left = || options.time_limit.saturating_sub(began.elapsed());
     let mut best = first_plan(&graph, options)?;
@@ -156,7 +157,7 @@ fn first_plan(
         stop: options.stop.clone(),
         ..crate::Options::default()
     };
-    if let Ok(solved) = crate::solve(graph.problem, &search, &mut |_| {}) {
+    if let Ok(solved) = crate::solve(graph.problem, graph.capacities, &search, &mut |_| {}) {
         best = cheaper(best, solved.plan);
     }
     Ok(best)
@@ -187,7 +188,7 @@ impl Restricted<'_> {
         known: Option<CheckedPlan>,
         time_limit: Duration,
     ) -> Result<Answer, PublishedError> {
-        let mut graph = Graph::new(self.graph.problem, self.graph.method)?;
+        let mut graph = Graph::new(self.graph.problem, self.graph.capacities, self.graph.method)?;
         graph.restrict(self.allowed);
         fits_in_memory(&graph)?;
         let goal = Goal::Cost {

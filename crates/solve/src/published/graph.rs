@@ -3,7 +3,7 @@
 
 use cranelift_entity::EntityRef;
 use scrimp_plan::{
-    CheckedPlan, DeviceId, Keep, Origin, Phase, Plan, Problem, TaskId, Violation, check,
+    Capacities, CheckedPlan, DeviceId, Keep, Origin, Phase, Plan, Problem, TaskId, Violation, check,
 };
 
 use super::PublishedError;
@@ -44,6 +44,7 @@ impl Value {
 /// A problem on its only computing device.
 pub(super) struct Graph<'a> {
     pub(super) problem: &'a Problem,
+    pub(super) capacities: &'a Capacities,
     pub(super) method: &'static str,
     pub(super) device: DeviceId,
     pub(super) tasks: Vec<Task>,
@@ -57,7 +58,11 @@ pub(super) struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    pub(super) fn new(problem: &'a Problem, method: &'static str) -> Result<Self, PublishedError> {
+    pub(super) fn new(
+        problem: &'a Problem,
+        capacities: &'a Capacities,
+        method: &'static str,
+    ) -> Result<Self, PublishedError> {
         let unsupported = |what: String| PublishedError::Unsupported { method, what };
         let device = problem
             .sole_device()
@@ -77,6 +82,7 @@ impl<'a> Graph<'a> {
         }
         let mut graph = Graph {
             problem,
+            capacities,
             method,
             device,
             tasks: tasks(problem, device),
@@ -95,7 +101,7 @@ impl<'a> Graph<'a> {
             .max()
             .unwrap_or(0);
         let everything = graph.fixed + total + workspace;
-        let capacity = problem.devices()[device].capacity;
+        let capacity = capacities.bytes(device);
         graph.capacity = capacity.map_or(everything, |capacity| capacity.min(everything));
         Ok(graph)
     }
@@ -159,24 +165,20 @@ impl<'a> Graph<'a> {
         let ids: Vec<TaskId> = runs.iter().map(|&run| TaskId::new(run)).collect();
         let plan = Plan::from_runs(self.problem, self.device, &ids)
             .map_err(|error| defect(error.to_string()))?;
-        let unlimited = self.problem.with_capacity(self.device, None);
         let tell = |all: Vec<Violation>| {
             let texts: Vec<String> = all.iter().take(3).map(ToString::to_string).collect();
             defect(texts.join("; "))
         };
-        let free = check(&unlimited, plan.clone()).map_err(tell)?;
-        let peak = free.peak(self.device);
-        match self.problem.devices()[self.device].capacity {
-            Some(capacity) if peak > capacity => Ok(Err(peak)),
-            _ => check(self.problem, plan).map(Ok).map_err(tell),
-        }
+        let plan = check(self.problem, plan).map_err(tell)?;
+        Ok(match plan.within(self.capacities) {
+            Ok(()) => Ok(plan),
+            Err(_) => Err(plan.peak(self.device)),
+        })
     }
 
     /// The budget as the caller gave it.
     pub(super) fn budget(&self) -> u64 {
-        self.problem.devices()[self.device]
-            .capacity
-            .unwrap_or(self.capacity)
+        self.capacities.bytes(self.device).unwrap_or(self.capacity)
     }
 
     /// Whether a value can't be made again.

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use scrimp_plan::Problem;
+use scrimp_plan::{Capacities, Problem};
 
 use super::chain::{Candidates, Chain};
 use super::chen::Search;
@@ -11,9 +11,13 @@ use super::graph::Graph;
 use super::{Outcome, Published, PublishedError};
 
 /// Searches over the number of checkpoints.
-pub(super) fn plan(problem: &Problem, candidates: Candidates) -> Result<Outcome, PublishedError> {
+pub(super) fn plan(
+    problem: &Problem,
+    capacities: &Capacities,
+    candidates: Candidates,
+) -> Result<Outcome, PublishedError> {
     let began = Instant::now();
-    let graph = Graph::new(problem, Published::Griewank(candidates).name())?;
+    let graph = Graph::new(problem, capacities, Published::Griewank(candidates).name())?;
     let chain = Chain::new(&graph);
     let allowed = chain.candidates(candidates);
     let mut search = Search::new(&graph);

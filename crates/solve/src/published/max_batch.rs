@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use scrimp_plan::{CheckedPlan, Problem};
+use scrimp_plan::{Capacities, CheckedPlan, Problem};
 use scrimp_solvers::Highs;
 use scrimp_solvers::highs::Start;
 
@@ -84,8 +84,7 @@ fn leanest<'c>(
 }
 
 /// Finds the largest batch by checkmate's program. `problem` is the graph at batch size `at`, with
-/// costs of that size too; its device's capacity is ignored, and resident bytes aren't counted beside
-/// `fixed`.
+/// costs of that size too; resident bytes aren't counted beside `fixed`.
 ///
 /// # Errors
 /// If the problem is outside the program, HiGHS is missing or fails, or no schedule was found.
@@ -96,9 +95,8 @@ pub fn max_batch(
     options: &PublishedOptions,
 ) -> Result<MaxBatch, PublishedError> {
     let began = Instant::now();
-    let device = problem.sole_device();
-    let unlimited = device.map_or_else(|| problem.clone(), |d| problem.with_capacity(d, None));
-    let graph = Graph::new(&unlimited, "checkmate")?;
+    let unlimited = Capacities::unlimited();
+    let graph = Graph::new(problem, &unlimited, "checkmate")?;
     let highs = Highs::load(options.highs.as_deref())?;
     fits_in_memory(&graph)?;
     let room = wanted.memory.saturating_sub(wanted.fixed);

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use cranelift_entity::EntityRef;
-use scrimp_plan::{CheckedPlan, Problem};
+use scrimp_plan::{Capacities, CheckedPlan, Problem};
 use scrimp_solvers::CpSat;
 use scrimp_solvers::cpsat::{Model, Options, Solution, Status};
 
@@ -27,6 +27,7 @@ const MAX_USES: usize = 200_000;
 
 pub(super) fn plan(
     problem: &Problem,
+    capacities: &Capacities,
     options: &PublishedOptions,
     staged: bool,
 ) -> Result<Outcome, PublishedError> {
@@ -36,7 +37,7 @@ pub(super) fn plan(
     } else {
         Published::MoccasinUnstaged
     };
-    let graph = Graph::new(problem, method.name())?;
+    let graph = Graph::new(problem, capacities, method.name())?;
     supported(&graph, options)?;
     let solver = CpSat::load(options.ortools.as_deref())?;
     let mut two = TwoPhases {

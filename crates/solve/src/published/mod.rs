@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use scrimp_plan::{CheckedPlan, Problem, TaskId};
+use scrimp_plan::{Capacities, CheckedPlan, Problem, TaskId};
 use scrimp_solvers::{Library, SolverError};
 use thiserror::Error;
 
@@ -115,7 +115,7 @@ impl Published {
         self == Published::MoccasinUnstaged
     }
 
-    /// Plans the problem within the capacity of its device; a device without one is unlimited.
+    /// Plans the problem within the capacity of the device that computes.
     ///
     /// # Errors
     /// If the problem is outside the method's model, a solver library is missing or fails, or no plan
@@ -123,17 +123,22 @@ impl Published {
     pub fn plan(
         self,
         problem: &Problem,
+        capacities: &Capacities,
         options: &PublishedOptions,
     ) -> Result<Outcome, PublishedError> {
         match self {
-            Published::Checkmate(formulation) => checkmate::plan(problem, options, formulation),
-            Published::Exact => exact::plan(problem, options),
-            Published::CheckmateRounding(rounding) => rounding::plan(problem, options, rounding),
-            Published::MoccasinStaged => moccasin::plan(problem, options, true),
-            Published::MoccasinUnstaged => moccasin::plan(problem, options, false),
-            Published::ChenSqrtN(candidates) => chen::sqrt_n(problem, candidates),
-            Published::ChenGreedy(candidates) => chen::greedy(problem, candidates),
-            Published::Griewank(candidates) => griewank::plan(problem, candidates),
+            Published::Checkmate(formulation) => {
+                checkmate::plan(problem, capacities, options, formulation)
+            }
+            Published::Exact => exact::plan(problem, capacities, options),
+            Published::CheckmateRounding(rounding) => {
+                rounding::plan(problem, capacities, options, rounding)
+            }
+            Published::MoccasinStaged => moccasin::plan(problem, capacities, options, true),
+            Published::MoccasinUnstaged => moccasin::plan(problem, capacities, options, false),
+            Published::ChenSqrtN(candidates) => chen::sqrt_n(problem, capacities, candidates),
+            Published::ChenGreedy(candidates) => chen::greedy(problem, capacities, candidates),
+            Published::Griewank(candidates) => griewank::plan(problem, capacities, candidates),
         }
     }
 }
@@ -239,7 +244,7 @@ pub enum PublishedError {
     Infeasible {
         /// The method's name.
         method: &'static str,
-        /// The device's capacity.
+        /// What was asked for.
         budget: u64,
     },
     /// None was found, which proves nothing.
@@ -250,7 +255,7 @@ pub enum PublishedError {
     NotFound {
         /// The method's name.
         method: &'static str,
-        /// The device's capacity.
+        /// What was asked for.
         budget: u64,
         /// Peak of its leanest plan, if it has one.
         least: Option<u64>,

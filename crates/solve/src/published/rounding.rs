@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use scrimp_plan::{CheckedPlan, Problem};
+use scrimp_plan::{Capacities, CheckedPlan, Problem};
 use scrimp_solvers::Highs;
 use scrimp_solvers::highs::{LpMethod, Options, Start, Status};
 
@@ -41,12 +41,13 @@ struct Best {
 
 pub(super) fn plan(
     problem: &Problem,
+    capacities: &Capacities,
     options: &PublishedOptions,
     rounding: Rounding,
 ) -> Result<Outcome, PublishedError> {
     let began = Instant::now();
     let method = super::Published::CheckmateRounding(rounding).name();
-    let graph = Graph::new(problem, method)?;
+    let graph = Graph::new(problem, capacities, method)?;
     let highs = Highs::load(options.highs.as_deref())?;
     fits_in_memory(&graph)?;
     let goal = Goal::Cost {

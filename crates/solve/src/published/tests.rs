@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use scrimp_plan::{Keep, Origin, Problem, ValueId};
+use scrimp_plan::{Capacities, Keep, Origin, Problem, ValueId};
 
 use super::graph::Graph;
 use super::stages::Stages;
@@ -98,7 +98,11 @@ fn case(seed: u64, rich: bool, tasks: usize) -> (Problem, u64) {
     let problem = problem(Shape { tasks, rich }, &mut random);
     let peak = base_peak(&problem);
     let budget = peak - 1 - random.below(1 + peak as usize / 6) as u64;
-    (problem.with_capacity(device(), Some(budget)), budget)
+    (problem, budget)
+}
+
+fn within(budget: u64) -> Capacities {
+    Capacities::bytes_of(device(), budget)
 }
 
 /// What a method should find: this cost, proven; or a proof that there is nothing.
@@ -145,7 +149,7 @@ fn checkmate_agrees_with_brute_force() {
         let what = format!("seed {seed}");
         if let Some(outcome) = expect(
             &what,
-            Published::Checkmate(formulation).plan(&problem, &options()),
+            Published::Checkmate(formulation).plan(&problem, &within(budget), &options()),
             best,
         ) {
             assert!(outcome.plan.keeps_order());
@@ -180,7 +184,7 @@ fn moccasin_agrees_with_brute_force() {
             runs_per_task: 8,
             ..options()
         };
-        let found = Published::MoccasinStaged.plan(&problem, &options);
+        let found = Published::MoccasinStaged.plan(&problem, &within(budget), &options);
         if let Some(outcome) = expect(&format!("seed {seed}"), found, best) {
             saved += usize::from(outcome.plan.recomputed() > 0);
         }
@@ -204,8 +208,9 @@ fn the_programs_agree_with_each_other_and_bound_the_search() {
             ..options()
         };
         let formulation = Formulation::Published;
-        let checkmate = Published::Checkmate(formulation).plan(&problem, &options());
-        let moccasin = Published::MoccasinStaged.plan(&problem, &wide);
+        let checkmate =
+            Published::Checkmate(formulation).plan(&problem, &within(budget), &options());
+        let moccasin = Published::MoccasinStaged.plan(&problem, &within(budget), &wide);
         let best = stage_optimum(&problem, budget);
         let what = format!("seed {seed}");
         let milp = expect(&what, checkmate, best);
@@ -221,14 +226,15 @@ fn the_programs_agree_with_each_other_and_bound_the_search() {
             time_limit: Duration::from_secs(1),
             ..crate::Options::default()
         };
-        let found = crate::solve(&problem, &search, &mut |_| {});
+        let found = crate::solve(&problem, &within(budget), &search, &mut |_| {});
         let found = found.expect("the programs found a plan");
         let any = optimum(&problem, budget, Order::Fixed).expect("so did brute force");
         assert!(
             found.cost >= any && found.lower_bound <= any,
             "{what}: {found:?}"
         );
-        let graph = Graph::new(&problem, "test").unwrap();
+        let unlimited = Capacities::unlimited();
+        let graph = Graph::new(&problem, &unlimited, "test").unwrap();
         let runs = super::exact::runs(&found.plan);
         let staged = Stages::from_sequence(&graph, &runs).is_some();
         assert!(
@@ -257,7 +263,7 @@ fn unstaged_moccasin_finds_the_best_order() {
             runs_per_task: 3,
             ..options()
         };
-        let found = Published::MoccasinUnstaged.plan(&problem, &options);
+        let found = Published::MoccasinUnstaged.plan(&problem, &within(budget), &options);
         if let Some(outcome) = expect(&format!("seed {seed}"), found, best) {
             changed += usize::from(!outcome.plan.keeps_order());
         }
@@ -275,7 +281,8 @@ fn two_phase_rounding_is_never_better_than_the_program_and_its_bound_holds() {
         let (problem, budget) = case(seed, seed % 2 == 0, 6);
         let best = stage_optimum(&problem, budget);
         for rounding in [Rounding::Deterministic, Rounding::Randomized] {
-            match Published::CheckmateRounding(rounding).plan(&problem, &options()) {
+            match Published::CheckmateRounding(rounding).plan(&problem, &within(budget), &options())
+            {
                 Ok(outcome) => {
                     let best = best.expect("a plan proves that there is one");
                     assert!(outcome.plan.cost() >= best && outcome.lower_bound <= best + 1e-9);
@@ -296,8 +303,8 @@ fn two_phase_rounding_is_never_better_than_the_program_and_its_bound_holds() {
 fn stages_and_sequences_describe_the_same_plans() {
     for seed in 4000..4200 {
         let (problem, _) = case(seed, seed % 2 == 0, 7);
-        let problem = problem.with_capacity(device(), None);
-        let graph = Graph::new(&problem, "test").unwrap();
+        let unlimited = Capacities::unlimited();
+        let graph = Graph::new(&problem, &unlimited, "test").unwrap();
         let once: Vec<usize> = (0..graph.tasks.len()).collect();
         let stages = Stages::from_sequence(&graph, &once).unwrap();
         assert_eq!(stages.sequence(), once);
@@ -330,13 +337,12 @@ fn heuristics_make_plans_of_training_graphs() {
             Published::ChenSqrtN(_) | Published::ChenGreedy(_) | Published::Griewank(_)
         )
     }) {
-        let outcome = method.plan(&problem, &options()).unwrap();
+        let plan = |capacities| method.plan(&problem, &capacities, &options());
+        let outcome = plan(Capacities::unlimited()).unwrap();
         assert!(outcome.plan.keeps_order(), "{}", method.name());
-        let tight = problem.with_capacity(device(), Some(peak * 3 / 4));
-        let outcome = method.plan(&tight, &options()).unwrap();
+        let outcome = plan(within(peak * 3 / 4)).unwrap();
         assert!(outcome.plan.recomputed() > 0, "{}", method.name());
-        let none = problem.with_capacity(device(), Some(2));
-        let error = method.plan(&none, &options()).unwrap_err();
+        let error = plan(within(2)).unwrap_err();
         assert!(
             matches!(error, PublishedError::NotFound { least: Some(_), .. }),
             "{error}"
@@ -386,7 +392,7 @@ fn in_place_tasks_are_outside_retention_intervals() {
         .find(overwrites)
         .unwrap();
     let error = Published::MoccasinStaged
-        .plan(&problem, &options())
+        .plan(&problem, &Capacities::unlimited(), &options())
         .unwrap_err();
     assert!(
         matches!(error, PublishedError::Unsupported { .. }),
@@ -407,7 +413,8 @@ fn an_absent_solver_is_an_error_that_says_how_to_get_it() {
         Published::Exact,
         Published::MoccasinStaged,
     ] {
-        let error = method.plan(&problem, &options).unwrap_err();
+        let unlimited = Capacities::unlimited();
+        let error = method.plan(&problem, &unlimited, &options).unwrap_err();
         assert!(error.to_string().contains("/nonexistent/"), "{error}");
     }
 }
@@ -424,7 +431,7 @@ fn the_restricted_program_loses_nothing() {
         let (problem, budget) = case(seed, seed % 2 == 0, 5 + seed as usize % 4);
         let stages = stage_optimum(&problem, budget);
         let order = optimum(&problem, budget, Order::Fixed);
-        match Published::Exact.plan(&problem, &options()) {
+        match Published::Exact.plan(&problem, &within(budget), &options()) {
             Ok(found) => {
                 let order = order.expect("a plan proves that there is one");
                 let cost = found.plan.cost();

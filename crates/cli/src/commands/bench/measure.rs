@@ -62,11 +62,9 @@ pub fn plan(budgeted: &Budgeted, row: &Row, options: &Options) -> Result<Ours> {
             costs.push((news.elapsed.as_secs_f64(), cost));
         }
     };
-    let problem = budgeted
-        .problem
-        .with_capacity(budgeted.device, Some(row.budget));
+    let capacities = budgeted.within(row.budget);
     let began = Instant::now();
-    let outcome = solve(&problem, options, &mut watch);
+    let outcome = solve(&budgeted.problem, &capacities, options, &mut watch);
     let seconds = began.elapsed().as_secs_f64();
     let found = match outcome {
         Ok(solved) => {

@@ -184,7 +184,7 @@ impl Tables {
                 self.group().placements.push(measure::placement(&instance)?);
                 Ok(None)
             }
-            Ok(Content::Problem(_)) => Ok(Some("a problem carries no published results".into())),
+            Ok(Content::Problem(..)) => Ok(Some("a problem carries no published results".into())),
             // Folders hold other files too; one that was named must be right.
             Err(error) if args.paths.iter().any(|named| named == path) => Err(error),
             Err(_) => Ok(Some("not an instance".into())),
