@@ -6,10 +6,10 @@ use std::path::Path;
 
 use anyhow::Result;
 use scrimp::graph::networks::NetworkOptions;
-use scrimp::graph::{Costs, Graph, Loss, Optimizer, TrainingGraph};
+use scrimp::graph::{Costs, Graph, Loss, Optimizer};
 use scrimp::plan::file::{self, Content};
 use scrimp::plan::{Capacities, Problem};
-use scrimp::run::{CostCache, Cpu, ProfileOptions, ProfileProgress, profile};
+use scrimp::run::{Compiled, CostCache, Cpu, Processor, ProfileOptions, ProfileProgress, profile};
 use scrimp::{Error, Fit, Recipe, Source};
 
 use crate::args::{CostsArg, LossArg, OptimizerArg, RecipeArgs, ShapeArgs, TargetArgs};
@@ -177,7 +177,8 @@ pub fn problem(target: &TargetArgs, threads: usize, quiet: bool) -> Result<Targe
     let graph = import(&target.name, &target.shape, quiet)?;
     let training = scrimp::differentiate(&graph, recipe(&target.recipe))?;
     let cpu = cpu(threads, &target.recipe)?;
-    let costs = costs(&training, &cpu, target.costs, target.fresh_costs, quiet)?;
+    let compiled = Compiled::new(&training.graph, Processor::Cpu(&cpu));
+    let costs = costs(&compiled, &cpu, target.costs, target.fresh_costs, quiet)?;
     Ok(Target {
         problem: scrimp::lower(&training, &costs)?.problem,
         fit: Fit::Layout,
@@ -193,15 +194,14 @@ pub fn cpu(threads: usize, recipe: &RecipeArgs) -> Result<Cpu> {
 /// What each node costs on this machine, measured or estimated. Measurements are kept in the user's
 /// cache and taken from there unless `afresh` is set.
 pub fn costs(
-    training: &TrainingGraph,
+    compiled: &Compiled<'_>,
     cpu: &Cpu,
     source: CostsArg,
     afresh: bool,
     quiet: bool,
 ) -> Result<Costs> {
-    let graph = &training.graph;
     if source == CostsArg::Static {
-        return Ok(scrimp::estimate(graph, cpu));
+        return Ok(scrimp::estimate(compiled));
     }
     let line = Line::spinner(quiet, "measuring");
     let mut watch = |news: ProfileProgress| {
@@ -227,11 +227,11 @@ pub fn costs(
         ..ProfileOptions::default()
     };
     let Some(folder) = scrimp::machine::cache_folder() else {
-        let costs = profile(graph, cpu, &options, &mut watch);
+        let costs = profile(compiled, &options, &mut watch);
         return Ok(costs.map_err(Error::from)?);
     };
     let mut cache = CostCache::new(&folder, cpu);
-    let costs = cache.profile(graph, cpu, &options, afresh, &mut watch);
+    let costs = cache.profile(compiled, &options, afresh, &mut watch);
     drop(line);
     if let Some(text) = cache.note().filter(|_| !quiet) {
         progress::note(text);

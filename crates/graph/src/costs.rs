@@ -89,13 +89,13 @@ impl Default for Machine {
 }
 
 /// The roofline of this module's documentation, with each node's workspace as the device says.
-pub fn estimate(graph: &Graph, machine: &Machine, workspace: &dyn Fn(&Node) -> u64) -> Costs {
+pub fn estimate(graph: &Graph, machine: &Machine, workspace: &dyn Fn(NodeId) -> u64) -> Costs {
     let mut costs = Costs::default();
     for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
         let compute = flops(graph, node) / machine.flops_per_second;
         let memory = bytes_moved(graph, node) / machine.bytes_per_second;
         let seconds = machine.overhead + compute.max(memory);
-        costs.nodes[id] = NodeCost::constant(seconds, workspace(node));
+        costs.nodes[id] = NodeCost::constant(seconds, workspace(id));
     }
     costs
 }

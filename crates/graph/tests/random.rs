@@ -154,7 +154,7 @@ fn optimizers() -> impl Strategy<Value = Option<Optimizer>> {
 #[allow(clippy::unwrap_used, reason = "called by tests only")]
 fn plan(graph: &Graph, phases: &cranelift_entity::SecondaryMap<scrimp_graph::NodeId, Phase>) {
     let costs = estimate(graph, &Machine::default(), &|node| {
-        64 * node.inputs.len() as u64
+        64 * graph.node(node).inputs.len() as u64
     });
     let lowered = lower(graph, phases, &costs, "cpu").unwrap();
     let device = lowered.problem.sole_device().unwrap();

@@ -8,7 +8,7 @@
 use scrimp_graph::networks::{NetworkOptions, build};
 use scrimp_graph::{Costs, DType, Graph, Loss, NodeId, Optimizer, Role, lower, train};
 use scrimp_plan::{Plan, check, check_layout};
-use scrimp_run::{Cpu, Data, Executor, ExecutorOptions, Library, RunEvent};
+use scrimp_run::{Compiled, Cpu, Data, Executor, ExecutorOptions, Library, Processor, RunEvent};
 use std::collections::BTreeMap;
 
 #[allow(unsafe_code, reason = "the environment is set up")]
@@ -35,17 +35,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let by_shape = args.get(6).is_some();
     let cpu = Cpu::with_library(threads, library)?;
-    let workspaces = cpu.workspaces(graph, &cpu.formats(graph));
+    let compiled = Compiled::new(graph, Processor::Cpu(&cpu));
     let mut costs = Costs::default();
     for id in graph.nodes().keys() {
-        costs.nodes[id].workspace = workspaces[id];
+        costs.nodes[id].workspace = compiled.workspace(id);
     }
     let lowered = lower(graph, &training.phases, &costs, "cpu")?;
     let device = lowered.problem.sole_device().ok_or("one device")?;
     let plan = check(&lowered.problem, Plan::keep_all(&lowered.problem, device)?)
         .map_err(|v| format!("{v:?}"))?;
     let layout = check_layout(&plan, bump(&plan)).map_err(|v| format!("{v:?}"))?;
-    let mut executor = Executor::new(graph, &lowered, &layout, &cpu, ExecutorOptions::default())?;
+    let mut executor = Executor::new(&compiled, &lowered, &layout, ExecutorOptions::default())?;
     // Processor seconds of each kind, by step.
     let mut kinds: BTreeMap<String, (Vec<f64>, usize)> = BTreeMap::new();
     let (mut totals, mut walls) = (Vec::new(), Vec::new());

@@ -1,14 +1,12 @@
 //! The CPU device: its threads, its kernels, and what scratch they need.
 
-use cranelift_entity::SecondaryMap;
-use scrimp_graph::{DType, Graph, NodeId, Op};
+use scrimp_graph::{DType, Graph, Op};
 use scrimp_onednn::{Engine, OneDnnError};
 
 use crate::arena::Arena;
 use crate::args::Bindings;
 use crate::error::RunError;
 use crate::format::{Formats, Operand};
-use crate::job::Recipe;
 use crate::kernels::norm::{self, Layout};
 use crate::kernels::{self, Machine, Signature};
 use crate::onednn::{Kernel, OneDnn};
@@ -161,21 +159,11 @@ impl Cpu {
     }
 
     /// The formats that a graph's tensors have on this device.
-    pub fn formats(&self, graph: &Graph) -> Formats {
+    pub(crate) fn formats(&self, graph: &Graph) -> Formats {
         match &self.threads {
             Threads::Rayon(_) => Formats::rows(),
             Threads::OneDnn(onednn) => onednn.formats(graph),
         }
-    }
-
-    /// Bytes of scratch that each node needs on this device, for tensors in these formats; multiples
-    /// of [`crate::ALIGN`].
-    pub fn workspaces(&self, graph: &Graph, formats: &Formats) -> SecondaryMap<NodeId, u64> {
-        let mut workspaces = SecondaryMap::new();
-        for node in graph.nodes().keys() {
-            workspaces[node] = Recipe::of_node(self, graph, formats, node).workspace();
-        }
-        workspaces
     }
 
     /// Calls `f` so that its loops run on the device's threads; with rayon's, on one of them, so that

@@ -5,11 +5,10 @@ use cranelift_entity::SecondaryMap;
 use scrimp_graph::{DType, Graph, TensorId};
 
 use crate::arena::Arena;
-use crate::cpu::Cpu;
+use crate::compiled::Compiled;
 use crate::data::{Data, Memory, arrange};
 use crate::error::RunError;
 use crate::format::Formats;
-use crate::job::Recipe;
 use crate::span::{ALIGN, Span};
 
 /// Every tensor of a graph after it ran, as it was when its own operator had written it.
@@ -59,39 +58,28 @@ impl Tensors {
 /// # Errors
 /// An operator without a kernel, data of the wrong size or type, memory that isn't there.
 pub fn interpret(
-    graph: &Graph,
-    cpu: &Cpu,
+    compiled: &Compiled<'_>,
     inputs: &[(TensorId, Data<'_>)],
     seed: u64,
 ) -> Result<Tensors, RunError> {
-    interpret_in(graph, cpu, cpu.formats(graph), inputs, seed)
-}
-
-/// The same with tensors in these formats.
-pub(crate) fn interpret_in(
-    graph: &Graph,
-    cpu: &Cpu,
-    formats: Formats,
-    inputs: &[(TensorId, Data<'_>)],
-    seed: u64,
-) -> Result<Tensors, RunError> {
+    let (graph, processor) = (compiled.graph(), compiled.processor());
     let mut offsets = SecondaryMap::new();
     let mut end = 0;
     for (id, tensor) in graph.tensors().iter() {
         offsets[id] = (end, tensor.bytes());
         end += tensor.bytes().next_multiple_of(ALIGN as u64);
     }
-    let workspaces = cpu.workspaces(graph, &formats);
-    let workspace = workspaces.values().max().copied().unwrap_or(0);
+    let workspaces = graph.nodes().keys().map(|node| compiled.workspace(node));
+    let workspace = workspaces.max().unwrap_or(0);
     let mut arena = Arena::new(end + workspace)?;
     for (id, tensor) in graph.given() {
         let (offset, bytes) = offsets[id];
         let memory = Memory::new(tensor.dtype, arena.bytes_at_mut(offset, bytes));
         match inputs.iter().find(|(input, _)| *input == id) {
             Some((_, data)) => memory.set(graph, id, *data)?,
-            None => cpu.enter(|| memory.initialize(graph, id, seed))?,
+            None => processor.enter(|| memory.initialize(graph, id, seed))?,
         }
-        let change = formats.of(id).change(&tensor.shape);
+        let change = compiled.formats().of(id).change(&tensor.shape);
         arrange(change, tensor.dtype, arena.bytes_at_mut(offset, bytes));
     }
     for (id, node) in graph.nodes().iter() {
@@ -103,18 +91,18 @@ pub(crate) fn interpret_in(
             tensors.iter().map(span).collect()
         };
         let (reads, writes) = (spans(&node.inputs)?, spans(&node.outputs)?);
-        let recipe = Recipe::of_node(cpu, graph, &formats, id);
-        let workspace = match recipe.workspace() {
+        let workspace = match compiled.workspace(id) {
             0 => Span::EMPTY,
             bytes => arena.span(end, bytes, "workspace")?,
         };
-        let job = recipe.job(&reads, &writes, workspace, &node.name)?;
-        cpu.enter(|| job.run(cpu, &mut arena))
+        let job = compiled.job(id, &reads, &writes, workspace)?;
+        processor
+            .enter(|| processor.run(&job, &mut arena))
             .map_err(|error| RunError::in_node(&node.name, error))?;
     }
     Ok(Tensors {
         arena,
-        formats,
+        formats: compiled.formats().clone(),
         offsets,
     })
 }

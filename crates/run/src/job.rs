@@ -1,13 +1,13 @@
 //! What a node runs: one kernel, and before and after it the changes of format that it needs, which
 //! are part of the operator, its time and its workspace.
 
-use scrimp_graph::{DType, Graph, NodeId, Op};
+use scrimp_graph::{DType, Op};
 
 use crate::arena::Arena;
 use crate::args::{Arg, Bindings};
 use crate::cpu::Cpu;
 use crate::error::RunError;
-use crate::format::{Change, Format, Formats, Operand, View, view};
+use crate::format::{Change, Format, Operand, View, view};
 use crate::onednn::Kernel;
 use crate::span::{ALIGN, Span};
 
@@ -129,18 +129,6 @@ impl Recipe {
         }
     }
 
-    /// For a node of a graph whose tensors have these formats.
-    pub fn of_node(cpu: &Cpu, graph: &Graph, formats: &Formats, node: NodeId) -> Recipe {
-        let node = graph.node(node);
-        let operands = |tensors| formats.operands(graph, tensors);
-        Recipe::new(
-            cpu,
-            &node.op,
-            &operands(&node.inputs),
-            &operands(&node.outputs),
-        )
-    }
-
     /// Bytes of workspace: the kernel's own, and the arguments in the other format.
     pub fn workspace(&self) -> u64 {
         let changes = self.inputs.iter().chain(&self.outputs);
@@ -160,7 +148,7 @@ impl Recipe {
     /// # Errors
     /// Memory that is too short, or overlaps where it mustn't.
     pub fn job(
-        self,
+        &self,
         inputs: &[Span],
         outputs: &[Span],
         workspace: Span,
@@ -202,8 +190,8 @@ impl Recipe {
         }
         let mut steps = before;
         steps.push(Step {
-            op: self.op,
-            kernel: self.kernel,
+            op: self.op.clone(),
+            kernel: self.kernel.clone(),
             bindings: Bindings::new(reads, writes, scratch)?,
         });
         steps.extend(after);
@@ -268,7 +256,7 @@ impl Step {
 }
 
 /// A node, ready to run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Job {
     steps: Vec<Step>,
     workspace: u64,

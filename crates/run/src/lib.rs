@@ -4,6 +4,7 @@
 mod arena;
 mod args;
 mod blocks;
+mod compiled;
 #[cfg(test)]
 mod conformance;
 mod cpu;
@@ -16,6 +17,7 @@ mod job;
 mod kernels;
 mod onednn;
 mod par;
+mod processor;
 mod profile;
 mod real;
 mod simd;
@@ -23,6 +25,7 @@ mod span;
 mod vector;
 
 pub use blocks::Blocks;
+pub use compiled::Compiled;
 pub use cpu::{Cpu, Library};
 pub use data::Data;
 pub use error::RunError;
@@ -31,6 +34,7 @@ pub use executor::{
 };
 pub use format::{Format, Formats};
 pub use interpret::{Tensors, interpret};
+pub use processor::Processor;
 pub use profile::{
     Alone, CostCache, ProfileOptions, ProfileProgress, ProfileWatch, last_level_cache, profile,
 };

@@ -10,7 +10,7 @@ use cranelift_entity::SecondaryMap;
 use scrimp_graph::networks::NetworkOptions;
 use scrimp_graph::{Graph, Optimizer, inference, lower};
 use scrimp_plan::{CheckedPlan, Phase, Plan, TaskId, check};
-use scrimp_run::{Cpu, Data, Executor, ExecutorOptions, RunError, interpret};
+use scrimp_run::{Compiled, Cpu, Data, Executor, ExecutorOptions, Processor, RunError, interpret};
 use std::collections::HashMap;
 
 const SGD: Optimizer = Optimizer::Sgd {
@@ -37,7 +37,8 @@ fn execute(case: &Case, plan: &CheckedPlan, cpu: &Cpu) -> Bits {
         ..ExecutorOptions::default()
     };
     let graph = case.graph();
-    let mut executor = Executor::new(graph, &case.lowered, &layout, cpu, options).unwrap();
+    let compiled = case.compiled(cpu);
+    let mut executor = Executor::new(&compiled, &case.lowered, &layout, options).unwrap();
     let mut seen = HashMap::new();
     let mut losses = Vec::new();
     for step in 0..3 {
@@ -171,7 +172,8 @@ fn training_lowers_the_loss_and_agrees_with_the_interpreter() {
         poison: false,
         ..ExecutorOptions::default()
     };
-    let mut executor = Executor::new(case.graph(), &case.lowered, &layout, &cpu, options).unwrap();
+    let compiled = case.compiled(&cpu);
+    let mut executor = Executor::new(&compiled, &case.lowered, &layout, options).unwrap();
     let mut losses = Vec::new();
     for _ in 0..8 {
         set_inputs(case.graph(), &mut executor, 0);
@@ -195,7 +197,7 @@ fn training_lowers_the_loss_and_agrees_with_the_interpreter() {
         (case.graph().find("input").unwrap(), Data::F32(&image)),
         (case.graph().find("labels").unwrap(), Data::I64(&labels)),
     ];
-    let tensors = interpret(case.graph(), &cpu, &inputs, 1).unwrap();
+    let tensors = interpret(&compiled, &inputs, 1).unwrap();
     assert_eq!(
         tensors.floats(case.graph(), case.training.loss)[0] as f32,
         losses[0]
@@ -211,13 +213,15 @@ fn what_does_not_fit_is_refused() {
     let options = ExecutorOptions::default();
     // More threads need more workspace than was planned.
     let many = Cpu::new(4).unwrap();
-    let error = Executor::new(graph, lowered, &layout, &many, options).unwrap_err();
+    let compiled = case.compiled(&many);
+    let error = Executor::new(&compiled, lowered, &layout, options).unwrap_err();
     assert!(
         matches!(error, RunError::WrongPlan { .. }) && error.to_string().contains("workspace"),
         "{error}"
     );
 
-    let mut executor = Executor::new(graph, lowered, &layout, &cpu, options).unwrap();
+    let compiled = case.compiled(&cpu);
+    let mut executor = Executor::new(&compiled, lowered, &layout, options).unwrap();
     let error = executor.step(None).unwrap_err();
     assert!(error.to_string().contains("must be set"), "{error}");
     assert!(
@@ -258,12 +262,13 @@ fn the_arena_is_as_large_as_asked() {
     let device = case.lowered.problem.sole_device().unwrap();
     let layout = place(&base);
     let needed = layout.arena_bytes(device);
+    let compiled = case.compiled(&cpu);
     for (asked, expected) in [(0, needed), (2 * needed, 2 * needed)] {
         let options = ExecutorOptions {
             arena_bytes: asked,
             ..ExecutorOptions::default()
         };
-        let executor = Executor::new(case.graph(), &case.lowered, &layout, &cpu, options).unwrap();
+        let executor = Executor::new(&compiled, &case.lowered, &layout, options).unwrap();
         assert_eq!(executor.arena_bytes(), expected);
     }
 }
@@ -279,10 +284,11 @@ fn inference_runs_in_an_arena_too() {
         },
     ))
     .unwrap();
+    let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
     let lowered = lower(
         &graph,
         &SecondaryMap::with_default(Phase::Forward),
-        &estimate_with(&graph, &cpu),
+        &estimate_with(&compiled),
         "cpu",
     )
     .unwrap();
@@ -298,7 +304,7 @@ fn inference_runs_in_an_arena_too() {
         ..ExecutorOptions::default()
     };
     let layout = place(&plan);
-    let mut executor = Executor::new(&graph, &lowered, &layout, &cpu, options).unwrap();
+    let mut executor = Executor::new(&compiled, &lowered, &layout, options).unwrap();
     let input = graph.find("input").unwrap();
     for round in 0..2 {
         let image: Vec<f32> = (0..4 * 64)
@@ -307,7 +313,7 @@ fn inference_runs_in_an_arena_too() {
         executor.set(input, Data::F32(&image)).unwrap();
         let trace = executor.step(None).unwrap();
         assert_eq!(trace.measured_peak_bytes, plan.peak(device));
-        let tensors = interpret(&graph, &cpu, &[(input, Data::F32(&image))], 2).unwrap();
+        let tensors = interpret(&compiled, &[(input, Data::F32(&image))], 2).unwrap();
         for &output in graph.outputs() {
             assert_eq!(executor.bytes(output).unwrap(), tensors.bytes(output));
         }

@@ -120,7 +120,8 @@ fn step_of(name: &str, graph: &Graph, cpu: &Cpu) {
     let case = Case::new(graph, Some(sgd), cpu);
     let layout = place(&case.recompute(|task| task.as_u32() % 2 == 0));
     let options = ExecutorOptions::default();
-    let mut executor = Executor::new(case.graph(), &case.lowered, &layout, cpu, options).unwrap();
+    let compiled = case.compiled(cpu);
+    let mut executor = Executor::new(&compiled, &case.lowered, &layout, options).unwrap();
     let mut most = 0;
     for step in 0..4 {
         set_inputs(case.graph(), &mut executor, step);

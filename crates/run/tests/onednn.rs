@@ -12,7 +12,9 @@ mod common;
 use common::{Case, network, onednn, place, small_net};
 use scrimp_graph::networks::NetworkOptions;
 use scrimp_graph::{DType, Graph, Loss, Optimizer, Role, train};
-use scrimp_run::{Cpu, Data, Executor, ExecutorOptions, Library, RunError, interpret};
+use scrimp_run::{
+    Compiled, Cpu, Data, Executor, ExecutorOptions, Library, Processor, RunError, interpret,
+};
 
 const SGD: Optimizer = Optimizer::Sgd {
     momentum: 0.9,
@@ -59,10 +61,12 @@ fn gradients_are_as_good_as_those_of_our_kernels() {
             .collect();
         let inputs = [(input, Data::F32(&image))];
         let exact = graph.clone().with_float(DType::F64);
-        let exact_of = interpret(&exact, &ours, &inputs, 3).unwrap();
+        let exact_of = Compiled::new(&exact, Processor::Cpu(&ours));
+        let exact_of = interpret(&exact_of, &inputs, 3).unwrap();
         assert!(!training.gradients.is_empty());
         let [theirs, ours] = [&theirs, &ours].map(|cpu| {
-            let found = interpret(graph, cpu, &inputs, 3).unwrap();
+            let compiled = Compiled::new(graph, Processor::Cpu(cpu));
+            let found = interpret(&compiled, &inputs, 3).unwrap();
             let errors = training.gradients.iter().map(|&(_, gradient)| {
                 let exact = exact_of.floats(&exact, gradient);
                 distance(&found.floats(graph, gradient), &exact)
@@ -96,7 +100,8 @@ fn a_plan_of_our_kernels_is_refused_where_it_lacks_workspace() {
     let case = Case::new(&small_net(), Some(SGD), &ours);
     let layout = place(&case.keep_all());
     let options = ExecutorOptions::default();
-    let error = Executor::new(case.graph(), &case.lowered, &layout, &theirs, options).unwrap_err();
+    let compiled = case.compiled(&theirs);
+    let error = Executor::new(&compiled, &case.lowered, &layout, options).unwrap_err();
     assert!(
         matches!(error, RunError::WrongPlan { .. }) && error.to_string().contains("cpu/onednn-3."),
         "{error}"
@@ -124,8 +129,10 @@ fn errors_in_32_bits_are_of_the_size_that_rounding_explains() {
         .unwrap();
     let pixel = |i: usize| ((i * 7919) % 1009) as f32 / 504.0 - 1.0;
     let image: Vec<f32> = (0..what.elements()).map(pixel).collect();
-    let found = interpret(graph, &cpu, &[(input, Data::F32(&image))], 3).unwrap();
-    let exact_of = interpret(&exact, &cpu, &[(input, Data::F32(&image))], 3).unwrap();
+    let single = Compiled::new(graph, Processor::Cpu(&cpu));
+    let double = Compiled::new(&exact, Processor::Cpu(&cpu));
+    let found = interpret(&single, &[(input, Data::F32(&image))], 3).unwrap();
+    let exact_of = interpret(&double, &[(input, Data::F32(&image))], 3).unwrap();
     // Up or down by half of the last bit of 24.
     let moved = |values: &[f64], key: usize| -> Vec<f64> {
         let each = values.iter().enumerate();
@@ -150,7 +157,7 @@ fn errors_in_32_bits_are_of_the_size_that_rounding_explains() {
         .iter()
         .map(|(id, values)| (*id, Data::F64(values)))
         .collect();
-    let moved_of = interpret(&exact, &cpu, &inputs, 3).unwrap();
+    let moved_of = interpret(&double, &inputs, 3).unwrap();
     let largest = |other: &dyn Fn(scrimp_graph::TensorId) -> Vec<f64>| {
         let errors = training
             .gradients

@@ -16,7 +16,7 @@
 use prost::Message;
 use scrimp_graph::onnx::{self, Data as Contents, ImportOptions, Literal, OnnxError, proto};
 use scrimp_graph::{DType, Graph, TensorId, inference};
-use scrimp_run::{Cpu, Data, interpret};
+use scrimp_run::{Compiled, Cpu, Data, Processor, interpret};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -212,7 +212,8 @@ fn try_run(cpu: &Cpu, test: &Path) -> Result<BTreeSet<String>, Verdict> {
     }
     let graph = inference(&import(test, &inputs)?).map_err(failed)?;
     let given = given(&graph, &inputs);
-    let tensors = interpret(&graph, cpu, &given, 0).map_err(failed)?;
+    let compiled = Compiled::new(&graph, Processor::Cpu(cpu));
+    let tensors = interpret(&compiled, &given, 0).map_err(failed)?;
     for (i, &output) in graph.outputs().iter().enumerate() {
         let name = file.output.get(i).map_or("", |o| o.name.as_str());
         let Ok(expected) = literal(test, "output", i) else {

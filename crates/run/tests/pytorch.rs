@@ -12,7 +12,7 @@ mod common;
 use common::network;
 use scrimp_graph::networks::NetworkOptions;
 use scrimp_graph::{DType, Graph, Loss, Role, train};
-use scrimp_run::{Cpu, Data, interpret};
+use scrimp_run::{Compiled, Cpu, Data, Processor, interpret};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -108,7 +108,7 @@ fn compare(python: &str, name: &str, graph: Graph) -> f64 {
         .collect();
     inputs.extend(floats.iter().map(|(&id, data)| (id, Data::F32(data))));
     let cpu = Cpu::new(2).unwrap();
-    let tensors = interpret(graph, &cpu, &inputs, 3).unwrap();
+    let tensors = interpret(&Compiled::new(graph, Processor::Cpu(&cpu)), &inputs, 3).unwrap();
 
     let folder = tempfile::tempdir().unwrap();
     let (mut index, mut data) = (String::new(), Vec::new());

@@ -5,7 +5,7 @@ use scrimp_graph::data::{Contents, Feed, Samples};
 use scrimp_graph::weights::{Require, Weights};
 use scrimp_graph::{Graph, Role, inference};
 use scrimp_plan::{Budget, Phase};
-use scrimp_run::{Cpu, Data, Executor, ExecutorOptions};
+use scrimp_run::{Compiled, Data, Executor, ExecutorOptions, Processor};
 use scrimp_solve::Options;
 
 use crate::error::{Error, Result};
@@ -21,7 +21,7 @@ pub fn accuracy(
     graph: &Graph,
     weights: &Weights,
     test: &Samples,
-    cpu: &Cpu,
+    processor: Processor<'_>,
     budget: u64,
 ) -> Result<f64> {
     let graph = inference(graph)?;
@@ -38,7 +38,8 @@ pub fn accuracy(
     };
     let mut phases = SecondaryMap::with_default(Phase::Forward);
     phases.resize(graph.nodes().len());
-    let costs = pipeline::estimate(&graph, cpu);
+    let compiled = Compiled::new(&graph, processor);
+    let costs = pipeline::estimate(&compiled);
     let lowered = scrimp_graph::lower(&graph, &phases, &costs, "cpu")?;
     let budgeted = pipeline::budget(&lowered.problem, Budget::Bytes(budget))?;
     let planned = pipeline::plan(&budgeted, Fit::Layout, &Options::default(), &mut |_| {})?;
@@ -46,7 +47,7 @@ pub fn accuracy(
         arena_bytes: planned.reserved_bytes(),
         ..ExecutorOptions::default()
     };
-    let mut executor = Executor::new(&graph, &lowered, &planned.layout, cpu, options)?;
+    let mut executor = Executor::new(&compiled, &lowered, &planned.layout, options)?;
     let fitted = weights.fit(&graph, Require::Everything)?;
     for (tensor, values) in &fitted {
         executor.set(*tensor, Data::F32(values))?;

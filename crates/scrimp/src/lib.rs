@@ -9,7 +9,7 @@
 //! use scrimp::graph::networks::NetworkOptions;
 //! use scrimp::graph::{Loss, Optimizer};
 //! use scrimp::plan::Budget;
-//! use scrimp::run::Cpu;
+//! use scrimp::run::{Compiled, Cpu, Processor};
 //! use scrimp::solve::Options;
 //! use scrimp::{Fit, Job, Recipe, Session, Source, Start};
 //!
@@ -21,7 +21,8 @@
 //! let graph = scrimp::import(&Source::find("digits")?, &options, None)?;
 //! let training = scrimp::differentiate(&graph, recipe)?;
 //! let cpu = Cpu::new(1)?;
-//! let costs = scrimp::estimate(&training.graph, &cpu);
+//! let compiled = Compiled::new(&training.graph, Processor::Cpu(&cpu));
+//! let costs = scrimp::estimate(&compiled);
 //! let lowered = scrimp::lower(&training, &costs)?;
 //! let budgeted = scrimp::budget(&lowered.problem, Budget::Percent(70.0))?;
 //! let planned = scrimp::make_plan(&budgeted, Fit::Layout, &Options::default(), &mut |_| {})?;
@@ -32,7 +33,7 @@
 //! let job = Job {
 //!     training: &training,
 //!     lowered: &lowered,
-//!     cpu: &cpu,
+//!     compiled: &compiled,
 //!     feed: &feed,
 //!     optimizer,
 //!     learning_rate: 0.01,

@@ -11,11 +11,11 @@ use std::time::Duration;
 use scrimp_graph::networks::{self, NetworkOptions};
 use scrimp_graph::onnx::{self, ImportOptions};
 use scrimp_graph::weights::Weights;
-use scrimp_graph::{Costs, Graph, Loss, Lowered, Machine, Node, Optimizer, TrainingGraph};
+use scrimp_graph::{Costs, Graph, Loss, Lowered, Machine, Optimizer, TrainingGraph};
 use scrimp_plan::{
     Budget, Capacities, CheckedLayout, CheckedPlan, DeviceId, Plan, Problem, SavedPlan, check,
 };
-use scrimp_run::Cpu;
+use scrimp_run::Compiled;
 use scrimp_solve::{
     Method, Options, Order, PlaceError, Progress, SolveError, Solved, place, place_reordered, solve,
 };
@@ -102,18 +102,10 @@ pub fn differentiate(graph: &Graph, recipe: Recipe) -> Result<TrainingGraph> {
 }
 
 /// Stage 3, estimate: what each node costs by the static model, the same on every machine, with the
-/// scratch memory that this device needs. The other way is [`scrimp_run::profile`], which measures.
-pub fn estimate(graph: &Graph, cpu: &Cpu) -> Costs {
-    let workspaces = cpu.workspaces(graph, &cpu.formats(graph));
-    let workspace = |node: &Node| {
-        // A node is found by what it writes.
-        let id = node
-            .outputs
-            .first()
-            .and_then(|&output| graph.producer(output));
-        id.map_or(0, |id| workspaces[id])
-    };
-    scrimp_graph::estimate(graph, &Machine::default(), &workspace)
+/// scratch memory that this processor needs. The other way is [`scrimp_run::profile`], which measures.
+pub fn estimate(compiled: &Compiled<'_>) -> Costs {
+    let workspace = |node| compiled.workspace(node);
+    scrimp_graph::estimate(compiled.graph(), &Machine::default(), &workspace)
 }
 
 /// Stage 4, lower: the planning problem.

@@ -9,7 +9,7 @@ use scrimp_graph::data::{Contents, Feed};
 use scrimp_graph::weights::Weights;
 use scrimp_graph::{Lowered, Optimizer, Role, Storages, TensorId, TrainingGraph};
 use scrimp_plan::{CheckedLayout, Phase};
-use scrimp_run::{Cpu, Data, Executor, ExecutorOptions, Observer, RunEvent, StepTrace};
+use scrimp_run::{Compiled, Data, Executor, ExecutorOptions, Observer, RunEvent, StepTrace};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::checkpoint::{self, Start};
@@ -22,8 +22,8 @@ pub struct Job<'a> {
     pub training: &'a TrainingGraph,
     /// Its tasks and values.
     pub lowered: &'a Lowered,
-    /// The device.
-    pub cpu: &'a Cpu,
+    /// The training step's graph on the processor that runs it.
+    pub compiled: &'a Compiled<'a>,
     /// The data.
     pub feed: &'a Feed,
     /// How parameters change.
@@ -88,8 +88,7 @@ impl<'a> Session<'a> {
             arena_bytes,
             ..ExecutorOptions::default()
         };
-        let graph = &job.training.graph;
-        let mut executor = Executor::new(graph, job.lowered, layout, job.cpu, options)?;
+        let mut executor = Executor::new(job.compiled, job.lowered, layout, options)?;
         for (tensor, values) in &job.start.tensors {
             executor.set(*tensor, Data::F32(values))?;
         }

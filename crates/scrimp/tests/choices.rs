@@ -7,7 +7,7 @@ use std::time::Duration;
 use scrimp::graph::networks::{self, NetworkOptions};
 use scrimp::graph::{Loss, Lowered, Norm, Op, Optimizer, TrainingGraph, Unary};
 use scrimp::plan::{Budget, Step, TaskId};
-use scrimp::run::Cpu;
+use scrimp::run::{Compiled, Cpu, Processor};
 use scrimp::solve::Options;
 use scrimp::{Fit, Planned, Recipe};
 
@@ -27,7 +27,9 @@ impl Case {
             },
         };
         let training = scrimp::pipeline::differentiate(&graph, recipe).unwrap();
-        let costs = scrimp::pipeline::estimate(&training.graph, &Cpu::new(1).unwrap());
+        let cpu = Cpu::new(1).unwrap();
+        let compiled = Compiled::new(&training.graph, Processor::Cpu(&cpu));
+        let costs = scrimp::pipeline::estimate(&compiled);
         let lowered = scrimp::pipeline::lower(&training, &costs).unwrap();
         Case { training, lowered }
     }

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use scrimp::graph::Summary;
 use scrimp::plan::{Budget, format_bytes, format_seconds};
+use scrimp::run::{Compiled, Processor};
 use scrimp::solve::floor_bytes;
 use serde_json::{Value, json};
 
@@ -16,7 +17,7 @@ pub fn run(args: &InspectArgs) -> Result<Answer> {
     let graph = target::import(&args.model, &args.shape, true)?;
     let training = scrimp::differentiate(&graph, target::recipe(&args.recipe))?;
     let cpu = target::cpu(0, &args.recipe)?;
-    let costs = scrimp::estimate(&training.graph, &cpu);
+    let costs = scrimp::estimate(&Compiled::new(&training.graph, Processor::Cpu(&cpu)));
     let problem = scrimp::lower(&training, &costs)?.problem;
     let step = TrainingNeeds {
         tasks: problem.tasks().len(),

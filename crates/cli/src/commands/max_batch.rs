@@ -9,6 +9,7 @@ use scrimp::plan::file::Content;
 use scrimp::plan::{
     Budget, CheckedPlan, Problem, format_bytes, format_seconds, plan_to_json, problem_to_json,
 };
+use scrimp::run::{Compiled, Processor};
 use scrimp::solve::published::{
     Formulation, MaxBatchOptions, Published, PublishedOptions, max_batch,
 };
@@ -84,7 +85,7 @@ fn of_model(args: &MaxBatchArgs, line: &Line) -> Result<Found> {
         };
         let problem = || -> Result<Problem, Error> {
             let training = scrimp::differentiate(&model.import(Some(size))?, recipe)?;
-            let costs = scrimp::estimate(&training.graph, &cpu);
+            let costs = scrimp::estimate(&Compiled::new(&training.graph, Processor::Cpu(&cpu)));
             Ok(scrimp::lower(&training, &costs)?.problem)
         };
         match problem() {

@@ -5,6 +5,7 @@ use scrimp::graph::TrainingGraph;
 use scrimp::graph::data::{Dataset, Feed, Samples};
 use scrimp::plan::file::read_text;
 use scrimp::plan::{Capacities, CheckedLayout, plan_to_json, saved_plan_from_json};
+use scrimp::run::{Compiled, Processor};
 use scrimp::solve::place;
 use scrimp::{
     Budgeted, Error, Fit, Job, Outcome, PlanSummary, Planned, Recipe, Source, Start, StepRecord,
@@ -40,7 +41,8 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let start = start(args, &training, recipe)?;
     let feed = feed(&training, train, start.seed)?;
     let cpu = target::cpu(args.solve.search.threads(), &args.recipe)?;
-    let costs = target::costs(&training, &cpu, args.costs, args.fresh_costs, quiet)?;
+    let compiled = Compiled::new(&training.graph, Processor::Cpu(&cpu));
+    let costs = target::costs(&compiled, &cpu, args.costs, args.fresh_costs, quiet)?;
     let lowered = scrimp::lower(&training, &costs)?;
     let budgeted = scrimp::budget(&lowered.problem, args.budget)?;
     let device = cpu.signature();
@@ -52,7 +54,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let job = Job {
         training: &training,
         lowered: &lowered,
-        cpu: &cpu,
+        compiled: &compiled,
         feed: &feed,
         optimizer: recipe.optimizer,
         learning_rate: learning_rate(args),
@@ -78,7 +80,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
                 &graph,
                 weights,
                 test,
-                &cpu,
+                compiled.processor(),
                 planned.budget_bytes,
             )?)
         }

@@ -71,14 +71,15 @@ pub fn answer(told: &Told<'_>) -> Result<Answer> {
 
 fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
     let (run, base) = (&told.outcome.planned, told.outcome.base.as_ref());
+    let processor = told.job.compiled.processor();
     json!({
         "steps": run.records.len(),
         "steps_done": run.steps_done,
         "batch": told.job.feed.batch(),
         "seed": told.job.start.seed,
         "learning_rate": told.job.learning_rate,
-        "threads": told.job.cpu.threads(),
-        "device": told.job.cpu.signature(),
+        "threads": processor.threads(),
+        "device": processor.signature(),
         "synthetic_data": told.job.feed.is_synthetic(),
         "losses": run.losses(),
         "planned_peak_bytes": told.planned.plan().peak(told.planned.budgeted.device),

@@ -19,10 +19,9 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 use crate::arena::Arena;
-use crate::cpu::Cpu;
+use crate::compiled::Compiled;
 use crate::data::{Data, Memory, arrange, arranged};
 use crate::error::RunError;
-use crate::format::Formats;
 use crate::job::Job;
 
 /// Most bytes that a step allocates outside the arena: the thread pool may take a block of its queue.
@@ -142,9 +141,8 @@ struct Place {
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Executor<'a> {
+    compiled: &'a Compiled<'a>,
     graph: &'a Graph,
-    cpu: &'a Cpu,
-    formats: Formats,
     options: ExecutorOptions,
     arena: Arena,
     actions: Vec<Action>,
@@ -166,10 +164,9 @@ impl<'a> Executor<'a> {
     /// kernels need (it was made for another machine or number of threads); a value that isn't where
     /// the next step expects it; memory that isn't there.
     pub fn new(
-        graph: &'a Graph,
+        compiled: &'a Compiled<'a>,
         lowered: &Lowered,
         layout: &CheckedLayout,
-        cpu: &'a Cpu,
         options: ExecutorOptions,
     ) -> Result<Executor<'a>, RunError> {
         let problem = layout.plan().problem();
@@ -178,17 +175,16 @@ impl<'a> Executor<'a> {
             .ok_or_else(|| wrong("it runs tasks on several devices"))?;
         let bytes = options.arena_bytes.max(layout.arena_bytes(device));
         let arena = Arena::new(bytes)?;
-        let formats = cpu.formats(graph);
-        let actions = prepare::actions(graph, &formats, lowered, layout, cpu, &arena)?;
+        let graph = compiled.graph();
+        let actions = prepare::actions(compiled, lowered, layout, &arena)?;
         let places = prepare::places(graph, lowered, layout, device)?;
         let runs = actions
             .iter()
             .filter(|action| matches!(action, Action::Run(_)))
             .count();
         let mut executor = Executor {
+            compiled,
             graph,
-            cpu,
-            formats,
             options,
             arena,
             actions,
@@ -207,7 +203,7 @@ impl<'a> Executor<'a> {
             let all = executor.arena.bytes();
             executor.arena.bytes_at_mut(0, all).fill(POISON);
         }
-        cpu.enter(|| executor.initialize())?;
+        compiled.processor().enter(|| executor.initialize())?;
         Ok(executor)
     }
 
@@ -258,7 +254,7 @@ impl<'a> Executor<'a> {
     fn arrange(&mut self, tensor: TensorId, offset: u64) {
         let what = self.graph.tensor(tensor);
         let memory = self.arena.bytes_at_mut(offset, what.bytes());
-        let change = self.formats.of(tensor).change(&what.shape);
+        let change = self.compiled.formats().of(tensor).change(&what.shape);
         arrange(change, what.dtype, memory);
     }
 
@@ -276,8 +272,8 @@ impl<'a> Executor<'a> {
         for (tensor, _) in self.graph.given() {
             self.set[tensor] = false;
         }
-        let cpu = self.cpu;
-        cpu.enter(|| self.run(observer))?;
+        let processor = self.compiled.processor();
+        processor.enter(|| self.run(observer))?;
         for (tensor, _) in self.graph.given() {
             self.set[tensor] = self.places[tensor].stays;
         }
@@ -286,6 +282,7 @@ impl<'a> Executor<'a> {
     }
 
     fn run(&mut self, mut observer: Option<Observer<'_>>) -> Result<(), RunError> {
+        let processor = self.compiled.processor();
         let mut in_use: u64 = self.given.iter().map(|range| range.bytes).sum();
         let mut peak = in_use;
         self.again.values_mut().for_each(|again| *again = false);
@@ -306,9 +303,8 @@ impl<'a> Executor<'a> {
                     }
                     let node = self.graph.node(prepared.node);
                     let from = start.elapsed().as_secs_f64();
-                    prepared
-                        .job
-                        .run(self.cpu, &mut self.arena)
+                    processor
+                        .run(&prepared.job, &mut self.arena)
                         .map_err(|error| RunError::in_node(&node.name, error))?;
                     let seconds = start.elapsed().as_secs_f64() - from;
                     let task = prepared.task;
@@ -368,10 +364,12 @@ impl<'a> Executor<'a> {
             }
         };
         let stored = self.arena.bytes_at(offset, what.bytes());
-        Ok(match self.formats.of(tensor).change(&what.shape) {
-            None => Cow::Borrowed(stored),
-            Some(change) => Cow::Owned(arranged(&change.back(), what.dtype, stored)),
-        })
+        Ok(
+            match self.compiled.formats().of(tensor).change(&what.shape) {
+                None => Cow::Borrowed(stored),
+                Some(change) => Cow::Owned(arranged(&change.back(), what.dtype, stored)),
+            },
+        )
     }
 
     /// Whether this is the place of a given tensor that stays.

@@ -7,19 +7,15 @@ use scrimp_plan::{BufferId, CheckedLayout, DeviceId, Step, TaskId, ValueId};
 
 use super::{Action, Place, Prepared, Range, wrong};
 use crate::arena::Arena;
-use crate::cpu::Cpu;
+use crate::compiled::Compiled;
 use crate::error::RunError;
-use crate::format::Formats;
-use crate::job::Recipe;
 use crate::span::Span;
 
 /// The plan's steps with their memory.
 pub(super) fn actions(
-    graph: &Graph,
-    formats: &Formats,
+    compiled: &Compiled<'_>,
     lowered: &Lowered,
     layout: &CheckedLayout,
-    cpu: &Cpu,
     arena: &Arena,
 ) -> Result<Vec<Action>, RunError> {
     let plan = layout.plan();
@@ -27,16 +23,14 @@ pub(super) fn actions(
         || lowered
             .nodes
             .values()
-            .any(|&node| !graph.nodes().is_valid(node))
+            .any(|&node| !compiled.graph().nodes().is_valid(node))
     {
         return Err(wrong("it has other tasks than the graph has nodes"));
     }
     let preparation = Preparation {
-        graph,
-        formats,
+        compiled,
         lowered,
         layout,
-        cpu,
         arena,
     };
     (0..plan.steps().len())
@@ -56,11 +50,9 @@ fn range(layout: &CheckedLayout, buffer: BufferId) -> Range {
 }
 
 struct Preparation<'a> {
-    graph: &'a Graph,
-    formats: &'a Formats,
+    compiled: &'a Compiled<'a>,
     lowered: &'a Lowered,
     layout: &'a CheckedLayout,
-    cpu: &'a Cpu,
     arena: &'a Arena,
 }
 
@@ -69,11 +61,10 @@ impl Preparation<'_> {
         let plan = self.layout.plan();
         let (binding, what) = (plan.binding(step), plan.problem().task(task));
         let id = self.lowered.nodes[task];
-        let node = self.graph.node(id);
+        let node = self.compiled.graph().node(id);
         let inputs = self.spans(&node.inputs, &what.inputs, &binding.inputs)?;
         let outputs = self.spans(&node.outputs, &what.outputs, &binding.outputs)?;
-        let recipe = Recipe::of_node(self.cpu, self.graph, self.formats, id);
-        let needed = recipe.workspace();
+        let needed = self.compiled.workspace(id);
         let workspace = match binding.workspace {
             None => Range {
                 offset: 0,
@@ -86,7 +77,7 @@ impl Preparation<'_> {
                 "node {:?} has {} bytes of workspace, but {} needs {needed}",
                 node.name,
                 workspace.bytes,
-                self.cpu.signature()
+                self.compiled.processor().signature()
             )));
         }
         let workspace = Range {
@@ -101,9 +92,7 @@ impl Preparation<'_> {
             .outputs
             .iter()
             .filter(|output| !binding.inputs.contains(output));
-        let job = recipe
-            .job(&inputs, &outputs, scratch, &node.name)
-            .map_err(|error| RunError::in_node(&node.name, error))?;
+        let job = self.compiled.job(id, &inputs, &outputs, scratch)?;
         Ok(Action::Run(Box::new(Prepared {
             task,
             node: id,
@@ -128,7 +117,7 @@ impl Preparation<'_> {
         tensors
             .iter()
             .map(|&tensor| {
-                let what = self.graph.tensor(tensor);
+                let what = self.compiled.graph().tensor(tensor);
                 let value = self
                     .lowered
                     .values

@@ -116,9 +116,11 @@ impl<'a> Uses<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compiled::Compiled;
     use crate::conformance::onednn::onednn;
     use crate::data::Data;
-    use crate::interpret::interpret_in;
+    use crate::interpret::interpret;
+    use crate::processor::Processor;
     use scrimp_graph::{Binary, GraphBuilder, Loss, Optimizer, Window, train};
 
     /// Convolutions with 32, 21 and 48 channels and one of groups, then a linear layer.
@@ -215,7 +217,10 @@ mod tests {
                 _ => None,
             })
             .collect();
-        let run = |formats| interpret_in(&graph, &cpu, formats, &hyper, 3).expect("it runs");
+        let run = |formats| {
+            let compiled = Compiled::with_formats(&graph, Processor::Cpu(&cpu), formats);
+            interpret(&compiled, &hyper, 3).expect("it runs")
+        };
         let (rows, blocks) = (run(Formats::images(&graph)), run(cpu.formats(&graph)));
         let mut stored_otherwise = 0;
         for (id, what) in graph.tensors().iter() {
@@ -248,7 +253,8 @@ mod tests {
             .collect();
         let run = |formats| {
             let inputs = [(x, Data::F32(&data[..]))];
-            let tensors = interpret_in(&graph, &cpu, formats, &inputs, 3).expect("it runs");
+            let compiled = Compiled::with_formats(&graph, Processor::Cpu(&cpu), formats);
+            let tensors = interpret(&compiled, &inputs, 3).expect("it runs");
             (tensors.floats(&graph, z), tensors.bytes(z).to_vec())
         };
         let mut mixed = Formats::rows();

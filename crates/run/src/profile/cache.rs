@@ -1,7 +1,7 @@
 //! Measured seconds on disk, one file for each device, so that what was measured once needn't be measured
 //! again. A file that can't be read or has anything wrong in it is as good as none.
 
-use scrimp_graph::{Costs, Graph};
+use scrimp_graph::Costs;
 use scrimp_plan::file::{read_text, write_text};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use super::{Distinct, ProfileOptions, ProfileWatch, Times, last_level_cache, measure};
+use crate::compiled::Compiled;
 use crate::cpu::Cpu;
 use crate::error::RunError;
 
@@ -78,13 +79,13 @@ impl CostCache {
     /// As [`super::profile`]; what is wrong with the file is no error but a note.
     pub fn profile(
         &mut self,
-        graph: &Graph,
-        cpu: &Cpu,
+        compiled: &Compiled<'_>,
         options: &ProfileOptions,
         afresh: bool,
         progress: ProfileWatch<'_>,
     ) -> Result<Costs, RunError> {
-        let plan = Distinct::new(graph, cpu)?;
+        let graph = compiled.graph();
+        let plan = Distinct::new(compiled)?;
         let keys = plan.keys.iter().map(|key| xxh3_128(key.as_bytes()));
         let keys: Vec<u128> = keys.collect();
         if !afresh {
@@ -94,7 +95,7 @@ impl CostCache {
                 return Ok(plan.costs(graph, &times));
             }
         }
-        let times = measure(graph, cpu, &plan, options, progress)?;
+        let times = measure(compiled, &plan, options, progress)?;
         self.keep(&keys, &times);
         Ok(plan.costs(graph, &times))
     }
@@ -192,6 +193,7 @@ fn processor() -> String {
 mod tests {
     use super::super::tests::training;
     use super::*;
+    use crate::processor::Processor;
     use std::fs;
 
     /// The costs, and whether they were measured.
@@ -202,7 +204,9 @@ mod tests {
         };
         let mut measured = false;
         let mut watch = |_| measured = true;
-        let costs = cache.profile(&training(), cpu, &options, afresh, &mut watch);
+        let graph = training();
+        let compiled = Compiled::new(&graph, Processor::Cpu(cpu));
+        let costs = cache.profile(&compiled, &options, afresh, &mut watch);
         (costs.expect("it runs"), measured)
     }
 

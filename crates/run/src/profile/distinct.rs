@@ -6,14 +6,12 @@ use scrimp_plan::Phase;
 use std::collections::HashMap;
 
 use super::place::Overwrites;
-use crate::cpu::Cpu;
+use crate::compiled::Compiled;
 use crate::error::RunError;
-use crate::format::Formats;
 
 /// The measurements that a graph takes.
 pub(super) struct Distinct {
     pub pairs: Overwrites,
-    pub formats: Formats,
     pub workspaces: SecondaryMap<NodeId, u64>,
     /// What each is of: operator, shapes, types, formats, overwritten inputs.
     pub keys: Vec<String>,
@@ -30,13 +28,15 @@ pub(super) struct Times {
 }
 
 impl Distinct {
-    pub fn new(graph: &Graph, cpu: &Cpu) -> Result<Distinct, RunError> {
-        let (pairs, formats) = (overwritten(graph)?, cpu.formats(graph));
-        let workspaces = cpu.workspaces(graph, &formats);
+    pub fn new(compiled: &Compiled<'_>) -> Result<Distinct, RunError> {
+        let (graph, formats) = (compiled.graph(), compiled.formats());
+        let pairs = overwritten(graph)?;
+        let mut workspaces = SecondaryMap::new();
         let mut indices = HashMap::new();
         let mut keys = Vec::new();
         let mut of = SecondaryMap::new();
         for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
+            workspaces[id] = compiled.workspace(id);
             let signature = |&tensor: &TensorId| {
                 let what = graph.tensor(tensor);
                 (&what.shape[..], what.dtype, formats.of(tensor))
@@ -52,7 +52,6 @@ impl Distinct {
         }
         Ok(Distinct {
             pairs,
-            formats,
             workspaces,
             keys,
             of,

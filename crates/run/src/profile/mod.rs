@@ -16,10 +16,10 @@ mod passes;
 mod place;
 mod typical;
 
-use scrimp_graph::{Costs, Graph};
+use scrimp_graph::Costs;
 use std::time::{Duration, Instant};
 
-use crate::cpu::Cpu;
+use crate::compiled::Compiled;
 use crate::error::RunError;
 pub use alone::Alone;
 pub use cache::CostCache;
@@ -77,25 +77,23 @@ pub type ProfileWatch<'a> = &'a mut (dyn FnMut(ProfileProgress) + Send);
 /// # Errors
 /// An operator without a kernel; memory that isn't there.
 pub fn profile(
-    graph: &Graph,
-    cpu: &Cpu,
+    compiled: &Compiled<'_>,
     options: &ProfileOptions,
     progress: ProfileWatch<'_>,
 ) -> Result<Costs, RunError> {
-    let plan = Distinct::new(graph, cpu)?;
-    let times = measure(graph, cpu, &plan, options, progress)?;
-    Ok(plan.costs(graph, &times))
+    let plan = Distinct::new(compiled)?;
+    let times = measure(compiled, &plan, options, progress)?;
+    Ok(plan.costs(compiled.graph(), &times))
 }
 
 /// Runs the graph until the seconds settle; the times are returned in the order of the keys.
 fn measure(
-    graph: &Graph,
-    cpu: &Cpu,
+    compiled: &Compiled<'_>,
     plan: &Distinct,
     options: &ProfileOptions,
     progress: ProfileWatch<'_>,
 ) -> Result<Vec<Times>, RunError> {
-    let mut run = Passes::new(graph, cpu, plan, options.room)?;
+    let mut run = Passes::new(compiled, plan, options.room)?;
     let start = Instant::now();
     let measured = options.passes.max(1);
     let warm = match last_level_cache() {
@@ -111,9 +109,10 @@ fn measure(
             nodes,
         });
     };
+    let processor = compiled.processor();
     let mut pass = 0;
     let mut go = |run: &mut Passes<'_>, kind: Pass| {
-        let done = cpu.enter(|| run.pass(kind, &mut |node, nodes| watch(pass, node, nodes)));
+        let done = processor.enter(|| run.pass(kind, &mut |node, nodes| watch(pass, node, nodes)));
         pass += 1;
         done
     };
@@ -139,7 +138,9 @@ fn measure(
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use scrimp_graph::{DType, GraphBuilder, Loss, Window, train};
+    use crate::cpu::Cpu;
+    use crate::processor::Processor;
+    use scrimp_graph::{DType, Graph, GraphBuilder, Loss, Window, train};
 
     pub(super) fn training() -> Graph {
         let mut b = GraphBuilder::new("t");
@@ -164,7 +165,7 @@ pub(super) mod tests {
     fn every_node_is_measured_in_any_room() {
         let graph = training();
         let cpu = Cpu::new(2).expect("threads start");
-        let workspaces = cpu.workspaces(&graph, &cpu.formats(&graph));
+        let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
         for room in [0, 100_000, 1 << 30] {
             let options = ProfileOptions {
                 passes: 2,
@@ -172,7 +173,7 @@ pub(super) mod tests {
                 ..ProfileOptions::default()
             };
             let mut last = None;
-            let costs = profile(&graph, &cpu, &options, &mut |p| last = Some(p)).expect("it runs");
+            let costs = profile(&compiled, &options, &mut |p| last = Some(p)).expect("it runs");
             assert!(last.is_some_and(|p| p.pass >= 2 && p.node == p.nodes));
             for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
                 let cost = costs.nodes[id];
@@ -181,7 +182,7 @@ pub(super) mod tests {
                     "{}: {cost:?}",
                     node.name
                 );
-                assert_eq!(cost.workspace, workspaces[id]);
+                assert_eq!(cost.workspace, compiled.workspace(id));
             }
         }
     }

@@ -21,11 +21,12 @@ use super::last_level::last_level_cache;
 use super::place::{Places, rounded};
 use super::typical::typical;
 use crate::arena::Arena;
-use crate::cpu::Cpu;
+use crate::compiled::Compiled;
 use crate::data::{Memory, arrange};
 use crate::error::RunError;
-use crate::job::{Job, Recipe};
+use crate::job::Job;
 use crate::par;
+use crate::processor::Processor;
 use crate::span::Span;
 
 /// What a pass is for.
@@ -58,7 +59,7 @@ impl Prepared {
 /// A graph in memory, and the times so far.
 pub(super) struct Passes<'a> {
     graph: &'a Graph,
-    cpu: &'a Cpu,
+    processor: Processor<'a>,
     arena: Arena,
     nodes: Vec<Prepared>,
     /// Of each pass in which nodes are in their places.
@@ -67,15 +68,11 @@ pub(super) struct Passes<'a> {
 
 impl<'a> Passes<'a> {
     /// Takes memory for it and fills it.
-    pub fn new(
-        graph: &'a Graph,
-        cpu: &'a Cpu,
-        plan: &Distinct,
-        room: u64,
-    ) -> Result<Self, RunError> {
+    pub fn new(compiled: &Compiled<'a>, plan: &Distinct, room: u64) -> Result<Self, RunError> {
+        let (graph, processor) = (compiled.graph(), compiled.processor());
         let places = Places::new(graph, plan, room);
         let mut arena = Arena::new(places.end)?;
-        cpu.enter(|| initialize(graph, plan, &places, &mut arena))?;
+        processor.enter(|| initialize(compiled, &places, &mut arena))?;
         let mut nodes = Vec::new();
         for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
             let place = &places.nodes[id];
@@ -91,8 +88,7 @@ impl<'a> Passes<'a> {
                 spans.collect()
             };
             let (reads, writes) = (list(&node.inputs, false)?, list(&node.outputs, true)?);
-            let recipe = Recipe::of_node(cpu, graph, &plan.formats, id);
-            let workspace = match recipe.workspace() {
+            let workspace = match compiled.workspace(id) {
                 0 => Span::EMPTY,
                 bytes => {
                     let range = place.workspace..place.workspace + bytes;
@@ -103,9 +99,7 @@ impl<'a> Passes<'a> {
                     arena.span(place.workspace, bytes, &node.name)?
                 }
             };
-            let job = recipe
-                .job(&reads, &writes, workspace, &node.name)
-                .map_err(|error| RunError::in_node(&node.name, error))?;
+            let job = compiled.job(id, &reads, &writes, workspace)?;
             nodes.push(Prepared {
                 node: id,
                 job,
@@ -116,14 +110,14 @@ impl<'a> Passes<'a> {
         }
         Ok(Passes {
             graph,
-            cpu,
+            processor,
             arena,
             nodes,
             totals: Vec::new(),
         })
     }
 
-    /// Runs every node once; call it inside [`Cpu::enter`]. `progress` is told how many of how many are done.
+    /// Runs every node once; call it inside [`Processor::enter`]. `progress` is told how many of how many are done.
     pub fn pass(
         &mut self,
         kind: Pass,
@@ -135,12 +129,11 @@ impl<'a> Passes<'a> {
             let node = self.graph.node(prepared.node);
             if kind == Pass::Warm {
                 let reads = (0..READS).flat_map(|_| &prepared.touches);
-                reads.for_each(|access| read_through(self.cpu, &self.arena, &access.range));
+                reads.for_each(|access| read_through(self.processor, &self.arena, &access.range));
             }
             let start = Instant::now();
-            prepared
-                .job
-                .run(self.cpu, &mut self.arena)
+            self.processor
+                .run(&prepared.job, &mut self.arena)
                 .map_err(|error| RunError::in_node(&node.name, error))?;
             let seconds = start.elapsed().as_secs_f64();
             total += seconds;
@@ -268,25 +261,25 @@ const CHUNK: usize = 1 << 16;
 const LINE: usize = 64;
 
 /// Reads memory on the device's threads, so that it is in the caches.
-fn read_through(cpu: &Cpu, arena: &Arena, range: &Range<u64>) {
+fn read_through(processor: Processor<'_>, arena: &Arena, range: &Range<u64>) {
     let memory = arena.bytes_at(range.start, range.end - range.start);
-    par::tasks(cpu.threads(), memory.len().div_ceil(CHUNK), &|_, task| {
-        let chunk = memory.chunks(CHUNK).nth(task).unwrap_or_default();
-        let sum = chunk
-            .iter()
-            .step_by(LINE)
-            .fold(0u8, |sum, &byte| sum ^ byte);
-        black_box(sum);
-    });
+    par::tasks(
+        processor.threads(),
+        memory.len().div_ceil(CHUNK),
+        &|_, task| {
+            let chunk = memory.chunks(CHUNK).nth(task).unwrap_or_default();
+            let sum = chunk
+                .iter()
+                .step_by(LINE)
+                .fold(0u8, |sum, &byte| sum ^ byte);
+            black_box(sum);
+        },
+    );
 }
 
 /// Parameters and the like as for training, inputs with numbers of ordinary size, integers 0.
-fn initialize(
-    graph: &Graph,
-    plan: &Distinct,
-    places: &Places,
-    arena: &mut Arena,
-) -> Result<(), RunError> {
+fn initialize(compiled: &Compiled<'_>, places: &Places, arena: &mut Arena) -> Result<(), RunError> {
+    let graph = compiled.graph();
     for (id, tensor) in graph.given() {
         let (offset, bytes) = (places.given[id], tensor.bytes());
         let memory = Memory::new(tensor.dtype, arena.bytes_at_mut(offset, bytes));
@@ -297,7 +290,7 @@ fn initialize(
             }
             _ => memory.initialize(graph, id, 0)?,
         }
-        let change = plan.formats.of(id).change(&tensor.shape);
+        let change = compiled.formats().of(id).change(&tensor.shape);
         arrange(change, tensor.dtype, arena.bytes_at_mut(offset, bytes));
     }
     Ok(())

@@ -11,7 +11,7 @@ use scrimp_graph::{
 use scrimp_plan::{
     CheckedLayout, CheckedPlan, Layout, Phase, Plan, Problem, TaskId, ValueId, check, check_layout,
 };
-use scrimp_run::{Cpu, Data, Executor, Library, OneDnnError, RunError};
+use scrimp_run::{Compiled, Cpu, Data, Executor, Library, OneDnnError, Processor, RunError};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A network, differentiated and lowered with estimated costs.
@@ -24,13 +24,17 @@ impl Case {
     pub fn new(graph: &Graph, optimizer: Option<Optimizer>, cpu: &Cpu) -> Case {
         let training = train(graph, Loss::CrossEntropy, optimizer).unwrap();
         let graph = &training.graph;
-        let costs = estimate_with(graph, cpu);
+        let costs = estimate_with(&Compiled::new(graph, Processor::Cpu(cpu)));
         let lowered = lower(graph, &training.phases, &costs, "cpu").unwrap();
         Case { training, lowered }
     }
 
     pub fn graph(&self) -> &Graph {
         &self.training.graph
+    }
+
+    pub fn compiled<'a>(&'a self, cpu: &'a Cpu) -> Compiled<'a> {
+        Compiled::new(self.graph(), Processor::Cpu(cpu))
     }
 
     pub fn keep_all(&self) -> CheckedPlan {
@@ -89,13 +93,10 @@ pub fn onednn(threads: usize) -> Option<Cpu> {
 }
 
 /// Estimated seconds, and the workspaces of this device.
-pub fn estimate_with(graph: &Graph, cpu: &Cpu) -> Costs {
-    let workspaces = cpu.workspaces(graph, &cpu.formats(graph));
-    let mut costs = estimate(graph, &Default::default(), &|_| 0);
-    for node in graph.nodes().keys() {
-        costs.nodes[node].workspace = workspaces[node];
-    }
-    costs
+pub fn estimate_with(compiled: &Compiled<'_>) -> Costs {
+    estimate(compiled.graph(), &Default::default(), &|node| {
+        compiled.workspace(node)
+    })
 }
 
 /// First fit in order of beginning.

@@ -12,7 +12,7 @@ use scrimp_graph::{
     Binary, DType, Graph, GraphBuilder, GraphError, Init, Loss, Op, Reduction, Role, TensorId,
     train,
 };
-use scrimp_run::{Cpu, Data, RunError, interpret};
+use scrimp_run::{Compiled, Cpu, Data, Processor, RunError, interpret};
 use std::error::Error;
 
 /// What a case builds on.
@@ -104,6 +104,7 @@ fn compare(graph: &Graph, loss: Loss, ints: &[(&str, &[i64])]) -> Result<(), Box
     let training = train(graph, loss, None)?;
     let graph = training.graph.clone().with_float(DType::F64);
     let cpu = Cpu::new(1)?;
+    let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
     let floats = random_inputs(&graph);
     let mut given: Vec<(TensorId, Data<'_>)> = floats
         .iter()
@@ -118,7 +119,7 @@ fn compare(graph: &Graph, loss: Loss, ints: &[(&str, &[i64])]) -> Result<(), Box
     let evaluate = |moved: Option<(TensorId, &[f64])>| -> Result<_, RunError> {
         let mut inputs = given.clone();
         inputs.extend(moved.map(|(id, values)| (id, Data::F64(values))));
-        interpret(&graph, &cpu, &inputs, 1)
+        interpret(&compiled, &inputs, 1)
     };
     let base = evaluate(None)?;
     assert!(

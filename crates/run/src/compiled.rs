@@ -1,0 +1,87 @@
+//! A graph on a processor: how each tensor is stored and how each node is run, worked out once for
+//! whoever estimates, measures, executes or interprets it.
+
+use cranelift_entity::PrimaryMap;
+use scrimp_graph::{Graph, NodeId};
+
+use crate::error::RunError;
+use crate::format::Formats;
+use crate::job::{Job, Recipe};
+use crate::processor::Processor;
+use crate::span::Span;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Compiled<'a> {
+    graph: &'a Graph,
+    processor: Processor<'a>,
+    formats: Formats,
+    /// Nothing for nodes that there is nothing to do for.
+    recipes: PrimaryMap<NodeId, Option<Recipe>>,
+}
+
+impl<'a> Compiled<'a> {
+    /// Chooses formats and kernels.
+    pub fn new(graph: &'a Graph, processor: Processor<'a>) -> Compiled<'a> {
+        Compiled::with_formats(graph, processor, processor.formats(graph))
+    }
+
+    /// The same for tensors in these formats.
+    pub(crate) fn with_formats(
+        graph: &'a Graph,
+        processor: Processor<'a>,
+        formats: Formats,
+    ) -> Compiled<'a> {
+        let nodes = graph.nodes().values();
+        let recipes = nodes.map(|node| processor.recipe(graph, &formats, node));
+        Compiled {
+            recipes: recipes.collect(),
+            graph,
+            processor,
+            formats,
+        }
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &'a Graph {
+        self.graph
+    }
+
+    /// What runs it.
+    pub fn processor(&self) -> Processor<'a> {
+        self.processor
+    }
+
+    /// The format of each tensor.
+    pub fn formats(&self) -> &Formats {
+        &self.formats
+    }
+
+    /// Bytes of scratch that a node needs, a multiple of [`crate::ALIGN`].
+    ///
+    /// # Panics
+    /// If the graph has no such node.
+    pub fn workspace(&self, node: NodeId) -> u64 {
+        self.recipes[node].as_ref().map_or(0, Recipe::workspace)
+    }
+
+    /// A node on tensors in this memory, with a workspace of [`Compiled::workspace`] bytes.
+    ///
+    /// # Errors
+    /// Memory that is too short, or overlaps where it mustn't.
+    pub(crate) fn job(
+        &self,
+        node: NodeId,
+        inputs: &[Span],
+        outputs: &[Span],
+        workspace: Span,
+    ) -> Result<Job, RunError> {
+        let name = &self.graph.node(node).name;
+        let Some(recipe) = &self.recipes[node] else {
+            return Ok(Job::default());
+        };
+        recipe
+            .job(inputs, outputs, workspace, name)
+            .map_err(|error| RunError::in_node(name, error))
+    }
+}

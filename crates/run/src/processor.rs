@@ -1,0 +1,71 @@
+//! What runs the operators of a graph: one entry for each kind of hardware.
+
+use crate::arena::Arena;
+use crate::cpu::Cpu;
+use crate::error::RunError;
+use crate::format::Formats;
+use crate::job::{Job, Recipe};
+use scrimp_graph::{Graph, Node};
+
+/// The part of a device that computes.
+#[derive(Clone, Copy, Debug)]
+pub enum Processor<'a> {
+    /// This machine's CPU.
+    Cpu(&'a Cpu),
+    /// None at all: nothing is computed, only counted. It tests plans without their hardware.
+    Null,
+}
+
+impl Processor<'_> {
+    /// What times, workspaces and results depend on, for plan files.
+    pub fn signature(self) -> String {
+        match self {
+            Processor::Cpu(cpu) => cpu.signature(),
+            Processor::Null => "null".into(),
+        }
+    }
+
+    /// Number of threads that compute.
+    pub fn threads(self) -> usize {
+        match self {
+            Processor::Cpu(cpu) => cpu.threads(),
+            Processor::Null => 1,
+        }
+    }
+
+    /// The formats that a graph's tensors have here.
+    pub(crate) fn formats(self, graph: &Graph) -> Formats {
+        match self {
+            Processor::Cpu(cpu) => cpu.formats(graph),
+            Processor::Null => Formats::rows(),
+        }
+    }
+
+    /// How a node is run whose tensors have these formats; `None` if there is nothing to do.
+    pub(crate) fn recipe(self, graph: &Graph, formats: &Formats, node: &Node) -> Option<Recipe> {
+        match self {
+            Processor::Cpu(cpu) => {
+                let inputs = formats.operands(graph, &node.inputs);
+                let outputs = formats.operands(graph, &node.outputs);
+                Some(Recipe::new(cpu, &node.op, &inputs, &outputs))
+            }
+            Processor::Null => None,
+        }
+    }
+
+    /// Calls `f` where jobs may be run.
+    pub(crate) fn enter<R: Send>(self, f: impl FnOnce() -> R + Send) -> R {
+        match self {
+            Processor::Cpu(cpu) => cpu.enter(f),
+            Processor::Null => f(),
+        }
+    }
+
+    /// Runs a job; call it inside [`Processor::enter`].
+    pub(crate) fn run(self, job: &Job, arena: &mut Arena) -> Result<(), RunError> {
+        match self {
+            Processor::Cpu(cpu) => job.run(cpu, arena),
+            Processor::Null => Ok(()),
+        }
+    }
+}
