@@ -59,11 +59,7 @@ pub fn lower(
 ) -> Result<Lowered, GraphError> {
     let lowering = Lowering::new(graph)?;
     let mut devices = PrimaryMap::new();
-    let device = devices.push(Device {
-        name: device.to_owned(),
-        computes: true,
-        resident: 0,
-    });
+    let device = devices.push(Device::computing(device));
     let nodes: PrimaryMap<TaskId, NodeId> = graph
         .nodes()
         .iter()

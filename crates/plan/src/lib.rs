@@ -16,11 +16,10 @@ pub mod simulate;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod units;
-pub mod validate;
 
 pub use budget::Budget;
 pub use capacities::{Capacities, Capacity, UnknownDeviceName};
-pub use check::{Binding, Buffer, BufferKind, CheckedPlan, Excess, Violation, check};
+pub use check::{Binding, Buffer, BufferKind, CheckedPlan, Copied, Excess, Violation, check};
 pub use file::{
     AllocationInstance, FileError, Instance, SavedPlan, plan_from_json, plan_to_json,
     problem_from_json, problem_to_json, read_allocation_instance, read_instance,
@@ -33,9 +32,9 @@ pub use layout::{
 pub use locality::{Access, Cache, Recency, moved_bytes};
 pub use plan::{Plan, Step};
 pub use problem::{
-    Device, Keep, Link, Mode, Origin, Overwrite, Phase, Problem, ProblemParts, Task, Units, Value,
+    Device, Keep, Link, Mode, Origin, Overwrite, Phase, Problem, ProblemError, ProblemParts, Task,
+    Units, Value,
 };
 pub use sequence::SequenceError;
 pub use simulate::{Lane, Span, Timeline, simulate};
 pub use units::{UnitError, format_bytes, format_seconds, parse_bytes, parse_seconds};
-pub use validate::ProblemError;

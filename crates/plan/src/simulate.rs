@@ -1,10 +1,12 @@
-//! When each step of a checked plan happens: one queue per device and one per link, as the semantics
-//! of [`crate::plan`] say. Shares no code with the checker.
+//! When each step of a checked plan happens and what it takes, as the semantics of [`crate::plan`] say.
+//! Shares no code with the checker.
 
 use cranelift_entity::{PrimaryMap, SecondaryMap};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use crate::check::CheckedPlan;
-use crate::ids::{DeviceId, LinkId, ValueId};
+use crate::ids::{DeviceId, LinkId, TaskId, ValueId};
 use crate::plan::Step;
 use crate::problem::{Origin, Problem};
 
@@ -22,13 +24,15 @@ pub enum Lane {
 pub struct Span {
     /// Where it takes its time.
     pub lane: Lane,
-    /// When its lane could have begun it: the end of the lane's previous step. For a copy also not
-    /// before the destination took the bytes.
+    /// When its lane could have begun it: the end of the lane's previous step, or of the queue's. For a
+    /// copy also not before the destination took the bytes.
     pub ready: f64,
     /// When it begins, after waiting for its inputs; in seconds from the start of the plan.
     pub start: f64,
     /// When it is done. The same as `start` for a free.
     pub end: f64,
+    /// The energy that it takes.
+    pub joules: f64,
 }
 
 /// The times of a plan.
@@ -61,6 +65,13 @@ impl Timeline {
             .sum()
     }
 
+    /// Energy of all runs or copies of a lane.
+    #[must_use]
+    pub fn joules(&self, lane: Lane) -> f64 {
+        let spans = self.spans.iter().filter(|span| span.lane == lane);
+        spans.map(|span| span.joules).sum()
+    }
+
     /// Seconds that a lane waits for something other than its own previous step, between two steps.
     #[must_use]
     pub fn waiting(&self, lane: Lane) -> f64 {
@@ -81,105 +92,166 @@ struct Presence {
     read: f64,
 }
 
-/// The state of all queues after some steps.
-struct Queues<'a> {
+/// The state of all devices and queues after some steps.
+struct State<'a> {
     problem: &'a Problem,
-    devices: PrimaryMap<DeviceId, f64>,
-    links: PrimaryMap<LinkId, f64>,
+    devices: PrimaryMap<DeviceId, Turns>,
+    /// When each queue has done its copies so far, under the link it is named after.
+    queues: PrimaryMap<LinkId, f64>,
     values: PrimaryMap<DeviceId, SecondaryMap<ValueId, Presence>>,
+}
+
+/// A device and its turns.
+struct Turns {
+    /// When it has had its turns so far.
+    last: f64,
+    /// Of a memory that doesn't compute, what bounds the copies into it.
+    memory: Option<Memory>,
+}
+
+/// The bytes of a memory that doesn't compute.
+struct Memory {
+    /// The most that may be in use.
+    peak: u64,
+    /// Taken, and not known to have come back.
+    taken: u64,
+    /// Freed bytes and when they come back. Bits of times that aren't negative are ordered as they are.
+    returns: BinaryHeap<Reverse<(u64, u64)>>,
+}
+
+impl Memory {
+    /// When so many bytes can be taken, not before `turn`.
+    fn take(&mut self, bytes: u64, mut turn: f64) -> f64 {
+        self.taken += bytes;
+        while self.taken > self.peak {
+            let Reverse((time, returned)) =
+                self.returns.pop().expect("the bytes fit in list order");
+            self.taken -= returned;
+            turn = turn.max(f64::from_bits(time));
+        }
+        turn
+    }
 }
 
 /// Plays a plan in time. On one device without copies the makespan is the plan's cost.
 #[must_use]
 pub fn simulate(plan: &CheckedPlan) -> Timeline {
     let problem = plan.problem();
-    let mut queues = Queues {
+    let devices = problem.devices();
+    let mut state = State {
         problem,
-        devices: problem.devices().keys().map(|_| 0.0).collect(),
-        links: problem.links().keys().map(|_| 0.0).collect(),
-        values: problem
-            .devices()
-            .keys()
-            .map(|_| SecondaryMap::new())
-            .collect(),
+        devices: devices.keys().map(|id| Turns::new(plan, id)).collect(),
+        queues: problem.links().keys().map(|_| 0.0).collect(),
+        values: devices.keys().map(|_| SecondaryMap::new()).collect(),
     };
-    for (value, what) in problem.values().iter() {
-        if let Origin::Given(device) = what.origin {
-            queues.values[device][value] = Presence::default();
-        }
-    }
-    let spans: Vec<Span> = plan.steps().iter().map(|&step| queues.play(step)).collect();
+    let spans: Vec<Span> = plan.steps().iter().map(|&step| state.play(step)).collect();
     let makespan = spans
         .iter()
         .fold(0.0, |latest: f64, span| latest.max(span.end));
     Timeline { spans, makespan }
 }
 
-impl Queues<'_> {
+impl Turns {
+    fn new(plan: &CheckedPlan, device: DeviceId) -> Turns {
+        let what = &plan.problem().devices()[device];
+        let given = plan.problem().values().values();
+        let given = given.filter(|value| value.origin == Origin::Given(device));
+        let memory = (!what.computes).then(|| Memory {
+            peak: plan.peak(device),
+            taken: what.resident + given.map(|value| value.bytes).sum::<u64>(),
+            returns: BinaryHeap::new(),
+        });
+        Turns { last: 0.0, memory }
+    }
+}
+
+impl State<'_> {
     fn play(&mut self, step: Step) -> Span {
         match step {
-            Step::Run { task, device } => {
-                let what = self.problem.task(task);
-                let ready = self.devices[device];
-                let on_device = &mut self.values[device];
-                let mut start = ready;
-                for &input in &what.inputs {
-                    start = start.max(on_device[input].written);
-                }
-                for pair in &what.overwrites {
-                    start = start.max(on_device[pair.input].read);
-                }
-                let end = start + what.mode(device).map_or(0.0, |mode| mode.seconds);
-                for &output in &what.outputs {
-                    on_device[output] = Presence {
-                        written: end,
-                        read: end,
-                    };
-                }
-                self.devices[device] = end;
-                Span {
-                    lane: Lane::Device(device),
-                    ready,
-                    start,
-                    end,
-                }
-            }
-            Step::Free { value, device } => {
-                let ready = self.devices[device];
-                let Presence { written, read } = self.values[device][value];
-                let start = ready.max(written).max(read);
-                self.devices[device] = start;
-                Span {
-                    lane: Lane::Device(device),
-                    ready,
-                    start,
-                    end: start,
-                }
-            }
+            Step::Run { task, device } => self.run(task, device),
+            Step::Free { value, device } => self.free(value, device),
             Step::Copy { value, from, to } => self.copy(value, from, to),
         }
     }
 
+    fn run(&mut self, task: TaskId, device: DeviceId) -> Span {
+        let what = self.problem.task(task);
+        let mode = what
+            .mode(device)
+            .expect("a checked plan runs tasks where they can");
+        let ready = self.devices[device].last;
+        let on_device = &mut self.values[device];
+        let mut start = ready;
+        for &input in &what.inputs {
+            start = start.max(on_device[input].written);
+        }
+        for pair in &what.overwrites {
+            start = start.max(on_device[pair.input].read);
+        }
+        let end = start + mode.seconds;
+        for &output in &what.outputs {
+            on_device[output] = Presence {
+                written: end,
+                read: end,
+            };
+        }
+        self.devices[device].last = end;
+        Span {
+            lane: Lane::Device(device),
+            ready,
+            start,
+            end,
+            joules: mode.joules,
+        }
+    }
+
+    fn free(&mut self, value: ValueId, device: DeviceId) -> Span {
+        let Presence { written, read } = self.values[device][value];
+        let turns = &mut self.devices[device];
+        let start = turns.last.max(written).max(read);
+        let ready = match &mut turns.memory {
+            Some(memory) => {
+                let bytes = self.problem.value(value).bytes;
+                memory.returns.push(Reverse((start.to_bits(), bytes)));
+                start
+            }
+            None => std::mem::replace(&mut turns.last, start),
+        };
+        Span {
+            lane: Lane::Device(device),
+            ready,
+            start,
+            end: start,
+            joules: 0.0,
+        }
+    }
+
     fn copy(&mut self, value: ValueId, from: DeviceId, to: DeviceId) -> Span {
-        let link = self
-            .problem
+        let problem = self.problem;
+        let link = problem
             .link_between(from, to)
             .expect("a checked plan copies over links only");
-        let ready = self.links[link].max(self.devices[to]);
+        let turns = &mut self.devices[to];
+        if let Some(memory) = &mut turns.memory {
+            turns.last = memory.take(problem.value(value).bytes, turns.last);
+        }
+        let queue = &mut self.queues[problem.queue(link)];
+        let ready = queue.max(turns.last);
         let source = &mut self.values[from][value];
         let start = ready.max(source.written);
-        let end = start + self.problem.copy_seconds(link, value);
+        let end = start + problem.copy_seconds(link, value);
         source.read = source.read.max(end);
         self.values[to][value] = Presence {
             written: end,
             read: end,
         };
-        self.links[link] = end;
+        *queue = end;
         Span {
             lane: Lane::Link(link),
             ready,
             start,
             end,
+            joules: problem.copy_joules(link, value),
         }
     }
 }

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 fn problems_are_read_as_they_were_written() {
     for seed in 0..50 {
         let problem = random_problem(seed, &Shape::everything(30));
-        let text = problem_to_json(&problem, &Capacities::bytes_of(d(0), seed));
+        let asked = Capacities::bytes_of(d(0), seed).with_joules(d(0), Some(seed as f64));
+        let text = problem_to_json(&problem, &asked);
         let (again, capacities) = problem_from_json(&text).unwrap();
-        assert_eq!(capacities, Capacities::bytes_of(d(0), seed));
+        assert_eq!(capacities, asked);
         assert_eq!(Fingerprint::of(&again), Fingerprint::of(&problem));
         let (one, other) = (problem.parts(), again.parts());
         assert_eq!(one.devices, other.devices);
@@ -64,6 +65,8 @@ fn fingerprints_tell_apart_what_matters_to_a_plan_only() {
     };
     assert_eq!(changed(|p| p.tasks[t(0)].name = "other".into()), base);
     assert_eq!(changed(|p| p.tasks[t(0)].modes[0].seconds = 9.0), base);
+    assert_eq!(changed(|p| p.devices[d(1)].arithmetic = "own".into()), base);
+    assert_ne!(changed(|p| p.devices[d(1)].arithmetic = "gpu".into()), base);
     assert_ne!(changed(|p| p.values[v(1)].bytes = 9), base);
     assert_ne!(changed(|p| p.tasks[t(0)].rerunnable = false), base);
     assert_ne!(changed(|p| p.tasks[t(0)].modes[0].workspace = 9), base);

@@ -195,11 +195,11 @@ fn small_computers_page_to_a_memory_that_does_not_compute() {
     assert_eq!(problem.units().seconds_per_unit(), Some(1.0));
     assert_eq!(problem.sole_device(), Some(DeviceId::new(0)));
     assert_eq!((problem.devices().len(), problem.links().len()), (2, 2));
-    // 12,288 bytes at 24.5 MB/s and 18.5 µs; the file's energy of that copy is 0.15 W times it.
+    // 12,288 bytes at 24.5 MB/s and 18.5 µs; the file states the energy of that copy.
     let out = problem
         .link_between(DeviceId::new(0), DeviceId::new(1))
         .unwrap();
-    assert!(
-        (problem.copy_seconds(out, ValueId::new(0)) * 0.15 - 7.801236306122449e-05).abs() < 1e-15
-    );
+    let joules = problem.copy_joules(out, ValueId::new(0));
+    assert!((joules - 7.801236306122449e-05).abs() < 1e-15);
+    assert!((problem.copy_seconds(out, ValueId::new(0)) * 0.15 - joules).abs() < 1e-15);
 }

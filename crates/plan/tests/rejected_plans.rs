@@ -317,6 +317,36 @@ fn swapping_out_and_back_is_valid_and_takes_its_time() {
 }
 
 #[test]
+fn a_task_runs_again_where_the_arithmetic_is_the_same() {
+    let again = |arithmetic: &str| {
+        let mut parts = parts();
+        parts.devices[d(1)].computes = true;
+        parts.devices[d(1)].arithmetic = arithmetic.into();
+        let mode = parts.tasks[t(0)].modes[0].clone();
+        parts.tasks[t(0)].modes.push(Mode {
+            device: d(1),
+            ..mode
+        });
+        let mut steps = good();
+        let there = Step::Run {
+            task: t(0),
+            device: d(1),
+        };
+        let copies = [copy(0, 0, 1), copy(1, 0, 1)];
+        steps.splice(1..1, copies.into_iter().chain([there]));
+        check(&Problem::new(parts).unwrap(), Plan { steps }).map(|_| ())
+    };
+    assert_eq!(again("gpu"), Ok(()));
+    let refused = V::OtherArithmetic {
+        step: 3,
+        task: t(0),
+        device: d(1),
+        first: 0,
+    };
+    assert_eq!(again("host"), Err(vec![refused]));
+}
+
+#[test]
 fn copies_run_beside_compute() {
     let steps = vec![
         run(0),

@@ -37,11 +37,10 @@ fn the_small_problem_is_valid() {
         (problem.sole_device(), problem.base_cost()),
         (Some(d(0)), 6.0)
     );
-    // A link leads out of the gpu, so the weight can leave; without links it can't.
-    assert_eq!(problem.fixed_bytes(d(0)), 10);
-    let mut parts = problem.parts();
-    parts.links.clear();
-    assert_eq!(Problem::new(parts).unwrap().fixed_bytes(d(0)), 18);
+    // The weight, whose buffer the new one takes, and the resident bytes.
+    assert_eq!(problem.chain(v(0)).collect::<Vec<_>>(), [v(0), v(4)]);
+    assert_eq!(problem.fixed(d(0)).collect::<Vec<_>>(), [v(0)]);
+    assert_eq!(problem.fixed_bytes(d(0)), 18);
 }
 
 rejects!(no_tasks, E::NoTasks, |p| {
@@ -244,6 +243,37 @@ rejects!(duplicate_link, E::DuplicateLink { .. }, |p| {
     let link = p.links[LinkId::from_u32(0)].clone();
     p.links.push(link);
 });
+rejects!(queue_of_a_link_that_shares_one, E::BadQueue { .. }, |p| {
+    p.links.push(Link {
+        queue: Some(LinkId::from_u32(1)),
+        ..Link::new(d(0), d(2), 1.0, 0.0)
+    });
+    p.links[LinkId::from_u32(1)].queue = Some(LinkId::from_u32(0));
+});
+rejects!(queue_of_a_later_link, E::BadQueue { .. }, |p| p.links
+    [LinkId::from_u32(0)]
+.queue =
+    Some(LinkId::from_u32(1)));
+rejects!(queue_of_no_link, E::BadQueue { .. }, |p| p.links
+    [LinkId::from_u32(1)]
+.queue =
+    Some(LinkId::from_u32(9)));
+rejects!(
+    negative_energy_of_copies,
+    E::BadCost {
+        field: "joules",
+        ..
+    },
+    |p| p.links[LinkId::from_u32(0)].joules = -1.0
+);
+rejects!(
+    endless_energy_of_bytes,
+    E::BadCost {
+        field: "joules_per_byte",
+        ..
+    },
+    |p| p.links[LinkId::from_u32(0)].joules_per_byte = 1e30
+);
 rejects!(zero_bandwidth, E::BadBandwidth { .. }, |p| p.links
     [LinkId::from_u32(0)]
 .bandwidth = 0.0);

@@ -125,9 +125,13 @@ fn problems_follow_their_schema() {
     let schema = schema("problem.schema.json");
     let mut small = parts();
     small.links[LinkId::from_u32(0)].seconds.insert(v(0), 1.5);
+    small.links[LinkId::from_u32(0)].joules = 0.5;
+    small.links[LinkId::from_u32(0)].joules_per_byte = 0.25;
+    small.links[LinkId::from_u32(1)].queue = Some(LinkId::from_u32(0));
+    small.devices[d(1)].arithmetic = "gpu".into();
     let mut texts = vec![problem_to_json(
         &Problem::new(small).unwrap(),
-        &Capacities::bytes_of(d(0), 100),
+        &Capacities::bytes_of(d(0), 100).with_joules(d(0), Some(1.5)),
     )];
     let random = |seed| random_problem(seed, &Shape::everything(20));
     texts.extend((0..20).map(|seed| problem_to_json(&random(seed), &Capacities::unlimited())));

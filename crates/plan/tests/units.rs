@@ -145,11 +145,15 @@ fn budgets() {
 #[test]
 fn what_budgets_mean() {
     let mut parts = parts();
-    parts.links.clear();
     let problem = Problem::new(parts.clone()).unwrap();
     // 18 bytes are fixed: 10 resident ones and the weight.
     let bytes = |budget: Budget| budget.bytes(&problem, d(0), 36);
     assert_eq!(bytes(Budget::Percent(50.0)), Ok(Some(27)));
+    // The host that the weight could go to doesn't change what a percentage means.
+    parts.links.clear();
+    let alone = Problem::new(parts.clone()).unwrap();
+    let half = Budget::Percent(50.0).bytes(&alone, d(0), 36);
+    assert_eq!(half, Ok(Some(27)));
     assert_eq!(bytes(Budget::Percent(100.0)), Ok(Some(36)));
     assert_eq!(bytes(Budget::Units(7)), Ok(Some(7)));
     assert_eq!(bytes(Budget::Bytes(1024)), Ok(Some(1024)));

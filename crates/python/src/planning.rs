@@ -350,7 +350,7 @@ pub fn place(
             intervals.push(Interval { start, end, bytes });
         }
         let total: u128 = sizes.iter().map(|&bytes| u128::from(bytes)).sum();
-        if total > u128::from(scrimp::plan::validate::MAX_BYTES) {
+        if total > u128::from(scrimp::plan::problem::MAX_BYTES) {
             return Err(Failure::Problem(format!(
                 "all buffers together have {total} bytes, more than can be counted"
             )));

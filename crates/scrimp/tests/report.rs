@@ -40,20 +40,13 @@ fn problem() -> Problem {
     };
     for (name, computes, resident) in [("gpu", true, 1 << 20), ("host", false, 0)] {
         parts.devices.push(Device {
-            name: name.into(),
             computes,
             resident,
+            ..Device::computing(name)
         });
     }
     for (from, to) in [(0, 1), (1, 0)] {
-        let seconds = BTreeMap::new();
-        parts.links.push(Link {
-            from: d(from),
-            to: d(to),
-            bandwidth: 8e9,
-            latency: 1e-5,
-            seconds,
-        });
+        parts.links.push(Link::new(d(from), d(to), 8e9, 1e-5));
     }
     let mut value = |name: &str, mib: u64, origin, keep| {
         parts.values.push(Value {

@@ -4,8 +4,8 @@ use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 
 use crate::capacities::Capacities;
-use crate::check::excess::{self, Excess};
-use crate::ids::{BufferId, DeviceId, TaskId, ValueId};
+use crate::check::excess::Excess;
+use crate::ids::{BufferId, DeviceId, LinkId, TaskId, ValueId};
 use crate::plan::{Plan, Step};
 use crate::problem::Problem;
 
@@ -46,6 +46,15 @@ pub struct Binding {
     pub workspace: Option<BufferId>,
 }
 
+/// What all copies over one link move and take.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Copied {
+    /// Bytes.
+    pub bytes: u64,
+    /// Energy.
+    pub joules: f64,
+}
+
 /// A plan that keeps every rule of [`check`](fn@crate::check) for its problem.
 #[derive(Clone, Debug)]
 pub struct CheckedPlan {
@@ -54,6 +63,8 @@ pub struct CheckedPlan {
     pub(super) profiles: PrimaryMap<DeviceId, Vec<u64>>,
     pub(super) held_at_end: PrimaryMap<DeviceId, SecondaryMap<ValueId, PackedOption<BufferId>>>,
     pub(super) cost: f64,
+    pub(super) joules: PrimaryMap<DeviceId, f64>,
+    pub(super) copied: PrimaryMap<LinkId, Copied>,
     pub(super) keeps_order: bool,
     pub(super) recomputed: usize,
     pub(super) buffers: PrimaryMap<BufferId, Buffer>,
@@ -98,14 +109,64 @@ impl CheckedPlan {
     /// Whether the plan stays within these capacities.
     ///
     /// # Errors
-    /// Of each device whose capacity it exceeds, the first step that does.
+    /// Of each device whose bytes it exceeds, the first step that does; each device whose joules it
+    /// exceeds.
     pub fn within(&self, capacities: &Capacities) -> Result<(), Vec<Excess>> {
-        let excesses = excess::of_plan(self, capacities);
+        let devices = self.problem.devices().keys();
+        let excesses: Vec<Excess> = devices
+            .flat_map(|device| {
+                let bytes = self.bytes_over(device, capacities);
+                bytes
+                    .into_iter()
+                    .chain(self.joules_over(device, capacities))
+            })
+            .collect();
         if excesses.is_empty() {
             Ok(())
         } else {
             Err(excesses)
         }
+    }
+
+    fn bytes_over(&self, device: DeviceId, capacities: &Capacities) -> Option<Excess> {
+        let capacity = capacities.bytes(device)?;
+        let mut profile = self.profiles[device].iter().enumerate();
+        let (step, &bytes) = profile.find(|&(_, &bytes)| bytes > capacity)?;
+        Some(Excess::Bytes {
+            step,
+            device,
+            bytes,
+            capacity,
+        })
+    }
+
+    fn joules_over(&self, device: DeviceId, capacities: &Capacities) -> Option<Excess> {
+        let cap = capacities.joules(device)?;
+        let joules = self.joules(device);
+        (joules > cap).then_some(Excess::Joules {
+            device,
+            joules,
+            cap,
+        })
+    }
+
+    /// Sum of the joules of all runs on a device.
+    #[must_use]
+    pub fn joules(&self, device: DeviceId) -> f64 {
+        self.joules[device]
+    }
+
+    /// What went over a link.
+    #[must_use]
+    pub fn copied(&self, link: LinkId) -> Copied {
+        self.copied[link]
+    }
+
+    /// Sum of the joules of all runs and copies.
+    #[must_use]
+    pub fn total_joules(&self) -> f64 {
+        let copies = self.copied.values().map(|copied| copied.joules);
+        self.joules.values().sum::<f64>() + copies.sum::<f64>()
     }
 
     /// Sum of the seconds of all runs: the time on one device, where nothing waits. Several devices

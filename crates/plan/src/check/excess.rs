@@ -2,8 +2,6 @@
 
 use thiserror::Error;
 
-use crate::capacities::Capacities;
-use crate::check::checked::CheckedPlan;
 use crate::ids::DeviceId;
 
 /// One way in which a plan or its layout needs more than there is of a device.
@@ -32,24 +30,11 @@ pub enum Excess {
         arena: u64,
         available: u64,
     },
-}
-
-/// Where the plan exceeds the capacities: of each device, the first step that does.
-pub(super) fn of_plan(plan: &CheckedPlan, capacities: &Capacities) -> Vec<Excess> {
-    let of_device = |device| {
-        let capacity = capacities.bytes(device)?;
-        let mut profile = plan.profile(device).iter().enumerate();
-        let (step, &bytes) = profile.find(|&(_, &bytes)| bytes > capacity)?;
-        Some(Excess::Bytes {
-            step,
-            device,
-            bytes,
-            capacity,
-        })
-    };
-    plan.problem()
-        .devices()
-        .keys()
-        .filter_map(of_device)
-        .collect()
+    /// More energy than there is.
+    #[error("the runs on {device} take {joules} joules, of which there are {cap}")]
+    Joules {
+        device: DeviceId,
+        joules: f64,
+        cap: f64,
+    },
 }

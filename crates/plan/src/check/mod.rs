@@ -9,7 +9,7 @@
 //! right:
 //!
 //! * `Run(t, d)`: `t` has a mode on `d`; each input has a buffer on `d`; no output has one; `t` has
-//!   not run before, unless it is rerunnable ⟶ each overwritten input has no buffer on `d` any more
+//!   not run before, or it is rerunnable and ran first on a device of the same arithmetic as `d` ⟶ each overwritten input has no buffer on `d` any more
 //!   and the output that overwrites it has that same buffer; every other output has a new buffer.
 //!   The workspace, if it isn't empty, is a buffer of this one step.
 //! * `Free(v, d)`: `v` has a buffer on `d` ⟶ it has none there.
@@ -25,9 +25,12 @@
 //! At the end, every task has run, every value kept on `d` has a buffer there, and every value kept
 //! anywhere has a buffer on some device.
 //!
-//! Why list order is enough for every timing: a device issues its runs, its frees and the copies into
-//! it in list order, so it passes through the states above whatever the links do, and what a step
-//! waits for (see [`crate::plan`]) is always an earlier step.
+//! *Joules* of a device: those of its runs; of a link: those of its copies.
+//!
+//! Why list order is enough for every timing: a device that computes takes and gives back bytes in list
+//! order, so it passes through the states above whatever the links do. A memory that doesn't compute may
+//! give bytes back late, but takes none before they fit under the peak of the list order. Both are proven
+//! in [`crate::plan`].
 //!
 //! After a violation the walk goes on as if the step had been made legal: what is missing appears,
 //! what is in the way is freed. So one pass reports every step that is wrong by itself.
@@ -39,11 +42,11 @@ mod violation;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 
-use crate::ids::{BufferId, DeviceId, TaskId, ValueId};
+use crate::ids::{BufferId, DeviceId, LinkId, TaskId, ValueId};
 use crate::plan::{Plan, Step};
 use crate::problem::{Keep, Origin, Problem};
 
-pub use checked::{Binding, Buffer, BufferKind, CheckedPlan};
+pub use checked::{Binding, Buffer, BufferKind, CheckedPlan, Copied};
 pub use excess::Excess;
 pub use violation::Violation;
 
@@ -83,11 +86,13 @@ struct Walk<'a> {
     k: usize,
     length: usize,
     devices: PrimaryMap<DeviceId, OnDevice>,
-    first_run: SecondaryMap<TaskId, Option<usize>>,
+    first_run: SecondaryMap<TaskId, Option<(usize, DeviceId)>>,
     last_first_run: Option<TaskId>,
     keeps_order: bool,
     runs: usize,
     cost: f64,
+    joules: PrimaryMap<DeviceId, f64>,
+    copied: PrimaryMap<LinkId, Copied>,
     buffers: PrimaryMap<BufferId, Buffer>,
     bindings: Vec<Binding>,
     given: SecondaryMap<ValueId, PackedOption<BufferId>>,
@@ -115,6 +120,8 @@ impl<'a> Walk<'a> {
             keeps_order: true,
             runs: 0,
             cost: 0.0,
+            joules: problem.devices().keys().map(|_| 0.0).collect(),
+            copied: problem.links().keys().map(|_| Copied::default()).collect(),
             buffers: PrimaryMap::new(),
             bindings: Vec::with_capacity(length),
             given: SecondaryMap::new(),
@@ -173,13 +180,14 @@ impl<'a> Walk<'a> {
     fn run(&mut self, task: TaskId, device: DeviceId, binding: &mut Binding) {
         let (step, problem) = (self.k, self.problem);
         let what = problem.task(task);
-        self.count(task);
+        self.count(task, device);
         match what.modes.iter().find(|mode| mode.device == device) {
             None => self
                 .violations
                 .push(Violation::NoMode { step, task, device }),
             Some(mode) => {
                 self.cost += mode.seconds;
+                self.joules[device] += mode.joules;
                 if mode.workspace > 0 {
                     self.devices[device].passing += mode.workspace;
                     binding.workspace = Some(self.buffers.push(Buffer {
@@ -225,22 +233,34 @@ impl<'a> Walk<'a> {
     }
 
     /// Notes a run of a task, and whether it may happen.
-    fn count(&mut self, task: TaskId) {
+    fn count(&mut self, task: TaskId, device: DeviceId) {
         self.runs += 1;
         match self.first_run[task] {
             None => {
-                self.first_run[task] = Some(self.k);
+                self.first_run[task] = Some((self.k, device));
                 self.keeps_order &= self.last_first_run.is_none_or(|last| last < task);
                 self.last_first_run = Some(task);
             }
-            Some(first) if !self.problem.task(task).rerunnable => {
+            Some((first, _)) if !self.problem.task(task).rerunnable => {
                 self.violations.push(Violation::NotRerunnable {
                     step: self.k,
                     task,
                     first,
                 });
             }
-            Some(_) => {}
+            Some((first, before)) => {
+                let devices = self.problem.devices();
+                let same = devices[before].arithmetic == devices[device].arithmetic;
+                // Where it can't run at all, that is the violation to tell.
+                if !same && self.problem.task(task).mode(device).is_some() {
+                    self.violations.push(Violation::OtherArithmetic {
+                        step: self.k,
+                        task,
+                        device,
+                        first,
+                    });
+                }
+            }
         }
     }
 
@@ -260,13 +280,15 @@ impl<'a> Walk<'a> {
 
     fn copy(&mut self, value: ValueId, from: DeviceId, to: DeviceId, binding: &mut Binding) {
         let step = self.k;
-        if !self
-            .problem
-            .links()
-            .values()
-            .any(|link| link.from == from && link.to == to)
-        {
-            self.violations.push(Violation::NoLink { step, from, to });
+        let mut links = self.problem.links().iter();
+        match links.find(|(_, link)| link.from == from && link.to == to) {
+            None => self.violations.push(Violation::NoLink { step, from, to }),
+            Some((id, link)) => {
+                let bytes = self.problem.value(value).bytes;
+                let copied = &mut self.copied[id];
+                copied.bytes = copied.bytes.saturating_add(bytes);
+                copied.joules += link.joules + bytes as f64 * link.joules_per_byte;
+            }
         }
         let source = self.devices[from].holds[value].expand().unwrap_or_else(|| {
             self.violations
@@ -353,6 +375,8 @@ impl<'a> Walk<'a> {
             profiles,
             held_at_end,
             cost: self.cost,
+            joules: self.joules,
+            copied: self.copied,
             keeps_order: self.keeps_order,
             recomputed: self.runs - self.problem.tasks().len(),
             buffers: self.buffers,

@@ -52,6 +52,16 @@ pub enum Violation {
         task: TaskId,
         first: usize,
     },
+    /// A second run where the bits may differ.
+    #[error(
+        "step {step} runs {task} again on {device}, whose arithmetic isn't that of the device of its first run, step {first}"
+    )]
+    OtherArithmetic {
+        step: usize,
+        task: TaskId,
+        device: DeviceId,
+        first: usize,
+    },
     /// A free of nothing.
     #[error("step {step} frees {value} on {device}, where it isn't in memory")]
     FreeAbsent {

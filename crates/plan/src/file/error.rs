@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::Fingerprint;
-use crate::validate::ProblemError;
+use crate::problem::ProblemError;
 
 /// Why a file can't be read or written. The caller knows the file's name where the variant doesn't.
 #[derive(Debug, Error)]

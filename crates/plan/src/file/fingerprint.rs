@@ -43,6 +43,11 @@ impl Fingerprint {
         hash.all(problem.devices().values(), |hash, device| {
             hash.number(u64::from(device.computes))
         });
+        if let Some(classes) = shared_arithmetic(problem) {
+            // No list is as long, so no other problem feeds the same numbers.
+            hash.number(u64::MAX);
+            hash.all(classes.into_iter(), |hash, class| hash.number(class as u64));
+        }
         hash.all(problem.links().values(), |hash, link| {
             hash.id(link.from);
             hash.id(link.to);
@@ -80,6 +85,21 @@ impl Fingerprint {
         });
         Fingerprint(hash.0.digest128())
     }
+}
+
+/// For each device, the first one of the same arithmetic; none where each device has its own.
+fn shared_arithmetic(problem: &Problem) -> Option<Vec<usize>> {
+    let devices = problem.devices();
+    let first = |arithmetic: &str| {
+        let mut others = devices.values();
+        others.position(|other| other.arithmetic == arithmetic)
+    };
+    let classes: Vec<usize> = devices
+        .values()
+        .filter_map(|device| first(&device.arithmetic))
+        .collect();
+    let shared = classes.iter().enumerate().any(|(i, &class)| i != class);
+    shared.then_some(classes)
 }
 
 /// Feeds numbers in a fixed byte order, and lists with their lengths, so that no two problems feed

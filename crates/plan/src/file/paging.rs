@@ -3,16 +3,18 @@
 //!
 //! A node's `cost` is its energy, so it becomes the mode's joules, and `runtime_s` its seconds. The
 //! slower memory is a device that doesn't compute, `PAGEOUT` the link to it and `PAGEIN` the link
-//! back. The energy of paging has no place in a problem: links have no joules.
+//! back; `MEMORY_POWER`, where the file has it, gives their joules.
 
 use cranelift_entity::EntityRef;
 use serde_json::Value as Json;
-use std::collections::BTreeMap;
 
 use super::raw::{Raw, node_at};
 use super::{FileError, json};
 use crate::ids::DeviceId;
 use crate::problem::{Device, Link, Mode, ProblemParts, Units};
+
+/// Watts that paging takes.
+const POWER: &str = "MEMORY_POWER";
 
 /// Whether the file has what is needed.
 pub(super) fn is_there(raw: &Raw) -> bool {
@@ -40,18 +42,21 @@ pub(super) fn devices(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileErr
     };
     let computer = parts.devices.push(Device::computing("device"));
     let pages = parts.devices.push(Device::memory("pages"));
+    let power = match raw.chipset.as_ref().and_then(|chipset| chipset.get(POWER)) {
+        Some(power) => json::cost(Some(power), || "the chipset".into(), POWER)?,
+        None => 0.0,
+    };
     let link = |from, to, latency: &str, throughput: &str| {
         let field = |name: &str| {
             let json: Option<&Json> = raw.chipset.as_ref().and_then(|chipset| chipset.get(name));
             json::cost(json, || "the chipset".into(), name)
         };
         let (latency, bandwidth) = (field(latency)?, field(throughput)?);
+        // The memory takes its power as long as the copy lasts.
         Ok::<Link, FileError>(Link {
-            from,
-            to,
-            bandwidth,
-            latency,
-            seconds: BTreeMap::new(),
+            joules: power * latency,
+            joules_per_byte: power / bandwidth,
+            ..Link::new(from, to, bandwidth, latency)
         })
     };
     parts.links.push(link(

@@ -8,7 +8,7 @@ use super::json::{self, Kind, PROBLEM_FORMAT};
 use super::{FileError, MAX_EDGES, MAX_TASKS, MAX_VALUES};
 use crate::capacities::Capacities;
 use crate::ids::DeviceId;
-use crate::problem::{Device, Link, Problem, ProblemParts, Task, Units, Value};
+use crate::problem::{Device, Link, MAX_COST, Problem, ProblemParts, Task, Units, Value};
 
 const VERSION: u64 = 1;
 
@@ -34,7 +34,12 @@ struct ProblemFile<'a> {
 #[serde(deny_unknown_fields)]
 struct DeviceFile<'a> {
     name: Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    arithmetic: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     capacity: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    energy_cap: Option<f64>,
     computes: bool,
     #[serde(default)]
     resident: u64,
@@ -45,7 +50,9 @@ struct DeviceFile<'a> {
 pub fn problem_to_json(problem: &Problem, capacities: &Capacities) -> String {
     let device = |(id, device): (DeviceId, &'_ Device)| DeviceFile {
         name: device.name.clone().into(),
+        arithmetic: (device.arithmetic != device.name).then(|| device.arithmetic.clone().into()),
         capacity: capacities.bytes(id),
+        energy_cap: capacities.joules(id),
         computes: device.computes,
         resident: device.resident,
     };
@@ -81,7 +88,20 @@ pub fn problem_from_json(text: &str) -> Result<(Problem, Capacities), FileError>
     json::at_most(MAX_EDGES, operands, "inputs and outputs")?;
     let mut capacities = Capacities::unlimited();
     for (i, device) in file.devices.iter().enumerate() {
-        capacities = capacities.with_bytes(DeviceId::new(i), device.capacity);
+        if device
+            .energy_cap
+            .is_some_and(|cap| !(0.0..=MAX_COST).contains(&cap))
+        {
+            return Err(FileError::Field {
+                at: format!("device {i}"),
+                field: "energy_cap".into(),
+                found: format!("{:?}", device.energy_cap),
+                expected: "joules, finite and not negative",
+            });
+        }
+        capacities = capacities
+            .with_bytes(DeviceId::new(i), device.capacity)
+            .with_joules(DeviceId::new(i), device.energy_cap);
     }
     let mut parts = ProblemParts {
         name: file.name.into_owned(),
@@ -98,6 +118,7 @@ pub fn problem_from_json(text: &str) -> Result<(Problem, Capacities), FileError>
 impl From<DeviceFile<'_>> for Device {
     fn from(file: DeviceFile<'_>) -> Device {
         Device {
+            arithmetic: file.arithmetic.unwrap_or(file.name.clone()).into_owned(),
             name: file.name.into_owned(),
             computes: file.computes,
             resident: file.resident,

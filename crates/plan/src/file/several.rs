@@ -12,8 +12,7 @@ use super::raw::{Raw, node_at};
 use super::{FileError, json};
 use crate::capacities::Capacities;
 use crate::ids::{DeviceId, ValueId};
-use crate::problem::{Device, Link, Mode, ProblemParts};
-use crate::validate::MAX_DEVICES;
+use crate::problem::{Device, Link, MAX_DEVICES, Mode, ProblemParts};
 
 /// Adds the devices; their capacities where the file states them.
 pub(super) fn devices(raw: &Raw, parts: &mut ProblemParts) -> Result<Capacities, FileError> {
@@ -96,11 +95,8 @@ pub(super) fn copies(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileErro
         let (from, to) = (DeviceId::new(from), DeviceId::new(to));
         // Every value has its own seconds, so the bandwidth says nothing.
         parts.links.push(Link {
-            from,
-            to,
-            bandwidth: f64::MAX,
-            latency: 0.0,
             seconds,
+            ..Link::new(from, to, f64::MAX, 0.0)
         });
     }
     Ok(())

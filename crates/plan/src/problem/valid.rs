@@ -4,9 +4,9 @@ use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use std::sync::Arc;
 
-use super::{Device, Keep, Link, Origin, ProblemParts, Task, Units, Value};
+use super::parts::{Device, Keep, Link, Origin, ProblemParts, Task, Units, Value};
+use super::validate::{ProblemError, validate};
 use crate::ids::{DeviceId, LinkId, TaskId, ValueId};
-use crate::validate::{ProblemError, validate};
 
 /// A valid planning problem; see [`crate::problem`] for what valid means. Clones share
 /// everything.
@@ -175,61 +175,72 @@ impl Problem {
         }
     }
 
-    /// Bytes in use on a device whatever the plan: resident bytes, and the given values that can
-    /// never leave. A given value can't leave when no link leads out of the device and it is kept, or
-    /// heads a chain of overwriting tasks that ends in a kept value.
+    /// Joules that a copy of a value over a link takes.
+    ///
+    /// # Panics
+    /// If an id isn't of this problem.
+    #[must_use]
+    pub fn copy_joules(&self, link: LinkId, value: ValueId) -> f64 {
+        let link = &self.shared.links[link];
+        link.joules + self.value(value).bytes as f64 * link.joules_per_byte
+    }
+
+    /// The link whose queue the copies of a link wait in: another's where they share it.
+    ///
+    /// # Panics
+    /// If the id isn't of this problem.
+    #[must_use]
+    pub fn queue(&self, link: LinkId) -> LinkId {
+        self.shared.links[link].queue.unwrap_or(link)
+    }
+
+    /// The values that one buffer holds in turn: this one, then each that overwrites the one before.
+    ///
+    /// # Panics
+    /// If the id isn't of this problem.
+    pub fn chain(&self, value: ValueId) -> impl Iterator<Item = ValueId> + '_ {
+        std::iter::successors(Some(value), |&value| {
+            self.task(self.overwriter(value)?).overwritten_by(value)
+        })
+    }
+
+    /// The given values of a device whose buffers are in use from start to end whatever runs there: kept
+    /// themselves, or the head of a [`chain`](Problem::chain) that ends in a value that is. Only a copy to
+    /// another memory could make room for a while.
+    pub fn fixed(&self, device: DeviceId) -> impl Iterator<Item = ValueId> + '_ {
+        let stays = move |value: ValueId| match self.chain(value).last() {
+            Some(last) => match self.value(last).keep {
+                Keep::No => false,
+                Keep::Anywhere => true,
+                Keep::On(at) => at == device,
+            },
+            None => false,
+        };
+        let values = self.values().iter();
+        let given = values.filter(move |(_, value)| value.origin == Origin::Given(device));
+        given.map(|(id, _)| id).filter(move |&id| stays(id))
+    }
+
+    /// Bytes that are in use on a device at all times whatever runs there: resident ones and those of
+    /// [`fixed`](Problem::fixed) values. Other devices and links don't change the number.
     ///
     /// # Panics
     /// If the device isn't of this problem.
     #[must_use]
     pub fn fixed_bytes(&self, device: DeviceId) -> u64 {
-        let mut bytes = self.devices()[device].resident;
-        if self.shared.links.values().any(|link| link.from == device) {
-            return bytes;
-        }
-        for (id, value) in self.values().iter() {
-            if value.origin == Origin::Given(device) && self.ends_kept(id) {
-                bytes += value.bytes;
-            }
-        }
-        bytes
+        let values: u64 = self.fixed(device).map(|id| self.value(id).bytes).sum();
+        self.devices()[device].resident + values
     }
 
-    /// Whether the value, or the last one of the overwriting chain it heads, is kept.
-    fn ends_kept(&self, mut value: ValueId) -> bool {
-        while let Some(task) = self.overwriter(value) {
-            let pair = self
-                .task(task)
-                .overwrites
-                .iter()
-                .find(|pair| pair.input == value);
-            match pair {
-                Some(pair) => value = pair.output,
-                None => break,
-            }
-        }
-        self.value(value).keep != Keep::No
-    }
-
-    /// Cost of running every task once: the sum of its seconds on the first computing device, or on
-    /// the first device it can run on where it can't run there.
+    /// Cost of running every task once, each on the first device that can run it: the sum of seconds.
     #[must_use]
     pub fn base_cost(&self) -> f64 {
-        let first = self
-            .devices()
-            .iter()
-            .find(|(_, device)| device.computes)
-            .map(|(id, _)| id);
-        let seconds = |task: &Task| {
-            let mode = first
-                .and_then(|device| task.mode(device))
-                .or(task.modes.first());
-            mode.map_or(0.0, |mode| mode.seconds)
-        };
+        let seconds = |task: &Task| task.modes.first().map_or(0.0, |mode| mode.seconds);
         self.tasks().values().map(seconds).sum()
     }
 
-    /// The computing device, if there is just one.
+    /// The device that computes, if there is just one: what a plan for one device, its budget and its
+    /// report are about.
     #[must_use]
     pub fn sole_device(&self) -> Option<DeviceId> {
         let mut computing = self.devices().iter().filter(|(_, device)| device.computes);

@@ -2,7 +2,7 @@
 
 use arbitrary::{Result, Unstructured};
 use cranelift_entity::EntityRef;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{DeviceId, TaskId, ValueId};
 use crate::plan::{Plan, Step};
@@ -24,6 +24,7 @@ pub fn plan(u: &mut Unstructured<'_>, problem: &Problem) -> Result<Plan> {
         problem,
         present,
         next: TaskId::new(0),
+        first: BTreeMap::new(),
         steps: Vec::new(),
     };
     for task in problem.tasks().keys() {
@@ -55,6 +56,8 @@ struct Walk<'a> {
     present: Vec<BTreeSet<ValueId>>,
     /// The first task that hasn't run yet.
     next: TaskId,
+    /// Where each task ran first.
+    first: BTreeMap<TaskId, DeviceId>,
     steps: Vec<Step>,
 }
 
@@ -71,6 +74,7 @@ impl Walk<'_> {
             }
         }
         self.steps.push(Step::Run { task, device });
+        self.first.entry(task).or_insert(device);
         let present = &mut self.present[device.index()];
         for pair in &what.overwrites {
             present.remove(&pair.input);
@@ -140,7 +144,12 @@ impl Walk<'_> {
         let task = TaskId::new(u.choose_index(self.next.index())?);
         let what = self.problem.task(task);
         let device = what.modes[u.choose_index(what.modes.len())?].device;
-        if what.rerunnable && what.inputs.iter().all(|&input| self.holds(device, input)) {
+        let devices = self.problem.devices();
+        let alike = self
+            .first
+            .get(&task)
+            .is_some_and(|&first| devices[first].arithmetic == devices[device].arithmetic);
+        if alike && what.rerunnable && what.inputs.iter().all(|&input| self.holds(device, input)) {
             self.run(task, device);
         }
         Ok(())

@@ -2,9 +2,8 @@
 
 use arbitrary::{Result, Unstructured};
 use cranelift_entity::EntityRef;
-use std::collections::BTreeMap;
 
-use crate::ids::{DeviceId, TaskId, ValueId};
+use crate::ids::{DeviceId, LinkId, TaskId, ValueId};
 use crate::problem::{
     Device, Keep, Link, Mode, Origin, Overwrite, Phase, Problem, ProblemParts, Task, Value,
 };
@@ -14,7 +13,8 @@ use crate::problem::{
 pub struct Shape {
     /// From one to this many tasks.
     pub max_tasks: usize,
-    /// Up to two computing devices and a host, all linked; else one device.
+    /// Up to two devices that compute and two memories, all linked, some links sharing a queue; else one
+    /// device.
     pub several_devices: bool,
     /// Tasks that overwrite inputs.
     pub overwriting: bool,
@@ -103,6 +103,14 @@ pub fn problem(u: &mut Unstructured<'_>, shape: &Shape) -> Result<Problem> {
     Ok(Problem::new(draw.parts).expect("the generator keeps the invariants"))
 }
 
+fn resident(u: &mut Unstructured<'_>) -> Result<u64> {
+    if u.ratio(1, 2)? {
+        Ok(0)
+    } else {
+        u.int_in_range(0..=40)
+    }
+}
+
 struct Draw<'a> {
     shape: &'a Shape,
     parts: ProblemParts,
@@ -112,36 +120,55 @@ struct Draw<'a> {
 
 impl Draw<'_> {
     fn devices(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let count = if self.shape.several_devices {
-            u.int_in_range(1..=3)?
-        } else {
-            1
-        };
-        for (i, computes) in [true, true, false].into_iter().enumerate().take(count) {
-            let resident = if u.ratio(1, 2)? {
-                0
-            } else {
-                u.int_in_range(0..=40)?
-            };
+        if !self.shape.several_devices {
+            let resident = resident(u)?;
             self.parts.devices.push(Device {
-                name: format!("d{i}"),
-                computes,
                 resident,
+                ..Device::computing("d0")
+            });
+            return Ok(());
+        }
+        let count = u.int_in_range(1..=4)?;
+        for (i, computes) in [true, true, false, false]
+            .into_iter()
+            .enumerate()
+            .take(count)
+        {
+            let name = format!("d{i}");
+            let alike = i > 0 && u.ratio(1, 2)?;
+            let arithmetic = if alike { "d0".into() } else { name.clone() };
+            self.parts.devices.push(Device {
+                name,
+                arithmetic,
+                computes,
+                resident: resident(u)?,
             });
         }
         let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
         for (from, to) in pairs.filter(|(from, to)| from != to) {
-            let (from, to) = (DeviceId::new(from), DeviceId::new(to));
-            let bandwidth = f64::from(u.int_in_range(1..=20u8)?);
-            let latency = f64::from(u.int_in_range(0..=2u8)?);
-            self.parts.links.push(Link {
-                from,
-                to,
-                bandwidth,
-                latency,
-                seconds: BTreeMap::new(),
-            });
+            self.link(u, DeviceId::new(from), DeviceId::new(to))?;
         }
+        Ok(())
+    }
+
+    /// Sometimes it shares the queue of an earlier link.
+    fn link(&mut self, u: &mut Unstructured<'_>, from: DeviceId, to: DeviceId) -> Result<()> {
+        let bandwidth = f64::from(u.int_in_range(1..=20u8)?);
+        let latency = f64::from(u.int_in_range(0..=2u8)?);
+        let links = &self.parts.links;
+        let with_queues = links.iter().filter(|(_, link)| link.queue.is_none());
+        let queues: Vec<LinkId> = with_queues.map(|(id, _)| id).collect();
+        let queue = if !queues.is_empty() && u.ratio(1, 3)? {
+            Some(queues[u.choose_index(queues.len())?])
+        } else {
+            None
+        };
+        self.parts.links.push(Link {
+            joules: f64::from(u.int_in_range(0..=2u8)?),
+            joules_per_byte: f64::from(u.int_in_range(0..=2u8)?),
+            queue,
+            ..Link::new(from, to, bandwidth, latency)
+        });
         Ok(())
     }
 

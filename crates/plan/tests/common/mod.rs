@@ -3,7 +3,6 @@
 
 use cranelift_entity::EntityRef;
 use scrimp_plan::*;
-use std::collections::BTreeMap;
 
 pub fn d(index: usize) -> DeviceId {
     DeviceId::new(index)
@@ -53,20 +52,13 @@ pub fn parts() -> ProblemParts {
     };
     for (name, computes, resident) in [("gpu", true, 10), ("host", false, 0), ("disk", false, 0)] {
         parts.devices.push(Device {
-            name: name.into(),
             computes,
             resident,
+            ..Device::computing(name)
         });
     }
     for (from, to) in [(0, 1), (1, 0)] {
-        let seconds = BTreeMap::new();
-        parts.links.push(Link {
-            from: d(from),
-            to: d(to),
-            bandwidth: 2.0,
-            latency: 0.5,
-            seconds,
-        });
+        parts.links.push(Link::new(d(from), d(to), 2.0, 0.5));
     }
     let mut value = |name: &str, bytes, origin, keep| {
         parts.values.push(Value {

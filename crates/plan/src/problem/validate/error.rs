@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::ids::{DeviceId, LinkId, TaskId, ValueId};
-use crate::problem::Origin;
+use crate::problem::parts::Origin;
 
 /// The largest seconds or joules of one task or one copy.
 pub const MAX_COST: f64 = 1e30;
@@ -75,6 +75,11 @@ pub enum ProblemError {
         "{link} has a bandwidth of {bandwidth}; it must be positive and finite, in bytes per second"
     )]
     BadBandwidth { link: LinkId, bandwidth: f64 },
+    /// A queue that isn't an earlier link's own.
+    #[error(
+        "{link} joins the queue of {queue}; name the first of the links that share it, which has a queue of its own"
+    )]
+    BadQueue { link: LinkId, queue: LinkId },
     /// A cost that is negative, not finite or larger than [`MAX_COST`].
     #[error(
         "{at} has `{field}` = {number}; it must be finite, not negative and at most {MAX_COST:e}"

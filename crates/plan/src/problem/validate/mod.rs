@@ -7,12 +7,12 @@ use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{DeviceId, LinkId, TaskId, ValueId};
-use crate::problem::{Keep, Link, Origin, ProblemParts, Task, Value};
+use crate::problem::parts::{Keep, Link, Origin, ProblemParts, Task, Value};
 
 pub use error::{MAX_BYTES, MAX_COST, MAX_DEVICES, ProblemError};
 
 /// Checks every invariant, in an order in which later checks may rely on earlier ones.
-pub(crate) fn validate(parts: &ProblemParts) -> Result<(), ProblemError> {
+pub(super) fn validate(parts: &ProblemParts) -> Result<(), ProblemError> {
     devices(parts)?;
     links(parts)?;
     if parts.tasks.is_empty() {
@@ -71,6 +71,7 @@ fn links(parts: &ProblemParts) -> Result<(), ProblemError> {
             });
         }
         link_costs(parts, id, link)?;
+        link_queue(parts, id, link)?;
     }
     Ok(())
 }
@@ -87,13 +88,29 @@ fn link_costs(parts: &ProblemParts, id: LinkId, link: &Link) -> Result<(), Probl
         known_value(parts, value, || format!("{id}"))?;
         cost(seconds, "seconds", || format!("{id}, for {value},"))?;
     }
+    cost(link.joules, "joules", || format!("{id}"))?;
+    cost(link.joules_per_byte, "joules_per_byte", || format!("{id}"))?;
     for (value, Value { bytes, .. }) in parts.values.iter() {
+        let joules = link.joules + *bytes as f64 * link.joules_per_byte;
+        cost(joules, "joules_per_byte", || {
+            format!("{id}, whose copy of {value} takes joules + bytes · joules_per_byte,")
+        })?;
         let seconds = link.latency + *bytes as f64 / link.bandwidth;
         cost(seconds, "bandwidth", || {
             format!("{id}, whose copy of {value} takes bytes/bandwidth + latency,")
         })?;
     }
     Ok(())
+}
+
+/// Queues are shared with an earlier link that has its own, so that each has one name.
+fn link_queue(parts: &ProblemParts, id: LinkId, link: &Link) -> Result<(), ProblemError> {
+    match link.queue {
+        Some(queue) if queue >= id || parts.links[queue].queue.is_some() => {
+            Err(ProblemError::BadQueue { link: id, queue })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn modes(parts: &ProblemParts, id: TaskId, task: &Task) -> Result<(), ProblemError> {
