@@ -145,7 +145,7 @@ def at_checkpoints_memory(options: argparse.Namespace) -> None:
                 ours.append((json.loads(run(command)), theirs))
             seconds = statistics.median(one["step_seconds"] for one, _ in ours)
             theirs = statistics.median(theirs for _, theirs in ours)
-            peak = ours[0][0]["measured_peak_bytes"]
+            peak = ours[0][0]["planned_peak_bytes"]
             label = budget if budget.endswith("%") else "the same peak"
             print(
                 f"| {network} | {plain['peak'] / MIB:.0f} | {plain['step_seconds'] * 1e3:.0f} "

@@ -93,8 +93,8 @@ fn numbers(
         let run = &outcome.planned;
         rows.push(("steps".into(), run.records.len().to_string()));
         rows.push((
-            "peak, measured".into(),
-            units.format_memory(run.measured_peak_bytes()),
+            "arena, taken before the first step".into(),
+            units.format_memory(run.arena_bytes),
         ));
         rows.push((
             "seconds per step, measured".into(),

@@ -208,7 +208,7 @@ fn the_largest_batch_of_a_model() {
         "--threads",
         "1",
     ]);
-    assert!(trained["measured_peak_bytes"].as_u64().unwrap() <= 2_000_000);
+    assert!(trained["allocated_bytes"].as_u64().unwrap() <= 2_000_000);
     let model = write(folder.path(), "tiny.onnx", &tiny());
     let onnx = object(&[
         "max-batch",

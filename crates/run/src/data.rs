@@ -36,28 +36,28 @@ impl Data<'_> {
     }
 }
 
-/// Memory of a tensor, by its element type.
-pub(crate) enum Memory<'a> {
+/// Elements of a tensor, by its element type.
+pub(crate) enum Elements<'a> {
     F32(&'a mut [f32]),
     F64(&'a mut [f64]),
     I64(&'a mut [i64]),
 }
 
-impl<'a> Memory<'a> {
+impl<'a> Elements<'a> {
     /// `bytes` is aligned and as long as the tensor.
-    pub fn new(dtype: DType, bytes: &'a mut [u8]) -> Memory<'a> {
+    pub fn new(dtype: DType, bytes: &'a mut [u8]) -> Elements<'a> {
         match dtype {
-            DType::F32 => Memory::F32(bytemuck::cast_slice_mut(bytes)),
-            DType::F64 => Memory::F64(bytemuck::cast_slice_mut(bytes)),
-            DType::I64 => Memory::I64(bytemuck::cast_slice_mut(bytes)),
+            DType::F32 => Elements::F32(bytemuck::cast_slice_mut(bytes)),
+            DType::F64 => Elements::F64(bytemuck::cast_slice_mut(bytes)),
+            DType::I64 => Elements::I64(bytemuck::cast_slice_mut(bytes)),
         }
     }
 
     fn len(&self) -> usize {
         match self {
-            Memory::F32(memory) => memory.len(),
-            Memory::F64(memory) => memory.len(),
-            Memory::I64(memory) => memory.len(),
+            Elements::F32(memory) => memory.len(),
+            Elements::F64(memory) => memory.len(),
+            Elements::I64(memory) => memory.len(),
         }
     }
 
@@ -75,15 +75,15 @@ impl<'a> Memory<'a> {
             return Err(wrong);
         }
         match (self, data) {
-            (Memory::F32(to), Data::F32(from)) => to.copy_from_slice(from),
-            (Memory::F64(to), Data::F64(from)) => to.copy_from_slice(from),
-            (Memory::I64(to), Data::I64(from)) => to.copy_from_slice(from),
-            (Memory::F64(to), Data::F32(from)) => {
+            (Elements::F32(to), Data::F32(from)) => to.copy_from_slice(from),
+            (Elements::F64(to), Data::F64(from)) => to.copy_from_slice(from),
+            (Elements::I64(to), Data::I64(from)) => to.copy_from_slice(from),
+            (Elements::F64(to), Data::F32(from)) => {
                 to.iter_mut()
                     .zip(from)
                     .for_each(|(to, &x)| *to = f64::from(x));
             }
-            (Memory::F32(to), Data::F64(from)) => {
+            (Elements::F32(to), Data::F64(from)) => {
                 to.iter_mut().zip(from).for_each(|(to, &x)| *to = x as f32);
             }
             _ => return Err(wrong),
@@ -94,9 +94,9 @@ impl<'a> Memory<'a> {
     /// Element i becomes `value(i)`. Parallel on the threads of the pool that calls it.
     pub fn fill(self, value: impl Fn(usize) -> f64 + Sync) {
         match self {
-            Memory::F32(to) => fill(to, |i| value(i) as f32),
-            Memory::F64(to) => fill(to, &value),
-            Memory::I64(to) => fill(to, |i| value(i) as i64),
+            Elements::F32(to) => fill(to, |i| value(i) as f32),
+            Elements::F64(to) => fill(to, &value),
+            Elements::I64(to) => fill(to, |i| value(i) as i64),
         }
     }
 

@@ -6,7 +6,7 @@ use scrimp_graph::{DType, Graph, TensorId};
 
 use crate::arena::Arena;
 use crate::compiled::Compiled;
-use crate::data::{Data, Memory, arrange};
+use crate::data::{Data, Elements, arrange};
 use crate::error::RunError;
 use crate::format::Formats;
 use crate::span::{ALIGN, Span};
@@ -74,7 +74,7 @@ pub fn interpret(
     let mut arena = Arena::new(end + workspace)?;
     for (id, tensor) in graph.given() {
         let (offset, bytes) = offsets[id];
-        let memory = Memory::new(tensor.dtype, arena.bytes_at_mut(offset, bytes));
+        let memory = Elements::new(tensor.dtype, arena.bytes_at_mut(offset, bytes));
         match inputs.iter().find(|(input, _)| *input == id) {
             Some((_, data)) => memory.set(graph, id, *data)?,
             None => processor.enter(|| memory.initialize(graph, id, seed))?,

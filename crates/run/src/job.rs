@@ -195,10 +195,7 @@ impl Recipe {
             bindings: Bindings::new(reads, writes, scratch)?,
         });
         steps.extend(after);
-        Ok(Job {
-            steps,
-            workspace: workspace.bytes,
-        })
+        Ok(Job { steps })
     }
 }
 
@@ -259,15 +256,9 @@ impl Step {
 #[derive(Debug, Default)]
 pub(crate) struct Job {
     steps: Vec<Step>,
-    workspace: u64,
 }
 
 impl Job {
-    /// Bytes of workspace that it was handed.
-    pub fn workspace_bytes(&self) -> u64 {
-        self.workspace
-    }
-
     /// Runs it; call it inside [`Cpu::enter`].
     pub fn run(&self, cpu: &Cpu, arena: &mut Arena) -> Result<(), RunError> {
         for step in &self.steps {

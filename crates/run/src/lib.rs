@@ -15,6 +15,7 @@ mod format;
 mod interpret;
 mod job;
 mod kernels;
+mod memory;
 mod onednn;
 mod par;
 mod processor;
@@ -30,7 +31,8 @@ pub use cpu::{Cpu, Library};
 pub use data::Data;
 pub use error::RunError;
 pub use executor::{
-    Executor, ExecutorOptions, FIXED_OVERHEAD_BYTES, Observer, RunEvent, RunTrace, StepTrace,
+    CopyTrace, Executor, ExecutorOptions, FIXED_OVERHEAD_BYTES, Observer, RunEvent, RunTrace,
+    StepTrace,
 };
 pub use format::{Format, Formats};
 pub use interpret::{Tensors, interpret};

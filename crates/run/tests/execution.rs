@@ -58,7 +58,7 @@ fn execute(case: &Case, plan: &CheckedPlan, cpu: &Cpu) -> Bits {
             count += usize::from(event.again);
         };
         let trace = executor.step(Some(&mut observer)).unwrap();
-        assert_eq!(trace.measured_peak_bytes, plan.peak(device));
+        assert_eq!(trace.in_use[device], plan.profile(device));
         assert_eq!(
             trace.runs.len(),
             case.lowered.nodes.len() + plan.recomputed()
@@ -312,7 +312,7 @@ fn inference_runs_in_an_arena_too() {
             .collect();
         executor.set(input, Data::F32(&image)).unwrap();
         let trace = executor.step(None).unwrap();
-        assert_eq!(trace.measured_peak_bytes, plan.peak(device));
+        assert_eq!(trace.in_use[device], plan.profile(device));
         let tensors = interpret(&compiled, &[(input, Data::F32(&image))], 2).unwrap();
         for &output in graph.outputs() {
             assert_eq!(executor.bytes(output).unwrap(), tensors.bytes(output));

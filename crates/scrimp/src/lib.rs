@@ -40,8 +40,8 @@
 //!     start: &start,
 //! };
 //! let mut session = Session::new(job, &planned.layout, planned.arena_bytes())?;
-//! let step = session.step(false)?;
-//! assert_eq!(step.measured_peak_bytes, planned.plan().peak(budgeted.device));
+//! session.step(false)?;
+//! assert_eq!(session.arena_bytes(), planned.budget_bytes);
 //! # Ok(())
 //! # }
 //! ```

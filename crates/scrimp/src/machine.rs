@@ -58,6 +58,12 @@ pub fn memory() -> Memory {
     }
 }
 
+/// The most physical memory that this process has had at a time, in bytes: arenas, libraries and all. The
+/// operating system counts it; Linux tells, elsewhere it is unknown.
+pub fn peak_resident() -> Option<u64> {
+    field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
+}
+
 fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -66,8 +72,8 @@ fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 }
 
 /// A line like `MemTotal:       16384 kB`, in bytes.
-fn field(meminfo: &str, name: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim()
         .strip_suffix("kB")?
         .trim()

@@ -55,8 +55,6 @@ pub struct StepRecord {
     pub loss: f32,
     /// Wall-clock time of the step, without setting inputs.
     pub seconds: f64,
-    /// Most bytes in use.
-    pub measured_peak_bytes: u64,
     /// A hash of each gradient's bytes, as the training graph lists them; empty unless asked for.
     pub gradients: Vec<u64>,
 }
@@ -135,7 +133,6 @@ impl<'a> Session<'a> {
         Ok(StepRecord {
             loss,
             seconds: self.trace.seconds,
-            measured_peak_bytes: self.trace.measured_peak_bytes,
             gradients,
         })
     }

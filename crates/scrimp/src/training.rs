@@ -144,15 +144,6 @@ impl Trained {
             n => (seconds[(n - 1) / 2] + seconds[n / 2]) / 2.0,
         }
     }
-
-    /// The most bytes in use in any step.
-    pub fn measured_peak_bytes(&self) -> u64 {
-        self.records
-            .iter()
-            .map(|record| record.measured_peak_bytes)
-            .max()
-            .unwrap_or(0)
-    }
 }
 
 impl Outcome {

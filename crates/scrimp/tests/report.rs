@@ -315,14 +315,13 @@ fn a_measured_trace_has_measured_times() {
                 task: *task,
                 start: step as f64,
                 seconds: 0.5,
-                bytes: 7,
             }),
             _ => None,
         });
     let measured = StepTrace {
         seconds: 20.0,
         runs: runs.collect(),
-        measured_peak_bytes: 7,
+        ..StepTrace::default()
     };
     let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
     let (simulated, trace) = (

@@ -1,6 +1,7 @@
 //! What `scrimp train` answers.
 
 use anyhow::Result;
+use scrimp::machine::peak_resident;
 use scrimp::plan::{format_bytes, format_seconds};
 use scrimp::{Job, Outcome, PlanSummary, Planned, percent_over};
 use serde_json::{Value, json};
@@ -83,7 +84,7 @@ fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
         "synthetic_data": told.job.feed.is_synthetic(),
         "losses": run.losses(),
         "planned_peak_bytes": told.planned.plan().peak(told.planned.budgeted.device),
-        "measured_peak_bytes": run.measured_peak_bytes(),
+        "process_peak_bytes": peak_resident(),
         "resident_bytes": told.planned.budgeted.fixed_bytes,
         "allocated_bytes": run.arena_bytes,
         "step_seconds": run.step_seconds(),
@@ -94,7 +95,6 @@ fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
         "base_step_seconds": base.map(|base| base.step_seconds()),
         "base_predicted_step_seconds": told.base_predicted,
         "predicted_slowdown_percent": percent_over(told.predicted, told.base_predicted),
-        "base_measured_peak_bytes": base.map(|base| base.measured_peak_bytes()),
         "base_allocated_bytes": base.map(|base| base.arena_bytes),
         "base_losses": base.map(|base| base.losses()),
         "slowdown_percent": base.map(|base| percent_over(run.step_seconds(), base.step_seconds())),
@@ -130,18 +130,24 @@ fn describe(told: &Told<'_>, difference: Option<&str>) -> String {
         "measured, median; {} predicted",
         format_seconds(told.predicted)
     );
-    table
-        .row(["peak", &format_bytes(run.measured_peak_bytes()), "measured"])
-        .row([
-            "memory taken",
-            &format_bytes(run.arena_bytes),
-            "one arena, before the first step",
-        ])
-        .row([
-            "seconds per step",
-            &format_seconds(run.step_seconds()),
-            &predicted,
-        ]);
+    table.row([
+        "memory taken",
+        &format_bytes(run.arena_bytes),
+        "one arena, before the first step",
+    ]);
+    if let Some(base) = &told.outcome.base {
+        let note = "another arena";
+        table.row(["  without a plan", &format_bytes(base.arena_bytes), note]);
+    }
+    if let Some(bytes) = peak_resident() {
+        let note = "measured: the most at a time, everything included";
+        table.row(["whole process", &format_bytes(bytes), note]);
+    }
+    table.row([
+        "seconds per step",
+        &format_seconds(run.step_seconds()),
+        &predicted,
+    ]);
     if let Some(base) = &told.outcome.base {
         let slowdown = percent_over(run.step_seconds(), base.step_seconds());
         table
@@ -150,12 +156,7 @@ fn describe(told: &Told<'_>, difference: Option<&str>) -> String {
                 &format_seconds(base.step_seconds()),
                 "measured, median",
             ])
-            .row(["slowdown", &format!("{slowdown:+.1} %"), "measured"])
-            .row([
-                "peak without a plan",
-                &format_bytes(base.measured_peak_bytes()),
-                "measured",
-            ]);
+            .row(["slowdown", &format!("{slowdown:+.1} %"), "measured"]);
         let (same, what) = match difference {
             None => ("yes", "every loss, gradient and final weight compared"),
             Some(what) => ("NO", what),

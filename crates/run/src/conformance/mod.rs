@@ -16,7 +16,7 @@ use scrimp_graph::{DType, Op, infer};
 
 use crate::arena::Arena;
 use crate::cpu::Cpu;
-use crate::data::{Data, Memory};
+use crate::data::{Data, Elements};
 use crate::format::{Format, Operand};
 use crate::job::Recipe;
 use crate::kernels::elementwise::mix;
@@ -329,12 +329,12 @@ fn data_of_the_wrong_kind_is_refused() {
     let mut memory = [0u8; 8];
     for data in [Data::F32(&[1.0]), Data::I64(&[1, 2])] {
         assert!(
-            Memory::new(DType::F32, &mut memory)
+            Elements::new(DType::F32, &mut memory)
                 .set(&graph, x, data)
                 .is_err()
         );
     }
-    Memory::F32(&mut [0.0; 2])
+    Elements::F32(&mut [0.0; 2])
         .set(&graph, x, Data::F64(&[1.0, 2.0]))
         .expect("rounded");
 }

@@ -22,7 +22,7 @@ use super::place::{Places, rounded};
 use super::typical::typical;
 use crate::arena::Arena;
 use crate::compiled::Compiled;
-use crate::data::{Memory, arrange};
+use crate::data::{Elements, arrange};
 use crate::error::RunError;
 use crate::job::Job;
 use crate::par;
@@ -282,7 +282,7 @@ fn initialize(compiled: &Compiled<'_>, places: &Places, arena: &mut Arena) -> Re
     let graph = compiled.graph();
     for (id, tensor) in graph.given() {
         let (offset, bytes) = (places.given[id], tensor.bytes());
-        let memory = Memory::new(tensor.dtype, arena.bytes_at_mut(offset, bytes));
+        let memory = Elements::new(tensor.dtype, arena.bytes_at_mut(offset, bytes));
         match tensor.role {
             Role::Hyper => memory.fill(|i| if i == 0 { 1e-3 } else { 1.0 }),
             Role::Input if tensor.dtype != DType::I64 => {

@@ -45,7 +45,7 @@ pub fn perfetto_measured(plan: &CheckedPlan, measured: &StepTrace) -> String {
             lane: Lane::Device(device),
             start: run.start * 1e6,
             duration: run.seconds * 1e6,
-            bytes: run.bytes,
+            bytes: plan.profile(device)[run.step],
         })
     });
     trace(plan, slices, "measured")

@@ -1,0 +1,121 @@
+//! The memories of all devices of a plan, and how much of each is in use.
+
+use cranelift_entity::PrimaryMap;
+use scrimp_plan::DeviceId;
+
+use crate::arena::Arena;
+use crate::error::RunError;
+use crate::memory::Memory;
+use crate::processor::Processor;
+use crate::span::Span;
+
+/// A stretch of a device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Location {
+    pub device: DeviceId,
+    pub span: Span,
+}
+
+/// All bits set: NaN in both float types, an index out of every range.
+const POISON: u8 = 0xff;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Memories {
+    memories: PrimaryMap<DeviceId, Memory>,
+    in_use: PrimaryMap<DeviceId, u64>,
+    /// Whether spans are filled with NaN when they are taken and when they are given back.
+    poison: bool,
+}
+
+impl Memories {
+    /// Reserves as many bytes for each device.
+    pub fn new(
+        processor: Processor<'_>,
+        sizes: impl Iterator<Item = u64>,
+        poison: bool,
+    ) -> Result<Memories, RunError> {
+        let mut memories = PrimaryMap::new();
+        for bytes in sizes {
+            memories.push(Memory::new(processor, bytes)?);
+        }
+        let mut all = Memories {
+            in_use: memories.values().map(|_| 0).collect(),
+            memories,
+            poison,
+        };
+        for device in all.memories.keys() {
+            let span = Span {
+                offset: 0,
+                bytes: all.memories[device].bytes(),
+            };
+            all.spoil(Location { device, span });
+        }
+        Ok(all)
+    }
+
+    /// Size of a device's memory.
+    pub fn bytes(&self, device: DeviceId) -> u64 {
+        self.memories[device].bytes()
+    }
+
+    /// What is there; `None` where nothing has contents.
+    pub fn read(&self, at: Location) -> Option<&[u8]> {
+        self.memories[at.device].read(at.span)
+    }
+
+    /// The same to be written.
+    pub fn write(&mut self, at: Location) -> Option<&mut [u8]> {
+        self.memories[at.device].write(at.span)
+    }
+
+    /// The arena of a device; `None` where nothing has contents.
+    pub fn arena(&mut self, device: DeviceId) -> Option<&mut Arena> {
+        match &mut self.memories[device] {
+            Memory::Ram(arena) => Some(arena),
+            Memory::Null(_) => None,
+        }
+    }
+
+    /// Bytes in use on a device.
+    pub fn in_use(&self, device: DeviceId) -> u64 {
+        self.in_use[device]
+    }
+
+    /// Counts anew what a step begins with.
+    pub fn begin(&mut self, given: &[Location]) {
+        self.in_use.values_mut().for_each(|bytes| *bytes = 0);
+        for at in given {
+            self.in_use[at.device] += at.span.bytes;
+        }
+    }
+
+    /// Takes a buffer into use.
+    pub fn take(&mut self, at: Location) {
+        self.in_use[at.device] += at.span.bytes;
+        self.spoil(at);
+    }
+
+    /// Gives a buffer back.
+    pub fn give_back(&mut self, at: Location) {
+        self.in_use[at.device] -= at.span.bytes;
+        self.spoil(at);
+    }
+
+    /// Makes what is there unusable, if that is asked for.
+    pub fn spoil(&mut self, at: Location) {
+        if self.poison
+            && let Some(bytes) = self.write(at)
+        {
+            bytes.fill(POISON);
+        }
+    }
+
+    /// Copies over the link between two devices. Returns when it is done.
+    pub fn copy(&mut self, from: Location, to: Location) {
+        let both = self.memories.get_disjoint_mut([from.device, to.device]);
+        if let Ok([source, destination]) = both {
+            destination.copy_from(source, from.span, to.span);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! One step of training or inference: the actions of a schedule, done one after the other.
+
+use scrimp_graph::{Graph, NodeId, TensorId};
+use scrimp_plan::TaskId;
+use std::time::Instant;
+
+use super::memories::{Location, Memories};
+use super::schedule::{Launch, Transfer};
+use super::trace::{CopyTrace, RunTrace, StepTrace};
+use crate::compiled::Compiled;
+use crate::error::RunError;
+
+/// A run that has just ended, for an observer.
+pub struct RunEvent<'a> {
+    /// Index of the plan's step.
+    pub step: usize,
+    /// What ran.
+    pub task: TaskId,
+    /// The node it ran.
+    pub node: NodeId,
+    /// Whether the task had run before in this step.
+    pub again: bool,
+    graph: &'a Graph,
+    launch: &'a Launch,
+    memories: &'a Memories,
+}
+
+impl RunEvent<'_> {
+    /// The memory of the node's outputs, without rounding, in the device's format for each. There are none
+    /// where nothing is computed.
+    pub fn outputs(&self) -> impl Iterator<Item = (TensorId, &[u8])> {
+        let tensors = self.graph.node(self.node).outputs.iter();
+        tensors
+            .zip(&self.launch.outputs)
+            .filter_map(|(&tensor, &at)| Some((tensor, self.memories.read(at)?)))
+    }
+}
+
+/// Called after each run.
+pub type Observer<'a> = &'a mut (dyn FnMut(&RunEvent<'_>) + Send);
+
+/// A step that is under way.
+pub(super) struct Play<'a> {
+    compiled: &'a Compiled<'a>,
+    memories: &'a mut Memories,
+    trace: &'a mut StepTrace,
+    start: Instant,
+}
+
+impl<'a> Play<'a> {
+    /// Begins with what is given; call it inside [`crate::processor::Processor::enter`].
+    pub fn begin(
+        compiled: &'a Compiled<'a>,
+        memories: &'a mut Memories,
+        given: &[Location],
+        trace: &'a mut StepTrace,
+    ) -> Play<'a> {
+        memories.begin(given);
+        trace.clear();
+        Play {
+            compiled,
+            memories,
+            trace,
+            start: Instant::now(),
+        }
+    }
+
+    fn now(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+
+    /// Runs a task.
+    pub fn run(&mut self, step: usize, launch: &Launch) -> Result<(), RunError> {
+        let Launch { task, node, .. } = *launch;
+        for &at in &launch.fresh {
+            self.memories.take(at);
+        }
+        if let Some(at) = launch.workspace {
+            self.memories.spoil(at);
+        }
+        self.trace.count(self.memories, launch.workspace);
+        let start = self.now();
+        if let Some(arena) = self.memories.arena(launch.device) {
+            let done = self.compiled.processor().run(&launch.job, arena);
+            done.map_err(|error| RunError::in_node(&self.compiled.graph().node(node).name, error))?;
+        }
+        self.trace.runs.push(RunTrace {
+            step,
+            task,
+            start,
+            seconds: self.now() - start,
+        });
+        Ok(())
+    }
+
+    /// The run that has just ended.
+    pub fn event<'b>(&'b self, step: usize, launch: &'b Launch, again: bool) -> RunEvent<'b> {
+        RunEvent {
+            step,
+            task: launch.task,
+            node: launch.node,
+            again,
+            graph: self.compiled.graph(),
+            launch,
+            memories: self.memories,
+        }
+    }
+
+    /// Frees a buffer.
+    pub fn free(&mut self, at: Location) {
+        self.trace.count(self.memories, None);
+        self.memories.give_back(at);
+    }
+
+    /// Copies a value.
+    pub fn copy(&mut self, step: usize, transfer: &Transfer) {
+        let Transfer {
+            value,
+            link,
+            from,
+            to,
+        } = *transfer;
+        self.memories.take(to);
+        self.trace.count(self.memories, None);
+        let start = self.now();
+        self.memories.copy(from, to);
+        self.trace.copies.push(CopyTrace {
+            step,
+            value,
+            link,
+            start,
+            seconds: self.now() - start,
+        });
+    }
+
+    /// Notes how long it all took.
+    pub fn end(self) {
+        self.trace.seconds = self.now();
+    }
+}

@@ -1,0 +1,293 @@
+//! What an executor works out once: the steps of the plan with their memory, and where tensors are
+//! between steps.
+
+use cranelift_entity::SecondaryMap;
+use scrimp_graph::{Graph, Lowered, NodeId, TensorId};
+use scrimp_plan::{BufferId, CheckedLayout, DeviceId, LinkId, Problem, Step, TaskId, ValueId};
+
+use super::memories::Location;
+use crate::compiled::Compiled;
+use crate::error::RunError;
+use crate::job::Job;
+use crate::span::{ALIGN, Span};
+
+/// A step of the plan with its memory.
+#[derive(Debug)]
+pub(super) enum Action {
+    Run(Box<Launch>),
+    Free(Location),
+    Copy(Transfer),
+}
+
+/// A run, ready to go.
+#[derive(Debug)]
+pub(super) struct Launch {
+    pub task: TaskId,
+    pub device: DeviceId,
+    pub node: NodeId,
+    pub job: Job,
+    /// The tensors that it writes.
+    pub outputs: Vec<Location>,
+    /// Buffers that this run takes.
+    pub fresh: Vec<Location>,
+    pub workspace: Option<Location>,
+}
+
+/// A copy, ready to go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transfer {
+    pub value: ValueId,
+    pub link: LinkId,
+    pub from: Location,
+    pub to: Location,
+}
+
+/// Where a tensor is between steps.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Residence {
+    /// At the start of a step, if it is given.
+    pub given: Option<Location>,
+    /// At the end of a step, if it is kept or what overwrote it is.
+    pub last: Option<Location>,
+    /// Whether it is given and still there at the end, so that it needn't be set again.
+    pub stays: bool,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    pub actions: Vec<Action>,
+    /// The buffers that are held when the plan starts.
+    pub given: Vec<Location>,
+    pub residences: SecondaryMap<TensorId, Residence>,
+}
+
+impl Schedule {
+    /// The schedule of a plan whose runs are all on `home`.
+    ///
+    /// # Errors
+    /// A plan for another graph, or with less workspace than the processor needs; a kept value that isn't
+    /// where the next step expects the given value that it continues; buffers that aren't aligned.
+    pub fn new(
+        compiled: &Compiled<'_>,
+        lowered: &Lowered,
+        layout: &CheckedLayout,
+        home: DeviceId,
+    ) -> Result<Schedule, RunError> {
+        let scheduling = Scheduling {
+            graph: compiled.graph(),
+            compiled,
+            lowered,
+            layout,
+            problem: layout.plan().problem(),
+        };
+        scheduling.same_tasks()?;
+        let steps = 0..layout.plan().steps().len();
+        Ok(Schedule {
+            actions: steps
+                .map(|step| scheduling.action(step))
+                .collect::<Result<_, _>>()?,
+            given: scheduling.given()?,
+            residences: scheduling.residences(home)?,
+        })
+    }
+}
+
+struct Scheduling<'a> {
+    graph: &'a Graph,
+    compiled: &'a Compiled<'a>,
+    lowered: &'a Lowered,
+    layout: &'a CheckedLayout,
+    problem: &'a Problem,
+}
+
+impl Scheduling<'_> {
+    fn same_tasks(&self) -> Result<(), RunError> {
+        let known = |&node: &NodeId| self.graph.nodes().is_valid(node);
+        let nodes = &self.lowered.nodes;
+        match self.problem.tasks().len() == nodes.len() && nodes.values().all(known) {
+            true => Ok(()),
+            false => Err(wrong("it has other tasks than the graph has nodes")),
+        }
+    }
+
+    fn action(&self, step: usize) -> Result<Action, RunError> {
+        let plan = self.layout.plan();
+        let binding = plan.binding(step);
+        Ok(match plan.steps()[step] {
+            Step::Run { task, device } => Action::Run(Box::new(self.launch(step, task, device)?)),
+            Step::Free { .. } => Action::Free(self.location(binding.inputs[0])?),
+            Step::Copy { value, from, to } => Action::Copy(Transfer {
+                value,
+                link: self
+                    .problem
+                    .link_between(from, to)
+                    .ok_or_else(|| wrong("it copies where no link leads"))?,
+                from: self.location(binding.inputs[0])?,
+                to: self.location(binding.outputs[0])?,
+            }),
+        })
+    }
+
+    /// Where a buffer is. One of no bytes may be anywhere.
+    fn location(&self, buffer: BufferId) -> Result<Location, RunError> {
+        let what = &self.layout.plan().buffers()[buffer];
+        let offset = match what.bytes {
+            0 => 0,
+            _ => self.layout.offset(buffer),
+        };
+        if !offset.is_multiple_of(ALIGN as u64) {
+            return Err(wrong(format!(
+                "the layout puts a buffer at offset {offset}, which isn't a multiple of {ALIGN}"
+            )));
+        }
+        let bytes = what.bytes;
+        Ok(Location {
+            device: what.device,
+            span: Span { offset, bytes },
+        })
+    }
+
+    fn launch(&self, step: usize, task: TaskId, device: DeviceId) -> Result<Launch, RunError> {
+        let (binding, what) = (self.layout.plan().binding(step), self.problem.task(task));
+        let id = self.lowered.nodes[task];
+        let node = self.graph.node(id);
+        let inputs = self.arguments(&node.inputs, &what.inputs, &binding.inputs)?;
+        let outputs = self.arguments(&node.outputs, &what.outputs, &binding.outputs)?;
+        let spans = |all: &[Location]| all.iter().map(|at| at.span).collect::<Vec<_>>();
+        let workspace = binding.workspace.map(|buffer| self.location(buffer));
+        let workspace = workspace.transpose()?;
+        let scratch = self.scratch(id, workspace)?;
+        let fresh = binding.outputs.iter();
+        let fresh = fresh.filter(|buffer| !binding.inputs.contains(buffer));
+        let fresh = fresh.map(|&buffer| self.location(buffer));
+        Ok(Launch {
+            task,
+            device,
+            node: id,
+            job: self
+                .compiled
+                .job(id, &spans(&inputs), &spans(&outputs), scratch)?,
+            outputs,
+            fresh: fresh.collect::<Result<_, _>>()?,
+            workspace,
+        })
+    }
+
+    /// As much of a run's workspace as its node needs here.
+    fn scratch(&self, node: NodeId, workspace: Option<Location>) -> Result<Span, RunError> {
+        let needed = self.compiled.workspace(node);
+        let there = workspace.map_or(Span::EMPTY, |at| at.span);
+        there.prefix(needed).ok_or_else(|| {
+            wrong(format!(
+                "node {:?} has {} bytes of workspace, but {} needs {needed}",
+                self.graph.node(node).name,
+                there.bytes,
+                self.compiled.processor().signature()
+            ))
+        })
+    }
+
+    /// Where tensors are: each in the buffer of its value.
+    fn arguments(
+        &self,
+        tensors: &[TensorId],
+        values: &[ValueId],
+        buffers: &[BufferId],
+    ) -> Result<Vec<Location>, RunError> {
+        let argument = |&tensor: &TensorId| {
+            let value = self.value(tensor);
+            let index = value.and_then(|value| values.iter().position(|&other| other == value));
+            let buffer = index.and_then(|index| buffers.get(index)).ok_or_else(|| {
+                let name = &self.graph.tensor(tensor).name;
+                wrong(format!(
+                    "the task that uses tensor {name:?} doesn't use its value"
+                ))
+            })?;
+            self.tensor(tensor, *buffer)
+        };
+        tensors.iter().map(argument).collect()
+    }
+
+    /// A tensor at the start of a buffer, which may be longer (storages are rounded up).
+    fn tensor(&self, tensor: TensorId, buffer: BufferId) -> Result<Location, RunError> {
+        let Location { device, span } = self.location(buffer)?;
+        let what = self.graph.tensor(tensor);
+        let span = span.prefix(what.bytes()).ok_or_else(|| {
+            wrong(format!(
+                "tensor {:?} has {} bytes, but its value only {}",
+                what.name,
+                what.bytes(),
+                span.bytes
+            ))
+        })?;
+        Ok(Location { device, span })
+    }
+
+    fn value(&self, tensor: TensorId) -> Option<ValueId> {
+        self.lowered.values.get(tensor)?.expand()
+    }
+
+    fn given(&self) -> Result<Vec<Location>, RunError> {
+        let plan = self.layout.plan();
+        let values = self.problem.values().keys();
+        values
+            .filter_map(|value| plan.given_buffer(value))
+            .map(|buffer| self.location(buffer))
+            .collect()
+    }
+
+    fn residences(&self, home: DeviceId) -> Result<SecondaryMap<TensorId, Residence>, RunError> {
+        let mut residences = SecondaryMap::new();
+        for tensor in self.graph.tensors().keys() {
+            if let Some(value) = self.value(tensor) {
+                residences[tensor] = self.residence(tensor, value, home)?;
+            }
+        }
+        Ok(residences)
+    }
+
+    fn residence(
+        &self,
+        tensor: TensorId,
+        value: ValueId,
+        home: DeviceId,
+    ) -> Result<Residence, RunError> {
+        let (plan, problem) = (self.layout.plan(), self.problem);
+        if !problem.values().is_valid(value) {
+            return Err(wrong("it has fewer values than the graph has storages"));
+        }
+        let at = |buffer: Option<BufferId>| {
+            let there = buffer.map(|buffer| self.tensor(tensor, buffer));
+            there.transpose()
+        };
+        let given = at(plan.given_buffer(value))?;
+        // What overwrites a given value continues it; what overwrites an activation replaces it.
+        let mut end = value;
+        while given.is_some()
+            && let Some(task) = problem.overwriter(end)
+            && let Some(next) = problem.task(task).overwritten_by(end)
+        {
+            end = next;
+        }
+        let start = given.map_or(home, |at| at.device);
+        let devices = [start, home].into_iter().chain(problem.devices().keys());
+        let last = at(devices
+            .filter_map(|device| plan.final_buffer(end, device))
+            .next())?;
+        let stays = given.is_some() && last.is_some();
+        if stays && given != last {
+            return Err(wrong(format!(
+                "tensor {:?} is at another place at the end of a step than at its start",
+                self.graph.tensor(tensor).name
+            )));
+        }
+        Ok(Residence { given, last, stays })
+    }
+}
+
+pub(super) fn wrong(reason: impl Into<String>) -> RunError {
+    RunError::WrongPlan {
+        reason: reason.into(),
+    }
+}

@@ -1,0 +1,81 @@
+//! What one step did: when each run and each copy took place, and how much memory was in use.
+
+use cranelift_entity::PrimaryMap;
+use scrimp_plan::{CheckedPlan, DeviceId, LinkId, Step, TaskId, ValueId};
+
+use super::memories::{Location, Memories};
+
+/// What one step did.
+#[derive(Clone, Debug, Default)]
+pub struct StepTrace {
+    /// Wall-clock time of the whole step.
+    pub seconds: f64,
+    /// The runs, in the plan's order.
+    pub runs: Vec<RunTrace>,
+    /// The copies, in the plan's order.
+    pub copies: Vec<CopyTrace>,
+    /// Bytes in use on each device during each step of the plan: the buffers that were taken and not
+    /// given back, and the workspace of what ran.
+    pub in_use: PrimaryMap<DeviceId, Vec<u64>>,
+}
+
+/// What one run took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RunTrace {
+    /// Index of the plan's step.
+    pub step: usize,
+    /// What ran.
+    pub task: TaskId,
+    /// Wall-clock time from the step's start.
+    pub start: f64,
+    /// Wall-clock time.
+    pub seconds: f64,
+}
+
+/// What one copy took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CopyTrace {
+    /// Index of the plan's step.
+    pub step: usize,
+    /// What was copied.
+    pub value: ValueId,
+    /// Over which link.
+    pub link: LinkId,
+    /// Wall-clock time from the step's start.
+    pub start: f64,
+    /// Wall-clock time.
+    pub seconds: f64,
+}
+
+impl StepTrace {
+    /// Nothing yet, with room for what the plan does.
+    pub(super) fn with_room_for(plan: &CheckedPlan) -> StepTrace {
+        let count = |wanted: fn(&Step) -> bool| {
+            let steps = plan.steps().iter();
+            steps.filter(|step| wanted(step)).count()
+        };
+        let devices = plan.problem().devices().keys();
+        let steps = plan.steps().len();
+        StepTrace {
+            seconds: 0.0,
+            runs: Vec::with_capacity(count(|step| matches!(step, Step::Run { .. }))),
+            copies: Vec::with_capacity(count(|step| matches!(step, Step::Copy { .. }))),
+            in_use: devices.map(|_| Vec::with_capacity(steps)).collect(),
+        }
+    }
+
+    /// Forgets the last step.
+    pub(super) fn clear(&mut self) {
+        self.runs.clear();
+        self.copies.clear();
+        self.in_use.values_mut().for_each(Vec::clear);
+    }
+
+    /// Notes what is in use during a step, the workspace of what runs besides.
+    pub(super) fn count(&mut self, memories: &Memories, workspace: Option<Location>) {
+        for (device, in_use) in self.in_use.iter_mut() {
+            let besides = workspace.filter(|at| at.device == device);
+            in_use.push(memories.in_use(device) + besides.map_or(0, |at| at.span.bytes));
+        }
+    }
+}
