@@ -9,6 +9,7 @@ pub mod file;
 pub mod ids;
 pub mod layout;
 pub mod locality;
+pub mod per_device;
 pub mod plan;
 pub mod problem;
 pub mod sequence;
@@ -30,6 +31,7 @@ pub use layout::{
     CheckedLayout, Interval, Layout, LayoutViolation, OffsetViolation, check_layout, check_offsets,
 };
 pub use locality::{Access, Cache, Recency, moved_bytes};
+pub use per_device::{NoDevice, PerDevice, PerDeviceError};
 pub use plan::{Plan, Step};
 pub use problem::{
     Device, Keep, Link, Mode, Origin, Overwrite, Phase, Problem, ProblemError, ProblemParts, Task,

@@ -170,6 +170,37 @@ fn what_budgets_mean() {
     );
 }
 
+#[test]
+fn budgets_for_devices() {
+    let parse = |text: &str| text.parse::<PerDevice<Budget>>();
+    assert_eq!(parse("50%"), Ok(PerDevice::Sole(Budget::Percent(50.0))));
+    let two = parse("gpu=2KiB, host = 64").unwrap();
+    assert_eq!(two.to_string(), "gpu=2.00 KiB,host=64");
+    let expected = [(d(0), &Budget::Bytes(2048)), (d(1), &Budget::Units(64))];
+    assert_eq!(two.of(&problem()).unwrap(), expected);
+    let sole = parse("min").unwrap();
+    assert_eq!(sole.of(&problem()), Ok(vec![(d(0), &Budget::Min)]));
+    let told = |text: &str| match parse(text) {
+        Ok(budgets) => budgets.of(&problem()).unwrap_err().to_string(),
+        Err(error) => error.to_string(),
+    };
+    for (text, why) in [
+        ("gpu=2KiB,64", "`64` doesn't say for which device"),
+        ("gpu=1,gpu=2", "device `gpu` is there twice"),
+        ("gpu=lots", "`lots` isn't a budget"),
+        (
+            "tpu=1",
+            "there is no device `tpu`; the devices are gpu, host, disk",
+        ),
+    ] {
+        assert!(told(text).contains(why), "{}", told(text));
+    }
+    let mut parts = parts();
+    parts.devices[d(1)].computes = true;
+    let error = sole.of(&Problem::new(parts).unwrap()).unwrap_err();
+    assert!(error.to_string().contains("gpu, host"), "{error}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
