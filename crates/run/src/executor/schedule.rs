@@ -263,13 +263,10 @@ impl Scheduling<'_> {
         };
         let given = at(plan.given_buffer(value))?;
         // What overwrites a given value continues it; what overwrites an activation replaces it.
-        let mut end = value;
-        while given.is_some()
-            && let Some(task) = problem.overwriter(end)
-            && let Some(next) = problem.task(task).overwritten_by(end)
-        {
-            end = next;
-        }
+        let end = match given {
+            Some(_) => problem.chain(value).last().unwrap_or(value),
+            None => value,
+        };
         let start = given.map_or(home, |at| at.device);
         let devices = [start, home].into_iter().chain(problem.devices().keys());
         let last = at(devices
