@@ -234,11 +234,6 @@ impl<'a> Inputs<'a> {
         &self.bindings.inputs[i].shape
     }
 
-    /// An input's element type.
-    pub fn dtype(self, i: usize) -> DType {
-        self.bindings.inputs[i].dtype
-    }
-
     /// An input that no output overwrites; an error otherwise, so that a kernel which can't work in
     /// place refuses to.
     pub fn get<T: Pod>(self, i: usize) -> Result<&'a [T], RunError> {

@@ -1,15 +1,16 @@
 //! The CPU device: its threads, its kernels, and what scratch they need.
 
-use scrimp_graph::{DType, Graph, Op};
+use scrimp_graph::{Graph, Op};
 use scrimp_onednn::{Engine, OneDnnError};
+use std::sync::Arc;
 
 use crate::arena::Arena;
 use crate::args::Bindings;
 use crate::error::RunError;
 use crate::format::{Formats, Operand};
-use crate::kernels::norm::{self, Layout};
-use crate::kernels::{self, Machine, Signature};
-use crate::onednn::{Kernel, OneDnn};
+use crate::kernels::norm::Layout;
+use crate::kernels::{self, Machine};
+use crate::onednn::{self, OneDnn, Program};
 use crate::par::Team;
 use crate::simd::Isa;
 
@@ -32,6 +33,17 @@ enum Threads {
     Rayon(rayon::ThreadPool),
     /// The library's, for its loops and ours.
     OneDnn(Box<OneDnn>),
+}
+
+/// What runs an operator.
+#[derive(Clone, Debug)]
+pub(crate) enum Kernel {
+    /// Ours, for normalizations of tensors in this layout.
+    Native(Layout),
+    /// oneDNN's.
+    OneDnn(Arc<Program>),
+    /// oneDNN's, which failed to be made: running it is that error.
+    Failed(OneDnnError),
 }
 
 /// A CPU with a number of threads.
@@ -61,7 +73,7 @@ impl Cpu {
             threads => threads,
         };
         Ok(Cpu {
-            threads: match onednn(library, threads)? {
+            threads: match load(library, threads)? {
                 Some(engine) => Threads::OneDnn(Box::new(engine)),
                 None => Threads::Rayon(pool(threads)?),
             },
@@ -131,8 +143,12 @@ impl Cpu {
         outputs: &[Operand<'_>],
     ) -> Kernel {
         match &self.threads {
-            Threads::Rayon(_) => Kernel::Native,
-            Threads::OneDnn(onednn) => onednn.kernel(op, inputs, outputs),
+            Threads::Rayon(_) => Kernel::Native(Layout::Rows),
+            Threads::OneDnn(onednn) => match onednn.program(op, inputs, outputs) {
+                Ok(Some(program)) => Kernel::OneDnn(program),
+                Ok(None) => Kernel::Native(Layout::Rows),
+                Err(error) => Kernel::Failed(error),
+            },
         }
     }
 
@@ -145,14 +161,9 @@ impl Cpu {
         outputs: &[Operand<'_>],
     ) -> usize {
         match kernel {
-            Kernel::Native => {
-                let (inputs, outputs) = (signatures(inputs), signatures(outputs));
-                kernels::workspace(self.machine, op, &inputs, &outputs)
+            Kernel::Native(layout) => {
+                kernels::workspace(self.machine, *layout, op, inputs, outputs)
             }
-            Kernel::Columns => match inputs[0].dtype {
-                DType::F64 => norm::workspace::<f64>(op, Layout::ChannelsLast, inputs[0].shape),
-                _ => norm::workspace::<f32>(op, Layout::ChannelsLast, inputs[0].shape),
-            },
             Kernel::OneDnn(program) => program.workspace(),
             Kernel::Failed(_) => 0,
         }
@@ -162,7 +173,7 @@ impl Cpu {
     pub(crate) fn formats(&self, graph: &Graph) -> Formats {
         match &self.threads {
             Threads::Rayon(_) => Formats::rows(),
-            Threads::OneDnn(onednn) => onednn.formats(graph),
+            Threads::OneDnn(library) => onednn::formats(library, graph),
         }
     }
 
@@ -189,11 +200,7 @@ impl Cpu {
     ) -> Result<(), RunError> {
         let args = bindings.launch(arena)?;
         match kernel {
-            Kernel::Native => kernels::run(self.machine, op, args),
-            Kernel::Columns => match args.inputs.dtype(0) {
-                DType::F64 => norm::run::<f64>(self.machine.slots, op, Layout::ChannelsLast, args),
-                _ => norm::run::<f32>(self.machine.slots, op, Layout::ChannelsLast, args),
-            },
+            Kernel::Native(layout) => kernels::run(self.machine, *layout, op, args),
             Kernel::OneDnn(program) => program.run(args),
             Kernel::Failed(error) => Err(error.clone().into()),
         }
@@ -201,7 +208,7 @@ impl Cpu {
 }
 
 /// oneDNN, if it is wanted and, where that is left open, there.
-fn onednn(library: Library, threads: usize) -> Result<Option<OneDnn>, RunError> {
+fn load(library: Library, threads: usize) -> Result<Option<OneDnn>, RunError> {
     if library == Library::Native {
         return Ok(None);
     }
@@ -221,8 +228,4 @@ fn pool(threads: usize) -> Result<rayon::ThreadPool, RunError> {
             threads,
             reason: error.to_string(),
         })
-}
-
-fn signatures<'a>(operands: &[Operand<'a>]) -> Vec<Signature<'a>> {
-    operands.iter().map(|one| (one.shape, one.dtype)).collect()
 }

@@ -4,8 +4,8 @@ use scrimp_graph::{DType, Graph, Init, Role, TensorId};
 
 use crate::error::RunError;
 use crate::format::Change;
-use crate::kernels::elementwise::{GOLDEN, mix};
 use crate::par;
+use crate::random::{GOLDEN, mix};
 
 /// Contents of a tensor. Floats are stored as the tensor's type says.
 #[derive(Clone, Copy, Debug)]

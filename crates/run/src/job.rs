@@ -5,10 +5,10 @@ use scrimp_graph::{DType, Op};
 
 use crate::arena::Arena;
 use crate::args::{Arg, Bindings};
-use crate::cpu::Cpu;
+use crate::cpu::{Cpu, Kernel};
 use crate::error::RunError;
 use crate::format::{Change, Format, Operand, View, view};
-use crate::onednn::Kernel;
+use crate::kernels::norm::Layout;
 use crate::span::{ALIGN, Span};
 
 /// An argument as the kernel sees it.
@@ -57,7 +57,7 @@ impl Recipe {
     /// For an operator on arguments that shape inference accepted.
     pub fn new(cpu: &Cpu, op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Recipe {
         let kernel = cpu.kernel(op, inputs, outputs);
-        if !matches!(kernel, Kernel::Native) || any_order(op, inputs, outputs) {
+        if !matches!(kernel, Kernel::Native(_)) || any_order(op, inputs, outputs) {
             let plain = |operands: &[Operand<'_>]| operands.iter().map(as_it_is).collect();
             return Recipe {
                 scratch: cpu.scratch(&kernel, op, inputs, outputs),
@@ -97,11 +97,10 @@ impl Recipe {
 
     /// With channels last: what is in rows is changed, where that is something else.
     fn last(cpu: &Cpu, view: View, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Recipe {
-        let kernel = if view.columns {
-            Kernel::Columns
-        } else {
-            Kernel::Native
-        };
+        let kernel = Kernel::Native(match view.columns {
+            true => Layout::ChannelsLast,
+            false => Layout::Rows,
+        });
         let uses = |operands: &[Operand<'_>], shapes: Vec<Vec<usize>>| -> Vec<Use> {
             let each = operands.iter().zip(shapes);
             each.map(|(operand, shape)| Use {
@@ -246,7 +245,7 @@ impl Step {
             op: Op::Transpose {
                 perm: change.order.clone(),
             },
-            kernel: Kernel::Native,
+            kernel: Kernel::Native(Layout::Rows),
             bindings: Bindings::new(vec![from], vec![to], Span::EMPTY)?,
         })
     }

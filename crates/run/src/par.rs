@@ -117,7 +117,6 @@ impl<'a, T> Shared<'a, T> {
     ///
     /// # Safety
     /// No two pieces that are alive at the same time overlap.
-    #[allow(clippy::mut_from_ref, reason = "disjointness is the caller's promise")]
     pub unsafe fn piece(&self, start: usize, length: usize) -> &'a mut [T] {
         assert!(
             start <= self.length && length <= self.length - start,

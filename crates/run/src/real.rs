@@ -21,7 +21,7 @@ pub trait Real:
     + Div<Output = Self>
     + Neg<Output = Self>
     + AddAssign
-    + crate::kernels::micro::Micro
+    + crate::micro::Micro
     + crate::vector::Vectors
 {
     /// 0

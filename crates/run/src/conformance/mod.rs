@@ -19,7 +19,7 @@ use crate::cpu::Cpu;
 use crate::data::{Data, Elements};
 use crate::format::{Format, Operand};
 use crate::job::Recipe;
-use crate::kernels::elementwise::mix;
+use crate::random::mix;
 use crate::simd::Isa;
 use crate::span::{ALIGN, Span};
 

@@ -8,11 +8,10 @@ use scrimp_onednn::OneDnnError;
 
 use super::linear::{ConvCase, convolution, product};
 use super::{Devices, Input, ONEDNN, check, operands, signatures};
-use crate::cpu::{Cpu, Library};
+use crate::cpu::{Cpu, Kernel, Library};
 use crate::error::RunError;
 use crate::format::Format;
 use crate::job::Recipe;
-use crate::onednn::Kernel;
 
 /// CPUs with oneDNN, if that is installed.
 pub(super) fn devices() -> Option<Devices> {
@@ -41,7 +40,7 @@ fn implementations(cpu: &Cpu, op: &Op, inputs: &[Input], format: Format) -> Vec<
     let outputs = infer(op, &signatures).expect("the case has valid shapes");
     let (inputs, outputs) = operands(op, &signatures, &outputs, format);
     match Recipe::new(cpu, op, &inputs, &outputs).kernel() {
-        Kernel::Native | Kernel::Columns => Vec::new(),
+        Kernel::Native(_) => Vec::new(),
         Kernel::OneDnn(program) => program.names().map(str::to_owned).collect(),
         Kernel::Failed(error) => panic!("{op:?}: {error}"),
     }

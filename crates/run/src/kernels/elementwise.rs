@@ -8,6 +8,7 @@ use super::strides::Broadcast;
 use crate::args::{Args, Source};
 use crate::error::RunError;
 use crate::par;
+use crate::random::{GOLDEN, mix};
 use crate::real::Real;
 use crate::simd::{Isa, wide, wide_for};
 
@@ -395,16 +396,4 @@ pub fn dropout<T: Real>(slots: usize, p: f64, stream: u64, args: Args<'_>) -> Re
         }
     });
     Ok(())
-}
-
-/// 2^64 divided by the golden ratio, odd: the Weyl increment of the generator.
-pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// A bijection of 64-bit words whose output bits each depend on all input bits (two multiplications
-/// and three shifts, the finalizer of SplitMix64). Draw `i` of a stream is `mix(key + i·GOLDEN)`.
-#[inline(always)]
-pub(crate) fn mix(x: u64) -> u64 {
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }

@@ -2,14 +2,12 @@
 
 pub mod activation;
 pub mod conv;
-pub mod depthwise;
 pub mod elementwise;
 pub mod flat;
 pub mod gather;
 pub mod gemm;
 pub mod loss;
 pub mod matmul;
-pub mod micro;
 pub mod norm;
 pub mod patches;
 pub mod pool;
@@ -21,11 +19,13 @@ pub mod strides;
 pub mod update;
 pub mod windows;
 
+use bytemuck::Pod;
 use scrimp_graph::{DType, Op, Reduction};
 
 use self::norm::Layout;
 use crate::args::Args;
 use crate::error::RunError;
+use crate::format::Operand;
 use crate::real::Real;
 use crate::simd::Isa;
 
@@ -39,9 +39,6 @@ pub struct Machine {
     pub isa: Isa,
 }
 
-/// Shape and element type of an argument.
-pub type Signature<'a> = (&'a [usize], DType);
-
 fn unsupported(op: &Op, reason: &str) -> RunError {
     RunError::Unsupported {
         op: op.kind().into(),
@@ -52,111 +49,117 @@ fn unsupported(op: &Op, reason: &str) -> RunError {
 /// Bytes of scratch that [`run`] needs for arguments of these shapes, which shape inference accepted.
 pub fn workspace(
     machine: Machine,
+    layout: Layout,
     op: &Op,
-    inputs: &[Signature<'_>],
-    outputs: &[Signature<'_>],
+    inputs: &[Operand<'_>],
+    outputs: &[Operand<'_>],
 ) -> usize {
-    match outputs.first() {
-        Some((_, DType::F64)) => workspace_of::<f64>(machine, op, inputs, outputs),
-        _ => workspace_of::<f32>(machine, op, inputs, outputs),
+    match outputs.first().map(|output| output.dtype) {
+        Some(DType::F64) => workspace_of::<f64>(machine, layout, op, inputs, outputs),
+        _ => workspace_of::<f32>(machine, layout, op, inputs, outputs),
     }
 }
 
 fn workspace_of<T: Real>(
     Machine { slots, isa }: Machine,
+    layout: Layout,
     op: &Op,
-    inputs: &[Signature<'_>],
-    outputs: &[Signature<'_>],
+    inputs: &[Operand<'_>],
+    outputs: &[Operand<'_>],
 ) -> usize {
+    let (input, output) = (|i: usize| inputs[i].shape, |o: usize| outputs[o].shape);
     match op {
         Op::Conv { window, groups } => {
-            conv::forward_workspace::<T>(slots, isa, window, *groups, inputs[0].0, outputs[0].0)
+            conv::forward_workspace::<T>(slots, isa, window, *groups, input(0), output(0))
         }
         Op::ConvInputGrad { window, groups, .. } => {
-            conv::input_grad_workspace::<T>(slots, isa, window, *groups, outputs[0].0, inputs[0].0)
+            conv::input_grad_workspace::<T>(slots, isa, window, *groups, output(0), input(0))
         }
         Op::ConvWeightGrad { window, groups } => {
-            conv::weight_grad_workspace::<T>(slots, isa, window, *groups, inputs[0].0, inputs[1].0)
+            conv::weight_grad_workspace::<T>(slots, isa, window, *groups, input(0), input(1))
         }
-        Op::MatMul { trans_a, trans_b } => matmul::workspace::<T>(
-            slots,
-            isa,
-            [*trans_a, *trans_b],
-            inputs[0].0,
-            inputs[1].0,
-            outputs[0].0,
-        ),
-        Op::MaxPool { window } => {
-            pool::max_workspace::<T>(slots, window, inputs[0].0, outputs[0].0)
+        Op::MatMul { trans_a, trans_b } => {
+            let trans = [*trans_a, *trans_b];
+            matmul::workspace::<T>(slots, isa, trans, input(0), input(1), output(0))
         }
+        Op::MaxPool { window } => pool::max_workspace::<T>(slots, window, input(0), output(0)),
         Op::MaxPoolGrad { window } => {
-            pool::max_grad_workspace::<T>(slots, window, outputs[0].0, inputs[1].0)
+            pool::max_grad_workspace::<T>(slots, window, output(0), input(1))
         }
         Op::AvgPool { window, .. } => {
-            pool::average_workspace::<T>(slots, window, inputs[0].0, outputs[0].0)
+            pool::average_workspace::<T>(slots, window, input(0), output(0))
         }
         Op::AvgPoolGrad { window, .. } => {
-            pool::average_grad_workspace::<T>(slots, window, outputs[0].0, inputs[0].0)
+            pool::average_grad_workspace::<T>(slots, window, output(0), input(0))
         }
-        Op::CrossEntropy => scratch::bytes::<f64>(loss::cross_entropy_sums(inputs[0].0)),
+        Op::CrossEntropy => scratch::bytes::<f64>(loss::cross_entropy_sums(input(0))),
         Op::MeanSquaredError => {
-            scratch::bytes::<f64>(loss::squared_error_sums(inputs[0].0.iter().product()))
+            scratch::bytes::<f64>(loss::squared_error_sums(input(0).iter().product()))
         }
-        Op::NormGrad { .. } | Op::NormParamGrad { .. } => {
-            norm::workspace::<T>(op, Layout::Rows, inputs[0].0)
+        Op::NormStats { norm } => norm::stats_workspace(layout, *norm, input(0)),
+        Op::NormApply { norm, .. } => norm::apply_workspace::<T>(layout, *norm, input(0)),
+        Op::NormGrad { norm, .. } => norm::gradients_workspace::<T>(layout, *norm, input(0), true),
+        Op::NormParamGrad { norm, .. } => {
+            norm::gradients_workspace::<T>(layout, *norm, input(0), false)
         }
-        _ => 0,
+        Op::Unary(_)
+        | Op::UnaryGrad(_)
+        | Op::Binary(_)
+        | Op::Reduce { .. }
+        | Op::SumTo { .. }
+        | Op::Expand { .. }
+        | Op::Fill { .. }
+        | Op::BatchNorm { .. }
+        | Op::RunningStats { .. }
+        | Op::Softmax { .. }
+        | Op::SoftmaxGrad { .. }
+        | Op::LogSoftmax { .. }
+        | Op::LogSoftmaxGrad { .. }
+        | Op::Dropout { .. }
+        | Op::Concat { .. }
+        | Op::Slice { .. }
+        | Op::SliceGrad { .. }
+        | Op::Pad { .. }
+        | Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::ResizeNearest { .. }
+        | Op::ResizeNearestGrad { .. }
+        | Op::Gather { .. }
+        | Op::GatherGrad { .. }
+        | Op::CrossEntropyGrad
+        | Op::MeanSquaredErrorGrad
+        | Op::Update(_) => 0,
     }
 }
 
-/// Runs an operator. Operators that only move elements work on any type.
-pub fn run(machine: Machine, op: &Op, args: Args<'_>) -> Result<(), RunError> {
-    let slots = machine.slots;
+/// Runs an operator, a normalization on tensors in this layout.
+pub fn run(machine: Machine, layout: Layout, op: &Op, args: Args<'_>) -> Result<(), RunError> {
     match args.outputs.dtype(0) {
-        DType::F32 if is_movement(op) => movement::<u32>(slots, op, args),
-        DType::F64 | DType::I64 if is_movement(op) => movement::<u64>(slots, op, args),
-        DType::F32 => run_real::<f32>(machine, op, args),
-        DType::F64 => run_real::<f64>(machine, op, args),
-        DType::I64 => match op {
-            _ if padding_zero(op) => run_real::<f64>(machine, op, args),
-            _ => Err(unsupported(op, "it doesn't work on integers")),
-        },
+        DType::F32 => run_on::<f32, u32>(machine, layout, op, args),
+        DType::F64 => run_on::<f64, u64>(machine, layout, op, args),
+        DType::I64 if moves(op) => run_on::<f64, u64>(machine, layout, op, args),
+        DType::I64 => Err(unsupported(op, "it doesn't work on integers")),
     }
 }
 
-/// Padding with zero moves integers too: their zero has the same bits.
-fn padding_zero(op: &Op) -> bool {
-    matches!(op, Op::Pad { value, .. } if *value == 0.0 && value.is_sign_positive())
-}
-
-fn is_movement(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Concat { .. }
-            | Op::Slice { .. }
-            | Op::Reshape { .. }
-            | Op::Transpose { .. }
-            | Op::Gather { .. }
-    )
-}
-
-fn movement<W: bytemuck::Pod + Send + Sync>(
-    slots: usize,
-    op: &Op,
-    args: Args<'_>,
-) -> Result<(), RunError> {
+/// Whether it only moves elements, so that it works on any type. Padding with zero is among these: the
+/// zero of integers has the same bits.
+fn moves(op: &Op) -> bool {
     match op {
-        Op::Concat { axis } => shape::concat::<W>(slots, *axis, args),
-        Op::Slice { start, step, .. } => shape::slice::<W>(slots, start, step, args),
-        Op::Reshape { .. } => shape::copy::<W>(slots, args),
-        Op::Transpose { perm } => shape::transpose::<W>(slots, perm, args),
-        Op::Gather { axis } => gather::gather::<W>(slots, *axis, args),
-        _ => Err(unsupported(op, "it isn't a movement of elements")),
+        Op::Concat { .. }
+        | Op::Slice { .. }
+        | Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::Gather { .. } => true,
+        Op::Pad { value, .. } => *value == 0.0 && value.is_sign_positive(),
+        _ => false,
     }
 }
 
-fn run_real<T: Real>(
+/// Runs an operator on elements of type `T`, which have the size of `W`.
+fn run_on<T: Real, W: Pod + Send + Sync>(
     Machine { slots, isa }: Machine,
+    layout: Layout,
     op: &Op,
     args: Args<'_>,
 ) -> Result<(), RunError> {
@@ -190,30 +193,42 @@ fn run_real<T: Real>(
             op,
             "batch normalization must be expanded for training or for inference first",
         )),
-        Op::NormStats { .. }
-        | Op::NormApply { .. }
-        | Op::NormGrad { .. }
-        | Op::NormParamGrad { .. } => norm::run::<T>(slots, op, Layout::Rows, args),
+        Op::NormStats { norm } => norm::stats::<T>(slots, layout, *norm, args),
+        Op::NormApply {
+            norm,
+            epsilon,
+            activation,
+        } => norm::apply::<T>(slots, layout, *norm, (*epsilon, *activation), args),
+        Op::NormGrad {
+            norm,
+            epsilon,
+            activation,
+        } => norm::gradients::<T>(slots, layout, *norm, (*epsilon, *activation), args),
+        Op::NormParamGrad {
+            norm,
+            epsilon,
+            activation,
+        } => norm::param_gradients::<T>(slots, layout, *norm, (*epsilon, *activation), args),
         Op::RunningStats { momentum, count } => update::running_stats::<T>(*momentum, *count, args),
         Op::Softmax { axis } => softmax::softmax::<T>(slots, *axis, false, args),
         Op::LogSoftmax { axis } => softmax::softmax::<T>(slots, *axis, true, args),
         Op::SoftmaxGrad { axis } => softmax::softmax_grad::<T>(slots, *axis, false, args),
         Op::LogSoftmaxGrad { axis } => softmax::softmax_grad::<T>(slots, *axis, true, args),
         Op::Dropout { p, stream } => elementwise::dropout::<T>(slots, *p, *stream, args),
+        Op::Concat { axis } => shape::concat::<W>(slots, *axis, args),
+        Op::Slice { start, step, .. } => shape::slice::<W>(slots, start, step, args),
         Op::SliceGrad { start, step, .. } => shape::slice_grad::<T>(slots, start, step, args),
         Op::Pad { begin, value, .. } => shape::pad::<T>(slots, begin, *value, args),
+        Op::Reshape { .. } => shape::copy::<W>(slots, args),
+        Op::Transpose { perm } => shape::transpose::<W>(slots, perm, args),
         Op::ResizeNearest { factor } => shape::resize_nearest::<T>(slots, *factor, args),
         Op::ResizeNearestGrad { factor } => shape::resize_nearest_grad::<T>(slots, *factor, args),
+        Op::Gather { axis } => gather::gather::<W>(slots, *axis, args),
         Op::GatherGrad { axis, .. } => gather::gather_grad::<T>(slots, *axis, args),
         Op::CrossEntropy => loss::cross_entropy::<T>(slots, args),
         Op::CrossEntropyGrad => loss::cross_entropy_grad::<T>(slots, args),
         Op::MeanSquaredError => loss::squared_error::<T>(slots, args),
         Op::MeanSquaredErrorGrad => loss::squared_error_grad::<T>(slots, args),
         Op::Update(optimizer) => update::update::<T>(slots, *optimizer, args),
-        Op::Concat { .. }
-        | Op::Slice { .. }
-        | Op::Reshape { .. }
-        | Op::Transpose { .. }
-        | Op::Gather { .. } => Err(unsupported(op, "it works on whole words")),
     }
 }

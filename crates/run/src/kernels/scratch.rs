@@ -65,7 +65,6 @@ impl<'a, T: Pod> PerSlot<'a, T> {
     ///
     /// # Safety
     /// A slot runs one task at a time, and the task takes its piece once.
-    #[allow(clippy::mut_from_ref, reason = "disjointness is the caller's promise")]
     pub unsafe fn of(&self, slot: usize) -> &'a mut [T] {
         // SAFETY: pieces of different slots are disjoint; the rest is the caller's promise.
         unsafe { self.memory.piece(slot * self.each, self.each) }

@@ -2,11 +2,15 @@
 
 use scrimp_graph::Window;
 use scrimp_onednn::{Arg, Convolution, Desc, Direction, Engine, OneDnnError};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Blocked;
 use super::program::{Builder, Place, Program, image};
+use crate::blocks::Blocks;
 use crate::format::{Format, Operand};
+
+/// Descriptors of blocks by what they describe.
+pub type Blocked = HashMap<Blocks, Desc>;
 
 /// A convolution or one of its gradients on tensors of these shapes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

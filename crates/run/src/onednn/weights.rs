@@ -9,13 +9,20 @@
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::{DType, Graph, NodeId, Op, Role, TensorId};
 
-use super::{Kernel, OneDnn};
+use super::OneDnn;
 use crate::format::{Format, Formats};
+
+/// The formats of a graph's tensors: of images, then of weights.
+pub fn formats(onednn: &OneDnn, graph: &Graph) -> Formats {
+    let mut formats = Formats::images(graph);
+    choose(onednn, graph, &mut formats);
+    formats
+}
 
 /// Puts the weights that only convolutions and updates use into the blocks that their gradient is written
 /// in, or, where there is no gradient, into those that their first convolution reads. The gradient and the
 /// optimizer's state follow. What has padding there stays in rows.
-pub(super) fn choose(onednn: &OneDnn, graph: &Graph, formats: &mut Formats) {
+fn choose(onednn: &OneDnn, graph: &Graph, formats: &mut Formats) {
     let uses = Uses::new(graph);
     for (weights, what) in graph.given() {
         if !matches!(what.role, Role::Parameter(_)) || what.dtype != DType::F32 {
@@ -24,19 +31,18 @@ pub(super) fn choose(onednn: &OneDnn, graph: &Graph, formats: &mut Formats) {
         let Some(family) = uses.family(weights) else {
             continue;
         };
-        let kernel = |formats: &Formats, node: NodeId| {
+        let program = |formats: &Formats, node: NodeId| {
             let node = graph.node(node);
             let inputs = formats.operands(graph, &node.inputs);
-            onednn.kernel(&node.op, &inputs, &formats.operands(graph, &node.outputs))
+            let outputs = formats.operands(graph, &node.outputs);
+            onednn.program(&node.op, &inputs, &outputs).ok().flatten()
         };
-        let Kernel::OneDnn(program) = kernel(formats, family.asked) else {
-            continue;
-        };
-        let Some(blocks) = onednn.weights(&program) else {
+        let asked = program(formats, family.asked);
+        let Some(blocks) = asked.and_then(|program| onednn.weights(&program)) else {
             continue;
         };
         formats.set(&family.tensors, blocks);
-        let changes = |&node: &NodeId| matches!(kernel(formats, node), Kernel::OneDnn(_));
+        let changes = |&node: &NodeId| program(formats, node).is_some();
         if !family.convolutions.iter().all(changes) {
             formats.set(&family.tensors, Format::Rows);
         }

@@ -2,10 +2,10 @@
 
 use scrimp_graph::Window;
 
-use super::{Conv, product_workspace};
+use super::depthwise;
+use super::geometry::{Conv, product_workspace};
 use crate::args::Args;
 use crate::error::RunError;
-use crate::kernels::depthwise;
 use crate::kernels::gemm::{self, Bias, Block, Left, Sizes, Target};
 use crate::kernels::scratch::{self, Scratch};
 use crate::par::{self, Shared};

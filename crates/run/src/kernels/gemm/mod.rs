@@ -11,7 +11,7 @@
 
 mod pack;
 
-use crate::kernels::micro::{Blocks, Micro};
+use crate::micro::{Blocks, Micro};
 use crate::par::{self, Shared};
 use crate::real::Real;
 use crate::simd::Isa;

@@ -20,7 +20,7 @@ mod layer;
 mod passes;
 mod planes;
 
-use scrimp_graph::{Norm, Op, Unary};
+use scrimp_graph::{Norm, Unary};
 
 use super::activation::{Activation, Clip, Identity, LeakyRelu, Relu};
 use crate::args::{Args, Source};
@@ -53,7 +53,11 @@ macro_rules! with {
                 let $name = Clip { lo, hi };
                 $body
             }
-            _ => {
+            Some(other) => Err(RunError::Unsupported {
+                op: "a normalization".into(),
+                reason: format!("{other:?} can't follow it in the same pass"),
+            }),
+            None => {
                 let $name = Identity;
                 $body
             }
@@ -163,108 +167,140 @@ fn elsewhere<'a, T>(source: &Source<'a, T>) -> Option<&'a [T]> {
     }
 }
 
-/// Bytes of scratch for a normalized tensor of this physical shape.
-pub fn workspace<T: Real>(op: &Op, layout: Layout, shape: &[usize]) -> usize {
-    let gradients = |norm: &Norm, dx: bool| match (layout, norm) {
-        (Layout::ChannelsLast, _) => columns::gradients_workspace::<T>(*norm, shape, dx),
-        (_, Norm::Layer { axis }) => layer::gradients_workspace::<T>(*axis, shape),
-        _ => planes::gradients_workspace(*norm, shape),
-    };
-    match op {
-        Op::NormStats { norm } if layout == Layout::ChannelsLast => {
-            columns::stats_workspace(*norm, shape)
-        }
-        Op::NormApply { norm, .. } if layout == Layout::ChannelsLast => {
-            columns::apply_workspace::<T>(*norm, shape)
-        }
-        Op::NormGrad { norm, .. } => gradients(norm, true),
-        Op::NormParamGrad { norm, .. } => gradients(norm, false),
-        _ => 0,
+/// An application's ε and what follows it.
+type Formula = (f64, Option<Unary>);
+
+/// Bytes of scratch of [`stats`] of a tensor of this physical shape.
+pub fn stats_workspace(layout: Layout, norm: Norm, shape: &[usize]) -> usize {
+    match layout {
+        Layout::Rows => 0,
+        Layout::ChannelsLast => columns::stats_workspace(norm, shape),
     }
 }
 
-/// Runs an operator of a normalization.
-pub fn run<T: Real>(slots: usize, op: &Op, layout: Layout, args: Args<'_>) -> Result<(), RunError> {
-    let inputs = args.inputs;
-    let shape = inputs.shape(0);
-    match *op {
-        Op::NormStats { norm } => {
-            let (x, [stats]) = (inputs.get::<T>(0)?, args.outputs.take::<T, _>()?);
-            match layout {
-                Layout::Rows => planes::stats(slots, norm, shape, x, stats),
-                Layout::ChannelsLast => {
-                    columns::stats(slots, norm, shape, x, stats, args.workspace)?;
-                }
-            }
-            Ok(())
+/// `x -> stats[2,K]`
+pub fn stats<T: Real>(
+    slots: usize,
+    layout: Layout,
+    norm: Norm,
+    args: Args<'_>,
+) -> Result<(), RunError> {
+    let shape = args.inputs.shape(0);
+    let (x, [stats]) = (args.inputs.get::<T>(0)?, args.outputs.take::<T, _>()?);
+    match layout {
+        Layout::Rows => planes::stats(slots, norm, shape, x, stats),
+        Layout::ChannelsLast => {
+            columns::stats(slots, norm, shape, x, stats, args.workspace)?;
         }
-        Op::NormApply {
-            norm,
-            epsilon,
-            activation,
-        } => {
-            let [y] = args.outputs.take()?;
-            let apply = Apply {
-                norm,
-                shape,
-                x: inputs.source::<T>(0)?,
-                statistics: Statistics::new(inputs.get(1)?, epsilon),
-                scale: inputs.get(2)?,
-                shift: inputs.get(3)?,
-                y,
-                workspace: args.workspace,
-            };
-            with!(activation, f => match (layout, norm) {
-                (Layout::ChannelsLast, _) => columns::apply(slots, apply, f),
-                (_, Norm::Layer { axis }) => layer::apply(slots, axis, apply, f),
-                _ => planes::apply(slots, apply, f),
-            })
-        }
-        Op::NormGrad {
-            norm,
-            epsilon,
-            activation,
-        } => {
-            let [dx, dscale, dshift] = args.outputs.take()?;
-            let gradients = Gradients {
-                norm,
-                shape,
-                x: inputs.source::<T>(0)?,
-                dy: inputs.source(3)?,
-                statistics: Statistics::new(inputs.get(1)?, epsilon),
-                scale: Some(inputs.get(2)?),
-                shift: activation.map(|_| inputs.get(4)).transpose()?,
-                dx: Some(dx),
-                dscale,
-                dshift,
-                workspace: args.workspace,
-            };
-            with!(activation, f => run_gradients(slots, layout, gradients, f))
-        }
-        Op::NormParamGrad {
-            norm,
-            epsilon,
-            activation,
-        } => {
-            let affine = |slot| activation.map(|_| inputs.get(slot)).transpose();
-            let [dscale, dshift] = args.outputs.take()?;
-            let gradients = Gradients {
-                norm,
-                shape,
-                x: Source::From(inputs.get::<T>(0)?),
-                dy: Source::From(inputs.get(2)?),
-                statistics: Statistics::new(inputs.get(1)?, epsilon),
-                scale: affine(3)?,
-                shift: affine(4)?,
-                dx: None,
-                dscale,
-                dshift,
-                workspace: args.workspace,
-            };
-            with!(activation, f => run_gradients(slots, layout, gradients, f))
-        }
-        _ => Err(super::unsupported(op, "it isn't a normalization")),
     }
+    Ok(())
+}
+
+/// Bytes of scratch of [`apply`] on a tensor of this physical shape.
+pub fn apply_workspace<T: Real>(layout: Layout, norm: Norm, shape: &[usize]) -> usize {
+    match layout {
+        Layout::Rows => 0,
+        Layout::ChannelsLast => columns::apply_workspace::<T>(norm, shape),
+    }
+}
+
+/// `x, stats, scale, shift -> y`
+pub fn apply<T: Real>(
+    slots: usize,
+    layout: Layout,
+    norm: Norm,
+    (epsilon, activation): Formula,
+    args: Args<'_>,
+) -> Result<(), RunError> {
+    let inputs = args.inputs;
+    let [y] = args.outputs.take()?;
+    let apply = Apply {
+        norm,
+        shape: inputs.shape(0),
+        x: inputs.source::<T>(0)?,
+        statistics: Statistics::new(inputs.get(1)?, epsilon),
+        scale: inputs.get(2)?,
+        shift: inputs.get(3)?,
+        y,
+        workspace: args.workspace,
+    };
+    with!(activation, f => match (layout, norm) {
+        (Layout::ChannelsLast, _) => columns::apply(slots, apply, f),
+        (Layout::Rows, Norm::Layer { axis }) => layer::apply(slots, axis, apply, f),
+        (Layout::Rows, Norm::Batch | Norm::Instance | Norm::Group { .. }) => {
+            planes::apply(slots, apply, f)
+        }
+    })
+}
+
+/// Bytes of scratch of [`gradients`], or without dx of [`param_gradients`], on tensors of this physical
+/// shape.
+pub fn gradients_workspace<T: Real>(
+    layout: Layout,
+    norm: Norm,
+    shape: &[usize],
+    dx: bool,
+) -> usize {
+    match (layout, norm) {
+        (Layout::ChannelsLast, _) => columns::gradients_workspace::<T>(norm, shape, dx),
+        (Layout::Rows, Norm::Layer { axis }) => layer::gradients_workspace::<T>(axis, shape),
+        (Layout::Rows, Norm::Batch | Norm::Instance | Norm::Group { .. }) => {
+            planes::gradients_workspace(norm, shape)
+        }
+    }
+}
+
+/// `x, stats, scale, dy[, shift] -> dx, dscale, dshift`
+pub fn gradients<T: Real>(
+    slots: usize,
+    layout: Layout,
+    norm: Norm,
+    (epsilon, activation): Formula,
+    args: Args<'_>,
+) -> Result<(), RunError> {
+    let inputs = args.inputs;
+    let [dx, dscale, dshift] = args.outputs.take()?;
+    let gradients = Gradients {
+        norm,
+        shape: inputs.shape(0),
+        x: inputs.source::<T>(0)?,
+        dy: inputs.source(3)?,
+        statistics: Statistics::new(inputs.get(1)?, epsilon),
+        scale: Some(inputs.get(2)?),
+        shift: activation.map(|_| inputs.get(4)).transpose()?,
+        dx: Some(dx),
+        dscale,
+        dshift,
+        workspace: args.workspace,
+    };
+    with!(activation, f => run_gradients(slots, layout, gradients, f))
+}
+
+/// `x, stats, dy[, scale, shift] -> dscale, dshift`
+pub fn param_gradients<T: Real>(
+    slots: usize,
+    layout: Layout,
+    norm: Norm,
+    (epsilon, activation): Formula,
+    args: Args<'_>,
+) -> Result<(), RunError> {
+    let inputs = args.inputs;
+    let affine = |slot| activation.map(|_| inputs.get(slot)).transpose();
+    let [dscale, dshift] = args.outputs.take()?;
+    let gradients = Gradients {
+        norm,
+        shape: inputs.shape(0),
+        x: Source::From(inputs.get::<T>(0)?),
+        dy: Source::From(inputs.get(2)?),
+        statistics: Statistics::new(inputs.get(1)?, epsilon),
+        scale: affine(3)?,
+        shift: affine(4)?,
+        dx: None,
+        dscale,
+        dshift,
+        workspace: args.workspace,
+    };
+    with!(activation, f => run_gradients(slots, layout, gradients, f))
 }
 
 fn run_gradients<T: Real>(
@@ -275,7 +311,9 @@ fn run_gradients<T: Real>(
 ) -> Result<(), RunError> {
     match (layout, gradients.norm) {
         (Layout::ChannelsLast, _) => columns::gradients(slots, gradients, f),
-        (_, Norm::Layer { axis }) => layer::gradients(slots, axis, gradients, f),
-        _ => planes::gradients(slots, gradients, f),
+        (Layout::Rows, Norm::Layer { axis }) => layer::gradients(slots, axis, gradients, f),
+        (Layout::Rows, Norm::Batch | Norm::Instance | Norm::Group { .. }) => {
+            planes::gradients(slots, gradients, f)
+        }
     }
 }

@@ -287,13 +287,15 @@ struct Planes<'a, T, L, F> {
     f: F,
 }
 
-impl<T: Real, L: Fn(usize, usize) -> Line<T>, F: Activation<T>> Planes<'_, T, L, F> {
+impl<'a, T: Real, L: Fn(usize, usize) -> Line<T>, F: Activation<T>> Planes<'a, T, L, F> {
     /// The memory of dx in a plane, which nothing has without dx.
+    ///
+    /// # Safety
+    /// Each plane belongs to the task of its statistics, which takes one at a time.
     #[inline(always)]
-    #[allow(clippy::mut_from_ref, reason = "tasks have planes of their own")]
-    fn own(&self, plane: usize) -> &mut [T] {
-        // SAFETY: each plane belongs to the task of its statistics, which takes one at a time.
-        #[allow(unsafe_code, reason = "disjoint pieces of one slice")]
+    #[allow(unsafe_code, reason = "disjoint pieces of one slice")]
+    unsafe fn own(&self, plane: usize) -> &'a mut [T] {
+        // SAFETY: the caller's promise.
         self.dx.as_ref().map_or(&mut [], |dx| unsafe {
             dx.piece(plane * self.g.plane, self.g.plane)
         })
@@ -309,7 +311,9 @@ impl<T: Real, L: Fn(usize, usize) -> Line<T>, F: Activation<T>> Planes<'_, T, L,
         let batch = g.norm == Norm::Batch;
         for plane in g.planes_of(k) {
             let line = (self.line)(k, plane % g.channels);
-            let own: &[T] = self.own(plane);
+            // SAFETY: this task has this plane, and takes it only here until the next one.
+            #[allow(unsafe_code, reason = "disjoint pieces of one slice")]
+            let own: &[T] = unsafe { self.own(plane) };
             let x = self.x.map_or(own, |x| &x[range(plane)]);
             let dy = self.dy.map_or(own, |dy| &dy[range(plane)]);
             sums.add(
@@ -341,8 +345,11 @@ impl<T: Real, L: Fn(usize, usize) -> Line<T>, F: Activation<T>> Planes<'_, T, L,
             let slope = T::of(outer * product * inverse * inverse / count);
             let x = self.x.map(|x| &x[range(plane)]);
             let dy = self.dy.map(|dy| &dy[range(plane)]);
+            // SAFETY: as above.
+            #[allow(unsafe_code, reason = "disjoint pieces of one slice")]
+            let own = unsafe { self.own(plane) };
             zip(
-                self.own(plane),
+                own,
                 x,
                 dy,
                 0..g.plane,

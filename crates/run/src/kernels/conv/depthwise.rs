@@ -1,23 +1,9 @@
 //! Depthwise convolutions: sums under windows, too little arithmetic for a matrix product.
 
-use super::conv::Conv;
-use super::scratch::Scratch;
-use super::windows::Windows;
+use super::geometry::Conv;
 use crate::error::RunError;
+use crate::kernels::scratch::Scratch;
 use crate::real::Real;
-
-impl Conv {
-    /// The window on each plane.
-    pub(super) fn windows(&self) -> Windows {
-        Windows {
-            window: self.window,
-            h: self.h,
-            w: self.w,
-            oh: self.oh,
-            ow: self.ow,
-        }
-    }
-}
 
 pub(super) fn forward<T: Real>(
     slots: usize,
