@@ -2,10 +2,12 @@
 
 use scrimp_graph::{DType, Norm, Op, Unary, infer};
 
+use super::case::{Case, Input, Run, floats};
 use super::cases::positive;
+use super::check;
+use super::device::DEVICES;
 use super::onednn::check_theirs;
-use super::{Input, NATIVE, ONEDNN, Run, Setup, check, floats, run};
-use crate::cpu::Cpu;
+use crate::processor::Processor;
 
 const CASES: &[(Norm, &[usize])] = &[
     (Norm::Batch, &[3, 5, 6, 7]),
@@ -158,19 +160,15 @@ fn joined_and_apart(
 
 #[test]
 fn an_activation_within_a_normalization_has_the_bits_of_one_after_it() {
-    let on = |cpu: &Cpu, format, onednn: bool| {
+    let on = |processor: Processor<'_>, format, ours: bool| {
         for &(norm, shape) in CASES {
             for f in ACTIVATIONS {
                 for float in [DType::F32, DType::F64] {
-                    let setup = Setup {
-                        in_place: &[],
-                        format,
-                    };
                     let [joined, apart] = joined_and_apart(norm, shape, f, &|op, inputs| {
-                        run(cpu, op, inputs, float, setup)
+                        Case::new(op, inputs, float, format).run(processor, inputs, &[])
                     });
                     // Without an activation layer norm's gradients are the library's, with one ours.
-                    let theirs = onednn && float == DType::F32 && theirs(norm, shape);
+                    let theirs = !ours && float == DType::F32 && theirs(norm, shape);
                     for (i, (joined, apart)) in joined.iter().zip(&apart).enumerate() {
                         if theirs && i == 1 {
                             continue;
@@ -179,18 +177,16 @@ fn an_activation_within_a_normalization_has_the_bits_of_one_after_it() {
                             joined.bits,
                             apart.bits,
                             "{norm:?} of {shape:?} with {f:?} in {float} on {}",
-                            cpu.signature()
+                            processor.signature()
                         );
                     }
                 }
             }
         }
     };
-    let each = |devices: &super::Devices, onednn| {
-        for &format in devices.formats {
-            on(&devices.cpus[1], format, onednn);
+    for device in DEVICES.iter() {
+        for &format in device.formats {
+            on(device.processors[1], format, device.ours);
         }
-    };
-    NATIVE.with(|all| all.iter().for_each(|devices| each(devices, false)));
-    ONEDNN.with(|devices| devices.iter().for_each(|devices| each(devices, true)));
+    }
 }

@@ -1,45 +1,24 @@
-//! oneDNN as a device of the suite, and which operators it must have implementations for. Without the
-//! library these tests say that they are skipped.
+//! Which operators oneDNN must have implementations for. Without the library these tests test ours alone.
 
-#![allow(clippy::print_stdout, reason = "a skipped test says so")]
+use scrimp_graph::{DType, Op, Window};
 
-use scrimp_graph::{DType, Op, Window, infer};
-use scrimp_onednn::OneDnnError;
-
+use super::case::{Case, Input};
+use super::check;
+use super::device::DEVICES;
 use super::linear::{ConvCase, convolution, product};
-use super::{Devices, Input, ONEDNN, check, operands, signatures};
-use crate::cpu::{Cpu, Kernel, Library};
-use crate::error::RunError;
+use crate::cpu::Kernel;
 use crate::format::Format;
-use crate::job::Recipe;
-
-/// CPUs with oneDNN, if that is installed.
-pub(super) fn devices() -> Option<Devices> {
-    Some(Devices {
-        cpus: [onednn(1)?, onednn(3)?],
-        same_bits: false,
-        formats: &[Format::Rows, Format::ChannelsLast],
-    })
-}
-
-/// A CPU with oneDNN, if that is installed.
-pub(crate) fn onednn(threads: usize) -> Option<Cpu> {
-    match Cpu::with_library(threads, Library::OneDnn) {
-        Ok(cpu) => Some(cpu),
-        Err(RunError::OneDnn(error @ OneDnnError::NotFound)) => {
-            println!("without oneDNN: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
+use crate::processor::Processor;
 
 /// Which implementations run an operator; empty if ours does.
-fn implementations(cpu: &Cpu, op: &Op, inputs: &[Input], format: Format) -> Vec<String> {
-    let signatures = signatures(inputs, DType::F32);
-    let outputs = infer(op, &signatures).expect("the case has valid shapes");
-    let (inputs, outputs) = operands(op, &signatures, &outputs, format);
-    match Recipe::new(cpu, op, &inputs, &outputs).kernel() {
+fn implementations(
+    processor: Processor<'_>,
+    op: &Op,
+    inputs: &[Input],
+    format: Format,
+) -> Vec<String> {
+    let recipe = Case::new(op, inputs, DType::F32, format).recipe(processor);
+    match recipe.expect("it computes").kernel() {
         Kernel::Native(_) => Vec::new(),
         Kernel::OneDnn(program) => program.names().map(str::to_owned).collect(),
         Kernel::Failed(error) => panic!("{op:?}: {error}"),
@@ -49,16 +28,16 @@ fn implementations(cpu: &Cpu, op: &Op, inputs: &[Input], format: Format) -> Vec<
 /// Checks the operator on every device, and that oneDNN has an implementation.
 pub(super) fn check_theirs(op: &Op, inputs: &[Input]) {
     check(op, inputs);
-    ONEDNN.with(|devices| {
-        for cpu in devices.iter().flat_map(|devices| &devices.cpus) {
-            for format in [Format::Rows, Format::ChannelsLast] {
-                let names = implementations(cpu, op, inputs, format);
+    for device in DEVICES.iter().filter(|device| !device.ours) {
+        for &format in device.formats {
+            for processor in device.processors {
+                let names = implementations(processor, op, inputs, format);
                 assert!(!names.is_empty(), "{op:?} runs on our kernels");
                 let reference = names.iter().any(|name| name.starts_with("ref"));
                 assert!(!reference, "{op:?}: {names:?}");
             }
         }
-    });
+    }
 }
 
 #[test]

@@ -123,7 +123,7 @@ impl<'a> Uses<'a> {
 mod tests {
     use super::*;
     use crate::compiled::Compiled;
-    use crate::conformance::onednn::onednn;
+    use crate::conformance::device::onednn;
     use crate::data::Data;
     use crate::interpret::interpret;
     use crate::processor::Processor;

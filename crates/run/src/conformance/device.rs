@@ -1,0 +1,62 @@
+//! The devices of the suite: another one is another entry of [`DEVICES`].
+
+#![allow(clippy::print_stdout, reason = "a skipped device says so")]
+
+use scrimp_onednn::OneDnnError;
+use std::sync::LazyLock;
+
+use crate::cpu::{Cpu, Library};
+use crate::error::RunError;
+use crate::format::Format;
+use crate::processor::Processor;
+use crate::simd::Isa;
+
+/// A device.
+pub(super) struct Device {
+    /// On one thread and on three.
+    pub processors: [Processor<'static>; 2],
+    /// Whether its kernels are this crate's: then the number of threads has no influence on results.
+    pub ours: bool,
+    /// The formats that images can have.
+    pub formats: &'static [Format],
+}
+
+/// This crate's kernels with each instruction set that the machine has, the widest first; then oneDNN's
+/// where that is installed.
+pub(super) static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
+    let widths = [Isa::Avx512, Isa::Avx2, Isa::Portable].into_iter();
+    let native = widths
+        .filter(|&isa| isa <= Isa::detect())
+        .map(|isa| Device {
+            processors: [1, 3]
+                .map(|threads| processor(Cpu::narrowed(threads, isa).expect("threads start"))),
+            ours: true,
+            formats: &[Format::Rows],
+        });
+    native.chain(theirs()).collect()
+});
+
+/// A CPU that lives as long as the process.
+fn processor(cpu: Cpu) -> Processor<'static> {
+    Processor::Cpu(Box::leak(Box::new(cpu)))
+}
+
+fn theirs() -> Option<Device> {
+    Some(Device {
+        processors: [processor(onednn(1)?), processor(onednn(3)?)],
+        ours: false,
+        formats: &[Format::Rows, Format::ChannelsLast],
+    })
+}
+
+/// A CPU with oneDNN, if that is installed.
+pub(crate) fn onednn(threads: usize) -> Option<Cpu> {
+    match Cpu::with_library(threads, Library::OneDnn) {
+        Ok(cpu) => Some(cpu),
+        Err(RunError::OneDnn(error @ OneDnnError::NotFound)) => {
+            println!("without oneDNN: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
