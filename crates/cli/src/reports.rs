@@ -3,7 +3,7 @@
 use anyhow::Result;
 use scrimp::plan::format_seconds;
 use scrimp::report::{Losses, ReportInput, html, perfetto, perfetto_measured};
-use scrimp::{Outcome, PlanSummary, Planned, Status};
+use scrimp::{Optimality, Outcome, PlanSummary, Planned};
 
 use crate::args::ReportArgs;
 use crate::output::{OutputFile, claim};
@@ -53,8 +53,8 @@ fn report(planned: &Planned, summary: &PlanSummary, outcome: Option<&Outcome>) -
     let base = outcome.and_then(|outcome| outcome.base.as_ref());
     let base_losses = base.map(|base| widened(base.losses())).unwrap_or_default();
     let status = match summary.status {
-        Status::Optimal => "optimal: proven to cost the least",
-        Status::Feasible => "feasible: checked, perhaps not the cheapest",
+        Optimality::Optimal => "optimal: proven to cost the least",
+        Optimality::Feasible => "feasible: checked, perhaps not the cheapest",
     };
     html(&ReportInput {
         title: &summary.name,

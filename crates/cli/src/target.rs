@@ -10,7 +10,7 @@ use scrimp::graph::{Costs, Graph, Loss, Optimizer};
 use scrimp::plan::file::{self, Content};
 use scrimp::plan::{Capacities, Problem};
 use scrimp::run::{Compiled, CostCache, Cpu, Processor, ProfileOptions, ProfileProgress, profile};
-use scrimp::{Error, Fit, Recipe, Source};
+use scrimp::{Error, Fit, ModelSource, Recipe};
 
 use crate::args::{CostsArg, LossArg, OptimizerArg, RecipeArgs, ShapeArgs, TargetArgs};
 use crate::failure::{Failure, Kind};
@@ -63,7 +63,7 @@ pub fn read_problem(path: &Path) -> Result<FromFile> {
 /// A model that may be imported at several batch sizes.
 #[derive(Clone, Debug)]
 pub struct Model {
-    source: Source,
+    source: ModelSource,
     options: NetworkOptions,
 }
 
@@ -81,8 +81,8 @@ impl Model {
             vocabulary: shape.vocabulary,
             dropout: shape.dropout,
         };
-        let source = Source::find(model)?;
-        if let Source::File(path) = &source
+        let source = ModelSource::find(model)?;
+        if let ModelSource::File(path) = &source
             && options != NetworkOptions::default()
         {
             let path = path.display();

@@ -66,9 +66,9 @@ impl Costs {
     }
 }
 
-/// What the static model knows of a device.
+/// The rates that a device sustains, for the static model.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Machine {
+pub struct Roofline {
     /// Floating-point operations that dense kernels sustain.
     pub flops_per_second: f64,
     /// Bytes that streaming kernels sustain.
@@ -77,10 +77,10 @@ pub struct Machine {
     pub overhead: f64,
 }
 
-impl Default for Machine {
+impl Default for Roofline {
     /// A laptop's CPU, a few cores: 100 GFLOP/s, 20 GB/s, 2 µs.
-    fn default() -> Machine {
-        Machine {
+    fn default() -> Roofline {
+        Roofline {
             flops_per_second: 100e9,
             bytes_per_second: 20e9,
             overhead: 2e-6,
@@ -89,12 +89,12 @@ impl Default for Machine {
 }
 
 /// The roofline of this module's documentation, with each node's workspace as the device says.
-pub fn estimate(graph: &Graph, machine: &Machine, workspace: &dyn Fn(NodeId) -> u64) -> Costs {
+pub fn estimate(graph: &Graph, roofline: &Roofline, workspace: &dyn Fn(NodeId) -> u64) -> Costs {
     let mut costs = Costs::default();
     for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
-        let compute = flops(graph, node) / machine.flops_per_second;
-        let memory = bytes_moved(graph, node) / machine.bytes_per_second;
-        let seconds = machine.overhead + compute.max(memory);
+        let compute = flops(graph, node) / roofline.flops_per_second;
+        let memory = bytes_moved(graph, node) / roofline.bytes_per_second;
+        let seconds = roofline.overhead + compute.max(memory);
         costs.nodes[id] = NodeCost::constant(seconds, workspace(id));
     }
     costs

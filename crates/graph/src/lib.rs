@@ -3,7 +3,7 @@
 //! From a network to a planning problem:
 //!
 //! ```
-//! use scrimp_graph::{DType, GraphBuilder, Loss, Machine, Optimizer, Window, estimate, lower, train};
+//! use scrimp_graph::{DType, GraphBuilder, Loss, Roofline, Optimizer, Window, estimate, lower, train};
 //!
 //! let mut b = GraphBuilder::new("small");
 //! let x = b.input("image", &[8, 3, 32, 32], DType::F32)?;
@@ -18,7 +18,7 @@
 //!
 //! let sgd = Optimizer::Sgd { momentum: 0.9, weight_decay: 1e-4 };
 //! let training = train(&graph, Loss::CrossEntropy, Some(sgd))?;
-//! let costs = estimate(&training.graph, &Machine::default(), &|_| 0);
+//! let costs = estimate(&training.graph, &Roofline::default(), &|_| 0);
 //! let lowered = lower(&training.graph, &training.phases, &costs, "cpu")?;
 //! assert_eq!(lowered.problem.tasks().len(), lowered.nodes.len());
 //! # Ok::<(), scrimp_graph::GraphError>(())
@@ -47,7 +47,7 @@ pub mod weights;
 mod window;
 
 pub use builder::GraphBuilder;
-pub use costs::{Costs, Machine, NodeCost, estimate};
+pub use costs::{Costs, NodeCost, Roofline, estimate};
 pub use differentiate::{Loss, TrainingGraph, train};
 pub use dtype::DType;
 pub use error::GraphError;

@@ -3,7 +3,7 @@
 use scrimp_graph::costs::{bytes_moved, flops};
 use scrimp_graph::networks::{self, NetworkOptions};
 use scrimp_graph::{
-    DType, Graph, GraphBuilder, GraphError, Loss, Machine, Op, Window, estimate, inference, train,
+    DType, Graph, GraphBuilder, GraphError, Loss, Op, Roofline, Window, estimate, inference, train,
 };
 
 fn layer() -> Result<Graph, GraphError> {
@@ -19,12 +19,12 @@ fn layer() -> Result<Graph, GraphError> {
 #[test]
 fn the_slower_of_compute_and_memory_decides() {
     let graph = layer().unwrap();
-    let machine = Machine {
+    let roofline = Roofline {
         flops_per_second: 1e9,
         bytes_per_second: 1e9,
         overhead: 1.0,
     };
-    let costs = estimate(&graph, &machine, &|_| 7);
+    let costs = estimate(&graph, &roofline, &|_| 7);
     let node = |name: &str| {
         let (id, node) = graph
             .nodes()

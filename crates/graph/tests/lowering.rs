@@ -2,8 +2,8 @@
 
 use scrimp_graph::networks::{self, NetworkOptions};
 use scrimp_graph::{
-    Binary, Costs, DType, Graph, GraphBuilder, GraphError, Init, Loss, Lowered, Machine, Op,
-    Optimizer, TrainingGraph, Unary, Window, estimate, lower, train,
+    Binary, Costs, DType, Graph, GraphBuilder, GraphError, Init, Loss, Lowered, Op, Optimizer,
+    Roofline, TrainingGraph, Unary, Window, estimate, lower, train,
 };
 use scrimp_plan::{Keep, Origin, Phase, Plan, Task, Value, ValueId, Violation, check};
 
@@ -13,13 +13,13 @@ const SGD: Optimizer = Optimizer::Sgd {
 };
 
 fn lowered(graph: &Graph) -> Result<Lowered, GraphError> {
-    let costs = estimate(graph, &Machine::default(), &|_| 0);
+    let costs = estimate(graph, &Roofline::default(), &|_| 0);
     let phases = cranelift_entity::SecondaryMap::with_default(Phase::Forward);
     lower(graph, &phases, &costs, "cpu")
 }
 
 fn lowered_training(training: &TrainingGraph) -> Result<Lowered, GraphError> {
-    let costs = estimate(&training.graph, &Machine::default(), &|_| 0);
+    let costs = estimate(&training.graph, &Roofline::default(), &|_| 0);
     lower(&training.graph, &training.phases, &costs, "cpu")
 }
 

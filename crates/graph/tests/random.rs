@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use scrimp_graph::{
-    Binary, DType, Graph, GraphBuilder, GraphError, Init, Loss, Machine, Norm, Op, Optimizer,
-    Reduction, TensorId, Unary, Window, estimate, inference, lower, train,
+    Binary, DType, Graph, GraphBuilder, GraphError, Init, Loss, Norm, Op, Optimizer, Reduction,
+    Roofline, TensorId, Unary, Window, estimate, inference, lower, train,
 };
 use scrimp_plan::{Phase, Plan, check};
 
@@ -153,7 +153,7 @@ fn optimizers() -> impl Strategy<Value = Option<Optimizer>> {
 /// Lowers and checks the plan that keeps everything.
 #[allow(clippy::unwrap_used, reason = "called by tests only")]
 fn plan(graph: &Graph, phases: &cranelift_entity::SecondaryMap<scrimp_graph::NodeId, Phase>) {
-    let costs = estimate(graph, &Machine::default(), &|node| {
+    let costs = estimate(graph, &Roofline::default(), &|node| {
         64 * graph.node(node).inputs.len() as u64
     });
     let lowered = lower(graph, phases, &costs, "cpu").unwrap();

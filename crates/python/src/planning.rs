@@ -139,8 +139,8 @@ fn plan_layout(
     options: &Options,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Planned, Failure> {
-    let planned = scrimp::make_plan(budgeted, Fit::Layout, options, watch)?;
-    let search = planned.search.as_ref();
+    let planned = scrimp::find_plan(budgeted, Fit::Layout, options, watch)?;
+    let provenance = planned.provenance.as_ref();
     let cost = planned.plan().cost();
     Ok(Planned {
         budget: planned.budget_bytes,
@@ -149,11 +149,13 @@ fn plan_layout(
         device: budgeted.device,
         plan: planned.plan().clone(),
         found: Found {
-            method: search.map_or("given", |search| search.method.name()),
-            lower_bound: search.map_or(0.0, |search| search.lower_bound).min(cost),
-            optimal: search.is_some_and(|search| search.optimal),
-            seconds: search.map_or(0.0, |search| search.elapsed.as_secs_f64()),
-            attempts: search.map_or(0, |search| search.attempts),
+            method: provenance.map_or("given", |provenance| provenance.method.name()),
+            lower_bound: provenance
+                .map_or(0.0, |provenance| provenance.lower_bound)
+                .min(cost),
+            optimal: provenance.is_some_and(|provenance| provenance.optimal),
+            seconds: provenance.map_or(0.0, |provenance| provenance.elapsed.as_secs_f64()),
+            attempts: provenance.map_or(0, |provenance| provenance.attempts),
         },
         layout: Some(planned.layout),
         interrupted: false,

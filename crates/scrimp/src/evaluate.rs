@@ -42,7 +42,7 @@ pub fn accuracy(
     let costs = pipeline::estimate(&compiled);
     let lowered = scrimp_graph::lower(&graph, &phases, &costs, "cpu")?;
     let budgeted = pipeline::budget(&lowered.problem, Budget::Bytes(budget))?;
-    let planned = pipeline::plan(&budgeted, Fit::Layout, &Options::default(), &mut |_| {})?;
+    let planned = pipeline::find_plan(&budgeted, Fit::Layout, &Options::default(), &mut |_| {})?;
     let options = ExecutorOptions {
         arena_bytes: planned.reserved_bytes(),
         ..ExecutorOptions::default()

@@ -2,8 +2,50 @@
 //! bottom.
 //!
 //! Every stage is a function from the last stage's type to the next: [`import`] → [`differentiate`]
-//! → [`scrimp_run::profile`] or [`estimate`] → [`lower`] → [`budget`] → [`plan`] (solve, check,
-//! place) → [`crate::Session`]. Nothing goes backwards except the one loop in [`plan`].
+//! → [`scrimp_run::profile`] or [`estimate`] → [`lower`] → [`budget`] → [`find_plan`] (solve, check,
+//! place) → [`crate::Session`]. Nothing goes backwards except the one loop in [`find_plan`].
+//!
+//! ```
+//! use scrimp::graph::data::Feed;
+//! use scrimp::graph::networks::NetworkOptions;
+//! use scrimp::graph::{Loss, Optimizer};
+//! use scrimp::plan::Budget;
+//! use scrimp::run::{Compiled, Cpu, Processor};
+//! use scrimp::solve::Options;
+//! use scrimp::{Fit, Job, ModelSource, Recipe, Session, Start, pipeline};
+//!
+//! # fn main() -> Result<(), scrimp::Error> {
+//! let optimizer = Optimizer::Sgd { momentum: 0.9, weight_decay: 0.0 };
+//! let recipe = Recipe { loss: Loss::CrossEntropy, optimizer };
+//! let options = NetworkOptions { batch: 4, ..NetworkOptions::default() };
+//!
+//! let graph = pipeline::import(&ModelSource::find("digits")?, &options, None)?;
+//! let training = pipeline::differentiate(&graph, recipe)?;
+//! let cpu = Cpu::new(1)?;
+//! let compiled = Compiled::new(&training.graph, Processor::Cpu(&cpu));
+//! let costs = pipeline::estimate(&compiled);
+//! let lowered = pipeline::lower(&training, &costs)?;
+//! let budgeted = pipeline::budget(&lowered.problem, Budget::Percent(70.0))?;
+//! let planned = pipeline::find_plan(&budgeted, Fit::Layout, &Options::default(), &mut |_| {})?;
+//! assert!(planned.plan().peak(budgeted.device) < budgeted.base_peak());
+//!
+//! let feed = Feed::synthetic(&training.graph, 0);
+//! let start = Start::new(0);
+//! let job = Job {
+//!     training: &training,
+//!     lowered: &lowered,
+//!     compiled: &compiled,
+//!     feed: &feed,
+//!     optimizer,
+//!     learning_rate: 0.01,
+//!     start: &start,
+//! };
+//! let mut session = Session::new(job, &planned.layout, planned.reserved_bytes())?;
+//! session.step(false)?;
+//! assert_eq!(session.arena_bytes(), planned.budget_bytes);
+//! # Ok(())
+//! # }
+//! ```
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,7 +53,7 @@ use std::time::Duration;
 use scrimp_graph::networks::{self, NetworkOptions};
 use scrimp_graph::onnx::{self, ImportOptions};
 use scrimp_graph::weights::Weights;
-use scrimp_graph::{Costs, Graph, Loss, Lowered, Machine, Optimizer, TrainingGraph};
+use scrimp_graph::{Costs, Graph, Loss, Lowered, Optimizer, Roofline, TrainingGraph};
 use scrimp_plan::{
     Budget, Capacities, CheckedLayout, CheckedPlan, DeviceId, Plan, Problem, SavedPlan, check,
 };
@@ -24,24 +66,24 @@ use crate::error::{Error, Result};
 
 /// Where a model comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ModelSource {
     /// The name of a built-in network.
     BuiltIn(String),
     /// An ONNX file.
     File(PathBuf),
 }
 
-impl Source {
+impl ModelSource {
     /// A built-in network if there is one of this name, else a file that exists.
     ///
     /// # Errors
     /// If it is neither.
-    pub fn find(model: &str) -> Result<Source> {
+    pub fn find(model: &str) -> Result<ModelSource> {
         if networks::NAMES.iter().any(|network| network.name == model) {
-            return Ok(Source::BuiltIn(model.into()));
+            return Ok(ModelSource::BuiltIn(model.into()));
         }
         match Path::new(model).is_file() {
-            true => Ok(Source::File(model.into())),
+            true => Ok(ModelSource::File(model.into())),
             false => Err(Error::UnknownModel {
                 model: model.into(),
             }),
@@ -53,10 +95,14 @@ impl Source {
 ///
 /// # Errors
 /// If the file can't be read or has something unsupported, or the options don't fit the network.
-pub fn import(source: &Source, options: &NetworkOptions, batch: Option<usize>) -> Result<Graph> {
+pub fn import(
+    source: &ModelSource,
+    options: &NetworkOptions,
+    batch: Option<usize>,
+) -> Result<Graph> {
     match source {
-        Source::BuiltIn(name) => Ok(networks::build(name, options)?),
-        Source::File(path) => {
+        ModelSource::BuiltIn(name) => Ok(networks::build(name, options)?),
+        ModelSource::File(path) => {
             let options = ImportOptions {
                 batch,
                 ..ImportOptions::default()
@@ -105,7 +151,7 @@ pub fn differentiate(graph: &Graph, recipe: Recipe) -> Result<TrainingGraph> {
 /// scratch memory that this processor needs. The other way is [`scrimp_run::profile`], which measures.
 pub fn estimate(compiled: &Compiled<'_>) -> Costs {
     let workspace = |node| compiled.workspace(node);
-    scrimp_graph::estimate(compiled.graph(), &Machine::default(), &workspace)
+    scrimp_graph::estimate(compiled.graph(), &Roofline::default(), &workspace)
 }
 
 /// Stage 4, lower: the planning problem.
@@ -173,14 +219,14 @@ pub struct Planned {
     /// The plan with its byte offsets. With [`Fit::Layout`] they are within the budget.
     pub layout: CheckedLayout,
     /// What the planner says of it; none for a plan that was given.
-    pub search: Option<Search>,
+    pub provenance: Option<Provenance>,
     /// What there is to say of a plan that was given.
     pub remark: Option<String>,
 }
 
 /// How a plan was found and how good it must be.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Search {
+pub struct Provenance {
     /// The planner.
     pub method: Method,
     /// Whether first runs had to keep the given order.
@@ -239,7 +285,7 @@ const MARGIN: u64 = 256;
 ///
 /// # Errors
 /// If no plan is found, with the least budget for which there is one, or no layout fits.
-pub fn plan(
+pub fn find_plan(
     budgeted: &Budgeted,
     fit: Fit,
     options: &Options,
@@ -255,7 +301,7 @@ pub fn plan(
         Fit::LiveBytes => Capacities::unlimited(),
     };
     let mut target = budget;
-    let mut search = Search::default();
+    let mut provenance = Provenance::default();
     let mut needed = u64::MAX;
     let changeable = budgeted.base_peak().saturating_sub(budgeted.fixed_bytes);
     let mut margin = changeable / MARGIN;
@@ -274,14 +320,14 @@ pub fn plan(
             }
             Err(error) => return Err(error.into()),
         };
-        search = search.followed_by(&solved, order);
+        provenance = provenance.followed_by(&solved, order);
         let placed = match (fit, solved.method) {
             (Fit::Layout, Method::Search) => place_reordered(&solved.plan, &limit, options.order),
             // What a published planner made stays as it is.
             _ => place(&solved.plan, &limit),
         };
         match placed {
-            Ok(layout) => return Ok(budgeted.planned(layout, fit, budget, Some(search))),
+            Ok(layout) => return Ok(budgeted.planned(layout, fit, budget, Some(provenance))),
             Err(PlaceError::OverCapacity { arena, available }) => {
                 let excess = arena - available;
                 needed = needed.min(budget.saturating_add(excess));
@@ -366,7 +412,7 @@ impl Budgeted {
         layout: CheckedLayout,
         fit: Fit,
         budget_bytes: u64,
-        search: Option<Search>,
+        provenance: Option<Provenance>,
     ) -> Planned {
         // Who asked for the least gets what the layout needs.
         let budget_bytes = match fit {
@@ -377,22 +423,22 @@ impl Budgeted {
             budgeted: self.clone(),
             budget_bytes,
             layout,
-            search,
+            provenance,
             remark: None,
         }
     }
 }
 
-impl Search {
-    /// This search and one more attempt. Only the first attempt is made under the budget itself, so
+impl Provenance {
+    /// The same with one more attempt. Only the first attempt is made under the budget itself, so
     /// only its bound is a bound for it.
-    fn followed_by(self, solved: &Solved, order: Order) -> Search {
+    fn followed_by(self, solved: &Solved, order: Order) -> Provenance {
         let lower_bound = if self.attempts == 0 {
             solved.lower_bound
         } else {
             self.lower_bound
         };
-        Search {
+        Provenance {
             method: solved.method,
             order,
             lower_bound,

@@ -8,7 +8,7 @@ use crate::pipeline::Planned;
 /// Whether a plan is known to be the cheapest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum Optimality {
     /// No plan within the budget costs less, proven.
     Optimal,
     /// It fits the budget and is checked; a cheaper one may exist.
@@ -27,7 +27,7 @@ pub struct PlanSummary {
     /// The planner, or `given` for a plan from a file.
     pub method: &'static str,
     /// How good the plan is known to be.
-    pub status: Status,
+    pub status: Optimality,
     /// Most that may be in use at any time, everything counted.
     pub budget_bytes: u64,
     /// Most in use at any time under the plan.
@@ -90,7 +90,7 @@ impl PlanSummary {
         let Planned {
             budgeted,
             budget_bytes,
-            search,
+            provenance,
             remark,
             ..
         } = planned;
@@ -98,24 +98,24 @@ impl PlanSummary {
         let base_cost = budgeted.base.cost();
         let cost = plan.cost();
         // Every plan runs every task, whoever made it.
-        let lower_bound = search
+        let lower_bound = provenance
             .as_ref()
-            .map_or(base_cost, |search| search.lower_bound)
+            .map_or(base_cost, |provenance| provenance.lower_bound)
             .min(cost);
-        let optimal = search
+        let optimal = provenance
             .as_ref()
-            .map_or(cost <= base_cost, |search| search.optimal);
+            .map_or(cost <= base_cost, |provenance| provenance.optimal);
         PlanSummary {
             name: problem.name().into(),
             memory_unit: problem.units().memory.clone(),
             cost_unit: problem.units().cost.clone(),
-            method: search
+            method: provenance
                 .as_ref()
-                .map_or("given", |search| search.method.name()),
+                .map_or("given", |provenance| provenance.method.name()),
             status: if optimal {
-                Status::Optimal
+                Optimality::Optimal
             } else {
-                Status::Feasible
+                Optimality::Feasible
             },
             budget_bytes: *budget_bytes,
             peak_bytes: plan.peak(budgeted.device),
@@ -130,14 +130,18 @@ impl PlanSummary {
             lower_bound_percent: percent_over(lower_bound, base_cost),
             gap_percent: percent_over(cost, base_cost) - percent_over(lower_bound, base_cost),
             optimal,
-            order: search.as_ref().map(|search| search.order.name()),
-            note: search
+            order: provenance
                 .as_ref()
-                .map_or(remark.clone(), |search| search.note.clone()),
-            solve_seconds: search
+                .map(|provenance| provenance.order.name()),
+            note: provenance
                 .as_ref()
-                .map_or(0.0, |search| search.elapsed.as_secs_f64()),
-            attempts: search.as_ref().map_or(0, |search| search.attempts),
+                .map_or(remark.clone(), |provenance| provenance.note.clone()),
+            solve_seconds: provenance
+                .as_ref()
+                .map_or(0.0, |provenance| provenance.elapsed.as_secs_f64()),
+            attempts: provenance
+                .as_ref()
+                .map_or(0, |provenance| provenance.attempts),
             recomputed: plan.recomputed(),
             keeps_order: plan.keeps_order(),
             tasks: problem.tasks().len(),

@@ -45,7 +45,7 @@ impl Case {
             time_limit: Duration::from_secs(1),
             ..Options::default()
         };
-        scrimp::pipeline::plan(&budgeted.unwrap(), Fit::Layout, &options, &mut |_| {}).unwrap()
+        scrimp::pipeline::find_plan(&budgeted.unwrap(), Fit::Layout, &options, &mut |_| {}).unwrap()
     }
 
     /// How many tasks of a kind run more than once.

@@ -4,7 +4,7 @@ use anyhow::Result;
 use scrimp::plan::{Budget, Units, format_seconds, plan_to_json, problem_to_json};
 use scrimp::solve::published::PublishedError;
 use scrimp::solve::{Method, Options, Progress, SolveError, floor_bytes};
-use scrimp::{Budgeted, Error, Fit, PlanSummary, Planned, Status};
+use scrimp::{Budgeted, Error, Fit, Optimality, PlanSummary, Planned};
 use serde_json::json;
 
 use crate::Answer;
@@ -60,7 +60,7 @@ pub fn solve(budgeted: &Budgeted, fit: Fit, args: &SolveArgs, quiet: bool) -> Re
             format!("best {best}, bound {:+.2} %", over(news.lower_bound))
         });
     };
-    let planned = scrimp::make_plan(budgeted, fit, &options, &mut watch);
+    let planned = scrimp::find_plan(budgeted, fit, &options, &mut watch);
     Ok(planned.map_err(|error| too_little(error, budgeted))?)
 }
 
@@ -92,8 +92,8 @@ pub fn describe(summary: &PlanSummary, budget: Budget, units: &Units) -> String 
         (None, None) => String::new(),
     };
     let proven = match summary.status {
-        Status::Optimal => format!("optimal: proven to be the least{order}"),
-        Status::Feasible => format!("{:.2} points above what is proven", summary.gap_percent),
+        Optimality::Optimal => format!("optimal: proven to be the least{order}"),
+        Optimality::Feasible => format!("{:.2} points above what is proven", summary.gap_percent),
     };
     let overhead = format!("{:+.2} %", summary.overhead_percent);
     let runs = format!("of {} tasks, beyond each one's first run", summary.tasks);

@@ -8,8 +8,8 @@ use scrimp::plan::{Capacities, CheckedLayout, plan_to_json, saved_plan_from_json
 use scrimp::run::{Compiled, Processor};
 use scrimp::solve::place;
 use scrimp::{
-    Budgeted, Error, Fit, Job, Outcome, PlanSummary, Planned, Recipe, Source, Start, StepRecord,
-    training,
+    Budgeted, Error, Fit, Job, ModelSource, Outcome, PlanSummary, Planned, Recipe, Start,
+    StepRecord, training,
 };
 use std::path::PathBuf;
 
@@ -107,9 +107,9 @@ fn copied(args: &TrainArgs) -> Result<Option<PathBuf>> {
     if !args.save.as_ref().is_some_and(is_onnx) {
         return Ok(None);
     }
-    match Source::find(&args.model)? {
-        Source::File(path) => Ok(Some(path)),
-        Source::BuiltIn(name) => {
+    match ModelSource::find(&args.model)? {
+        ModelSource::File(path) => Ok(Some(path)),
+        ModelSource::BuiltIn(name) => {
             let sentence = format!(
                 "--save as ONNX makes a copy of the model's file, but '{name}' is built in; save it as safetensors"
             );

@@ -11,7 +11,7 @@ use scrimp_solve::{Options, PlaceError, SolveError, floor_bytes, place, solve};
 
 use super::{AtBatch, Attempt, BatchProgress, LargestBatch, Limit, MOST_BATCH};
 use crate::error::{Error, Result};
-use crate::pipeline::{Budgeted, Fit, budget, plan};
+use crate::pipeline::{Budgeted, Fit, budget, find_plan};
 
 /// This part of the time limit goes to one batch size at most, so that several can be tried.
 const SHARE: u32 = 8;
@@ -317,10 +317,12 @@ impl<'a> Hunt<'a> {
         options: &Options,
     ) -> Result<Result<(CheckedPlan, f64), Missed>, Error> {
         let made = match self.fit {
-            Fit::Layout => plan(&size.budgeted, Fit::Layout, options, &mut |_| {}).map(|planned| {
-                let bound = planned.search.as_ref().map_or(0.0, |s| s.lower_bound);
-                (planned.plan().clone(), bound)
-            }),
+            Fit::Layout => {
+                find_plan(&size.budgeted, Fit::Layout, options, &mut |_| {}).map(|planned| {
+                    let bound = planned.provenance.as_ref().map_or(0.0, |s| s.lower_bound);
+                    (planned.plan().clone(), bound)
+                })
+            }
             Fit::LiveBytes => {
                 let capacities = size.budgeted.capacities();
                 solve(&size.budgeted.problem, &capacities, options, &mut |_| {})

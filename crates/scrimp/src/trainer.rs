@@ -1,0 +1,144 @@
+//! Training within a budget in a few lines: every stage of [`crate::pipeline`] with its usual options.
+
+use std::sync::atomic::AtomicBool;
+
+use scrimp_graph::data::{Feed, Samples};
+use scrimp_graph::networks::NetworkOptions;
+use scrimp_graph::{Graph, Loss, Lowered, Optimizer, TrainingGraph};
+use scrimp_plan::Budget;
+use scrimp_run::{Compiled, Cpu, Processor};
+use scrimp_solve::Options;
+
+use crate::checkpoint::Start;
+use crate::error::Result;
+use crate::pipeline::{self, Fit, ModelSource, Planned, Recipe};
+use crate::session::{Job, StepRecord};
+use crate::training::{self, Trained};
+
+/// What to train and how. [`Trainer::plan`] makes it fit a budget.
+#[derive(Clone, Debug)]
+pub struct Trainer {
+    /// The model.
+    pub graph: Graph,
+    /// What a step minimizes, and how it changes the parameters.
+    pub recipe: Recipe,
+    /// The step size.
+    pub learning_rate: f32,
+    /// What the model learns from. Without samples it trains on random ones, which shows how much
+    /// memory and time a step takes.
+    pub samples: Option<Samples>,
+    /// Decides the first weights, the order of the samples and every random operator.
+    pub seed: u64,
+    /// Threads that a step uses; 0 for all that there are.
+    pub threads: usize,
+    /// How to plan.
+    pub options: Options,
+}
+
+impl Trainer {
+    /// Trains a built-in network or an ONNX file, so many samples per step, by momentum on
+    /// cross-entropy. Every field can be changed afterwards.
+    ///
+    /// # Errors
+    /// If there is no such model, or it can't be imported at this batch size.
+    pub fn new(model: &str, batch: usize) -> Result<Trainer> {
+        let sizes = NetworkOptions {
+            batch,
+            ..NetworkOptions::default()
+        };
+        let optimizer = Optimizer::Sgd {
+            momentum: 0.9,
+            weight_decay: 0.0,
+        };
+        Ok(Trainer {
+            graph: pipeline::import(&ModelSource::find(model)?, &sizes, Some(batch))?,
+            recipe: Recipe {
+                loss: Loss::CrossEntropy,
+                optimizer,
+            },
+            learning_rate: 0.01,
+            samples: None,
+            seed: 0,
+            threads: 0,
+            options: Options::default(),
+        })
+    }
+
+    /// Differentiates the model and plans a step within the budget. The planner sees the costs of
+    /// [`pipeline::estimate`]; call the stages one by one to plan with measured ones.
+    ///
+    /// # Errors
+    /// If the model can't be trained this way, or no plan is found; then the error says how many
+    /// bytes are enough.
+    pub fn plan(&self, budget: Budget) -> Result<PlannedTraining> {
+        let training = pipeline::differentiate(&self.graph, self.recipe)?;
+        let cpu = Cpu::new(self.threads)?;
+        let costs = pipeline::estimate(&Compiled::new(&training.graph, Processor::Cpu(&cpu)));
+        let lowered = pipeline::lower(&training, &costs)?;
+        let budgeted = pipeline::budget(&lowered.problem, budget)?;
+        let planned = pipeline::find_plan(&budgeted, Fit::Layout, &self.options, &mut |_| {})?;
+        let feed = match &self.samples {
+            Some(samples) => Feed::from_samples(&training.graph, samples.clone(), self.seed)?,
+            None => Feed::synthetic(&training.graph, self.seed),
+        };
+        Ok(PlannedTraining {
+            training,
+            lowered,
+            planned,
+            cpu,
+            feed,
+            optimizer: self.recipe.optimizer,
+            learning_rate: self.learning_rate,
+            start: Start::new(self.seed),
+        })
+    }
+}
+
+/// A training step whose plan is proven to stay within its budget.
+#[derive(Debug)]
+pub struct PlannedTraining {
+    /// The step: forward, backward and updates.
+    pub training: TrainingGraph,
+    /// Its tasks and values.
+    pub lowered: Lowered,
+    /// The plan, its layout and what is known of them.
+    pub planned: Planned,
+    /// The device.
+    pub cpu: Cpu,
+    feed: Feed,
+    optimizer: Optimizer,
+    learning_rate: f32,
+    start: Start,
+}
+
+impl PlannedTraining {
+    /// The most bytes in use at any time of a step.
+    pub fn peak_bytes(&self) -> u64 {
+        self.planned.plan().peak(self.planned.budgeted.device)
+    }
+
+    /// The same without a plan.
+    pub fn base_peak_bytes(&self) -> u64 {
+        self.planned.budgeted.base_peak()
+    }
+
+    /// Trains. `watch` is told of every step.
+    ///
+    /// # Errors
+    /// If this machine doesn't have the memory, or a step fails.
+    pub fn run(&self, steps: u64, watch: &mut dyn FnMut(u64, &StepRecord)) -> Result<Trained> {
+        let compiled = Compiled::new(&self.training.graph, Processor::Cpu(&self.cpu));
+        let job = Job {
+            training: &self.training,
+            lowered: &self.lowered,
+            compiled: &compiled,
+            feed: &self.feed,
+            optimizer: self.optimizer,
+            learning_rate: self.learning_rate,
+            start: &self.start,
+        };
+        let never = AtomicBool::new(false);
+        let outcome = training::run(job, &self.planned, None, steps, &never, watch)?;
+        Ok(outcome.planned)
+    }
+}
