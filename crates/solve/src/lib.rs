@@ -5,10 +5,12 @@
 pub use scrimp_solvers as solvers;
 
 mod bound;
+mod ids;
 mod model;
 mod options;
 mod place;
 pub mod published;
+mod random;
 mod search;
 mod solve;
 mod sweep;

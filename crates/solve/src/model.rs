@@ -4,50 +4,50 @@
 //! [`Model::end`] reads the kept ones. Bytes are `f64`: they are integers below 2⁵², so sums and
 //! differences are exact, and minima and maxima of stretches vectorize.
 
+use std::marker::PhantomData;
+
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntityRef, PrimaryMap};
 use scrimp_plan::{DeviceId, Keep, Origin, Problem, TaskId, ValueId};
 
 use crate::SolveError;
 
-/// Index of a task in a [`Model`]; below `tasks` it is the problem's own index.
-pub(crate) type Task = u32;
-/// Index of a value, the problem's own.
-pub(crate) type Value = u32;
-/// No task.
-pub(crate) const NONE: u32 = u32::MAX;
 /// Sums of bytes stay below this, so that `f64` holds them exactly.
 const EXACT: f64 = (1u64 << 52) as f64;
 
 /// One input of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Input {
-    pub value: Value,
+    pub value: ValueId,
     /// The task's output takes this input's buffer, which is gone afterwards.
     pub overwritten: bool,
 }
 
-/// Lists of varying length in one array.
+/// Lists of varying length in one array, one per id.
 #[derive(Clone, Debug)]
-pub(crate) struct Lists<T> {
+pub(crate) struct Lists<K, T> {
     first: Vec<u32>,
     items: Vec<T>,
+    ids: PhantomData<K>,
 }
 
-impl<T: Copy> Lists<T> {
-    pub fn new(lists: impl IntoIterator<Item = Vec<T>>) -> Lists<T> {
+impl<K: EntityRef, T: Copy> Lists<K, T> {
+    pub fn new(lists: impl IntoIterator<Item: AsRef<[T]>>) -> Lists<K, T> {
         let mut out = Lists {
             first: vec![0],
             items: Vec::new(),
+            ids: PhantomData,
         };
         for list in lists {
-            out.items.extend(list);
+            out.items.extend_from_slice(list.as_ref());
             out.first.push(out.items.len() as u32);
         }
         out
     }
 
     #[inline]
-    pub fn of(&self, i: u32) -> &[T] {
-        &self.items[self.first[i as usize] as usize..self.first[i as usize + 1] as usize]
+    pub fn of(&self, id: K) -> &[T] {
+        &self.items[self.first[id.index()] as usize..self.first[id.index() + 1] as usize]
     }
 }
 
@@ -57,25 +57,25 @@ pub(crate) struct Model {
     /// Number of the problem's tasks; `start` and `end` come after them.
     pub tasks: u32,
     /// Seconds of one run.
-    pub cost: Vec<f64>,
+    pub cost: PrimaryMap<TaskId, f64>,
     /// Scratch bytes of one run.
-    pub workspace: Vec<f64>,
-    pub inputs: Lists<Input>,
-    pub outputs: Lists<Value>,
+    pub workspace: PrimaryMap<TaskId, f64>,
+    pub inputs: Lists<TaskId, Input>,
+    pub outputs: Lists<TaskId, ValueId>,
     /// Bytes allocated by one run: its outputs less the overwritten inputs, and its workspace.
-    pub grows: Vec<f64>,
-    pub rerunnable: Vec<bool>,
+    pub grows: PrimaryMap<TaskId, f64>,
+    pub rerunnable: PrimaryMap<TaskId, bool>,
     /// Per value.
-    pub bytes: Vec<f64>,
-    pub producer: Vec<Task>,
-    pub overwriter: Vec<Task>,
+    pub bytes: PrimaryMap<ValueId, f64>,
+    pub producer: PrimaryMap<ValueId, TaskId>,
+    overwriter: PrimaryMap<ValueId, PackedOption<TaskId>>,
     /// Tasks that read a value, `end` included.
-    pub consumers: Lists<Task>,
+    pub consumers: Lists<ValueId, TaskId>,
     /// Bytes that are always in use beside the values.
     pub resident: f64,
     /// Values whose buffer is in use throughout: given, and kept or overwritten in a chain that ends
     /// in a kept value.
-    pub pinned: Vec<bool>,
+    pub pinned: PrimaryMap<ValueId, bool>,
     /// Bytes of those buffers.
     pub pinned_bytes: f64,
 }
@@ -90,7 +90,7 @@ impl Model {
         let mut kept = Vec::new();
         for (v, value) in values.iter() {
             match value.origin {
-                Origin::Given(on) if on == device => given.push(v.as_u32()),
+                Origin::Given(on) if on == device => given.push(v),
                 Origin::Given(_) => {
                     return Err(SolveError::Unsupported(format!(
                         "value {} is given on another device; this version plans one device: give it on {}",
@@ -110,7 +110,7 @@ impl Model {
                     )));
                 }
                 _ => kept.push(Input {
-                    value: v.as_u32(),
+                    value: v,
                     overwritten: false,
                 }),
             }
@@ -136,12 +136,12 @@ impl Model {
                 task.inputs
                     .iter()
                     .map(|&v| Input {
-                        value: v.as_u32(),
+                        value: v,
                         overwritten: overwritten(v),
                     })
                     .collect::<Vec<_>>(),
             );
-            outputs.push(task.outputs.iter().map(|v| v.as_u32()).collect::<Vec<_>>());
+            outputs.push(task.outputs.clone());
         }
         let mut model = Model::from_lists(Parts {
             cost,
@@ -155,8 +155,9 @@ impl Model {
             resident: problem.devices()[device].resident as f64,
         });
         model.pin(problem);
-        let total: f64 =
-            model.resident + model.bytes.iter().sum::<f64>() + model.workspace.iter().sum::<f64>();
+        let total: f64 = model.resident
+            + model.bytes.values().sum::<f64>()
+            + model.workspace.values().sum::<f64>();
         if total >= EXACT {
             return Err(SolveError::Unsupported(
                 "the problem's sizes sum to 2^52 or more: divide them by a common unit".into(),
@@ -171,16 +172,16 @@ impl Model {
         let heads = self.outputs.of(self.start()).to_vec();
         for head in heads {
             let mut chain = vec![head];
-            let mut last = ValueId::from_u32(head);
+            let mut last = head;
             while let Some(by) = problem.overwriter(last)
                 && let Some(output) = problem.task(by).overwritten_by(last)
             {
-                chain.push(output.as_u32());
+                chain.push(output);
                 last = output;
             }
             if problem.value(last).keep != Keep::No {
-                self.pinned_bytes += self.bytes[head as usize];
-                chain.iter().for_each(|&v| self.pinned[v as usize] = true);
+                self.pinned_bytes += self.bytes[head];
+                chain.iter().for_each(|&v| self.pinned[v] = true);
             }
         }
     }
@@ -194,64 +195,101 @@ impl Model {
         p.rerunnable.extend([false, false]);
         p.inputs.extend([Vec::new(), p.kept]);
         p.outputs.extend([p.given, Vec::new()]);
-        let mut producer = vec![NONE; values];
+        let start = TaskId::from_u32(n);
+        let mut producer: PrimaryMap<ValueId, TaskId> =
+            std::iter::repeat_n(start, values).collect();
         for (t, outs) in p.outputs.iter().enumerate() {
             for &v in outs {
-                producer[v as usize] = t as u32;
+                producer[v] = TaskId::new(t);
             }
         }
-        let mut overwriter = vec![NONE; values];
+        let bytes: PrimaryMap<ValueId, f64> = p.bytes.into_iter().collect();
+        let mut overwriter: PrimaryMap<ValueId, PackedOption<TaskId>> =
+            std::iter::repeat_n(None.into(), values).collect();
         let mut consumers = vec![Vec::new(); values];
-        let mut grows = p.workspace.clone();
-        for (t, grows) in grows.iter_mut().enumerate() {
-            for &i in &p.inputs[t] {
-                consumers[i.value as usize].push(t as u32);
+        let mut grows: PrimaryMap<TaskId, f64> = p.workspace.iter().copied().collect();
+        for (t, grows) in grows.iter_mut() {
+            for &i in &p.inputs[t.index()] {
+                consumers[i.value.index()].push(t);
                 if i.overwritten {
-                    overwriter[i.value as usize] = t as u32;
-                    *grows -= p.bytes[i.value as usize];
+                    overwriter[i.value] = t.into();
+                    *grows -= bytes[i.value];
                 }
             }
-            *grows += p.outputs[t]
-                .iter()
-                .map(|&v| p.bytes[v as usize])
-                .sum::<f64>();
+            *grows += p.outputs[t.index()].iter().map(|&v| bytes[v]).sum::<f64>();
         }
         Model {
             tasks: n,
-            cost: p.cost,
-            workspace: p.workspace,
+            cost: p.cost.into_iter().collect(),
+            workspace: p.workspace.into_iter().collect(),
             inputs: Lists::new(p.inputs),
             outputs: Lists::new(p.outputs),
             grows,
-            rerunnable: p.rerunnable,
-            bytes: p.bytes,
+            rerunnable: p.rerunnable.into_iter().collect(),
+            bytes,
             producer,
             overwriter,
             consumers: Lists::new(consumers),
             resident: p.resident,
-            pinned: vec![false; values],
+            pinned: std::iter::repeat_n(false, values).collect(),
             pinned_bytes: 0.0,
         }
     }
 
     /// The task that writes the given values.
-    pub fn start(&self) -> Task {
-        self.tasks
+    #[inline]
+    pub fn start(&self) -> TaskId {
+        TaskId::from_u32(self.tasks)
     }
 
     /// The task that reads the kept values.
-    pub fn end(&self) -> Task {
-        self.tasks + 1
+    #[inline]
+    pub fn end(&self) -> TaskId {
+        TaskId::from_u32(self.tasks + 1)
+    }
+
+    /// Whether a task is the problem's own: neither `start` nor `end`.
+    #[inline]
+    pub fn has(&self, t: TaskId) -> bool {
+        t < self.start()
+    }
+
+    /// The problem's own tasks, in the given order.
+    pub fn task_ids(&self) -> impl DoubleEndedIterator<Item = TaskId> + Clone + use<> {
+        (0..self.tasks).map(TaskId::from_u32)
+    }
+
+    /// All values.
+    pub fn value_ids(&self) -> impl DoubleEndedIterator<Item = ValueId> + Clone + use<> {
+        (0..self.bytes.len()).map(ValueId::new)
+    }
+
+    /// Every task once, in the given order.
+    pub fn given_order(&self) -> Vec<TaskId> {
+        self.task_ids().collect()
+    }
+
+    /// The task that takes a value's buffer for its output.
+    #[inline]
+    pub fn overwriter(&self, v: ValueId) -> Option<TaskId> {
+        self.overwriter[v].expand()
+    }
+
+    /// Whether a task takes a value's buffer for its output.
+    #[inline]
+    pub fn overwrites(&self, t: TaskId, v: ValueId) -> bool {
+        self.overwriter[v] == t.into()
+    }
+
+    /// A value's bytes, which a pinned one has no own of.
+    #[inline]
+    pub fn size(&self, v: ValueId) -> f64 {
+        if self.pinned[v] { 0.0 } else { self.bytes[v] }
     }
 
     /// Seconds of running every task once.
     pub fn base_cost(&self) -> f64 {
-        self.cost.iter().sum()
-    }
-
-    /// Ids of a sequence of tasks.
-    pub fn ids(runs: &[Task]) -> Vec<TaskId> {
-        runs.iter().map(|&t| TaskId::from_u32(t)).collect()
+        self.cost.values().sum()
     }
 }
 
@@ -261,9 +299,9 @@ pub(crate) struct Parts {
     pub workspace: Vec<f64>,
     pub rerunnable: Vec<bool>,
     pub inputs: Vec<Vec<Input>>,
-    pub outputs: Vec<Vec<Value>>,
+    pub outputs: Vec<Vec<ValueId>>,
     pub bytes: Vec<f64>,
-    pub given: Vec<Value>,
+    pub given: Vec<ValueId>,
     pub kept: Vec<Input>,
     pub resident: f64,
 }

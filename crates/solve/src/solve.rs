@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use scrimp_plan::{Capacities, CheckedPlan, DeviceId, Plan, Problem, Step, TaskId, check};
 
 use crate::bound;
-use crate::model::{Model, Task};
+use crate::model::Model;
 use crate::options::{Method, Options, Order, Progress, SolveError, Solved};
 use crate::published::{Published, PublishedError, PublishedOptions};
+use crate::random::Random;
 use crate::search::arrange::Arrangement;
 use crate::search::driver;
-use crate::search::rng::Random;
 use crate::search::state::State;
 
 /// Plans a problem within the capacity of the device that computes.
@@ -28,7 +28,7 @@ pub fn solve(
     let (model, device) = Model::new(problem)?;
     let capacity = capacities.bytes(device);
     let budget = capacity.map_or(f64::INFINITY, |c| c as f64 - model.resident);
-    let given: Vec<Task> = (0..model.tasks).collect();
+    let given = model.given_order();
     let (mut floor, mut least_found) = (bound::floor(&model), 0.0f64);
     let (runs, lower_bound) = match options.method {
         Method::KeepAll => (given, model.base_cost()),
@@ -50,13 +50,7 @@ pub fn solve(
             floor: floor as u64,
         });
     }
-    let plan = checked(
-        problem,
-        capacities,
-        device,
-        &Model::ids(&runs),
-        options.method,
-    )?;
+    let plan = checked(problem, capacities, device, &runs, options.method)?;
     if options.order == Order::Fixed && !plan.keeps_order() {
         return Err(SolveError::Defect {
             method: options.method.name(),
@@ -181,13 +175,13 @@ pub(crate) fn stirred(
     let (model, device) = Model::new(problem).ok()?;
     let capacity = capacities.bytes(device);
     let limit = capacity.unwrap_or(u64::MAX).max(plan.peak(device)) as f64 - model.resident;
-    let runs: Vec<Task> = runs(plan).map(TaskId::as_u32).collect();
+    let runs: Vec<TaskId> = runs(plan).collect();
     let mut rng = Random::new(seed, 1);
     let mut arrangement = Arrangement::new(&model, &runs, limit, order == Order::Free);
     arrangement.stir([1.0, 10.0, 100.0][seed as usize % 3], &mut rng);
     arrangement.tidy();
-    let ids = Model::ids(&arrangement.order());
-    check(problem, Plan::from_runs(problem, device, &ids).ok()?).ok()
+    let runs = arrangement.order();
+    check(problem, Plan::from_runs(problem, device, &runs).ok()?).ok()
 }
 
 /// The plan of a sequence of tasks.

@@ -9,7 +9,7 @@ use scrimp_plan::{
 };
 
 use crate::options::Order;
-use crate::search::rng::Random;
+use crate::random::Random;
 
 /// What a random problem may contain.
 #[derive(Clone, Copy, Debug)]

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use scrimp_plan::{Capacities, Interval, Problem, check_offsets};
+use cranelift_entity::EntityRef;
+use scrimp_plan::{Capacities, Interval, Problem, TaskId, check_offsets};
 
+use crate::ids::Position;
 use crate::model::Model;
+use crate::random::Random;
 use crate::search::driver::{self, Found};
-use crate::search::rng::Random;
 use crate::search::state::State;
 use crate::testing::{Shape, base_peak, device, optimum, problem};
 use crate::{
@@ -43,16 +45,16 @@ fn the_profile_follows_every_edit() {
             &mut rng,
         );
         let model = Model::new(&p).unwrap().0;
-        let given: Vec<u32> = (0..model.tasks).collect();
+        let given = model.given_order();
         let mut state = State::new(&model, &given);
         for _ in 0..60 {
             let before = (state.order(), state.mem().to_vec());
             let mark = state.mark();
             for _ in 0..1 + rng.below(3) {
-                let p = 1 + rng.below(state.len() - 1) as u32;
+                let p = Position::new(1 + rng.below(state.len() - 1));
                 if rng.below(3) > 0 {
-                    let t = rng.below(model.tasks as usize) as u32;
-                    if model.rerunnable[t as usize] && state.can_insert(t, p) {
+                    let t = TaskId::new(rng.below(model.tasks as usize));
+                    if model.rerunnable[t] && state.can_insert(t, p) {
                         state.insert(t, p);
                     }
                 } else {
@@ -85,7 +87,7 @@ fn the_profile_is_the_checkers() {
             &mut rng,
         );
         let model = Model::new(&p).unwrap().0;
-        let given: Vec<u32> = (0..model.tasks).collect();
+        let given = model.given_order();
         let state = State::new(&model, &given);
         assert_eq!((state.peak() + model.resident) as u64, base_peak(&p));
     }

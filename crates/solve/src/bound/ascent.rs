@@ -3,6 +3,9 @@
 use super::gaps;
 use super::order::Chain;
 use super::stays::{Answer, NEVER, Prices, Stays};
+use cranelift_entity::{EntityRef, PrimaryMap};
+use scrimp_plan::{TaskId, ValueId};
+
 use crate::model::Model;
 
 /// Steps of the gap program's ascent.
@@ -69,13 +72,14 @@ impl<'m> Ascent<'m> {
     /// `known` is what a known plan adds.
     pub(super) fn new(model: &'m Model, chain: Chain, budget: f64, known: f64) -> Ascent<'m> {
         let gaps = gaps::prices(model, &chain, budget, known, GAP_STEPS);
-        let rules: usize = (0..model.tasks)
+        let rules: usize = model
+            .task_ids()
             .map(|t| model.inputs.of(t).len() * model.outputs.of(t).len())
             .sum();
         let (rows, of_row) = first_rows(&gaps.of_row, affordable(rules));
         let program = Stays::new(model, &chain, &rows, budget);
         let prices = program.prices(of_row);
-        let sizes = program.stays.iter().map(|s| s.bytes).filter(|&b| b > 0.0);
+        let sizes = program.stays.values().map(|s| s.bytes).filter(|&b| b > 0.0);
         let (count, sum) = sizes.fold((0.0, 0.0), |(c, s), b| (c + 1.0, s + b));
         Ascent {
             answer: program.answer(),
@@ -95,7 +99,7 @@ impl<'m> Ascent<'m> {
             before: f64::NEG_INFINITY,
             unit: WEIGHT / (sum / f64::max(count, 1.0)).powi(2).max(1e-300),
             proven: gaps.added,
-            whole: common_divisor(&model.cost[..model.tasks as usize]),
+            whole: common_divisor(model.cost.values()),
             model,
             chain,
             budget,
@@ -214,12 +218,12 @@ impl<'m> Ascent<'m> {
     }
 
     /// By task, whether the relaxation that was looked at last runs it again.
-    pub fn reruns(&self) -> Vec<bool> {
-        let mut again = vec![false; self.model.tasks as usize];
+    pub fn reruns(&self) -> PrimaryMap<TaskId, bool> {
+        let mut again: PrimaryMap<TaskId, bool> = self.model.cost.values().map(|_| false).collect();
+        let rows = self.rows.len().max(1);
         for (at, &next) in self.answer.next.iter().enumerate() {
-            let make = self.model.producer[at / self.rows.len().max(1)] as usize;
-            if next != NEVER && make < again.len() {
-                again[make] = true;
+            if next != NEVER {
+                again[self.model.producer[ValueId::new(at / rows)]] = true;
             }
         }
         again
@@ -227,38 +231,37 @@ impl<'m> Ascent<'m> {
 
     /// Where a run besides the first can be part of a plan that takes less than `cost` seconds in all.
     pub fn worthwhile(&self, cost: f64) -> Worthwhile {
-        let tasks = self.model.tasks;
         let slack = cost * (1.0 + 1e-9) - self.model.base_cost() - self.best.value;
         let of_value = if self.rows.is_empty() {
-            Vec::new()
+            PrimaryMap::new()
         } else {
             self.program.growth(&self.best.prices)
         };
-        let block = |t: u32, block: usize| {
+        let block = |t: TaskId, block: usize| {
             let outputs = self.model.outputs.of(t).iter();
             let growth: f64 = outputs
-                .map(|&v| of_value.get(v as usize).map_or(0.0, |g| g[block]))
+                .map(|&v| of_value.get(v).map_or(0.0, |g| g[block]))
                 .sum();
             self.rows.is_empty() || growth < slack
         };
-        let blocks = |t: u32| (0..=self.rows.len()).map(|b| block(t, b)).collect();
+        let blocks = |t: TaskId| (0..=self.rows.len()).map(|b| block(t, b)).collect();
         Worthwhile {
             rows: self.rows.iter().map(|&r| self.chain.tasks[r]).collect(),
-            blocks: (0..tasks).map(blocks).collect(),
+            blocks: self.model.task_ids().map(blocks).collect(),
         }
     }
 }
 
 /// By task and block between the first runs of some tasks, whether a run besides the first is worth it.
 pub(crate) struct Worthwhile {
-    rows: Vec<u32>,
-    blocks: Vec<Vec<bool>>,
+    rows: Vec<TaskId>,
+    blocks: PrimaryMap<TaskId, Vec<bool>>,
 }
 
 impl Worthwhile {
     /// Whether one of `task` between the first runs of task `stage - 1` and `stage` of a fixed order is.
-    pub fn before(&self, task: usize, stage: usize) -> bool {
-        let block = self.rows.partition_point(|&row| (row as usize) < stage);
+    pub fn before(&self, task: TaskId, stage: TaskId) -> bool {
+        let block = self.rows.partition_point(|&row| row < stage);
         self.blocks[task][block]
     }
 }
@@ -269,9 +272,9 @@ fn affordable(rules: usize) -> usize {
 }
 
 /// The greatest number of which all costs are whole multiples, if they are whole numbers themselves.
-fn common_divisor(costs: &[f64]) -> f64 {
+fn common_divisor<'c>(costs: impl Iterator<Item = &'c f64> + Clone) -> f64 {
     const EXACT: f64 = (1u64 << 52) as f64;
-    if costs.iter().any(|&c| c.fract() != 0.0 || c >= EXACT) {
+    if costs.clone().any(|&c| c.fract() != 0.0 || c >= EXACT) {
         return 0.0;
     }
     let gcd = |mut a: u64, mut b: u64| {
@@ -280,7 +283,7 @@ fn common_divisor(costs: &[f64]) -> f64 {
         }
         a
     };
-    costs.iter().fold(0, |d, &c| gcd(d, c as u64)) as f64
+    costs.fold(0, |d, &c| gcd(d, c as u64)) as f64
 }
 
 /// Up to [`FIRST_ROWS`] rows with about equal shares of the prices, and their prices.
@@ -373,10 +376,10 @@ impl Stays {
     /// Visits the rules, rows and blocks whose price may change: those with prices, and those broken.
     fn slopes(&self, positive: &[bool], answer: &Answer, visit: &mut dyn FnMut(usize, usize, f64)) {
         let t = self.rows;
-        for (number, rule) in self.rules.iter().enumerate() {
-            let (made, from) = (rule.made as usize * t, rule.from as usize * t);
-            for k in self.stays[rule.made as usize].begin..t {
-                let at = number * t + k;
+        for (number, rule) in self.rules.iter() {
+            let (made, from) = (rule.made.index() * t, rule.from.index() * t);
+            for k in self.stays[rule.made].begin..t {
+                let at = number.index() * t + k;
                 let (mine, its) = (answer.next[made + k], answer.next[from + k]);
                 let held = answer.held[from + k];
                 if !positive[at] && (mine == NEVER || held || its <= mine) {
@@ -402,17 +405,13 @@ impl Stays {
     ) -> Vec<f64> {
         let (t, n) = (self.rows, chain.tasks.len());
         let mut change = vec![0.0; n + 1];
-        for (v, stay) in self.stays.iter().enumerate().filter(|(_, s)| s.bytes > 0.0) {
+        for (v, stay) in self.stays.iter().filter(|(_, s)| s.bytes > 0.0) {
             let made = chain.place(model.producer[v]).until;
-            let readers = model
-                .consumers
-                .of(v as u32)
-                .iter()
-                .map(|&r| chain.place(r).until);
+            let readers = model.consumers.of(v).iter().map(|&r| chain.place(r).until);
             let mut reads: Vec<usize> = readers.collect();
             reads.sort_unstable();
-            let held = &answer.held[v * t..(v + 1) * t];
-            let next = &answer.next[v * t..(v + 1) * t];
+            let held = &answer.held[v.index() * t..(v.index() + 1) * t];
+            let next = &answer.next[v.index() * t..(v.index() + 1) * t];
             let mut j = stay.begin;
             let mut start = made;
             loop {
@@ -440,7 +439,7 @@ impl Stays {
         let mut level = 0.0;
         let in_use = chain.tasks.iter().zip(&change).map(|(&task, change)| {
             level += change;
-            level + model.workspace[task as usize] + model.pinned_bytes - budget
+            level + model.workspace[task] + model.pinned_bytes - budget
         });
         in_use.collect()
     }

@@ -1,7 +1,10 @@
 //! Lower bounds on the bytes of any plan.
 
-use super::order::{Reach, size};
-use crate::model::{Model, Task};
+use cranelift_entity::PrimaryMap;
+use scrimp_plan::{TaskId, ValueId};
+
+use super::order::Reach;
+use crate::model::Model;
 
 /// Bytes without which no plan exists, whatever the order: for each task what it reads and writes,
 /// its workspace, and every value that can't leave memory while it runs.
@@ -12,54 +15,56 @@ use crate::model::{Model, Task};
 pub(crate) fn floor(model: &Model) -> f64 {
     let reach = Reach::new(model);
     let lasting = lasting(model);
-    let lasting: Vec<u32> = (0..model.bytes.len() as u32)
-        .filter(|&v| lasting[v as usize])
-        .collect();
-    let size = |v: u32| size(model, v);
-    let at = |t: Task| {
-        let mut bytes = model.pinned_bytes + model.workspace[t as usize];
-        bytes += model.outputs.of(t).iter().map(|&v| size(v)).sum::<f64>();
+    let lasting: Vec<ValueId> = model.value_ids().filter(|&v| lasting[v]).collect();
+    let at = |t: TaskId| {
+        let mut bytes = model.pinned_bytes + model.workspace[t];
+        bytes += model
+            .outputs
+            .of(t)
+            .iter()
+            .map(|&v| model.size(v))
+            .sum::<f64>();
         for i in model.inputs.of(t).iter().filter(|i| !i.overwritten) {
-            bytes += size(i.value);
+            bytes += model.size(i.value);
         }
         for &v in &lasting {
-            let make = model.producer[v as usize];
+            let make = model.producer[v];
             let made = make == model.start() || reach.has(make, t);
             let own = model.inputs.of(t).iter().any(|i| i.value == v) || make == t;
             if made && !own {
-                let read = |&r: &Task| r == model.end() || reach.has(t, r);
+                let read = |&r: &TaskId| r == model.end() || reach.has(t, r);
                 if model.consumers.of(v).iter().any(read) {
-                    bytes += size(v);
+                    bytes += model.size(v);
                 }
             }
         }
         bytes
     };
-    let inner = (0..model.tasks).map(at).fold(0.0, f64::max);
-    let given = model.grows[model.start() as usize];
+    let inner = model.task_ids().map(at).fold(0.0, f64::max);
+    let given = model.grows[model.start()];
     let kept: f64 = model
         .inputs
         .of(model.end())
         .iter()
-        .map(|i| model.bytes[i.value as usize])
+        .map(|i| model.bytes[i.value])
         .sum();
     inner.max(given).max(kept) + model.resident
 }
 
 /// Values that can't be made again: given, written by a task that runs once, or made only from a
 /// value that the making destroyed and that can't be made again.
-pub(super) fn lasting(model: &Model) -> Vec<bool> {
-    let mut lasting = vec![false; model.bytes.len()];
-    let tasks = std::iter::once(model.start()).chain(0..model.tasks);
+pub(super) fn lasting(model: &Model) -> PrimaryMap<ValueId, bool> {
+    let mut lasting: PrimaryMap<ValueId, bool> = model.bytes.values().map(|_| false).collect();
+    let tasks = std::iter::once(model.start()).chain(model.task_ids());
     for t in tasks {
-        let once = !model.rerunnable[t as usize]
+        let once = !model.rerunnable[t]
             || model
                 .inputs
                 .of(t)
                 .iter()
-                .any(|i| i.overwritten && lasting[i.value as usize]);
+                .any(|i| i.overwritten && lasting[i.value]);
         for &v in model.outputs.of(t) {
-            lasting[v as usize] = once;
+            lasting[v] = once;
         }
     }
     lasting

@@ -12,7 +12,7 @@
 //! the prices good. They say which rows matter; [`super::stays`] goes on from there.
 
 use super::floor::lasting;
-use super::order::{Chain, size};
+use super::order::Chain;
 use super::stays::ROUNDING;
 use crate::model::Model;
 
@@ -66,16 +66,16 @@ pub(super) fn prices(
 fn gaps(model: &Model, chain: &Chain) -> Vec<Gap> {
     let lasting = lasting(model);
     let mut gaps = Vec::new();
-    for v in 0..model.bytes.len() as u32 {
-        let bytes = size(model, v);
+    for v in model.value_ids() {
+        let bytes = model.size(v);
         if bytes <= 0.0 {
             continue;
         }
-        let make = model.producer[v as usize];
-        let seconds = if lasting[v as usize] {
+        let make = model.producer[v];
+        let seconds = if lasting[v] {
             f64::INFINITY
         } else {
-            model.cost[make as usize] / model.outputs.of(make).len() as f64
+            model.cost[make] / model.outputs.of(make).len() as f64
         };
         let made = chain.place(make);
         let mut from = made.until + usize::from(made.exact);
@@ -116,9 +116,9 @@ fn lacks(model: &Model, chain: &Chain, gaps: &[Gap], budget: f64) -> Vec<f64> {
     let rows = chain.tasks.iter().zip(&change).map(|(&t, change)| {
         idle += change;
         let inputs = model.inputs.of(t).iter().filter(|i| !i.overwritten);
-        let inputs: f64 = inputs.map(|i| size(model, i.value)).sum();
-        let outputs: f64 = model.outputs.of(t).iter().map(|&v| size(model, v)).sum();
-        idle + inputs + outputs + model.workspace[t as usize] + model.pinned_bytes - budget
+        let inputs: f64 = inputs.map(|i| model.size(i.value)).sum();
+        let outputs: f64 = model.outputs.of(t).iter().map(|&v| model.size(v)).sum();
+        idle + inputs + outputs + model.workspace[t] + model.pinned_bytes - budget
     });
     rows.collect()
 }

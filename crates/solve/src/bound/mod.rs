@@ -9,7 +9,9 @@ mod stays;
 pub(crate) use ascent::Ascent;
 pub(crate) use floor::floor;
 
-use crate::model::{Model, Task};
+use scrimp_plan::TaskId;
+
+use crate::model::Model;
 use crate::options::Order;
 use order::{Chain, Reach};
 
@@ -28,7 +30,12 @@ const PRICE_STEPS: usize = 300;
 
 /// What a byte is worth while each task of this order runs, in seconds, where each task runs once; zero
 /// before the first and after the last. `known` as above.
-pub(crate) fn position_prices(model: &Model, order: &[Task], budget: f64, known: f64) -> Vec<f64> {
+pub(crate) fn position_prices(
+    model: &Model,
+    order: &[TaskId],
+    budget: f64,
+    known: f64,
+) -> Vec<f64> {
     let chain = Chain::of(order.to_vec());
     let prices = gaps::prices(model, &chain, budget, known, PRICE_STEPS);
     let inner = prices.of_row.into_iter();

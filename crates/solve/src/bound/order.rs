@@ -4,7 +4,10 @@
 //! In a fixed order the chain is all tasks and every place is known. In a free order the chain is a path of
 //! the graph, and a task is known to come after its ancestors and before its descendants on it.
 
-use crate::model::{Model, Task};
+use cranelift_entity::{EntityRef, PrimaryMap};
+use scrimp_plan::TaskId;
+
+use crate::model::Model;
 
 /// The stretch of the chain in which a task runs for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,29 +24,31 @@ pub(super) struct Place {
 /// A chain of tasks, and the places of all tasks.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<TaskId>,
     /// By task; `start` and `end` included.
-    places: Vec<Place>,
+    places: PrimaryMap<TaskId, Place>,
 }
 
 impl Chain {
     /// All tasks in the given order.
     pub fn fixed(model: &Model) -> Chain {
-        Chain::of((0..model.tasks).collect())
+        Chain::of(model.given_order())
     }
 
     /// All tasks in some topological order.
-    pub fn of(tasks: Vec<Task>) -> Chain {
+    pub fn of(tasks: Vec<TaskId>) -> Chain {
         let nowhere = Place {
             after: 0,
             until: 0,
             exact: true,
         };
-        let mut places = vec![nowhere; tasks.len()];
+        let mut places: PrimaryMap<TaskId, Place> = tasks.iter().map(|_| nowhere).collect();
         for (at, &task) in tasks.iter().enumerate() {
-            (places[task as usize].after, places[task as usize].until) = (at, at);
+            (places[task].after, places[task].until) = (at, at);
         }
-        places.extend(ends(tasks.len()));
+        for place in ends(tasks.len()) {
+            places.push(place);
+        }
         Chain { tasks, places }
     }
 
@@ -56,30 +61,31 @@ impl Chain {
         };
         Chain {
             tasks: Vec::new(),
-            places: vec![anywhere; model.tasks as usize + 2],
+            places: model.cost.values().map(|_| anywhere).collect(),
         }
     }
 
     /// The path of the graph with the most bytes over the budget in all, where at each task those count
     /// that must be there in any order or be made again.
     pub fn free(model: &Model, reach: &Reach, budget: f64) -> Chain {
-        let n = model.tasks;
         if reach.unknown() {
             return Chain::of_ends(model);
         }
         let lack = lacks(model, reach, budget);
-        let mut best = vec![(0.0, u32::MAX); n as usize];
+        // The weight of the heaviest path to each task, and the task before it there.
+        let mut best: PrimaryMap<TaskId, (f64, Option<TaskId>)> =
+            lack.values().map(|_| (0.0, None)).collect();
         let mut last = None;
-        for t in 0..n {
-            best[t as usize].0 += lack[t as usize];
-            let weight = best[t as usize].0;
-            if weight > 0.0 && last.is_none_or(|l: Task| weight > best[l as usize].0) {
+        for (t, &lack) in lack.iter() {
+            best[t].0 += lack;
+            let weight = best[t].0;
+            if weight > 0.0 && last.is_none_or(|l: TaskId| weight > best[l].0) {
                 last = Some(t);
             }
             for &v in model.outputs.of(t) {
-                for &r in model.consumers.of(v).iter().filter(|&&r| r < n) {
-                    if weight > best[r as usize].0 {
-                        best[r as usize] = (weight, t);
+                for &r in model.consumers.of(v).iter().filter(|&&r| model.has(r)) {
+                    if weight > best[r].0 {
+                        best[r] = (weight, Some(t));
                     }
                 }
             }
@@ -87,10 +93,10 @@ impl Chain {
         let mut tasks = Vec::new();
         while let Some(t) = last {
             tasks.push(t);
-            last = Some(best[t as usize].1).filter(|&before| before < n);
+            last = best[t].1;
         }
         tasks.reverse();
-        let place = |u: Task| {
+        let place = |u: TaskId| {
             let after = tasks.partition_point(|&c| reach.has(c, u));
             let until = tasks.partition_point(|&c| c != u && !reach.has(u, c));
             Place {
@@ -99,13 +105,17 @@ impl Chain {
                 exact: tasks.get(until) == Some(&u),
             }
         };
-        let places = (0..n).map(place).chain(ends(tasks.len())).collect();
+        let places = model
+            .task_ids()
+            .map(place)
+            .chain(ends(tasks.len()))
+            .collect();
         Chain { tasks, places }
     }
 
     /// Where a task, `start` or `end` lies.
-    pub fn place(&self, t: Task) -> Place {
-        self.places[t as usize]
+    pub fn place(&self, t: TaskId) -> Place {
+        self.places[t]
     }
 }
 
@@ -120,19 +130,19 @@ fn ends(length: usize) -> [Place; 2] {
 
 /// For each task, by how many bytes its working set and what was made before it and is read after it,
 /// whatever the order, exceed the budget.
-fn lacks(model: &Model, reach: &Reach, budget: f64) -> Vec<f64> {
-    let n = model.tasks;
-    let mut lack: Vec<f64> = (0..n)
+fn lacks(model: &Model, reach: &Reach, budget: f64) -> PrimaryMap<TaskId, f64> {
+    let mut lack: PrimaryMap<TaskId, f64> = model
+        .task_ids()
         .map(|t| {
             let inputs = model.inputs.of(t).iter();
             let overwritten = inputs.filter(|i| i.overwritten);
-            let twice: f64 = overwritten.map(|i| size(model, i.value)).sum();
-            model.workspace[t as usize] + model.pinned_bytes - budget - twice
+            let twice: f64 = overwritten.map(|i| model.size(i.value)).sum();
+            model.workspace[t] + model.pinned_bytes - budget - twice
         })
         .collect();
     let mut across = vec![0u64; reach.words];
-    for v in 0..model.bytes.len() as u32 {
-        let (make, bytes) = (model.producer[v as usize], size(model, v));
+    for v in model.value_ids() {
+        let (make, bytes) = (model.producer[v], model.size(v));
         if bytes <= 0.0 {
             continue;
         }
@@ -147,30 +157,21 @@ fn lacks(model: &Model, reach: &Reach, budget: f64) -> Vec<f64> {
         if let Some(after) = reach.after(make) {
             across.iter_mut().zip(after).for_each(|(a, b)| *a &= b);
         }
-        for &own in readers.iter().chain([&make]).filter(|&&own| own < n) {
-            across[own as usize / 64] |= 1 << (own % 64);
+        for &own in readers.iter().chain([&make]).filter(|&&own| model.has(own)) {
+            across[own.index() / 64] |= 1 << (own.index() % 64);
         }
         for (word, &bits) in across.iter().enumerate() {
             let mut bits = bits;
             while bits != 0 {
                 let t = word * 64 + bits.trailing_zeros() as usize;
-                if let Some(lack) = lack.get_mut(t) {
+                if let Some(lack) = lack.get_mut(TaskId::new(t)) {
                     *lack += bytes;
                 }
                 bits &= bits - 1;
             }
         }
     }
-    lack.iter().map(|l| l.max(0.0)).collect()
-}
-
-/// A value's bytes, which a pinned one has no own of.
-pub(super) fn size(model: &Model, v: u32) -> f64 {
-    if model.pinned[v as usize] {
-        0.0
-    } else {
-        model.bytes[v as usize]
-    }
+    lack.values().map(|l| l.max(0.0)).collect()
 }
 
 /// Which tasks descend from which.
@@ -200,24 +201,26 @@ impl Reach {
             before: vec![0; words * tasks as usize],
             tasks,
         };
-        let of = |t: Task| t as usize * words..(t as usize + 1) * words;
-        for t in 0..tasks {
+        let of = |t: TaskId| t.index() * words..(t.index() + 1) * words;
+        let known = || (0..tasks).map(TaskId::from_u32);
+        let is_known = |t: TaskId| t.as_u32() < tasks;
+        for t in known() {
             for input in model.inputs.of(t) {
-                let make = model.producer[input.value as usize];
-                if make < tasks {
+                let make = model.producer[input.value];
+                if is_known(make) {
                     let (earlier, own) = reach.before.split_at_mut(of(t).start);
-                    own[make as usize / 64] |= 1 << (make % 64);
+                    own[make.index() / 64] |= 1 << (make.index() % 64);
                     let own = own[..words].iter_mut();
                     own.zip(&earlier[of(make)]).for_each(|(a, b)| *a |= b);
                 }
             }
         }
-        for t in (0..tasks).rev() {
+        for t in known().rev() {
             for &v in model.outputs.of(t) {
-                for &reader in model.consumers.of(v).iter().filter(|&&r| r < tasks) {
+                for &reader in model.consumers.of(v).iter().filter(|&&r| is_known(r)) {
                     let (own, later) = reach.after.split_at_mut(of(t).end);
                     let own = &mut own[of(t)];
-                    own[reader as usize / 64] |= 1 << (reader % 64);
+                    own[reader.index() / 64] |= 1 << (reader.index() % 64);
                     let start = of(reader).start - of(t).end;
                     let of_reader = &later[start..start + words];
                     own.iter_mut().zip(of_reader).for_each(|(a, b)| *a |= b);
@@ -233,22 +236,22 @@ impl Reach {
     }
 
     /// Whether `b` descends from `a`.
-    pub fn has(&self, a: Task, b: Task) -> bool {
-        b < self.tasks
+    pub fn has(&self, a: TaskId, b: TaskId) -> bool {
+        b.as_u32() < self.tasks
             && self
                 .after(a)
-                .is_some_and(|bits| bits[b as usize / 64] >> (b % 64) & 1 == 1)
+                .is_some_and(|bits| bits[b.index() / 64] >> (b.index() % 64) & 1 == 1)
     }
 
     /// The tasks after a task, as bits; none of `start` and `end`.
-    fn after(&self, t: Task) -> Option<&[u64]> {
-        let from = t as usize * self.words;
-        (t < self.tasks).then(|| &self.after[from..from + self.words])
+    fn after(&self, t: TaskId) -> Option<&[u64]> {
+        let from = t.index() * self.words;
+        (t.as_u32() < self.tasks).then(|| &self.after[from..from + self.words])
     }
 
     /// The tasks before a task, likewise.
-    fn before(&self, t: Task) -> Option<&[u64]> {
-        let from = t as usize * self.words;
-        (t < self.tasks).then(|| &self.before[from..from + self.words])
+    fn before(&self, t: TaskId) -> Option<&[u64]> {
+        let from = t.index() * self.words;
+        (t.as_u32() < self.tasks).then(|| &self.before[from..from + self.words])
     }
 }

@@ -19,7 +19,10 @@
 //! are a shortest path over its blocks. So the Lagrangian is evaluated in `O(values · rows² + rules)`.
 
 use super::floor::lasting;
-use super::order::{Chain, Place, size};
+use super::order::{Chain, Place};
+use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
+use scrimp_plan::ValueId;
+
 use crate::model::Model;
 
 /// Rounding errors of the Lagrangian are below this share of what is added up.
@@ -40,8 +43,8 @@ pub(super) struct Stay {
     forced: Vec<u32>,
     gone: Option<Gone>,
     /// Rules in which it is made from something, and in which something is made from it.
-    inputs: Vec<u32>,
-    readers: Vec<u32>,
+    inputs: Vec<RuleId>,
+    readers: Vec<RuleId>,
 }
 
 /// A value is overwritten: one made in a block before `from` isn't in memory at row `cap` or later.
@@ -55,15 +58,21 @@ struct Gone {
 
 /// Value `made` is made from value `from`.
 pub(super) struct Rule {
-    pub made: u32,
-    pub from: u32,
+    pub made: ValueId,
+    pub from: ValueId,
 }
+
+/// Names a [`Rule`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct RuleId(u32);
+entity_impl!(RuleId, "rule");
 
 /// The program for some rows.
 pub(super) struct Stays {
     pub rows: usize,
-    pub stays: Vec<Stay>,
-    pub rules: Vec<Rule>,
+    pub stays: PrimaryMap<ValueId, Stay>,
+    pub rules: PrimaryMap<RuleId, Rule>,
     /// Bytes over the budget at each row beside the values.
     lack: Vec<f64>,
     /// Of all values.
@@ -113,11 +122,11 @@ impl Stays {
         let lasting = lasting(model);
         let mut lack: Vec<f64> = rows
             .iter()
-            .map(|&r| model.workspace[chain.tasks[r] as usize] + model.pinned_bytes - budget)
+            .map(|&r| model.workspace[chain.tasks[r]] + model.pinned_bytes - budget)
             .collect();
-        let mut stays: Vec<Stay> = Vec::with_capacity(model.bytes.len());
-        for v in 0..model.bytes.len() as u32 {
-            let make = model.producer[v as usize];
+        let mut stays: PrimaryMap<ValueId, Stay> = PrimaryMap::with_capacity(model.bytes.len());
+        for v in model.value_ids() {
+            let make = model.producer[v];
             let made = place(chain.place(make));
             let mut need = vec![0; t + 2];
             if made.exact {
@@ -128,11 +137,11 @@ impl Stays {
                 let at = place(chain.place(reader));
                 let least = at.after + usize::from(at.exact);
                 need[at.until] = need[at.until].max(least);
-                if model.overwriter[v as usize] == reader {
+                if model.overwrites(reader, v) {
                     gone = Gone::new(at, made.until);
                     if at.exact {
                         // Its buffer is the output's.
-                        lack[at.until] -= size(model, v);
+                        lack[at.until] -= model.size(v);
                     }
                 }
             }
@@ -142,11 +151,11 @@ impl Stays {
             }
             let share = model.outputs.of(make).len() as f64;
             stays.push(Stay {
-                bytes: size(model, v),
-                seconds: if lasting[v as usize] {
+                bytes: model.size(v),
+                seconds: if lasting[v] {
                     f64::INFINITY
                 } else {
-                    model.cost[make as usize] / share
+                    model.cost[make] / share
                 },
                 begin: made.until,
                 forced,
@@ -158,30 +167,26 @@ impl Stays {
         let mut program = Stays {
             rows: t,
             stays,
-            rules: Vec::new(),
+            rules: PrimaryMap::new(),
             lack,
-            bytes: model.bytes.iter().sum(),
+            bytes: model.bytes.values().sum(),
         };
         program.add_rules(model);
         program
     }
 
     fn add_rules(&mut self, model: &Model) {
-        for made in 0..self.stays.len() {
+        for made in self.stays.keys() {
             let stay = &self.stays[made];
             if !stay.seconds.is_finite() || stay.bytes <= 0.0 {
                 continue;
             }
             for input in model.inputs.of(model.producer[made]) {
-                let from = input.value as usize;
+                let from = input.value;
                 if self.stays[from].bytes > 0.0 {
-                    let rule = self.rules.len() as u32;
+                    let rule = self.rules.push(Rule { made, from });
                     self.stays[made].inputs.push(rule);
                     self.stays[from].readers.push(rule);
-                    self.rules.push(Rule {
-                        made: made as u32,
-                        from: from as u32,
-                    });
                 }
             }
         }
@@ -233,7 +238,7 @@ impl Stays {
             .zip(&self.lack)
             .map(|(p, l)| p * l)
             .sum();
-        for (v, stay) in self.stays.iter().enumerate() {
+        for (v, stay) in self.stays.iter() {
             if stay.bytes > 0.0 && stay.begin < self.rows {
                 self.set_tolls(stay, prices, &mut scratch);
                 self.shortest(stay, &mut scratch);
@@ -246,11 +251,11 @@ impl Stays {
 
     /// For each value and block, by how much the Lagrangian grows at least if the value is made again in
     /// that block.
-    pub fn growth(&self, prices: &Prices) -> Vec<Vec<f64>> {
+    pub fn growth(&self, prices: &Prices) -> PrimaryMap<ValueId, Vec<f64>> {
         let mut scratch = self.scratch();
         let t = self.rows;
-        let mut growth = Vec::with_capacity(self.stays.len());
-        for stay in &self.stays {
+        let mut growth = PrimaryMap::with_capacity(self.stays.len());
+        for stay in self.stays.values() {
             // Runs that the program doesn't know of cost their seconds.
             let mut by_block = vec![stay.seconds; t + 1];
             if stay.bytes > 0.0 && stay.begin < t && stay.seconds.is_finite() {
@@ -323,11 +328,11 @@ impl Stays {
     fn paid<'p>(
         &self,
         prices: &'p Prices,
-        rule: u32,
+        rule: RuleId,
         begin: usize,
     ) -> impl Iterator<Item = (usize, &'p [f64])> {
         let t = self.rows;
-        let at = rule as usize * t;
+        let at = rule.index() * t;
         (begin..t)
             .filter(move |k| prices.positive[at + k])
             .map(move |k| {
@@ -368,10 +373,10 @@ impl Stays {
     }
 
     /// Writes down the cheapest stays of a value.
-    fn trace(&self, v: usize, scratch: &Scratch, answer: &mut Answer) {
+    fn trace(&self, v: ValueId, scratch: &Scratch, answer: &mut Answer) {
         let (t, stay) = (self.rows, &self.stays[v]);
-        let held = &mut answer.held[v * t..(v + 1) * t];
-        let nexts = &mut answer.next[v * t..(v + 1) * t];
+        let held = &mut answer.held[v.index() * t..(v.index() + 1) * t];
+        let nexts = &mut answer.next[v.index() * t..(v.index() + 1) * t];
         held.fill(false);
         let mut j = stay.begin;
         loop {

@@ -6,7 +6,7 @@
 
 use super::Packing;
 use super::items::Items;
-use crate::search::rng::Random;
+use crate::random::Random;
 
 const NOWHERE: u64 = u64::MAX;
 /// Work of comparing two items, in units of about a nanosecond.

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 
 use super::Packing;
 use super::items::Items;
-use crate::search::rng::Random;
+use crate::random::Random;
 
 /// Nodes of an attempt, besides two per item: a lucky order needs few, an unlucky one millions.
 const NODES: u64 = 1_000;

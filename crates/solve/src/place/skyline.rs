@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 
 use super::Packing;
 use super::items::Items;
-use crate::search::rng::Random;
+use crate::random::Random;
 
 /// Nodes of the tree looked at for one item, beyond which the best found so far is taken.
 const LOOKS: u32 = 200;

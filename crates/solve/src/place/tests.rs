@@ -5,7 +5,7 @@ use scrimp_plan::{Interval, check_offsets};
 
 use super::items::{Items, take_apart};
 use super::{Placement, place_intervals};
-use crate::search::rng::Random;
+use crate::random::Random;
 
 /// Pieces of a rectangle of `time` by `bytes` that was cut in two again and again: they fit into
 /// `bytes`, and at no moment is a byte to spare.

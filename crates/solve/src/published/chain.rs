@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn articulation_points_are_those_whose_removal_disconnects() {
-        let mut random = crate::search::rng::Random::new(7, 0);
+        let mut random = crate::random::Random::new(7, 0);
         for case in 0..300 {
             let n = 2 + random.below(9);
             let mut neighbours = vec![Vec::new(); n];

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cranelift_entity::EntityRef;
-use scrimp_plan::{Capacities, CheckedPlan, Problem, Step};
+use scrimp_plan::{Capacities, CheckedPlan, Problem, Step, TaskId};
 use scrimp_solvers::Highs;
 use scrimp_solvers::highs::{Progress, Start, Status};
 
@@ -78,7 +78,11 @@ pub(super) fn plan(
     if !met(&best, bound) && !options.stopped() {
         let worthwhile = ascent.worthwhile(cost(&best));
         let n = graph.tasks.len();
-        let stages = |task: usize| (0..n).map(|s| worthwhile.before(task, s)).collect();
+        let stages = |task: usize| {
+            (0..n)
+                .map(|s| worthwhile.before(TaskId::new(task), TaskId::new(s)))
+                .collect()
+        };
         let allowed: Vec<Vec<bool>> = (0..n).map(stages).collect();
         let runs = |task: usize| (task + 1..n).filter(|&s| allowed[task][s]).count();
         let (count, of) = ((0..n).map(runs).sum::<usize>(), n * (n - 1) / 2);
@@ -117,11 +121,11 @@ fn promising(
     if let Some(plan) = known {
         let mut seen = vec![false; n];
         for task in runs(plan) {
-            again[task] |= seen[task];
+            again[TaskId::new(task)] |= seen[task];
             seen[task] = true;
         }
     }
-    again.into_iter().map(|may| vec![may; n]).collect()
+    again.values().take(n).map(|&may| vec![may; n]).collect()
 }
 
 /// The tasks of a plan's runs.

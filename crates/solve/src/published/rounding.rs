@@ -13,7 +13,7 @@ use super::formulation::{Goal, Program};
 use super::graph::Graph;
 use super::stages::Stages;
 use super::{Outcome, PublishedError, PublishedOptions};
-use crate::search::rng::Random;
+use crate::random::Random;
 
 /// How the fractional `S` becomes 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::graph::Graph;
 use super::stages::Stages;
 use super::*;
 use crate::options::Order;
-use crate::search::rng::Random;
+use crate::random::Random;
 use crate::testing::{Shape, base_peak, device, optimum, problem};
 
 /// Whether HiGHS and CP-SAT are there, with a line where one isn't.

@@ -1,13 +1,16 @@
 //! Ruin and recreate: drop some recomputations, repair, accept as in annealing.
 
-use crate::model::{Model, Task};
+use scrimp_plan::TaskId;
+
+use crate::ids::{Position, Run};
+use crate::model::Model;
+use crate::random::Random;
 use crate::search::arrange::Arrangement;
 use crate::search::beam::{self, Breadth};
 use crate::search::driver::Cutoff;
 use crate::search::order;
 use crate::search::repair::{Repairer, Taste};
-use crate::search::rng::Random;
-use crate::search::state::{Run, State};
+use crate::search::state::State;
 
 /// Temperatures at the start of an epoch, in mean seconds of a recomputation, by walk and epoch.
 const HEATS: [[f64; 3]; 2] = [[0.2, 0.6, 0.1], [1.0, 3.0, 0.4]];
@@ -34,9 +37,9 @@ pub(crate) struct Walk<'m> {
     pub state: State<'m>,
     pub rng: Random,
     /// The cheapest sequence that fits, and its cost.
-    pub best: Option<(f64, Vec<Task>)>,
+    pub best: Option<(f64, Vec<TaskId>)>,
     /// The peak and the runs of the leanest sequence.
-    pub leanest: (f64, Vec<Task>),
+    pub leanest: (f64, Vec<TaskId>),
     /// Units of work that starting over took last, or a guess.
     start_work: u64,
 }
@@ -44,7 +47,7 @@ pub(crate) struct Walk<'m> {
 impl<'m> Walk<'m> {
     pub fn new(
         model: &'m Model,
-        order: &[Task],
+        order: &[TaskId],
         budget: f64,
         free: bool,
         cutoff: Cutoff<'m>,
@@ -191,7 +194,7 @@ impl<'m> Walk<'m> {
     /// positions, with a number of moves per run. Forgets the log.
     pub fn rearrange(&mut self, moves: u64, hot: f64, cold: f64) {
         let m = self.model;
-        let mean = m.bytes.iter().sum::<f64>() / m.bytes.len().max(1) as f64;
+        let mean = m.bytes.values().sum::<f64>() / m.bytes.len().max(1) as f64;
         let order = self.state.order();
         let mut arrangement = Arrangement::new(m, &order, self.repairer.budget, true);
         let moves = (moves * order.len() as u64).min(MOVES);
@@ -221,12 +224,12 @@ impl<'m> Walk<'m> {
 
     /// Starts from the given order, or a lean one where the order is free, with a random taste; from
     /// `from` again if that doesn't fit.
-    fn start_over(&mut self, from: &[Task]) {
+    fn start_over(&mut self, from: &[TaskId]) {
         let order = if self.repairer.free && self.rng.below(3) > 0 {
             let (noise, inertia) = (self.rng.unit(), [0.0, 1.0, 5.0, 20.0][self.rng.below(4)]);
             order::lean(self.model, noise * noise, inertia, &mut self.rng)
         } else {
-            (0..self.model.tasks).collect()
+            self.model.given_order()
         };
         if order.len() < self.model.tasks as usize {
             return;
@@ -256,7 +259,7 @@ impl<'m> Walk<'m> {
     }
 
     /// One epoch of annealing from a sequence that fits, `length` units of work long.
-    pub fn epoch(&mut self, from: &[Task], length: u64, epoch: u64, walk: usize) {
+    pub fn epoch(&mut self, from: &[TaskId], length: u64, epoch: u64, walk: usize) {
         self.state.reset(from);
         let end = self.repairer.work + length;
         if (epoch + walk as u64).is_multiple_of(2) && self.start_work * START_SHARE <= length {
@@ -302,7 +305,7 @@ impl<'m> Walk<'m> {
     /// The runs that could be dropped: all but each task's first, or all but one where the order is free.
     fn extra_runs(&self) -> Vec<Run> {
         let mut extra = Vec::new();
-        for p in 1..self.state.len() as u32 - 1 {
+        for p in (Position::FIRST + 1).until(self.state.last()) {
             let run = self.state.run_at(p);
             let runs = self.state.runs(self.state.task_of(run));
             if runs.len() > 1 && (self.repairer.free || runs[0] != run) {
@@ -323,8 +326,8 @@ impl<'m> Walk<'m> {
         }
         self.state.remove(run);
         for i in self.model.inputs.of(t) {
-            let make = self.model.producer[i.value as usize];
-            if make < self.model.tasks {
+            let make = self.model.producer[i.value];
+            if self.model.has(make) {
                 self.repairer.drop_useless(&mut self.state, make);
             }
         }
@@ -334,7 +337,7 @@ impl<'m> Walk<'m> {
     /// Drops every run that the budget doesn't need, dear ones first.
     pub fn polish_all(&mut self) {
         let mut extra = self.extra_runs();
-        let cost = |s: &State<'_>, r: Run| s.model.cost[s.task_of(r) as usize];
+        let cost = |s: &State<'_>, r: Run| s.model.cost[s.task_of(r)];
         extra.sort_by(|&a, &b| cost(&self.state, b).total_cmp(&cost(&self.state, a)));
         for run in extra {
             if self.cutoff.reached() {
@@ -345,8 +348,7 @@ impl<'m> Walk<'m> {
     }
 
     fn alive(&self, run: Run) -> bool {
-        (self.state.pos(run) as usize) < self.state.len()
-            && self.state.run_at(self.state.pos(run)) == run
+        self.state.pos(run) < self.state.end() && self.state.run_at(self.state.pos(run)) == run
     }
 
     fn try_drop(&mut self, run: Run) {

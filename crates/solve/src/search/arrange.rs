@@ -5,17 +5,22 @@
 //! by a few constants: its own growth, and each input's bytes from where its last reader changes. So
 //! a move is judged by one pass over that stretch.
 
-use crate::model::{Lists, Model, NONE, Task};
-use crate::search::links::{Links, Node};
-use crate::search::rng::Random;
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntityRef, PrimaryMap};
+use scrimp_plan::TaskId;
+
+use crate::ids::Position;
+use crate::model::{Lists, Model};
+use crate::random::Random;
+use crate::search::links::{Instance, Links, Node};
 
 /// How a move changes the excess, and what it changes besides.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Shift {
-    from: u32,
-    to: u32,
+    from: Position,
+    to: Position,
     /// Inputs whose last reader changes: position and node of the other reader, and the bytes.
-    passed: Vec<(u32, Node, f64)>,
+    passed: Vec<(Position, Node, f64)>,
     /// Bytes in use while the run is at its new place.
     pub(super) own: f64,
     pub(super) excess: f64,
@@ -26,22 +31,22 @@ pub(super) struct Shift {
 pub(crate) struct Arrangement<'m> {
     model: &'m Model,
     pub(super) budget: f64,
-    task: Vec<Task>,
+    task: PrimaryMap<Node, TaskId>,
     pub(super) seq: Vec<Node>,
-    pub(super) pos: Vec<u32>,
+    pub(super) pos: PrimaryMap<Node, Position>,
     /// Bytes in use by position.
     pub(super) mem: Vec<f64>,
     /// Per node, the nodes that must come before and after it.
-    pub(super) before: Lists<Node>,
-    pub(super) after: Lists<Node>,
+    pub(super) before: Lists<Node, Node>,
+    pub(super) after: Lists<Node, Node>,
     /// Per node, the instances it reads that end with their last reader.
-    reads: Lists<u32>,
+    reads: Lists<Node, Instance>,
     /// Per instance, its readers, its bytes and the node that reads it last.
-    readers: Lists<Node>,
-    bytes: Vec<f64>,
-    last: Vec<Node>,
+    readers: Lists<Instance, Node>,
+    bytes: PrimaryMap<Instance, f64>,
+    last: PrimaryMap<Instance, PackedOption<Node>>,
     /// Bytes that end after each node.
-    frees: Vec<f64>,
+    frees: PrimaryMap<Node, f64>,
     /// Bytes times positions over the budget.
     pub(super) excess: f64,
     pub(super) shift: Shift,
@@ -52,8 +57,8 @@ pub(crate) struct Arrangement<'m> {
 impl<'m> Arrangement<'m> {
     /// Of a sequence in which every task's inputs are there when it runs. First runs change their order only
     /// if it is free.
-    pub fn new(model: &'m Model, order: &[Task], budget: f64, free: bool) -> Arrangement<'m> {
-        let task: Vec<Task> = std::iter::once(model.start())
+    pub fn new(model: &'m Model, order: &[TaskId], budget: f64, free: bool) -> Arrangement<'m> {
+        let task: PrimaryMap<Node, TaskId> = std::iter::once(model.start())
             .chain(order.iter().copied())
             .chain([model.end()])
             .collect();
@@ -62,135 +67,148 @@ impl<'m> Arrangement<'m> {
         let mut a = Arrangement {
             model,
             budget,
-            seq: (0..n as Node).collect(),
-            pos: (0..n as u32).collect(),
+            seq: task.keys().collect(),
+            pos: (0..n).map(Position::new).collect(),
             mem: vec![0.0; n],
             last: links.last,
-            frees: vec![0.0; n],
+            frees: task.values().map(|_| 0.0).collect(),
             bytes: links.bytes,
-            readers: Lists::new(links.readers),
-            reads: Lists::new(links.reads),
-            before: Lists::new(links.before),
-            after: Lists::new(links.after),
+            readers: Lists::new(links.readers.values()),
+            reads: Lists::new(links.reads.values()),
+            before: Lists::new(links.before.values()),
+            after: Lists::new(links.after.values()),
             task,
             excess: 0.0,
-            shift: Shift::default(),
+            shift: Shift {
+                from: Position::FIRST,
+                to: Position::FIRST,
+                passed: Vec::new(),
+                own: 0.0,
+                excess: 0.0,
+            },
             raised: Vec::new(),
         };
-        for (i, &last) in a.last.iter().enumerate() {
-            if last != NONE {
-                a.frees[last as usize] += a.bytes[i];
+        for (i, last) in a.last.iter() {
+            if let Some(last) = last.expand() {
+                a.frees[last] += a.bytes[i];
             }
         }
         let mut level = 0.0;
-        for p in 0..n as Node {
-            a.mem[p as usize] = level + a.grows(p);
-            level = a.mem[p as usize] - a.workspace(p) - a.frees[p as usize];
+        for x in a.task.keys() {
+            let mem = level + a.grows(x);
+            a.mem[x.index()] = mem;
+            level = mem - a.workspace(x) - a.frees[x];
         }
         a.excess = a.mem.iter().map(|&m| (m - budget).max(0.0)).sum();
         a
     }
 
     /// The tasks in the order they run.
-    pub fn order(&self) -> Vec<Task> {
+    pub fn order(&self) -> Vec<TaskId> {
         self.seq[1..self.seq.len() - 1]
             .iter()
-            .map(|&x| self.task[x as usize])
+            .map(|&x| self.task[x])
             .collect()
     }
 
     fn grows(&self, x: Node) -> f64 {
-        self.model.grows[self.task[x as usize] as usize]
+        self.model.grows[self.task[x]]
     }
 
     fn workspace(&self, x: Node) -> f64 {
-        self.model.workspace[self.task[x as usize] as usize]
+        self.model.workspace[self.task[x]]
     }
 
     /// First and last position a node may move to.
-    pub(super) fn room(&self, x: Node) -> (u32, u32) {
-        let before = self.before.of(x).iter().map(|&y| self.pos[y as usize]);
-        let after = self.after.of(x).iter().map(|&y| self.pos[y as usize]);
-        let last = self.seq.len() as u32 - 1;
+    pub(super) fn room(&self, x: Node) -> (Position, Position) {
+        let before = self.before.of(x).iter().map(|&y| self.pos[y]);
+        let after = self.after.of(x).iter().map(|&y| self.pos[y]);
+        let last = Position::new(self.seq.len() - 1);
         (
-            before.max().unwrap_or(0) + 1,
+            before.max().unwrap_or(Position::FIRST) + 1,
             after.min().unwrap_or(last) - 1,
         )
     }
 
     /// Works out what moving a node to a position within its room does.
-    pub(super) fn judge(&mut self, x: Node, to: u32) {
-        let from = self.pos[x as usize];
-        let mut shift = std::mem::take(&mut self.shift);
-        shift.passed.clear();
-        (shift.from, shift.to) = (from, to);
-        let x = x as usize;
-        let grows = self.grows(x as Node);
-        let net = grows - self.workspace(x as Node) - self.frees[x];
+    pub(super) fn judge(&mut self, x: Node, to: Position) {
+        let from = self.pos[x];
+        let mut passed = std::mem::take(&mut self.shift.passed);
+        passed.clear();
+        let grows = self.grows(x);
+        let net = grows - self.workspace(x) - self.frees[x];
+        let own: f64;
         let old: f64;
         let mut new = 0.0;
         if to > from {
-            for &i in self.reads.of(x as Node) {
-                let y = self.last[i as usize];
-                let p = self.pos[y as usize];
+            for &i in self.reads.of(x) {
+                let Some(y) = self.last[i].expand() else {
+                    continue;
+                };
+                let p = self.pos[y];
                 if p > from && p <= to {
-                    shift.passed.push((p, y, self.bytes[i as usize]));
+                    passed.push((p, y, self.bytes[i]));
                 }
             }
-            shift.passed.sort_unstable_by_key(|a| a.0);
+            passed.sort_unstable_by_key(|a| a.0);
             let (mut level, mut start) = (-net, from + 1);
-            for &(p, _, bytes) in &shift.passed {
+            for &(p, _, bytes) in &passed {
                 new += self.over(start, p + 1, level);
                 level += bytes;
                 start = p + 1;
             }
             new += self.over(start, to + 1, level);
             // The level before the last of those passed grows by what was summed up before it only.
-            let y = self.seq[to as usize];
-            let before = self.mem[to as usize] - self.workspace(y) - self.frees[y as usize];
-            shift.own = before + level + grows;
+            let y = self.seq[to.index()];
+            let before = self.mem[to.index()] - self.workspace(y) - self.frees[y];
+            own = before + level + grows;
             old = self.over(from, to + 1, 0.0);
         } else {
             let mut kept = 0.0;
-            for &i in self.reads.of(x as Node) {
-                if self.last[i as usize] as usize != x {
+            for &i in self.reads.of(x) {
+                if self.last[i] != x.into() {
                     continue;
                 }
                 let other = self
                     .readers
                     .of(i)
                     .iter()
-                    .map(|&y| (self.pos[y as usize], y))
+                    .map(|&y| (self.pos[y], y))
                     .filter(|&(p, _)| p >= to && p < from)
                     .max();
                 if let Some((p, y)) = other {
-                    shift.passed.push((p, y, self.bytes[i as usize]));
-                    kept += self.bytes[i as usize];
+                    passed.push((p, y, self.bytes[i]));
+                    kept += self.bytes[i];
                 }
             }
-            shift.passed.sort_unstable_by_key(|a| a.0);
+            passed.sort_unstable_by_key(|a| a.0);
             let (mut level, mut start) = (net + kept, to);
-            for &(p, _, bytes) in &shift.passed {
+            for &(p, _, bytes) in &passed {
                 new += self.over(start, p + 1, level);
                 level -= bytes;
                 start = p + 1;
             }
             new += self.over(start, from, level);
-            let y = self.seq[to as usize];
-            shift.own = self.mem[to as usize] - self.grows(y) + grows;
+            let y = self.seq[to.index()];
+            own = self.mem[to.index()] - self.grows(y) + grows;
             old = self.over(to, from + 1, 0.0);
         }
-        new += (shift.own - self.budget).max(0.0);
-        shift.excess = new - old;
-        self.shift = shift;
+        new += (own - self.budget).max(0.0);
+        self.shift = Shift {
+            from,
+            to,
+            passed,
+            own,
+            excess: new - old,
+        };
     }
 
     /// Excess of a stretch with every position raised.
     #[inline]
-    pub(super) fn over(&self, from: u32, to: u32, raised: f64) -> f64 {
+    pub(super) fn over(&self, from: Position, to: Position, raised: f64) -> f64 {
         let budget = self.budget - raised;
         let mut sums = [0.0; 8];
-        let stretch = &self.mem[from as usize..to as usize];
+        let stretch = &self.mem[from.index()..to.index()];
         let (eights, rest) = stretch.as_chunks::<8>();
         for eight in eights {
             for k in 0..8 {
@@ -202,21 +220,18 @@ impl<'m> Arrangement<'m> {
 
     /// Does what [`Self::judge`] worked out.
     pub(super) fn apply(&mut self, x: Node) {
-        let shift = std::mem::take(&mut self.shift);
-        let (from, to) = (shift.from as usize, shift.to as usize);
+        let (from, to) = (self.shift.from.index(), self.shift.to.index());
         let later = to > from;
-        self.shift = shift;
         let mut raised = std::mem::take(&mut self.raised);
         self.stretches(x, |from, to, level| raised.push((from, to, level)));
         for (from, to, level) in raised.drain(..) {
             self.mem[from..to].iter_mut().for_each(|m| *m += level);
         }
         self.raised = raised;
-        let shift = std::mem::take(&mut self.shift);
-        for &(_, y, bytes) in &shift.passed {
+        for &(_, y, bytes) in &self.shift.passed {
             let (loses, gains) = if later { (y, x) } else { (x, y) };
-            self.frees[loses as usize] -= bytes;
-            self.frees[gains as usize] += bytes;
+            self.frees[loses] -= bytes;
+            self.frees[gains] += bytes;
         }
         if later {
             self.seq[from..=to].rotate_left(1);
@@ -225,21 +240,16 @@ impl<'m> Arrangement<'m> {
             self.seq[to..=from].rotate_right(1);
             self.mem[to..=from].rotate_right(1);
         }
-        self.mem[to] = shift.own;
+        self.mem[to] = self.shift.own;
         for p in from.min(to)..=from.max(to) {
-            self.pos[self.seq[p] as usize] = p as u32;
+            self.pos[self.seq[p]] = Position::new(p);
         }
         for k in 0..self.reads.of(x).len() {
             let i = self.reads.of(x)[k];
-            let last = self
-                .readers
-                .of(i)
-                .iter()
-                .map(|&y| (self.pos[y as usize], y));
-            self.last[i as usize] = last.max().map_or(x, |(_, y)| y);
+            let last = self.readers.of(i).iter().map(|&y| (self.pos[y], y));
+            self.last[i] = last.max().map_or(x, |(_, y)| y).into();
         }
-        self.excess += shift.excess;
-        self.shift = shift;
+        self.excess += self.shift.excess;
     }
 
     /// Moves runs until the excess is gone or the moves are used up, at temperatures in bytes times
@@ -251,13 +261,13 @@ impl<'m> Arrangement<'m> {
             if self.excess <= 0.0 || n < 3 {
                 break;
             }
-            let x = 1 + rng.below(n - 2) as Node;
+            let x = Node::new(1 + rng.below(n - 2));
             work += 4 + (self.before.of(x).len() + self.after.of(x).len()) as u64;
             let Some(to) = self.place_for(x, rng) else {
                 continue;
             };
             self.judge(x, to);
-            work += u64::from(to.abs_diff(self.pos[x as usize])) / 32;
+            work += u64::from(to.distance(self.pos[x])) / 32;
             let up = self.shift.excess;
             let accepted = up <= 0.0 || {
                 let temperature = hot * (cold / hot).powf(k as f64 / moves as f64);
@@ -272,34 +282,34 @@ impl<'m> Arrangement<'m> {
 
     /// Tells the stretches between a node's old and new place with what each is raised by.
     pub(super) fn stretches(&self, x: Node, mut tell: impl FnMut(usize, usize, f64)) {
-        let Shift { from, to, .. } = self.shift;
-        let net = self.grows(x) - self.workspace(x) - self.frees[x as usize];
+        let (from, to) = (self.shift.from, self.shift.to);
+        let net = self.grows(x) - self.workspace(x) - self.frees[x];
         let all: f64 = self.shift.passed.iter().map(|a| a.2).sum();
         let (mut level, mut start, end) = match to > from {
             true => (-net, from + 1, to + 1),
             false => (net + all, to, from),
         };
         for &(p, _, bytes) in &self.shift.passed {
-            tell(start as usize, p as usize + 1, level);
+            tell(start.index(), p.index() + 1, level);
             start = p + 1;
             level += if to > from { bytes } else { -bytes };
         }
-        tell(start as usize, end as usize, level);
+        tell(start.index(), end.index(), level);
     }
 
     /// Another position for a node: near it, on a logarithmic scale, or anywhere.
-    pub(super) fn place_for(&self, x: Node, rng: &mut Random) -> Option<u32> {
+    pub(super) fn place_for(&self, x: Node, rng: &mut Random) -> Option<Position> {
         let (lo, hi) = self.room(x);
         if lo >= hi {
             return None;
         }
-        let from = self.pos[x as usize];
+        let from = self.pos[x];
         let to = if rng.below(2) == 0 {
             let far = f64::from(hi - lo).powf(rng.unit()) as u32;
             if rng.below(2) == 0 {
                 (from + far).min(hi)
             } else {
-                from.saturating_sub(far).max(lo)
+                lo.max(from - far.min(from - Position::FIRST))
             }
         } else {
             let to = lo + rng.below((hi - lo) as usize) as u32;
@@ -317,12 +327,11 @@ mod tests {
 
     /// The given order with some tasks run again where they can be.
     fn with_reruns<'m>(model: &'m Model, rng: &mut Random) -> State<'m> {
-        let given: Vec<Task> = (0..model.tasks).collect();
-        let mut state = State::new(model, &given);
+        let mut state = State::new(model, &model.given_order());
         for _ in 0..rng.below(12) {
-            let t = rng.below(model.tasks as usize) as Task;
-            let p = 1 + rng.below(state.len() - 1) as u32;
-            if model.rerunnable[t as usize] && state.can_insert(t, p) {
+            let t = TaskId::new(rng.below(model.tasks as usize));
+            let p = Position::new(1 + rng.below(state.len() - 1));
+            if model.rerunnable[t] && state.can_insert(t, p) {
                 state.insert(t, p);
             }
         }
@@ -345,7 +354,7 @@ mod tests {
             let mut a = Arrangement::new(&model, &state.order(), budget, true);
             assert_eq!(a.mem, state.mem());
             for _ in 0..40 {
-                let x = 1 + rng.below(a.seq.len() - 2) as Node;
+                let x = Node::new(1 + rng.below(a.seq.len() - 2));
                 let Some(to) = a.place_for(x, &mut rng) else {
                     continue;
                 };
@@ -358,8 +367,7 @@ mod tests {
                 let excess: f64 = a.mem.iter().map(|&m| (m - budget).max(0.0)).sum();
                 assert_eq!(a.excess, excess);
             }
-            let plan =
-                scrimp_plan::Plan::from_runs(&p, crate::testing::device(), &Model::ids(&a.order()));
+            let plan = scrimp_plan::Plan::from_runs(&p, crate::testing::device(), &a.order());
             scrimp_plan::check(&p, plan.unwrap()).unwrap();
         }
         assert!(moved > 1000, "only {moved} moves");
@@ -389,9 +397,8 @@ mod tests {
             assert_eq!(tidy.cost(), state.cost());
             before += state.mem().iter().sum::<f64>();
             after += tidy.mem().iter().sum::<f64>();
-            let plan = |order: &[Task]| {
-                let ids = Model::ids(order);
-                let plan = scrimp_plan::Plan::from_runs(&p, crate::testing::device(), &ids);
+            let plan = |order: &[TaskId]| {
+                let plan = scrimp_plan::Plan::from_runs(&p, crate::testing::device(), order);
                 scrimp_plan::check(&p, plan.unwrap()).unwrap()
             };
             let kept = plan(&state.order()).keeps_order();
@@ -413,7 +420,7 @@ mod tests {
                 &mut rng,
             );
             let model = Model::new(&p).unwrap().0;
-            let given: Vec<Task> = (0..model.tasks).collect();
+            let given = model.given_order();
             let budget = (State::new(&model, &given).peak() * 0.7).floor();
             let mut a = Arrangement::new(&model, &given, budget, true);
             before += a.excess;

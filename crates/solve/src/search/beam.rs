@@ -2,14 +2,18 @@
 //! few states in which it has just run. Finds plans under budgets so tight that repairing a sequence
 //! that exceeds them everywhere gets stuck.
 
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{PrimaryMap, entity_impl};
+use scrimp_plan::{TaskId, ValueId};
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use crate::bound;
-use crate::model::{Model, Task, Value};
+use crate::model::Model;
+use crate::random::Random;
 use crate::search::driver::Cutoff;
-use crate::search::rng::Random;
-use crate::search::space::{Place, Set, Space};
+use crate::search::space::{Place, Space, Tasks, Values};
 
 /// Ways to make room that are tried for one run.
 const WAYS: usize = 6;
@@ -38,11 +42,11 @@ pub(crate) struct Breadth {
 /// none was found. Problems with more than 1024 tasks or values are not looked at. Adds to `work`.
 pub(crate) fn search(
     model: &Model,
-    order: &[Task],
+    order: &[TaskId],
     budget: f64,
     breadth: Breadth,
     (cutoff, rng, work): (Cutoff<'_>, &mut Random, &mut u64),
-) -> Option<Vec<Task>> {
+) -> Option<Vec<TaskId>> {
     let search = match words(model) {
         0 | 1 => sized::<1>,
         2 => sized::<2>,
@@ -67,19 +71,19 @@ fn words(model: &Model) -> usize {
 
 fn sized<const W: usize>(
     model: &Model,
-    order: &[Task],
+    order: &[TaskId],
     budget: f64,
     (width, rent): (usize, Rent),
     cutoff: Cutoff<'_>,
     work: &mut u64,
-) -> Option<Vec<Task>> {
+) -> Option<Vec<TaskId>> {
     let space = Space::<W>::new(model, budget, false)?;
     let mut beam = Beam {
         space: &space,
         rent,
         width,
         at: 1,
-        trail: Vec::new(),
+        trail: PrimaryMap::new(),
         looks: 0,
         work: 0,
     };
@@ -87,6 +91,12 @@ fn sized<const W: usize>(
     *work += beam.work / PER_UNIT;
     found
 }
+
+/// A run on the way to a state.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+struct Link(u32);
+entity_impl!(Link, "link");
 
 /// A state with the seconds it took and what is known to come.
 #[derive(Clone)]
@@ -96,9 +106,9 @@ struct Head<const W: usize> {
     /// With what must still run, and with what holding the live values is worth.
     seconds: f64,
     /// Values that what must still run reads.
-    read: Set<W>,
+    read: Values<W>,
     /// The last of its runs in the trail.
-    trail: u32,
+    trail: PackedOption<Link>,
 }
 
 /// What holding a value will cost: the prices of the gap program, summed up to its next first use.
@@ -106,44 +116,51 @@ struct Rent {
     /// Prices of the positions before each.
     sums: Vec<f64>,
     /// By value, the positions of its uses in which tasks run once, ascending.
-    uses: Vec<Vec<u32>>,
+    uses: PrimaryMap<ValueId, Vec<usize>>,
     /// By value, a random factor.
-    noise: Vec<f64>,
+    noise: PrimaryMap<ValueId, f64>,
 }
 
 impl Rent {
-    fn new(model: &Model, order: &[Task], budget: f64, breadth: Breadth, rng: &mut Random) -> Rent {
+    fn new(
+        model: &Model,
+        order: &[TaskId],
+        budget: f64,
+        breadth: Breadth,
+        rng: &mut Random,
+    ) -> Rent {
         let prices = bound::position_prices(model, order, budget, 0.3 * model.base_cost());
         let mut sums = vec![0.0];
         for (k, price) in prices.iter().enumerate() {
             sums.push(sums[k] + breadth.rent * price);
         }
-        let mut uses = vec![Vec::new(); model.bytes.len()];
+        let mut uses: PrimaryMap<ValueId, Vec<usize>> =
+            model.bytes.values().map(|_| Vec::new()).collect();
         for (k, &t) in order.iter().chain([&model.end()]).enumerate() {
             for i in model.inputs.of(t) {
-                uses[i.value as usize].push(k as u32 + 1);
+                uses[i.value].push(k + 1);
             }
         }
-        let noise = (0..uses.len()).map(|_| 1.0 + breadth.noise * rng.unit());
-        Rent {
-            sums,
-            noise: noise.collect(),
-            uses,
-        }
+        let noise = uses
+            .values()
+            .map(|_| 1.0 + breadth.noise * rng.unit())
+            .collect();
+        Rent { sums, noise, uses }
     }
 
     /// Seconds per byte that a value is worth from position `from` until its next first use.
-    fn of(&self, v: Value, from: u32) -> f64 {
-        let uses = &self.uses[v as usize];
+    fn of(&self, v: ValueId, from: usize) -> f64 {
+        let uses = &self.uses[v];
         uses.get(uses.partition_point(|&u| u < from))
-            .map_or(0.0, |&u| self.sums[u as usize] - self.sums[from as usize])
+            .map_or(0.0, |&u| self.sums[u] - self.sums[from])
     }
 }
 
 /// States after equally many steps, of those with the same live values the one reached soonest.
 struct Best<const W: usize> {
     heads: Vec<Head<W>>,
-    known: HashMap<Set<W>, u32>,
+    /// By live values, the place of their head.
+    known: HashMap<Values<W>, usize>,
 }
 
 impl<const W: usize> Default for Best<W> {
@@ -159,13 +176,13 @@ impl<const W: usize> Best<W> {
     fn add(&mut self, head: Head<W>) {
         match self.known.entry(head.place.live) {
             Entry::Occupied(known) => {
-                let known = &mut self.heads[*known.get() as usize];
+                let known = &mut self.heads[*known.get()];
                 if head.spent < known.spent {
                     *known = head;
                 }
             }
             Entry::Vacant(new) => {
-                new.insert(self.heads.len() as u32);
+                new.insert(self.heads.len());
                 self.heads.push(head);
             }
         }
@@ -184,16 +201,16 @@ struct Beam<'s, 'm, const W: usize> {
     width: usize,
     rent: Rent,
     /// Position of the first run that comes next, if every task ran once.
-    at: u32,
+    at: usize,
     /// Runs, each with the one before it.
-    trail: Vec<(u32, Task)>,
+    trail: PrimaryMap<Link, (PackedOption<Link>, TaskId)>,
     /// States looked at.
     looks: usize,
     work: u64,
 }
 
 impl<const W: usize> Beam<'_, '_, W> {
-    fn search(&mut self, order: &[Task], cutoff: Cutoff<'_>) -> Option<Vec<Task>> {
+    fn search(&mut self, order: &[TaskId], cutoff: Cutoff<'_>) -> Option<Vec<TaskId>> {
         let start = self.space.start()?;
         let (seconds, read) = self.space.to_go(&start)?;
         let mut heads = vec![Head {
@@ -201,7 +218,7 @@ impl<const W: usize> Beam<'_, '_, W> {
             spent: 0.0,
             seconds,
             read,
-            trail: u32::MAX,
+            trail: None.into(),
         }];
         let most = LOOKS * self.width * order.len();
         for &target in order.iter().chain([&self.space.model.end()]) {
@@ -214,8 +231,8 @@ impl<const W: usize> Beam<'_, '_, W> {
         let best = heads.iter().min_by(|a, b| a.spent.total_cmp(&b.spent))?;
         let mut runs = Vec::new();
         let mut at = best.trail;
-        while at != u32::MAX {
-            let (from, task) = self.trail[at as usize];
+        while let Some(link) = at.expand() {
+            let (from, task) = self.trail[link];
             runs.push(task);
             at = from;
         }
@@ -225,8 +242,8 @@ impl<const W: usize> Beam<'_, '_, W> {
 
     /// From states in which `target` comes next, the best ones in which it has run. All take their
     /// steps towards it side by side, so that those that drop what they have just made fall behind.
-    fn layer(&mut self, heads: Vec<Head<W>>, target: Task, cutoff: Cutoff<'_>) -> Vec<Head<W>> {
-        let target_reads = self.space.reads(target);
+    fn layer(&mut self, heads: Vec<Head<W>>, target: TaskId, cutoff: Cutoff<'_>) -> Vec<Head<W>> {
+        let target_reads = *self.space.reads(target);
         let mut done = Best::default();
         let mut heads = heads;
         let mut steps = 0;
@@ -237,19 +254,19 @@ impl<const W: usize> Beam<'_, '_, W> {
             for head in &heads {
                 let missing = self.missing(&head.place, target);
                 if missing.is_empty() {
-                    if target >= self.space.model.tasks {
+                    if !self.space.model.has(target) {
                         done.add(head.clone());
                     } else {
-                        self.run(head, target, &Set::EMPTY, &mut done);
+                        self.run(head, target, &Values::EMPTY, &mut done);
                     }
                     continue;
                 }
                 most = most.max(missing.len());
-                let soon = missing.iter().fold(target_reads, |soon, t| {
-                    soon.or(&self.space.inputs[t as usize])
-                });
-                let ready = |&t: &Task| self.space.inputs[t as usize].within(&head.place.live);
-                let ready: Vec<Task> = missing.iter().filter(ready).take(READY).collect();
+                let soon = missing
+                    .iter()
+                    .fold(target_reads, |soon, t| soon.or(self.space.reads(t)));
+                let ready = |&t: &TaskId| self.space.reads(t).within(&head.place.live);
+                let ready: Vec<TaskId> = missing.iter().filter(ready).take(READY).collect();
                 for t in ready {
                     self.run(head, t, &soon, &mut next);
                 }
@@ -261,17 +278,17 @@ impl<const W: usize> Beam<'_, '_, W> {
     }
 
     /// Tasks that must run again before `target` can run.
-    fn missing(&self, place: &Place<W>, target: Task) -> Set<W> {
+    fn missing(&self, place: &Place<W>, target: TaskId) -> Tasks<W> {
         let space = self.space;
-        let mut again = Set::EMPTY;
+        let mut again = Tasks::EMPTY;
         let mut missing = space.reads(target).minus(&place.live);
         while !missing.is_empty() {
-            let mut next = Set::EMPTY;
+            let mut next = Values::EMPTY;
             for v in missing.iter() {
-                let t = space.model.producer[v as usize];
-                if t < space.model.tasks && !again.has(t) {
+                let t = space.model.producer[v];
+                if space.model.has(t) && !again.has(t) {
                     again.add(t);
-                    next = next.or(&space.inputs[t as usize].minus(&place.live));
+                    next = next.or(&space.reads(t).minus(&place.live));
                 }
             }
             missing = next;
@@ -280,15 +297,15 @@ impl<const W: usize> Beam<'_, '_, W> {
     }
 
     /// Runs `t`, with several ways to make room for it; if possible without dropping `soon`.
-    fn run(&mut self, head: &Head<W>, t: Task, soon: &Set<W>, into: &mut Best<W>) {
+    fn run(&mut self, head: &Head<W>, t: TaskId, soon: &Values<W>, into: &mut Best<W>) {
         let space = self.space;
         let lack = space.lack(&head.place, t);
         let ways = if lack <= 0.0 {
-            vec![Set::EMPTY]
+            vec![Values::EMPTY]
         } else {
             let ways = self.ways(head, t, lack, soon);
             if ways.is_empty() {
-                self.ways(head, t, lack, &Set::EMPTY)
+                self.ways(head, t, lack, &Values::EMPTY)
             } else {
                 ways
             }
@@ -300,37 +317,37 @@ impl<const W: usize> Beam<'_, '_, W> {
             let place = space.after(&head.place, t, &dropped, &needed);
             self.work += u64::from(space.model.tasks) * W as u64 / 4 + 1;
             if let Some((to_go, read)) = space.to_go(&place) {
-                let spent = head.spent + space.model.cost[t as usize];
+                let spent = head.spent + space.model.cost[t];
                 let rent = self.rent_of(&place, &read);
-                self.trail.push((head.trail, t));
+                let trail = self.trail.push((head.trail, t));
                 into.add(Head {
                     place,
                     spent,
                     seconds: spent + to_go + rent,
                     read,
-                    trail: self.trail.len() as u32 - 1,
+                    trail: trail.into(),
                 });
             }
         }
     }
 
     /// What holding the live values until their next uses is worth, or making them again if that is less.
-    fn rent_of(&self, place: &Place<W>, read: &Set<W>) -> f64 {
+    fn rent_of(&self, place: &Place<W>, read: &Values<W>) -> f64 {
         let model = self.space.model;
-        let rent = |v: Value| {
-            let again = model.cost[model.producer[v as usize] as usize];
-            (model.bytes[v as usize] * self.rent.of(v, self.at)).min(again)
+        let rent = |v: ValueId| {
+            let again = model.cost[model.producer[v]];
+            (model.bytes[v] * self.rent.of(v, self.at)).min(again)
         };
         place.live.and(read).iter().map(rent).sum()
     }
 
     /// Sets of values whose bytes make up for `lack`: the cheapest per byte, each without one of the
     /// first few, and single large ones.
-    fn ways(&mut self, head: &Head<W>, t: Task, lack: f64, soon: &Set<W>) -> Vec<Set<W>> {
+    fn ways(&mut self, head: &Head<W>, t: TaskId, lack: f64, soon: &Values<W>) -> Vec<Values<W>> {
         let space = self.space;
         let place = &head.place;
-        let bytes = |v: Value| space.model.bytes[v as usize];
-        let mut ranked: Vec<(f64, Value)> = Vec::new();
+        let bytes = |v: ValueId| space.model.bytes[v];
+        let mut ranked: Vec<(f64, ValueId)> = Vec::new();
         for v in space.droppable(place, t) {
             if soon.has(v) {
                 continue;
@@ -340,11 +357,11 @@ impl<const W: usize> Beam<'_, '_, W> {
             } else if let Some(seconds) = self.seconds_again(place, v) {
                 let worth = (seconds / bytes(v) - self.rent.of(v, self.at)).max(0.0);
                 let worth = worth + 1e-3 * seconds / bytes(v);
-                ranked.push((worth * self.rent.noise[v as usize], v));
+                ranked.push((worth * self.rent.noise[v], v));
             }
         }
         ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
-        let greedy = |without: Option<Value>| {
+        let greedy = |without: Option<ValueId>| {
             let mut chosen = Vec::new();
             let mut left = lack;
             for &(_, v) in ranked.iter().filter(|&&(_, v)| Some(v) != without) {
@@ -365,10 +382,10 @@ impl<const W: usize> Beam<'_, '_, W> {
                     chosen.remove(k);
                 }
             }
-            Some(Set::of(chosen))
+            Some(Values::of(chosen))
         };
-        let mut ways: Vec<Set<W>> = Vec::new();
-        let mut add = |way: Option<Set<W>>| {
+        let mut ways: Vec<Values<W>> = Vec::new();
+        let mut add = |way: Option<Values<W>>| {
             if let Some(way) = way
                 && !ways.contains(&way)
             {
@@ -379,37 +396,37 @@ impl<const W: usize> Beam<'_, '_, W> {
         for &(_, v) in ranked.iter().take(WAYS / 2) {
             add(greedy(Some(v)));
         }
-        let mut single: Vec<(f64, Value)> = ranked
+        let mut single: Vec<(f64, ValueId)> = ranked
             .iter()
             .filter(|&&(_, v)| bytes(v) >= lack)
             .map(|&(density, v)| (density * bytes(v), v))
             .collect();
         single.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
         for &(_, v) in single.iter().take(WAYS / 2) {
-            add(Some(Set::of([v])));
+            add(Some(Values::of([v])));
         }
         ways
     }
 
     /// Seconds to make a value again with what is in memory now; `None` if that can't be.
-    fn seconds_again(&mut self, place: &Place<W>, v: Value) -> Option<f64> {
+    fn seconds_again(&mut self, place: &Place<W>, v: ValueId) -> Option<f64> {
         let space = self.space;
         let mut live = *place;
-        live.live = live.live.minus(&Set::of([v]));
-        let mut again = Set::<W>::EMPTY;
-        let mut missing = Set::<W>::of([v]);
+        live.live = live.live.minus(&Values::of([v]));
+        let mut again = Tasks::<W>::EMPTY;
+        let mut missing = Values::<W>::of([v]);
         let mut seconds = 0.0;
         while !missing.is_empty() {
-            let mut next = Set::EMPTY;
+            let mut next = Values::EMPTY;
             for v in missing.iter() {
-                let t = space.model.producer[v as usize];
-                if t >= space.model.tasks || !space.model.rerunnable[t as usize] {
+                let t = space.model.producer[v];
+                if !space.model.has(t) || !space.model.rerunnable[t] {
                     return None;
                 }
                 if !again.has(t) {
                     again.add(t);
-                    seconds += space.model.cost[t as usize];
-                    next = next.or(&space.inputs[t as usize].minus(&live.live));
+                    seconds += space.model.cost[t];
+                    next = next.or(&space.reads(t).minus(&live.live));
                 }
             }
             missing = next;

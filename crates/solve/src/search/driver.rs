@@ -3,16 +3,18 @@
 //! All decisions depend on units of work, never on the clock, and the walks don't see each other
 //! within an epoch. So one thread or two give the same plan; the clock only cuts off.
 
+use scrimp_plan::TaskId;
+
 use std::time::{Duration, Instant};
 
 use crate::bound;
-use crate::model::{Model, Task};
+use crate::model::Model;
 use crate::options::{Options, Order, Progress};
+use crate::random::Random;
 use crate::search::anneal::Walk;
 use crate::search::arrange::Arrangement;
 use crate::search::exact::{self, Limits, Verdict};
 use crate::search::first::FirstPlan;
-use crate::search::rng::Random;
 use crate::search::state::State;
 
 /// Walks beside each other.
@@ -44,7 +46,7 @@ const PATIENCE: u32 = 8;
 /// What the search found.
 pub(crate) struct Found {
     /// The cheapest sequence that fits, or the leanest if none does.
-    pub runs: Vec<Task>,
+    pub runs: Vec<TaskId>,
     /// The least budget for which a plan was found: the one asked for, or else a larger one.
     pub least: f64,
     pub lower_bound: f64,
@@ -104,7 +106,7 @@ pub(crate) fn with<'m>(
     exactly: bool,
     progress: &mut dyn FnMut(Progress),
 ) -> Found {
-    let given: Vec<Task> = (0..model.tasks).collect();
+    let given = model.given_order();
     let peak = State::new(model, &given).peak();
     let floor = bound::floor(model) - model.resident;
     let mut known = Found {
@@ -236,14 +238,14 @@ fn by_walks<'m>(
 
 /// See [`RATES`].
 fn rate(model: &Model) -> f64 {
-    let inputs: usize = (0..model.tasks).map(|t| model.inputs.of(t).len()).sum();
+    let inputs: usize = model.task_ids().map(|t| model.inputs.of(t).len()).sum();
     let mean = inputs as f64 / f64::from(model.tasks.max(1));
     let dense = ((mean - MEAN_INPUTS[0]) / (MEAN_INPUTS[1] - MEAN_INPUTS[0])).clamp(0.0, 1.0);
     RATES[0] + dense * (RATES[1] - RATES[0])
 }
 
 /// A sequence with its seconds.
-fn priced(model: &Model, runs: Vec<Task>) -> (f64, Vec<Task>) {
+fn priced(model: &Model, runs: Vec<TaskId>) -> (f64, Vec<TaskId>) {
     (State::new(model, &runs).cost(), runs)
 }
 
@@ -251,7 +253,7 @@ fn priced(model: &Model, runs: Vec<Task>) -> (f64, Vec<Task>) {
 struct Epochs<'m, 'g> {
     /// Model, budget, order and threads.
     first: FirstPlan<'m>,
-    given: &'g [Task],
+    given: &'g [TaskId],
     cutoff: Cutoff<'m>,
     seed: u64,
     /// A plan that takes as many seconds needn't be bettered.
@@ -264,8 +266,8 @@ impl<'m> Epochs<'m, '_> {
     /// nothing.
     fn better(
         &self,
-        best: &mut (f64, Vec<Task>),
-        kept: Option<Vec<Task>>,
+        best: &mut (f64, Vec<TaskId>),
+        kept: Option<Vec<TaskId>>,
         work: u64,
         tell: &mut dyn FnMut(f64),
     ) {
@@ -295,8 +297,8 @@ impl<'m> Epochs<'m, '_> {
     /// Betters a plan that keeps the given order, which becomes the best one if it is.
     fn keep(
         &self,
-        kept: &mut (f64, Vec<Task>),
-        best: &mut (f64, Vec<Task>),
+        kept: &mut (f64, Vec<TaskId>),
+        best: &mut (f64, Vec<TaskId>),
         left: &mut u64,
         tell: &mut dyn FnMut(f64),
     ) {
@@ -313,7 +315,7 @@ impl<'m> Epochs<'m, '_> {
     /// Betters a plan, its seconds and runs, until the epochs bring nothing or no work is left.
     fn anneal(
         &self,
-        best: &mut (f64, Vec<Task>),
+        best: &mut (f64, Vec<TaskId>),
         patience: u32,
         left: &mut u64,
         tell: &mut dyn FnMut(f64),
@@ -370,7 +372,7 @@ pub(super) fn each<'w>(
     });
 }
 
-fn best_of(walks: &[Walk<'_>]) -> Option<(f64, Vec<Task>)> {
+fn best_of(walks: &[Walk<'_>]) -> Option<(f64, Vec<TaskId>)> {
     walks
         .iter()
         .filter_map(|w| w.best.as_ref())

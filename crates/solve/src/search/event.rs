@@ -1,6 +1,8 @@
 //! Events of a value: the runs that write it and read it.
 
-use crate::search::state::Run;
+use cranelift_entity::PrimaryMap;
+
+use crate::ids::{Position, Run};
 
 /// A run that touches a value: which, and whether it writes the value or reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,16 +12,16 @@ impl Event {
     const WRITE: u32 = 1 << 31;
 
     pub fn read(r: Run) -> Event {
-        Event(r)
+        Event(r.as_u32())
     }
 
     pub fn write(r: Run) -> Event {
-        Event(r | Event::WRITE)
+        Event(r.as_u32() | Event::WRITE)
     }
 
     #[inline]
     pub fn run(self) -> Run {
-        self.0 & !Event::WRITE
+        Run::from_u32(self.0 & !Event::WRITE)
     }
 
     #[inline]
@@ -30,11 +32,11 @@ impl Event {
 
 /// Puts an event in its place by position.
 #[inline]
-pub(super) fn insert_event(list: &mut Vec<Event>, e: Event, pos: &[u32]) {
-    let p = pos[e.run() as usize];
+pub(super) fn insert_event(list: &mut Vec<Event>, e: Event, pos: &PrimaryMap<Run, Position>) {
+    let p = pos[e.run()];
     let at = list
         .iter()
-        .rposition(|x| pos[x.run() as usize] < p)
+        .rposition(|x| pos[x.run()] < p)
         .map_or(0, |i| i + 1);
     list.insert(at, e);
 }

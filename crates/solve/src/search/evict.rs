@@ -1,6 +1,8 @@
 //! Doing an eviction: runs a producer again with what it needs, merges and drops runs that this makes useless.
 
-use crate::model::Task;
+use scrimp_plan::TaskId;
+
+use crate::ids::{Position, Run};
 use crate::search::price::{Limit, Pricing};
 use crate::search::repair::{Eviction, Repairer, VISITS};
 use crate::search::state::State;
@@ -38,9 +40,16 @@ impl<'m> Repairer<'m> {
     }
 
     /// Runs `t` just before the run `anchor`, with whatever inputs must be made again before it.
-    fn rerun(&self, state: &mut State<'m>, t: Task, anchor: u32, depth: u32, until: usize) -> bool {
+    fn rerun(
+        &self,
+        state: &mut State<'m>,
+        t: TaskId,
+        anchor: Run,
+        depth: u32,
+        until: usize,
+    ) -> bool {
         let m = self.model;
-        if !m.rerunnable[t as usize] || state.mark() > until {
+        if !m.rerunnable[t] || state.mark() > until {
             return false;
         }
         for i in m.inputs.of(t) {
@@ -49,15 +58,14 @@ impl<'m> Repairer<'m> {
                 (None, _) => true,
                 (Some(_), needed) if depth == 0 || needed => false,
                 (Some(last), _) => {
-                    let keep =
-                        m.bytes[i.value as usize] * self.crowded(last + 1, p + 1) * self.price;
-                    let make = m.producer[i.value as usize];
-                    keep > m.cost[make as usize] && m.rerunnable[make as usize] && {
+                    let keep = m.bytes[i.value] * self.crowded(last + 1, p + 1) * self.price;
+                    let make = m.producer[i.value];
+                    keep > m.cost[make] && m.rerunnable[make] && {
                         let mut pricing = Pricing::of(VISITS);
                         let limit = Limit {
                             per_second: 1.0,
                             per_area: self.price,
-                            most: keep - m.cost[make as usize],
+                            most: keep - m.cost[make],
                         };
                         self.inputs_price(state, make, p, &mut pricing, limit)
                             .is_some()
@@ -65,14 +73,7 @@ impl<'m> Repairer<'m> {
                 }
             };
             if again
-                && (depth == 0
-                    || !self.rerun(
-                        state,
-                        m.producer[i.value as usize],
-                        anchor,
-                        depth - 1,
-                        until,
-                    ))
+                && (depth == 0 || !self.rerun(state, m.producer[i.value], anchor, depth - 1, until))
             {
                 return false;
             }
@@ -88,14 +89,15 @@ impl<'m> Repairer<'m> {
 
     /// Removes the next run of `t` after the one at `p` if keeping the value until then is cheaper.
     /// Values on their way to being overwritten are left alone: each such use needs its own run.
-    fn merge_next(&self, state: &mut State<'m>, t: Task, p: u32) {
+    fn merge_next(&self, state: &mut State<'m>, t: TaskId, p: Position) {
         let m = self.model;
         let next = state.next_run(t, p + 1);
-        let passing = m.outputs.of(t).iter().any(|&v| {
-            let by = m.overwriter[v as usize];
-            by < m.tasks && m.rerunnable[by as usize]
-        });
-        if passing || next as usize >= state.len() {
+        let passing = m
+            .outputs
+            .of(t)
+            .iter()
+            .any(|&v| m.overwriter(v).is_some_and(|by| m.rerunnable[by]));
+        if passing || next >= state.end() {
             return;
         }
         let again = state.run_at(next);
@@ -106,16 +108,16 @@ impl<'m> Repairer<'m> {
         for &v in m.outputs.of(t) {
             if state.needed_from(v, next + 1) {
                 let last = state.last_use(v, p, next);
-                area += m.bytes[v as usize] * self.crowded(last + 1, next);
+                area += m.bytes[v] * self.crowded(last + 1, next);
             }
         }
-        if area * self.price <= m.cost[t as usize] {
+        if area * self.price <= m.cost[t] {
             state.remove(again);
         }
     }
 
     /// Removes runs of a task that serve no use, and then those of its inputs' producers.
-    pub fn drop_useless(&self, state: &mut State<'m>, t: Task) {
+    pub fn drop_useless(&self, state: &mut State<'m>, t: TaskId) {
         let m = self.model;
         let mut k = state.runs(t).len();
         while k > 0 {
@@ -127,8 +129,8 @@ impl<'m> Repairer<'m> {
             if (k > 0 || self.free) && state.serves_nothing(run) {
                 state.remove(run);
                 for i in m.inputs.of(t) {
-                    let make = m.producer[i.value as usize];
-                    if make < m.tasks {
+                    let make = m.producer[i.value];
+                    if m.has(make) {
                         self.drop_useless(state, make);
                     }
                 }

@@ -1,19 +1,22 @@
 //! Exact search for small problems: best-first over the states of [`Space`], so that the first plan
 //! that comes up is the cheapest, and none coming up means that none exists.
 
+use cranelift_entity::{PrimaryMap, entity_impl};
+use scrimp_plan::{TaskId, ValueId};
+
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
-use crate::model::{Model, Task, Value};
+use crate::model::Model;
 use crate::search::driver::Cutoff;
-use crate::search::space::{Place, Set, Space};
+use crate::search::space::{Place, Space, Tasks, Values};
 use crate::search::state::State;
 
 /// What is known after an exact search.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Verdict {
     /// No plan is cheaper than this one.
-    Optimal(Vec<Task>),
+    Optimal(Vec<TaskId>),
     /// There is no plan.
     Infeasible,
     /// The search ended too early; no plan takes fewer seconds than this.
@@ -46,10 +49,10 @@ pub(crate) fn cheapest(model: &Model, budget: f64, free: bool, limits: Limits<'_
 /// in between was decided.
 pub(crate) fn leanest(
     model: &Model,
-    (none, mut known): (f64, (f64, Vec<Task>)),
+    (none, mut known): (f64, (f64, Vec<TaskId>)),
     free: bool,
     limits: Limits<'_>,
-) -> (f64, (f64, Vec<Task>)) {
+) -> (f64, (f64, Vec<TaskId>)) {
     let (mut proven, mut open) = (none, none);
     while known.0 - open > 1.0 && !limits.cutoff.reached() {
         let budget = ((open + known.0) / 2.0).floor();
@@ -72,13 +75,18 @@ fn search(model: &Model, budget: f64, free: bool, goal: Goal, limits: Limits<'_>
     Verdict::AtLeast(model.base_cost())
 }
 
+/// Names a [`Node`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(transparent)]
+struct NodeId(u32);
+entity_impl!(NodeId, "node");
+
 /// A state on the way to a plan.
 struct Node<const W: usize> {
     place: Place<W>,
     seconds: f64,
-    /// How it was reached: by running the task in the state of that node.
-    from: u32,
-    task: Task,
+    /// How it was reached: by running the task in the state of that node; none at the start.
+    from: Option<(NodeId, TaskId)>,
 }
 
 /// A node to be looked at. The greatest is the one with the fewest seconds in all, of equals the one
@@ -86,7 +94,7 @@ struct Node<const W: usize> {
 struct Open {
     seconds: f64,
     spent: f64,
-    node: u32,
+    node: NodeId,
 }
 
 impl Ord for Open {
@@ -115,13 +123,13 @@ struct Frontier<'s, 'm, const W: usize> {
     space: &'s Space<'m, W>,
     goal: Goal,
     limits: Limits<'s>,
-    nodes: Vec<Node<W>>,
+    nodes: PrimaryMap<NodeId, Node<W>>,
     open: BinaryHeap<Open>,
     /// Fewest seconds to a state.
     least: HashMap<Place<W>, f64>,
     /// By tasks done: the live sets already left, with their seconds. More live values are never worse.
-    left: HashMap<Set<W>, Vec<(Set<W>, f64)>>,
-    needed: HashMap<Set<W>, Set<W>>,
+    left: HashMap<Tasks<W>, Vec<(Values<W>, f64)>>,
+    needed: HashMap<Tasks<W>, Values<W>>,
     /// Children made; the bound on memory and time.
     made: usize,
 }
@@ -132,7 +140,7 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
             space,
             goal,
             limits,
-            nodes: Vec::new(),
+            nodes: PrimaryMap::new(),
             open: BinaryHeap::new(),
             least: HashMap::new(),
             left: HashMap::new(),
@@ -145,7 +153,7 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
         let Some(start) = self.space.start() else {
             return Verdict::Infeasible;
         };
-        self.reach(start, 0.0, u32::MAX, 0);
+        self.reach(start, 0.0, None);
         let mut looked = 0u32;
         while let Some(Open { seconds, node, .. }) = self.open.pop() {
             looked += 1;
@@ -155,7 +163,7 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
                 // Sums of seconds are rounded.
                 return Verdict::AtLeast(seconds * (1.0 - 1e-12));
             }
-            let Node { place, seconds, .. } = self.nodes[node as usize];
+            let Node { place, seconds, .. } = self.nodes[node];
             if self.least.get(&place).is_some_and(|&s| s < seconds)
                 || self.is_dominated(&place, seconds)
             {
@@ -182,13 +190,12 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
     }
 
     /// Every run that is possible in a state, with every least set of values dropped for it.
-    fn expand(&mut self, node: u32, place: Place<W>, seconds: f64) {
+    fn expand(&mut self, node: NodeId, place: Place<W>, seconds: f64) {
         let space = self.space;
-        let next = (0..space.model.tasks).find(|&t| !place.done.has(t));
-        for t in 0..space.model.tasks {
-            let k = t as usize;
+        let next = space.model.task_ids().find(|&t| !place.done.has(t));
+        for t in space.model.task_ids() {
             let first = !place.done.has(t);
-            if !space.inputs[k].within(&place.live) || (first && !space.free && next != Some(t)) {
+            if !space.reads(t).within(&place.live) || (first && !space.free && next != Some(t)) {
                 continue;
             }
             let mut done = place.done;
@@ -197,26 +204,27 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
                 .needed
                 .entry(done)
                 .or_insert_with(|| space.needed(&done));
-            let gained = space.outputs[k].and(&needed).minus(&place.live);
-            if !first && (!space.model.rerunnable[k] || gained.is_empty()) {
+            let gained = space.writes(t).and(&needed).minus(&place.live);
+            if !first && (!space.model.rerunnable[t] || gained.is_empty()) {
                 continue;
             }
-            let seconds = seconds + space.model.cost[k];
+            let seconds = seconds + space.model.cost[t];
             let lack = space.lack(&place, t);
             let mut drops = Drops {
                 values: space.droppable(&place, t),
-                chosen: Set::EMPTY,
+                chosen: Values::EMPTY,
                 found: Vec::new(),
                 most: self.limits.states.saturating_sub(self.made) + 1,
             };
             drops.choose(space.model, 0, lack);
             for dropped in drops.found {
-                self.reach(space.after(&place, t, &dropped, &needed), seconds, node, t);
+                let after = space.after(&place, t, &dropped, &needed);
+                self.reach(after, seconds, Some((node, t)));
             }
         }
     }
 
-    fn reach(&mut self, place: Place<W>, spent: f64, from: u32, task: Task) {
+    fn reach(&mut self, place: Place<W>, spent: f64, from: Option<(NodeId, TaskId)>) {
         self.made += 1;
         let Some((to_go, _)) = self.space.to_go(&place) else {
             return;
@@ -229,12 +237,10 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
             return;
         }
         *known = spent;
-        let node = self.nodes.len() as u32;
-        self.nodes.push(Node {
+        let node = self.nodes.push(Node {
             place,
             seconds: spent,
             from,
-            task,
         });
         self.open.push(Open {
             seconds,
@@ -244,12 +250,12 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
     }
 
     /// The runs that lead to a node.
-    fn path(&self, node: u32) -> Vec<Task> {
+    fn path(&self, node: NodeId) -> Vec<TaskId> {
         let mut runs = Vec::new();
-        let mut at = &self.nodes[node as usize];
-        while at.from != u32::MAX {
-            runs.push(at.task);
-            at = &self.nodes[at.from as usize];
+        let mut at = node;
+        while let Some((from, task)) = self.nodes[at].from {
+            runs.push(task);
+            at = from;
         }
         runs.reverse();
         runs
@@ -259,9 +265,9 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
 /// The least sets of values that make room, by depth-first search over values in descending size: a
 /// set is complete when its last, and so smallest, value was needed.
 struct Drops<const W: usize> {
-    values: Vec<Value>,
-    chosen: Set<W>,
-    found: Vec<Set<W>>,
+    values: Vec<ValueId>,
+    chosen: Values<W>,
+    found: Vec<Values<W>>,
     most: usize,
 }
 
@@ -273,16 +279,13 @@ impl<const W: usize> Drops<W> {
         }
         let before = self.chosen;
         for k in from..self.values.len() {
-            let rest: f64 = self.values[k..]
-                .iter()
-                .map(|&v| model.bytes[v as usize])
-                .sum();
+            let rest: f64 = self.values[k..].iter().map(|&v| model.bytes[v]).sum();
             if rest < lack || self.found.len() >= self.most {
                 return;
             }
             let v = self.values[k];
             self.chosen.add(v);
-            self.choose(model, k + 1, lack - model.bytes[v as usize]);
+            self.choose(model, k + 1, lack - model.bytes[v]);
             self.chosen = before;
         }
     }

@@ -1,13 +1,15 @@
 //! The first plan within a budget, at whatever cost, and the least budget for which one is found.
 
+use scrimp_plan::TaskId;
+
 use std::time::Duration;
 
-use crate::model::{Model, Task};
+use crate::model::Model;
+use crate::random::Random;
 use crate::search::anneal::{BEAM_TASKS, Walk};
 use crate::search::beam::{self, Breadth};
 use crate::search::driver::{Cutoff, WALKS, each};
 use crate::search::order;
-use crate::search::rng::Random;
 use crate::search::state::State;
 
 /// How often a first plan is looked for from the start, with other random choices each time.
@@ -41,8 +43,8 @@ pub(super) struct FirstPlan<'a> {
 
 impl FirstPlan<'_> {
     /// A sequence that fits, or else the least budget for which one is found, with that one.
-    pub fn search(&self) -> Result<Vec<Task>, (f64, Vec<Task>)> {
-        let mut leanest: Option<(f64, Vec<Task>)> = None;
+    pub fn search(&self) -> Result<Vec<TaskId>, (f64, Vec<TaskId>)> {
+        let mut leanest: Option<(f64, Vec<TaskId>)> = None;
         let beams = beam::takes(self.model);
         let rounds = match self.budget < self.floor {
             true if beams && self.model.tasks <= BEAM_TASKS => 0..0,
@@ -76,7 +78,7 @@ impl FirstPlan<'_> {
 
     /// Walks that repair and squeeze. Costs steer them, and sometimes astray where the budget is tight:
     /// each round blurs them, from as they are to all the same.
-    fn walks(&self, round: u64, leanest: &mut Option<(f64, Vec<Task>)>) -> Option<Vec<Task>> {
+    fn walks(&self, round: u64, leanest: &mut Option<(f64, Vec<TaskId>)>) -> Option<Vec<TaskId>> {
         let blurred = blurred(self.model, [1.0, 0.5, 0.0, 0.8][round as usize % 4]);
         let given = self.given();
         let mut walks: Vec<Walk<'_>> = (0..WALKS as u64)
@@ -107,8 +109,8 @@ impl FirstPlan<'_> {
             .cloned()
     }
 
-    fn given(&self) -> Vec<Task> {
-        (0..self.model.tasks).collect()
+    fn given(&self) -> Vec<TaskId> {
+        self.model.given_order()
     }
 
     /// The same in the given order.
@@ -125,30 +127,30 @@ impl FirstPlan<'_> {
         clippy::type_complexity,
         reason = "the plans, or the least budget with its plan"
     )]
-    pub fn plans(&self) -> Result<(Vec<Task>, Option<Vec<Task>>), (f64, Vec<Task>)> {
+    pub fn plans(&self) -> Result<(Vec<TaskId>, Option<Vec<TaskId>>), (f64, Vec<TaskId>)> {
         let possible = self.free && self.budget >= self.floor;
         let Some(kept) = possible.then(|| self.keeping().quickly()).flatten() else {
             return Ok((self.search()?, None));
         };
-        let seconds = |runs: &Vec<Task>| self.seconds(runs);
+        let seconds = |runs: &Vec<TaskId>| self.seconds(runs);
         let found = self.quickly().into_iter().chain([kept.clone()]);
         let cheapest = found.min_by(|a, b| seconds(a).total_cmp(&seconds(b)));
         Ok((cheapest.unwrap_or_else(|| kept.clone()), Some(kept)))
     }
 
-    fn seconds(&self, runs: &[Task]) -> f64 {
-        runs.iter().map(|&t| self.model.cost[t as usize]).sum()
+    fn seconds(&self, runs: &[TaskId]) -> f64 {
+        runs.iter().map(|&t| self.model.cost[t]).sum()
     }
 
     /// A sequence that fits, if what is quick finds one.
-    fn quickly(&self) -> Option<Vec<Task>> {
+    fn quickly(&self) -> Option<Vec<TaskId>> {
         let few = self.model.tasks <= BEAM_TASKS;
         let found = self.walks(0, &mut None);
         found.or_else(|| few.then(|| self.beams(QUICK_WIDTHS)).flatten())
     }
 
     /// Beams of the first few widths, in the given order and, where it is free, in lean ones.
-    fn beams(&self, widths: usize) -> Option<Vec<Task>> {
+    fn beams(&self, widths: usize) -> Option<Vec<TaskId>> {
         let mut rng = Random::new(self.seed, 0);
         if !beam::takes(self.model) {
             return None;
@@ -173,7 +175,7 @@ impl FirstPlan<'_> {
         None
     }
 
-    fn orders(&self, rng: &mut Random) -> Vec<Vec<Task>> {
+    fn orders(&self, rng: &mut Random) -> Vec<Vec<TaskId>> {
         let mut orders = vec![self.given()];
         if self.free {
             let random = rng.clone();
@@ -197,7 +199,7 @@ impl FirstPlan<'_> {
 
     /// The least budget for which the beams find a plan, and the plan: asked for that budget, they find
     /// it again. Or else what is known already: a plan with its peak.
-    pub fn least(&self, known: Option<(f64, Vec<Task>)>) -> (f64, Vec<Task>) {
+    pub fn least(&self, known: Option<(f64, Vec<TaskId>)>) -> (f64, Vec<TaskId>) {
         let mut least = known.unwrap_or_else(|| {
             let given = self.given();
             (State::new(self.model, &given).peak(), given)
@@ -238,11 +240,10 @@ impl FirstPlan<'_> {
 /// The model with costs raised to a power, from 1 (as they are) to 0 (all the same).
 fn blurred(model: &Model, power: f64) -> Model {
     let mut model = model.clone();
-    let tasks = model.tasks as usize;
-    let mean = model.base_cost() / (tasks.max(1) as f64);
+    let mean = model.base_cost() / f64::from(model.tasks.max(1));
     if power < 1.0 && mean > 0.0 {
-        for cost in &mut model.cost[..tasks] {
-            *cost = mean * (*cost / mean).powf(power);
+        for t in model.task_ids() {
+            model.cost[t] = mean * (model.cost[t] / mean).powf(power);
         }
     }
     model

@@ -1,81 +1,98 @@
 //! Who reads what in a sequence of runs, and which runs must come before which, where every use keeps the run
 //! that serves it.
 
-use crate::model::{Model, NONE, Task};
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
+use scrimp_plan::{TaskId, ValueId};
 
-/// Index of a run in the sequence that an arrangement was made from.
-pub(super) type Node = u32;
+use crate::model::Model;
+
+/// A run of the sequence that an arrangement was made from, by its place there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub(super) struct Node(u32);
+entity_impl!(Node, "node");
+
+/// What one run wrote into one value.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub(super) struct Instance(u32);
+entity_impl!(Instance, "instance");
 
 /// Who reads what, of a sequence as it stands.
 pub(super) struct Links {
-    pub before: Vec<Vec<Node>>,
-    pub after: Vec<Vec<Node>>,
-    pub reads: Vec<Vec<u32>>,
-    pub readers: Vec<Vec<Node>>,
-    pub bytes: Vec<f64>,
-    pub last: Vec<Node>,
+    pub before: PrimaryMap<Node, Vec<Node>>,
+    pub after: PrimaryMap<Node, Vec<Node>>,
+    pub reads: PrimaryMap<Node, Vec<Instance>>,
+    pub readers: PrimaryMap<Instance, Vec<Node>>,
+    pub bytes: PrimaryMap<Instance, f64>,
+    /// Who reads an instance last, or writes it if nobody does; none if its buffer is taken over.
+    pub last: PrimaryMap<Instance, PackedOption<Node>>,
 }
 
 impl Links {
-    pub fn new(model: &Model, task: &[Task], free: bool) -> Links {
-        let n = task.len();
+    pub fn new(model: &Model, task: &PrimaryMap<Node, TaskId>, free: bool) -> Links {
+        let none = || task.values().map(|_| Vec::new()).collect();
         let mut links = Links {
-            before: vec![Vec::new(); n],
-            after: vec![Vec::new(); n],
-            reads: vec![Vec::new(); n],
-            readers: Vec::new(),
-            bytes: Vec::new(),
-            last: Vec::new(),
+            before: none(),
+            after: none(),
+            reads: task.values().map(|_| Vec::new()).collect(),
+            readers: PrimaryMap::new(),
+            bytes: PrimaryMap::new(),
+            last: PrimaryMap::new(),
         };
         // Per value, its instance that is there now; per task, its latest run.
-        let mut instance = vec![NONE; model.bytes.len()];
-        let mut writer = vec![NONE; model.tasks as usize + 2];
-        let mut producer: Vec<Node> = Vec::new();
-        let mut last_first = 0;
-        for (x, &t) in task.iter().enumerate() {
-            let x = x as Node;
+        let mut instance: PrimaryMap<ValueId, Option<Instance>> =
+            model.bytes.values().map(|_| None).collect();
+        let mut writer: PrimaryMap<TaskId, Option<Node>> =
+            model.cost.values().map(|_| None).collect();
+        let mut producer: PrimaryMap<Instance, Node> = PrimaryMap::new();
+        let mut last_first = Node::new(0);
+        for (x, &t) in task.iter() {
             for i in model.inputs.of(t) {
-                let inst = instance[i.value as usize] as usize;
+                let Some(inst) = instance[i.value] else {
+                    continue;
+                };
                 links.precede(producer[inst], x);
                 links.readers[inst].push(x);
-                links.last[inst] = x;
+                links.last[inst] = x.into();
                 if i.overwritten {
                     // Everything else that reads it comes first.
                     for k in 0..links.readers[inst].len() - 1 {
                         links.precede(links.readers[inst][k], x);
                     }
-                    links.last[inst] = NONE;
+                    links.last[inst] = None.into();
                 }
             }
             // What the task's previous run serves comes before this run.
-            let previous = writer[t as usize];
-            if previous == NONE && !free && x > 0 {
-                links.precede(last_first, x);
-                last_first = x;
-            }
-            if previous != NONE {
-                links.precede(previous, x);
-                for &v in model.outputs.of(t) {
-                    let inst = instance[v as usize] as usize;
-                    for k in 0..links.readers[inst].len() {
-                        links.precede(links.readers[inst][k], x);
+            match writer[t] {
+                None if !free && x.index() > 0 => {
+                    links.precede(last_first, x);
+                    last_first = x;
+                }
+                None => {}
+                Some(previous) => {
+                    links.precede(previous, x);
+                    for inst in model.outputs.of(t).iter().filter_map(|&v| instance[v]) {
+                        for k in 0..links.readers[inst].len() {
+                            links.precede(links.readers[inst][k], x);
+                        }
                     }
                 }
             }
-            writer[t as usize] = x;
+            writer[t] = Some(x);
             for &v in model.outputs.of(t) {
-                instance[v as usize] = producer.len() as u32;
-                producer.push(x);
+                instance[v] = Some(producer.push(x));
                 links.readers.push(Vec::new());
-                links.bytes.push(model.bytes[v as usize]);
-                links.last.push(x);
+                links.bytes.push(model.bytes[v]);
+                links.last.push(x.into());
             }
         }
-        for (inst, readers) in links.readers.iter().enumerate() {
+        for (inst, readers) in links.readers.iter() {
             // One that is overwritten ends there, wherever its other readers are.
-            if links.last[inst] != NONE {
+            if links.last[inst].is_some() {
                 for &x in readers {
-                    links.reads[x as usize].push(inst as u32);
+                    links.reads[x].push(inst);
                 }
             }
         }
@@ -83,9 +100,9 @@ impl Links {
     }
 
     fn precede(&mut self, x: Node, y: Node) {
-        if !self.after[x as usize].contains(&y) {
-            self.after[x as usize].push(y);
-            self.before[y as usize].push(x);
+        if !self.after[x].contains(&y) {
+            self.after[x].push(y);
+            self.before[y].push(x);
         }
     }
 }

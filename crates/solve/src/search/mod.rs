@@ -15,7 +15,6 @@ mod order;
 mod postpone;
 mod price;
 pub(crate) mod repair;
-pub(crate) mod rng;
 pub(crate) mod space;
 pub(crate) mod state;
 mod tidy;

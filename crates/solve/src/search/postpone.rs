@@ -5,10 +5,14 @@
 //! Neither of the two can move alone: the gradient must be made before its update, and the update may
 //! run only once.
 
-use crate::model::{Model, Task, Value};
+use cranelift_entity::EntityRef;
+use scrimp_plan::{TaskId, ValueId};
+
+use crate::ids::{Position, Run};
+use crate::model::Model;
+use crate::random::Random;
 use crate::search::repair::{Eviction, Repairer};
-use crate::search::rng::Random;
-use crate::search::state::{Run, State};
+use crate::search::state::State;
 
 /// Most runs that move together.
 const GROUP: usize = 12;
@@ -24,17 +28,17 @@ impl<'m> Repairer<'m> {
         &mut self,
         state: &State<'m>,
         model: &Model,
-        peak: u32,
+        peak: Position,
         noise: f64,
         rng: &mut Random,
     ) {
-        let mut largest: Vec<(f64, u32)> = Vec::with_capacity(LARGEST + 1);
-        for v in 0..model.bytes.len() as Value {
-            let Some(start) = state.latest(model.producer[v as usize], peak) else {
+        let mut largest: Vec<(f64, Position)> = Vec::with_capacity(LARGEST + 1);
+        for v in model.value_ids() {
+            let Some(start) = state.latest(model.producer[v], peak) else {
                 continue;
             };
-            let bytes = model.bytes[v as usize];
-            if start == 0 || bytes <= 0.0 || !state.needed_from(v, peak) {
+            let bytes = model.bytes[v];
+            if start == Position::FIRST || bytes <= 0.0 || !state.needed_from(v, peak) {
                 continue;
             }
             let at = largest.partition_point(|&(b, _)| b >= bytes);
@@ -57,12 +61,12 @@ impl<'m> Repairer<'m> {
         &mut self,
         state: &State<'m>,
         model: &Model,
-        from: u32,
-        peak: u32,
+        from: Position,
+        peak: Position,
         noise: f64,
     ) {
         let task = state.task_of(state.run_at(from));
-        if task >= model.tasks {
+        if !model.has(task) {
             return;
         }
         let Some(to) = self.room_for(state, model, task, peak) else {
@@ -80,36 +84,42 @@ impl<'m> Repairer<'m> {
 
     /// The first position after the peak where the task's outputs and workspace would fit, or else
     /// the one with the fewest bytes in use.
-    fn room_for(&self, state: &State<'m>, model: &Model, task: Task, peak: u32) -> Option<u32> {
-        let last = (state.len() as u32 - 1).min(peak.saturating_add(REACH));
-        let grows = model.grows[task as usize];
+    fn room_for(
+        &self,
+        state: &State<'m>,
+        model: &Model,
+        task: TaskId,
+        peak: Position,
+    ) -> Option<Position> {
+        let last = state.last().min(peak + REACH);
+        let grows = model.grows[task];
         let mem = state.mem();
-        let fits = (peak + 2..=last).find(|&q| mem[q as usize - 1] + grows <= self.budget);
-        fits.or_else(|| {
-            (peak + 2..=last).min_by(|&a, &b| mem[a as usize - 1].total_cmp(&mem[b as usize - 1]))
-        })
+        let before = |q: Position| mem[q.index() - 1];
+        let places = (peak + 2).until(last + 1);
+        let fits = places.clone().find(|&q| before(q) + grows <= self.budget);
+        fits.or_else(|| places.min_by(|&a, &b| before(a).total_cmp(&before(b))))
     }
 
     /// Bytes × positions that moving the group takes off the excess, roughly: what its outputs no
     /// longer hold, less what its inputs hold for longer.
-    fn net_of(&self, state: &State<'m>, model: &Model, group: &[Run], to: u32) -> f64 {
+    fn net_of(&self, state: &State<'m>, model: &Model, group: &[Run], to: Position) -> f64 {
         let mut net = 0.0;
         for &run in group {
             let (t, p) = (state.task_of(run), state.pos(run));
             for &v in model.outputs.of(t) {
                 let until = state.next_run(t, p + 1);
                 let last = state.last_use(v, p, until).min(to - 1);
-                net += self.relief(model.bytes[v as usize], p, last + 1);
+                net += self.relief(model.bytes[v], p, last + 1);
             }
             for i in model.inputs.of(t) {
-                let start = state.latest(model.producer[i.value as usize], p);
+                let start = state.latest(model.producer[i.value], p);
                 let inside = start.is_some_and(|s| group.contains(&state.run_at(s)));
                 if inside || state.needed_from(i.value, to) {
                     continue;
                 }
-                let until = state.next_run(model.producer[i.value as usize], p + 1);
+                let until = state.next_run(model.producer[i.value], p + 1);
                 let last = state.last_use(i.value, p, until.min(to));
-                net -= model.bytes[i.value as usize] * self.crowded(last + 1, to);
+                net -= model.bytes[i.value] * self.crowded(last + 1, to);
             }
         }
         net
@@ -120,8 +130,8 @@ impl<'m> Repairer<'m> {
         &self,
         state: &mut State<'m>,
         model: &Model,
-        from: u32,
-        to: u32,
+        from: Position,
+        to: Position,
     ) -> bool {
         let Some(group) = group(state, model, from, to) else {
             return false;
@@ -143,22 +153,22 @@ impl<'m> Repairer<'m> {
 
 /// The run at `from` and the runs before `to` that must stay behind it, by position: they read what
 /// the group writes, overwrite what it reads, or repeat one of its tasks. `None` if there are too many.
-fn group(state: &State<'_>, model: &Model, from: u32, to: u32) -> Option<Vec<Run>> {
+fn group(state: &State<'_>, model: &Model, from: Position, to: Position) -> Option<Vec<Run>> {
     let mut group = vec![state.run_at(from)];
-    let mut reads: Vec<Value> = Vec::new();
+    let mut reads: Vec<ValueId> = Vec::new();
     let first = state.task_of(group[0]);
     reads.extend(model.inputs.of(first).iter().map(|i| i.value));
-    for p in from + 1..to {
+    for p in (from + 1).until(to) {
         let run = state.run_at(p);
         let t = state.task_of(run);
         let depends = group.iter().any(|&g| state.task_of(g) == t)
             || model.inputs.of(t).iter().any(|i| {
-                let start = state.latest(model.producer[i.value as usize], p);
+                let start = state.latest(model.producer[i.value], p);
                 start.is_some_and(|s| s >= from && group.contains(&state.run_at(s)))
                     || (i.overwritten && reads.contains(&i.value))
             });
         if depends {
-            if t >= model.tasks || group.len() == GROUP {
+            if !model.has(t) || group.len() == GROUP {
                 return None;
             }
             group.push(run);

@@ -1,6 +1,8 @@
 //! What an eviction's new run takes: each of its inputs kept until then, or made again there.
 
-use crate::model::{Task, Value};
+use scrimp_plan::{TaskId, ValueId};
+
+use crate::ids::Position;
 use crate::search::repair::Repairer;
 use crate::search::state::State;
 
@@ -15,7 +17,7 @@ pub(super) struct Price {
 /// least that having it takes, as its limit counts.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
-    value: Value,
+    value: ValueId,
     keep: f64,
     lower: f64,
 }
@@ -58,8 +60,8 @@ impl<'m> Repairer<'m> {
     pub(super) fn inputs_price(
         &self,
         state: &State<'m>,
-        t: Task,
-        p: u32,
+        t: TaskId,
+        p: Position,
         pricing: &mut Pricing,
         limit: Limit,
     ) -> Option<Price> {
@@ -71,13 +73,13 @@ impl<'m> Repairer<'m> {
             let v = i.value;
             let keep = match state.around(v, p) {
                 (Some(_), true) => continue,
-                (Some(last), false) => m.bytes[v as usize] * self.crowded(last + 1, p + 1),
+                (Some(last), false) => m.bytes[v] * self.crowded(last + 1, p + 1),
                 (None, _) => f64::INFINITY,
             };
             if keep == 0.0 {
                 continue;
             }
-            let make = m.cost[m.producer[v as usize] as usize];
+            let make = m.cost[m.producer[v]];
             let lower = (limit.per_area * keep).min(limit.per_second * make);
             least += lower;
             pricing.stack.push(Wanted {
@@ -112,19 +114,19 @@ impl<'m> Repairer<'m> {
         &self,
         state: &State<'m>,
         wanted: Wanted,
-        p: u32,
+        p: Position,
         pricing: &mut Pricing,
         limit: Limit,
     ) -> Price {
         let m = self.model;
-        let t = m.producer[wanted.value as usize];
+        let t = m.producer[wanted.value];
         let keeping = Price {
             seconds: 0.0,
             area: wanted.keep,
         };
-        let cost = m.cost[t as usize];
+        let cost = m.cost[t];
         let dearer = wanted.keep * self.price - cost;
-        if dearer <= 0.0 || pricing.visits == 0 || !m.rerunnable[t as usize] {
+        if dearer <= 0.0 || pricing.visits == 0 || !m.rerunnable[t] {
             return keeping;
         }
         pricing.visits -= 1;

@@ -4,10 +4,14 @@
 //! bytes are free in between. The new run's inputs must be there: each is either kept longer or made
 //! again too, whichever is cheaper at the current price of a byte for one position.
 
-use crate::model::{Model, Task, Value};
+use cranelift_entity::EntityRef;
+use scrimp_plan::{TaskId, ValueId};
+
+use crate::ids::Position;
+use crate::model::Model;
+use crate::random::Random;
 use crate::search::driver::Cutoff;
 use crate::search::price::{Limit, Pricing};
-use crate::search::rng::Random;
 use crate::search::state::{Idle, State};
 
 /// Choices of one repair that the annealing varies.
@@ -23,11 +27,11 @@ pub(crate) struct Taste {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Eviction {
     /// Run the task again just before the run at this position.
-    Rerun { task: Task, before: u32 },
+    Rerun { task: TaskId, before: Position },
     /// Move the run at `from` to the earlier position `to`.
-    Advance { from: u32, to: u32 },
+    Advance { from: Position, to: Position },
     /// Move the run at `from`, and what depends on it until then, to just before position `to`.
-    Postpone { from: u32, to: u32 },
+    Postpone { from: Position, to: Position },
 }
 
 /// The best scores so far while evictions are priced.
@@ -72,9 +76,9 @@ pub(crate) struct Repairer<'m> {
     over_count: Vec<f64>,
     over_bytes: Vec<f64>,
     /// Values that may be made again, by falling bytes per second, with that.
-    dense: Vec<(f64, Value)>,
+    dense: Vec<(f64, ValueId)>,
     /// Values whose writers can simply run later.
-    idle: Vec<(Value, Idle)>,
+    idle: Vec<(ValueId, Idle)>,
     candidates: Vec<(f64, Eviction)>,
     moves: Vec<(f64, Eviction)>,
     /// Units of work done: a deterministic clock.
@@ -91,10 +95,11 @@ impl<'m> Repairer<'m> {
     pub fn new(model: &'m Model, budget: f64, free: bool, cutoff: Cutoff<'m>) -> Repairer<'m> {
         let mean = model.base_cost() / f64::from(model.tasks.max(1));
         let epsilon = (mean * 1e-3).max(f64::MIN_POSITIVE);
-        let mut dense: Vec<(f64, Value)> = (0..model.bytes.len())
-            .map(|v| (v, model.producer[v] as usize))
+        let mut dense: Vec<(f64, ValueId)> = model
+            .value_ids()
+            .map(|v| (v, model.producer[v]))
             .filter(|&(v, t)| model.rerunnable[t] && model.bytes[v] > 0.0)
-            .map(|(v, t)| (model.bytes[v] / (model.cost[t] + epsilon), v as Value))
+            .map(|(v, t)| (model.bytes[v] / (model.cost[t] + epsilon), v))
             .collect();
         dense.sort_by(|a, b| b.0.total_cmp(&a.0));
         Repairer {
@@ -181,23 +186,22 @@ impl<'m> Repairer<'m> {
 
     /// Positions over the budget in `[from, to)`.
     #[inline]
-    pub(super) fn crowded(&self, from: u32, to: u32) -> f64 {
+    pub(super) fn crowded(&self, from: Position, to: Position) -> f64 {
         if to <= from {
             return 0.0;
         }
         let last = self.over_count.len() - 1;
-        self.over_count[(to as usize).min(last)] - self.over_count[(from as usize).min(last)]
+        self.over_count[to.index().min(last)] - self.over_count[from.index().min(last)]
     }
 
     /// What taking `bytes` away from `[from, to)` takes off the excess, at most.
     #[inline]
-    pub(super) fn relief(&self, bytes: f64, from: u32, to: u32) -> f64 {
+    pub(super) fn relief(&self, bytes: f64, from: Position, to: Position) -> f64 {
         if to <= from {
             return 0.0;
         }
         let last = self.over_count.len() - 1;
-        let over =
-            self.over_bytes[(to as usize).min(last)] - self.over_bytes[(from as usize).min(last)];
+        let over = self.over_bytes[to.index().min(last)] - self.over_bytes[from.index().min(last)];
         over.min(bytes * self.crowded(from, to))
     }
 
@@ -205,7 +209,7 @@ impl<'m> Repairer<'m> {
     fn evict_at(
         &mut self,
         state: &mut State<'m>,
-        peak: u32,
+        peak: Position,
         taste: Taste,
         rng: &mut Random,
     ) -> bool {
@@ -293,7 +297,7 @@ impl<'m> Repairer<'m> {
 
     /// Moves that cost nothing, where the order is free: of groups of runs to later positions, of readers
     /// to earlier ones, and of runs that nothing uses yet to where they are used.
-    fn gather_moves(&mut self, state: &State<'m>, peak: u32, taste: Taste, rng: &mut Random) {
+    fn gather_moves(&mut self, state: &State<'m>, peak: Position, taste: Taste, rng: &mut Random) {
         let m = self.model;
         self.moves.clear();
         self.idle.clear();
@@ -302,8 +306,8 @@ impl<'m> Repairer<'m> {
         }
         self.gather_postponed(state, m, peak, taste.noise, rng);
         self.work += m.bytes.len() as u64 / 2;
-        for v in 0..m.bytes.len() as Value {
-            if m.bytes[v as usize] <= 0.0 {
+        for v in m.value_ids() {
+            if m.bytes[v] <= 0.0 {
                 continue;
             }
             if let Some(idle) = state.idle_across(v, peak) {
@@ -316,17 +320,17 @@ impl<'m> Repairer<'m> {
     }
 
     /// Whether the run that wrote a value can simply run later instead of again.
-    fn moves_along(&self, state: &State<'m>, v: Value, idle: Idle) -> bool {
-        let t = self.model.producer[v as usize];
+    fn moves_along(&self, state: &State<'m>, v: ValueId, idle: Idle) -> bool {
+        let t = self.model.producer[v];
         idle.last == idle.start
-            && self.model.rerunnable[t as usize]
+            && self.model.rerunnable[t]
             && (self.free || state.runs(t)[0] != state.run_at(idle.start))
             && state.serves_only_from(idle.start, idle.next)
     }
 
     /// Prices the evictions at a position until `enough` are better than the rest can be. Those that
     /// aren't priced, or seem useless, are candidates only when the others fail.
-    fn estimate(&mut self, state: &State<'m>, peak: u32, taste: Taste, rng: &mut Random) {
+    fn estimate(&mut self, state: &State<'m>, peak: Position, taste: Taste, rng: &mut Random) {
         let m = self.model;
         self.candidates.clear();
         let mut found = Found {
@@ -345,7 +349,7 @@ impl<'m> Repairer<'m> {
             if most * crowded * highest <= least {
                 break;
             }
-            let cost = m.cost[m.producer[v as usize] as usize] + self.epsilon;
+            let cost = m.cost[m.producer[v]] + self.epsilon;
             if over / cost * highest <= least {
                 continue;
             }
@@ -365,7 +369,7 @@ impl<'m> Repairer<'m> {
     fn consider(
         &mut self,
         state: &State<'m>,
-        v: Value,
+        v: ValueId,
         idle: Idle,
         moves: bool,
         taste: Taste,
@@ -373,13 +377,13 @@ impl<'m> Repairer<'m> {
         rng: &mut Random,
     ) {
         let m = self.model;
-        let task = m.producer[v as usize];
-        let relief = self.relief(m.bytes[v as usize], idle.last + 1, idle.next);
+        let task = m.producer[v];
+        let relief = self.relief(m.bytes[v], idle.last + 1, idle.next);
         let noise = 1.0 + taste.noise * rng.unit();
         if relief <= 0.0 {
             return;
         }
-        let own = if moves { 0.0 } else { m.cost[task as usize] } + self.epsilon;
+        let own = if moves { 0.0 } else { m.cost[task] } + self.epsilon;
         let bound = relief / own * noise;
         let least = found.least();
         let mut score = bound * 1e-9;
@@ -408,20 +412,20 @@ impl<'m> Repairer<'m> {
     fn gather_advance(
         &mut self,
         state: &State<'m>,
-        v: Value,
-        peak: u32,
-        next: u32,
+        v: ValueId,
+        peak: Position,
+        next: Position,
         taste: Taste,
         rng: &mut Random,
     ) {
         let m = self.model;
         let t = state.task_of(state.run_at(next));
-        if t >= m.tasks || state.needed_from(v, next + 1) {
+        if !m.has(t) || state.needed_from(v, next + 1) {
             return;
         }
-        let mut to = 0;
+        let mut to = Position::FIRST;
         for i in m.inputs.of(t) {
-            let Some(start) = state.latest(m.producer[i.value as usize], next) else {
+            let Some(start) = state.latest(m.producer[i.value], next) else {
                 return;
             };
             to = to.max(start + 1);
@@ -432,15 +436,13 @@ impl<'m> Repairer<'m> {
         let (mut freed, mut area) = (0.0, 0.0);
         for i in m.inputs.of(t) {
             if !state.needed_from(i.value, next + 1) {
-                let start = state
-                    .latest(m.producer[i.value as usize], next)
-                    .unwrap_or(to);
+                let start = state.latest(m.producer[i.value], next).unwrap_or(to);
                 let last = state.last_use(i.value, start, next).max(to);
-                freed += self.relief(m.bytes[i.value as usize], last + 1, next + 1);
+                freed += self.relief(m.bytes[i.value], last + 1, next + 1);
             }
         }
         for &o in m.outputs.of(t) {
-            area += m.bytes[o as usize] * self.crowded(to, next);
+            area += m.bytes[o] * self.crowded(to, next);
         }
         let net = freed - area;
         if net > 0.0 {
@@ -456,8 +458,8 @@ impl<'m> Repairer<'m> {
 }
 
 /// The position with the most bytes in use, and how many; the first of several.
-fn worst(mem: &[f64]) -> (u32, f64) {
+fn worst(mem: &[f64]) -> (Position, f64) {
     let most = mem.iter().fold(f64::MIN, |a, &m| a.max(m));
     let at = mem.iter().position(|&m| m == most).unwrap_or(0);
-    (at as u32, most)
+    (Position::new(at), most)
 }

@@ -3,50 +3,63 @@
 //! Memory that nobody asks for is free, so values are dropped only to make room for a run, or when
 //! nothing can need them any more. Sets of tasks and of values are bit sets of `W` words.
 
-use crate::model::{Model, Task, Value};
+use std::marker::PhantomData;
 
-/// A set of tasks or values.
+use cranelift_entity::{EntityRef, PrimaryMap};
+use scrimp_plan::{TaskId, ValueId};
+
+use crate::model::Model;
+
+/// A set of ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Set<const W: usize>([u64; W]);
+pub(crate) struct Set<K, const W: usize>([u64; W], PhantomData<K>);
 
-impl<const W: usize> Set<W> {
-    pub const EMPTY: Set<W> = Set([0; W]);
+/// A set of tasks.
+pub(crate) type Tasks<const W: usize> = Set<TaskId, W>;
+/// A set of values.
+pub(crate) type Values<const W: usize> = Set<ValueId, W>;
+
+impl<K: EntityRef, const W: usize> Set<K, W> {
+    pub const EMPTY: Set<K, W> = Set([0; W], PhantomData);
     /// How many elements fit.
     pub const MOST: usize = 64 * W;
 
-    pub fn of(items: impl IntoIterator<Item = u32>) -> Set<W> {
+    pub fn of(items: impl IntoIterator<Item = K>) -> Set<K, W> {
         let mut set = Set::EMPTY;
         items.into_iter().for_each(|i| set.add(i));
         set
     }
 
     #[inline]
-    pub fn add(&mut self, i: u32) {
-        self.0[i as usize / 64] |= 1 << (i % 64);
+    pub fn add(&mut self, i: K) {
+        self.0[i.index() / 64] |= 1 << (i.index() % 64);
     }
 
     #[inline]
-    pub fn has(&self, i: u32) -> bool {
-        self.0[i as usize / 64] >> (i % 64) & 1 == 1
+    pub fn has(&self, i: K) -> bool {
+        self.0[i.index() / 64] >> (i.index() % 64) & 1 == 1
     }
 
     #[inline]
-    fn zip(&self, other: &Set<W>, f: impl Fn(u64, u64) -> u64) -> Set<W> {
-        Set(std::array::from_fn(|w| f(self.0[w], other.0[w])))
+    fn zip(&self, other: &Set<K, W>, f: impl Fn(u64, u64) -> u64) -> Set<K, W> {
+        Set(
+            std::array::from_fn(|w| f(self.0[w], other.0[w])),
+            PhantomData,
+        )
     }
 
     #[inline]
-    pub fn and(&self, other: &Set<W>) -> Set<W> {
+    pub fn and(&self, other: &Set<K, W>) -> Set<K, W> {
         self.zip(other, |a, b| a & b)
     }
 
     #[inline]
-    pub fn or(&self, other: &Set<W>) -> Set<W> {
+    pub fn or(&self, other: &Set<K, W>) -> Set<K, W> {
         self.zip(other, |a, b| a | b)
     }
 
     #[inline]
-    pub fn minus(&self, other: &Set<W>) -> Set<W> {
+    pub fn minus(&self, other: &Set<K, W>) -> Set<K, W> {
         self.zip(other, |a, b| a & !b)
     }
 
@@ -60,19 +73,19 @@ impl<const W: usize> Set<W> {
     }
 
     #[inline]
-    pub fn within(&self, other: &Set<W>) -> bool {
+    pub fn within(&self, other: &Set<K, W>) -> bool {
         self.minus(other).is_empty()
     }
 
     /// The elements in ascending order.
-    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = K> + '_ {
         self.0.iter().enumerate().flat_map(|(w, &word)| {
             let mut left = word;
             std::iter::from_fn(move || {
                 (left != 0).then(|| {
-                    let bit = left.trailing_zeros();
+                    let bit = left.trailing_zeros() as usize;
                     left &= left - 1;
-                    64 * w as u32 + bit
+                    K::new(64 * w + bit)
                 })
             })
         })
@@ -82,8 +95,8 @@ impl<const W: usize> Set<W> {
 /// Which tasks have run and which values are in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place<const W: usize> {
-    pub done: Set<W>,
-    pub live: Set<W>,
+    pub done: Tasks<W>,
+    pub live: Values<W>,
 }
 
 /// The states of one problem under one budget.
@@ -92,39 +105,43 @@ pub(crate) struct Space<'m, const W: usize> {
     pub budget: f64,
     /// Whether first runs may change their order.
     pub free: bool,
-    pub inputs: Vec<Set<W>>,
-    pub outputs: Vec<Set<W>>,
-    overwritten: Vec<Set<W>>,
-    kept: Set<W>,
+    /// By task; those of [`Model::end`] are the kept values.
+    inputs: PrimaryMap<TaskId, Values<W>>,
+    outputs: PrimaryMap<TaskId, Values<W>>,
+    overwritten: PrimaryMap<TaskId, Values<W>>,
 }
 
 impl<'m, const W: usize> Space<'m, W> {
     /// The states of a problem; `None` if it has more tasks or values than the sets hold.
     pub fn new(model: &'m Model, budget: f64, free: bool) -> Option<Space<'m, W>> {
-        let n = model.tasks;
-        if n as usize > Set::<W>::MOST || model.bytes.len() > Set::<W>::MOST {
+        if model.tasks as usize > Tasks::<W>::MOST || model.bytes.len() > Values::<W>::MOST {
             return None;
         }
-        let reads = |t: Task| model.inputs.of(t).iter();
+        let reads = |t: TaskId| model.inputs.of(t).iter();
         Some(Space {
             model,
             budget,
             free,
-            inputs: (0..n).map(|t| Set::of(reads(t).map(|i| i.value))).collect(),
-            outputs: (0..n)
+            inputs: (model.cost.keys())
+                .map(|t| Set::of(reads(t).map(|i| i.value)))
+                .collect(),
+            outputs: (model.cost.keys())
                 .map(|t| Set::of(model.outputs.of(t).iter().copied()))
                 .collect(),
-            overwritten: (0..n)
+            overwritten: (model.cost.keys())
                 .map(|t| Set::of(reads(t).filter(|i| i.overwritten).map(|i| i.value)))
                 .collect(),
-            kept: Set::of(reads(model.end()).map(|i| i.value)),
         })
+    }
+
+    /// What must be there at the end.
+    fn kept(&self) -> Values<W> {
+        self.inputs[self.model.end()]
     }
 
     /// Before the first run; `None` if the given values don't fit.
     pub fn start(&self) -> Option<Place<W>> {
-        let given = self.model.outputs.of(self.model.start());
-        let live = Set::of(given.iter().copied());
+        let live = self.outputs[self.model.start()];
         let start = Place {
             done: Set::EMPTY,
             live: live.and(&self.needed(&Set::EMPTY)),
@@ -134,28 +151,34 @@ impl<'m, const W: usize> Space<'m, W> {
 
     /// Whether all tasks have run and what must be there is.
     pub fn is_end(&self, place: &Place<W>) -> bool {
-        (0..self.model.tasks).all(|t| place.done.has(t)) && self.kept.within(&place.live)
+        self.model.task_ids().all(|t| place.done.has(t)) && self.kept().within(&place.live)
     }
 
     /// What a task or [`Model::end`] reads.
-    pub fn reads(&self, t: Task) -> Set<W> {
-        self.inputs.get(t as usize).copied().unwrap_or(self.kept)
+    #[inline]
+    pub fn reads(&self, t: TaskId) -> &Values<W> {
+        &self.inputs[t]
+    }
+
+    /// What a task writes.
+    #[inline]
+    pub fn writes(&self, t: TaskId) -> &Values<W> {
+        &self.outputs[t]
     }
 
     /// Bytes of a set of values.
-    pub fn bytes(&self, values: &Set<W>) -> f64 {
-        values.iter().map(|v| self.model.bytes[v as usize]).sum()
+    pub fn bytes(&self, values: &Values<W>) -> f64 {
+        values.iter().map(|v| self.model.bytes[v]).sum()
     }
 
     /// Values that some plan from here on could read.
-    pub fn needed(&self, done: &Set<W>) -> Set<W> {
-        let mut needed = self.kept;
-        for t in (0..self.model.tasks).rev() {
-            let k = t as usize;
+    pub fn needed(&self, done: &Tasks<W>) -> Values<W> {
+        let mut needed = self.kept();
+        for t in self.model.task_ids().rev() {
             let may_run = !done.has(t)
-                || (self.model.rerunnable[k] && !self.outputs[k].and(&needed).is_empty());
+                || (self.model.rerunnable[t] && !self.outputs[t].and(&needed).is_empty());
             if may_run {
-                needed = needed.or(&self.inputs[k]);
+                needed = needed.or(&self.inputs[t]);
             }
         }
         needed
@@ -163,53 +186,56 @@ impl<'m, const W: usize> Space<'m, W> {
 
     /// Seconds that any plan from here on takes at least: what hasn't run yet, and what must run again
     /// for that. Also the values that those runs read. `None` if there is no such plan.
-    pub fn to_go(&self, place: &Place<W>) -> Option<(f64, Set<W>)> {
-        let (mut seconds, mut read) = (0.0, self.kept);
-        let mut missing = self.kept.minus(&place.live);
-        for t in (0..self.model.tasks).rev() {
-            let k = t as usize;
+    pub fn to_go(&self, place: &Place<W>) -> Option<(f64, Values<W>)> {
+        let (mut seconds, mut read) = (0.0, self.kept());
+        let mut missing = self.kept().minus(&place.live);
+        for t in self.model.task_ids().rev() {
             let first = !place.done.has(t);
             if !first {
-                if self.outputs[k].and(&missing).is_empty() {
+                if self.outputs[t].and(&missing).is_empty() {
                     continue;
                 }
-                if !self.model.rerunnable[k] {
+                if !self.model.rerunnable[t] {
                     return None;
                 }
             }
-            read = read.or(&self.inputs[k]);
-            seconds += self.model.cost[k];
-            missing = missing.minus(&self.outputs[k]);
-            missing = missing.or(&self.inputs[k].minus(&place.live));
+            read = read.or(&self.inputs[t]);
+            seconds += self.model.cost[t];
+            missing = missing.minus(&self.outputs[t]);
+            missing = missing.or(&self.inputs[t].minus(&place.live));
         }
         missing.is_empty().then_some((seconds, read))
     }
 
     /// What must leave memory before `t` can run, in bytes; nothing or less if it fits.
-    pub fn lack(&self, place: &Place<W>, t: Task) -> f64 {
-        let stays = place.live.minus(&self.outputs[t as usize]);
-        self.bytes(&stays) + self.model.grows[t as usize] - self.budget
+    pub fn lack(&self, place: &Place<W>, t: TaskId) -> f64 {
+        let stays = place.live.minus(&self.outputs[t]);
+        self.bytes(&stays) + self.model.grows[t] - self.budget
     }
 
     /// After dropping some values and running `t`.
-    pub fn after(&self, place: &Place<W>, t: Task, dropped: &Set<W>, needed: &Set<W>) -> Place<W> {
-        let k = t as usize;
+    pub fn after(
+        &self,
+        place: &Place<W>,
+        t: TaskId,
+        dropped: &Values<W>,
+        needed: &Values<W>,
+    ) -> Place<W> {
         let mut done = place.done;
         done.add(t);
-        let left = place.live.minus(dropped).minus(&self.overwritten[k]);
+        let left = place.live.minus(dropped).minus(&self.overwritten[t]);
         Place {
             done,
-            live: left.or(&self.outputs[k]).and(needed),
+            live: left.or(&self.outputs[t]).and(needed),
         }
     }
 
     /// Values that may leave memory before `t` runs, largest first.
-    pub fn droppable(&self, place: &Place<W>, t: Task) -> Vec<Value> {
-        let k = t as usize;
-        let stay = self.inputs[k].or(&self.outputs[k]);
-        let mut values: Vec<Value> = place.live.minus(&stay).iter().collect();
-        values.retain(|&v| self.model.bytes[v as usize] > 0.0);
-        let bytes = |v: Value| self.model.bytes[v as usize];
+    pub fn droppable(&self, place: &Place<W>, t: TaskId) -> Vec<ValueId> {
+        let stay = self.inputs[t].or(&self.outputs[t]);
+        let mut values: Vec<ValueId> = place.live.minus(&stay).iter().collect();
+        values.retain(|&v| self.model.bytes[v] > 0.0);
+        let bytes = |v: ValueId| self.model.bytes[v];
         values.sort_by(|&a, &b| bytes(b).total_cmp(&bytes(a)).then(a.cmp(&b)));
         values
     }

@@ -5,26 +5,27 @@
 //! is the run of [`Model::start`], the last one that of [`Model::end`]. Inserting or removing a run
 //! changes the profile on a few stretches only; shifting the arrays behind it is a memory move.
 
-use crate::model::{Model, Task, Value};
-use crate::search::event::{Event, insert_event};
+use cranelift_entity::{EntityRef, PrimaryMap};
+use scrimp_plan::{TaskId, ValueId};
 
-/// Names a run for as long as it is in the sequence.
-pub(crate) type Run = u32;
+use crate::ids::{Position, Run};
+use crate::model::Model;
+use crate::search::event::{Event, insert_event};
 
 /// The stretch in which a value waits for its next use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Idle {
     /// Where it was written, where it was touched last, and where it is used next.
-    pub start: u32,
-    pub last: u32,
-    pub next: u32,
+    pub start: Position,
+    pub last: Position,
+    pub next: Position,
 }
 
 /// What was done, so that it can be undone.
 #[derive(Clone, Copy, Debug)]
 enum Edit {
     Inserted(Run),
-    Removed { task: Task, at: u32 },
+    Removed { task: TaskId, at: Position },
 }
 
 /// A sequence of runs with its profile and cost.
@@ -36,30 +37,30 @@ pub(crate) struct State<'m> {
     /// Bytes in use during each position, workspace included, resident bytes not.
     mem: Vec<f64>,
     /// Per run.
-    task: Vec<Task>,
-    pos: Vec<u32>,
+    task: PrimaryMap<Run, TaskId>,
+    pos: PrimaryMap<Run, Position>,
     /// Run names not in use; a stack, so that undoing gives the same names back.
     spare: Vec<Run>,
     /// Per task, its runs by position.
-    runs: Vec<Vec<Run>>,
+    runs: PrimaryMap<TaskId, Vec<Run>>,
     /// Per value, the runs that write and read it, by position.
-    events: Vec<Vec<Event>>,
+    events: PrimaryMap<ValueId, Vec<Event>>,
     cost: f64,
     log: Vec<Edit>,
 }
 
 impl<'m> State<'m> {
     /// The state of a sequence in which every task's inputs are there when it runs.
-    pub fn new(model: &'m Model, order: &[Task]) -> State<'m> {
+    pub fn new(model: &'m Model, order: &[TaskId]) -> State<'m> {
         let mut state = State {
             model,
             seq: Vec::new(),
             mem: Vec::new(),
-            task: Vec::new(),
-            pos: Vec::new(),
+            task: PrimaryMap::new(),
+            pos: PrimaryMap::new(),
             spare: Vec::new(),
-            runs: vec![Vec::new(); model.tasks as usize + 2],
-            events: vec![Vec::new(); model.bytes.len()],
+            runs: model.cost.values().map(|_| Vec::new()).collect(),
+            events: model.bytes.values().map(|_| Vec::new()).collect(),
             cost: 0.0,
             log: Vec::new(),
         };
@@ -68,40 +69,40 @@ impl<'m> State<'m> {
     }
 
     /// Starts over from another sequence.
-    pub fn reset(&mut self, order: &[Task]) {
+    pub fn reset(&mut self, order: &[TaskId]) {
         let m = self.model;
         let len = order.len() + 2;
-        self.runs.iter_mut().for_each(Vec::clear);
-        self.events.iter_mut().for_each(Vec::clear);
+        self.runs.values_mut().for_each(Vec::clear);
+        self.events.values_mut().for_each(Vec::clear);
         self.spare.clear();
         self.log.clear();
-        self.seq = (0..len as u32).collect();
-        self.pos = self.seq.clone();
+        self.seq = (0..len).map(Run::new).collect();
+        self.pos = (0..len).map(Position::new).collect();
         self.task = std::iter::once(m.start())
             .chain(order.iter().copied())
             .chain([m.end()])
             .collect();
-        self.cost = order.iter().map(|&t| m.cost[t as usize]).sum();
+        self.cost = order.iter().map(|&t| m.cost[t]).sum();
         self.mem = vec![0.0; len];
         let mut change = vec![0.0; len + 1];
-        for (p, &t) in self.task.iter().enumerate() {
-            self.runs[t as usize].push(p as u32);
+        for (r, &t) in self.task.iter() {
+            self.runs[t].push(r);
             for i in m.inputs.of(t) {
-                self.events[i.value as usize].push(Event::read(p as u32));
+                self.events[i.value].push(Event::read(r));
             }
             for &v in m.outputs.of(t) {
-                self.events[v as usize].push(Event::write(p as u32));
+                self.events[v].push(Event::write(r));
             }
-            change[p] += m.workspace[t as usize];
-            change[p + 1] -= m.workspace[t as usize];
+            change[r.index()] += m.workspace[t];
+            change[r.index() + 1] -= m.workspace[t];
         }
         // Each stretch of events from one write to before the next is one life.
-        for (v, events) in self.events.iter().enumerate() {
+        for (v, events) in self.events.iter() {
             for life in events.chunk_by(|_, next| !next.writes()) {
                 let last = life[life.len() - 1];
-                let end = last.run() + u32::from(!self.overwrites(v as Value, last));
-                change[life[0].run() as usize] += m.bytes[v];
-                change[end as usize] -= m.bytes[v];
+                let end = self.pos(last.run()) + u32::from(!self.overwrites(v, last));
+                change[self.pos(life[0].run()).index()] += m.bytes[v];
+                change[end.index()] -= m.bytes[v];
             }
         }
         let mut level = 0.0;
@@ -114,6 +115,16 @@ impl<'m> State<'m> {
     /// Number of positions, those of `start` and `end` included.
     pub fn len(&self) -> usize {
         self.seq.len()
+    }
+
+    /// The position behind the last one.
+    pub fn end(&self) -> Position {
+        Position::new(self.seq.len())
+    }
+
+    /// The last position: that of [`Model::end`].
+    pub fn last(&self) -> Position {
+        Position::new(self.seq.len() - 1)
     }
 
     /// Bytes in use by position.
@@ -132,38 +143,38 @@ impl<'m> State<'m> {
     }
 
     /// The tasks in the order they run.
-    pub fn order(&self) -> Vec<Task> {
+    pub fn order(&self) -> Vec<TaskId> {
         self.seq[1..self.len() - 1]
             .iter()
-            .map(|&r| self.task[r as usize])
+            .map(|&r| self.task[r])
             .collect()
     }
 
     #[inline]
-    pub fn run_at(&self, p: u32) -> Run {
-        self.seq[p as usize]
+    pub fn run_at(&self, p: Position) -> Run {
+        self.seq[p.index()]
     }
 
     #[inline]
-    pub fn task_of(&self, r: Run) -> Task {
-        self.task[r as usize]
+    pub fn task_of(&self, r: Run) -> TaskId {
+        self.task[r]
     }
 
     #[inline]
-    pub fn pos(&self, r: Run) -> u32 {
-        self.pos[r as usize]
+    pub fn pos(&self, r: Run) -> Position {
+        self.pos[r]
     }
 
     /// The runs of a task by position.
     #[inline]
-    pub fn runs(&self, t: Task) -> &[Run] {
-        &self.runs[t as usize]
+    pub fn runs(&self, t: TaskId) -> &[Run] {
+        &self.runs[t]
     }
 
     /// Position of the latest run of a task before a position.
     #[inline]
-    pub fn latest(&self, t: Task, before: u32) -> Option<u32> {
-        self.runs[t as usize]
+    pub fn latest(&self, t: TaskId, before: Position) -> Option<Position> {
+        self.runs[t]
             .iter()
             .rev()
             .map(|&r| self.pos(r))
@@ -172,9 +183,9 @@ impl<'m> State<'m> {
 
     /// Position of the first run of a task at or after a position; the length if there is none.
     #[inline]
-    pub fn next_run(&self, t: Task, from: u32) -> u32 {
-        let runs = &self.runs[t as usize];
-        let mut found = self.len() as u32;
+    pub fn next_run(&self, t: TaskId, from: Position) -> Position {
+        let runs = &self.runs[t];
+        let mut found = self.end();
         for &r in runs.iter().rev() {
             let p = self.pos(r);
             if p < from {
@@ -187,8 +198,8 @@ impl<'m> State<'m> {
 
     /// Number of events of a value before a position.
     #[inline]
-    fn events_before(&self, v: Value, p: u32) -> usize {
-        let events = &self.events[v as usize];
+    fn events_before(&self, v: ValueId, p: Position) -> usize {
+        let events = &self.events[v];
         if events.len() > 16 {
             return events.partition_point(|e| self.pos(e.run()) < p);
         }
@@ -198,9 +209,9 @@ impl<'m> State<'m> {
 
     /// Position of the last use of `v` in `(from, before)`; `from` if there is none.
     #[inline]
-    pub fn last_use(&self, v: Value, from: u32, before: u32) -> u32 {
+    pub fn last_use(&self, v: ValueId, from: Position, before: Position) -> Position {
         let k = self.events_before(v, before);
-        let earlier = self.events[v as usize][..k].iter().rev();
+        let earlier = self.events[v][..k].iter().rev();
         let uses = earlier.filter(|e| !e.writes());
         uses.map(|e| self.pos(e.run()))
             .next()
@@ -209,30 +220,30 @@ impl<'m> State<'m> {
 
     /// Position of the first use of `v` at or after a position; the length if there is none.
     #[inline]
-    pub fn next_use(&self, v: Value, from: u32) -> u32 {
+    pub fn next_use(&self, v: ValueId, from: Position) -> Position {
         let k = self.events_before(v, from);
-        let mut uses = self.events[v as usize][k..].iter().filter(|e| !e.writes());
-        uses.next().map_or(self.len() as u32, |e| self.pos(e.run()))
+        let mut uses = self.events[v][k..].iter().filter(|e| !e.writes());
+        uses.next().map_or(self.end(), |e| self.pos(e.run()))
     }
 
     /// Whether an event takes the buffer of the value for the reader's output.
     #[inline]
-    fn overwrites(&self, v: Value, event: Event) -> bool {
-        !event.writes() && self.model.overwriter[v as usize] == self.task_of(event.run())
+    fn overwrites(&self, v: ValueId, event: Event) -> bool {
+        !event.writes() && self.model.overwrites(self.task_of(event.run()), v)
     }
 
     /// Last position in which `v` holds its bytes if the use at `p` is its last.
     #[inline]
-    fn end_of_use(&self, v: Value, p: u32) -> u32 {
-        p - (self.model.overwriter[v as usize] == self.task_of(self.run_at(p))) as u32
+    fn end_of_use(&self, v: ValueId, p: Position) -> Position {
+        p - u32::from(self.model.overwrites(self.task_of(self.run_at(p)), v))
     }
 
     /// Where the value that is there just before `p` is touched last before `p`; `None` if it isn't
     /// there or has been overwritten. And whether its next event is a use.
     #[inline]
-    pub fn around(&self, v: Value, p: u32) -> (Option<u32>, bool) {
+    pub fn around(&self, v: ValueId, p: Position) -> (Option<Position>, bool) {
         let k = self.events_before(v, p);
-        let events = &self.events[v as usize];
+        let events = &self.events[v];
         let needed = events.get(k).is_some_and(|e| !e.writes());
         let last = k.checked_sub(1).map(|k| events[k]);
         let last = last.filter(|&e| {
@@ -245,8 +256,8 @@ impl<'m> State<'m> {
 
     /// A value that is live across a position without being touched there.
     #[inline]
-    pub fn idle_across(&self, v: Value, p: u32) -> Option<Idle> {
-        let events = &self.events[v as usize];
+    pub fn idle_across(&self, v: ValueId, p: Position) -> Option<Idle> {
+        let events = &self.events[v];
         let first = events.first()?;
         if self.pos(first.run()) >= p {
             return None;
@@ -267,19 +278,19 @@ impl<'m> State<'m> {
 
     /// Whether the value there at `p` can be read; see [`Self::around`].
     #[inline]
-    pub fn available(&self, v: Value, p: u32) -> bool {
+    pub fn available(&self, v: ValueId, p: Position) -> bool {
         self.around(v, p).0.is_some()
     }
 
     /// Whether the instance of `v` that is there just before `p` has a use at or after `p`.
     #[inline]
-    pub fn needed_from(&self, v: Value, p: u32) -> bool {
+    pub fn needed_from(&self, v: ValueId, p: Position) -> bool {
         let k = self.events_before(v, p);
-        self.events[v as usize].get(k).is_some_and(|e| !e.writes())
+        self.events[v].get(k).is_some_and(|e| !e.writes())
     }
 
     /// Whether a run of `t` at `p` finds its inputs and leaves later uses what they need.
-    pub fn can_insert(&self, t: Task, p: u32) -> bool {
+    pub fn can_insert(&self, t: TaskId, p: Position) -> bool {
         self.model.inputs.of(t).iter().all(|i| {
             let (last, needed) = self.around(i.value, p);
             last.is_some() && !(i.overwritten && needed)
@@ -287,21 +298,21 @@ impl<'m> State<'m> {
     }
 
     /// Runs `t` at position `p`, before what is there now. The caller has checked [`Self::can_insert`].
-    pub fn insert(&mut self, t: Task, p: u32) -> Run {
+    pub fn insert(&mut self, t: TaskId, p: Position) -> Run {
         let r = self.do_insert(t, p);
         self.log.push(Edit::Inserted(r));
         r
     }
 
-    fn do_insert(&mut self, t: Task, p: u32) -> Run {
+    fn do_insert(&mut self, t: TaskId, p: Position) -> Run {
         let m = self.model;
         let next_run = self.next_run(t, p);
         let prev_run = self.latest(t, p);
         // What is in use between the runs at p − 1 and at p.
         let before = self.task_of(self.run_at(p));
-        let mut level = self.mem[p as usize] - m.grows[before as usize];
+        let mut level = self.mem[p.index()] - m.grows[before];
         for i in m.inputs.of(t) {
-            let b = m.bytes[i.value as usize];
+            let b = m.bytes[i.value];
             let (last, needed) = self.around(i.value, p);
             if !needed {
                 self.add(last.unwrap_or(p) + 1, p, b);
@@ -311,7 +322,7 @@ impl<'m> State<'m> {
             }
         }
         for &v in m.outputs.of(t) {
-            let b = m.bytes[v as usize];
+            let b = m.bytes[v];
             let last = self.last_use(v, p - 1, next_run);
             if last < p {
                 level += b;
@@ -325,28 +336,23 @@ impl<'m> State<'m> {
                 level += b;
             }
         }
-        level += m.workspace[t as usize];
+        level += m.workspace[t];
         let r = self.spare.pop().unwrap_or_else(|| {
-            self.task.push(t);
             self.pos.push(p);
-            self.task.len() as u32 - 1
+            self.task.push(t)
         });
-        self.task[r as usize] = t;
-        self.seq.insert(p as usize, r);
-        self.mem.insert(p as usize, level);
+        self.task[r] = t;
+        self.seq.insert(p.index(), r);
+        self.mem.insert(p.index(), level);
         self.renumber(p);
-        insert_sorted(&mut self.runs[t as usize], r, &self.pos);
+        insert_sorted(&mut self.runs[t], r, &self.pos);
         for i in m.inputs.of(t) {
-            insert_event(
-                &mut self.events[i.value as usize],
-                Event::read(r),
-                &self.pos,
-            );
+            insert_event(&mut self.events[i.value], Event::read(r), &self.pos);
         }
         for &v in m.outputs.of(t) {
-            insert_event(&mut self.events[v as usize], Event::write(r), &self.pos);
+            insert_event(&mut self.events[v], Event::write(r), &self.pos);
         }
-        self.cost += m.cost[t as usize];
+        self.cost += m.cost[t];
         r
     }
 
@@ -356,7 +362,7 @@ impl<'m> State<'m> {
         let p = self.pos(r);
         self.model.outputs.of(t).iter().all(|&v| {
             let next = self.next_use(v, p + 1);
-            next as usize >= self.len() || next > self.next_run(t, p + 1) || self.available(v, p)
+            next >= self.end() || next > self.next_run(t, p + 1) || self.available(v, p)
         })
     }
 
@@ -373,7 +379,7 @@ impl<'m> State<'m> {
         let m = self.model;
         let (t, p) = (self.task_of(r), self.pos(r));
         for i in m.inputs.of(t) {
-            let b = m.bytes[i.value as usize];
+            let b = m.bytes[i.value];
             if !self.needed_from(i.value, p + 1) {
                 let (last, _) = self.around(i.value, p);
                 self.add(last.unwrap_or(p) + 1, p, -b);
@@ -382,7 +388,7 @@ impl<'m> State<'m> {
         let next_run = self.next_run(t, p + 1);
         let prev_run = self.latest(t, p);
         for &v in m.outputs.of(t) {
-            let b = m.bytes[v as usize];
+            let b = m.bytes[v];
             let last = self.last_use(v, p, next_run);
             if last == p {
                 continue;
@@ -395,32 +401,32 @@ impl<'m> State<'m> {
                 self.add(p, end + 1, -b);
             }
         }
-        self.runs[t as usize].retain(|&x| x != r);
+        self.runs[t].retain(|&x| x != r);
         for i in m.inputs.of(t) {
-            self.events[i.value as usize].retain(|&e| e.run() != r);
+            self.events[i.value].retain(|&e| e.run() != r);
         }
         for &v in m.outputs.of(t) {
-            self.events[v as usize].retain(|&e| e.run() != r);
+            self.events[v].retain(|&e| e.run() != r);
         }
-        self.seq.remove(p as usize);
-        self.mem.remove(p as usize);
+        self.seq.remove(p.index());
+        self.mem.remove(p.index());
         self.renumber(p);
         self.spare.push(r);
-        self.cost -= m.cost[t as usize];
+        self.cost -= m.cost[t];
     }
 
     /// Adds to the profile on `[from, to)`.
     #[inline]
-    fn add(&mut self, from: u32, to: u32, bytes: f64) {
-        if let Some(stretch) = self.mem.get_mut(from as usize..to as usize) {
+    fn add(&mut self, from: Position, to: Position, bytes: f64) {
+        if let Some(stretch) = self.mem.get_mut(from.index()..to.index()) {
             stretch.iter_mut().for_each(|m| *m += bytes);
         }
     }
 
     #[inline]
-    fn renumber(&mut self, from: u32) {
-        for (p, &r) in self.seq.iter().enumerate().skip(from as usize) {
-            self.pos[r as usize] = p as u32;
+    fn renumber(&mut self, from: Position) {
+        for (p, &r) in self.seq.iter().enumerate().skip(from.index()) {
+            self.pos[r] = Position::new(p);
         }
     }
 
@@ -450,11 +456,11 @@ impl<'m> State<'m> {
     /// Whether a run serves no use, so that nothing would miss it.
     pub fn serves_nothing(&self, r: Run) -> bool {
         let p = self.pos(r);
-        self.serves_only_from(p, self.len() as u32)
+        self.serves_only_from(p, self.end())
     }
 
     /// Whether the run at `p` serves no use before `from`.
-    pub fn serves_only_from(&self, p: u32, from: u32) -> bool {
+    pub fn serves_only_from(&self, p: Position, from: Position) -> bool {
         let t = self.task_of(self.run_at(p));
         let until = self.next_run(t, p + 1).min(from);
         self.model
@@ -466,10 +472,10 @@ impl<'m> State<'m> {
 }
 
 #[inline]
-fn insert_sorted(list: &mut Vec<Run>, r: Run, pos: &[u32]) {
+fn insert_sorted(list: &mut Vec<Run>, r: Run, pos: &PrimaryMap<Run, Position>) {
     let at = list
         .iter()
-        .rposition(|&x| pos[x as usize] < pos[r as usize])
+        .rposition(|&x| pos[x] < pos[r])
         .map_or(0, |i| i + 1);
     list.insert(at, r);
 }

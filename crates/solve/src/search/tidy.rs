@@ -1,9 +1,12 @@
 //! Tidying: a plan's runs move so that values wait less. That costs nothing, and placement loses less where
 //! fewer buffers are held at a time, and for less long.
 
+use cranelift_entity::EntityRef;
+
+use crate::ids::Position;
+use crate::random::Random;
 use crate::search::arrange::Arrangement;
 use crate::search::links::Node;
-use crate::search::rng::Random;
 
 /// How often tidying goes through all runs at most, and its work per run.
 const TIDY_ROUNDS: u32 = 12;
@@ -23,10 +26,10 @@ impl Arrangement<'_> {
             return;
         }
         let limit = std::mem::replace(&mut self.budget, 0.0);
-        let hot = heat * self.over(0, n as u32, 0.0) / n as f64 / 100.0;
+        let hot = heat * self.over(Position::FIRST, Position::new(n), 0.0) / n as f64 / 100.0;
         let moves = (STIR_MOVES * n as u64).min(MOST_MOVES);
         for k in 0..moves {
-            let x = 1 + rng.below(n - 2) as Node;
+            let x = Node::new(1 + rng.below(n - 2));
             let Some(to) = self.place_for(x, rng) else {
                 continue;
             };
@@ -39,7 +42,7 @@ impl Arrangement<'_> {
             }
         }
         self.budget = limit;
-        self.excess = self.over(0, n as u32, 0.0);
+        self.excess = self.over(Position::FIRST, Position::new(n), 0.0);
     }
 
     /// Moves runs so that values wait less, for as long as that helps, while no position exceeds the budget:
@@ -51,7 +54,7 @@ impl Arrangement<'_> {
         self.budget = 0.0;
         for _ in 0..TIDY_ROUNDS {
             let mut moved = false;
-            for x in 1..self.seq.len() as Node - 1 {
+            for x in (1..self.seq.len() - 1).map(Node::new) {
                 work += 4 + (self.before.of(x).len() + self.after.of(x).len()) as u64;
                 let Some(to) = self.tidier(x, limit, &mut work) else {
                     continue;
@@ -65,28 +68,34 @@ impl Arrangement<'_> {
             }
         }
         self.budget = limit;
-        self.excess = self.over(0, self.seq.len() as u32, 0.0);
+        self.excess = self.over(Position::FIRST, Position::new(self.seq.len()), 0.0);
         work
     }
 
     /// The place for a node at which the fewest bytes wait, of some; `None` if it is there already.
-    fn tidier(&mut self, x: Node, limit: f64, work: &mut u64) -> Option<u32> {
+    fn tidier(&mut self, x: Node, limit: f64, work: &mut u64) -> Option<Position> {
         let (lo, hi) = self.room(x);
-        let from = self.pos[x as usize];
+        let from = self.pos[x];
         let mut best = (-0.5, None);
         let mut far = 1;
         let steps = std::iter::from_fn(|| {
             far *= 2;
             Some(far / 2)
         });
-        let steps = steps.take_while(|&far| far < hi.saturating_sub(lo));
-        let near = steps.flat_map(|far| [from.saturating_sub(far).max(lo), (from + far).min(hi)]);
+        let span = if hi > lo { hi - lo } else { 0 };
+        let steps = steps.take_while(|&far| far < span);
+        let near = steps.flat_map(|far| {
+            [
+                lo.max(from - far.min(from - Position::FIRST)),
+                (from + far).min(hi),
+            ]
+        });
         for to in [lo, hi].into_iter().chain(near.collect::<Vec<_>>()) {
             if to == from || to < lo || to > hi {
                 continue;
             }
             self.judge(x, to);
-            *work += u64::from(to.abs_diff(from)) / 32;
+            *work += u64::from(to.distance(from)) / 32;
             if self.shift.excess < best.0 && self.shift_fits(x, limit) {
                 best = (self.shift.excess, Some(to));
             }
