@@ -37,6 +37,6 @@ pub use problem::{
     Device, Keep, Link, Mode, Origin, Overwrite, Phase, Problem, ProblemError, ProblemParts, Task,
     Units, Value,
 };
-pub use sequence::SequenceError;
+pub use sequence::{Move, Sequence, SequenceError};
 pub use simulate::{Lane, Span, Timeline, simulate};
 pub use units::{UnitError, format_bytes, format_seconds, parse_bytes, parse_seconds};

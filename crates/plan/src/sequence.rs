@@ -1,4 +1,5 @@
-//! Plans for one device from a sequence of runs alone: where each value is freed follows from it.
+//! Sequences of moves, which is what planners decide: what runs, what is stored elsewhere and what is
+//! brought back. Where each value is freed follows from that, and so does the plan.
 
 use cranelift_entity::{EntityRef, SecondaryMap};
 use thiserror::Error;
@@ -7,7 +8,107 @@ use crate::ids::{DeviceId, TaskId, ValueId};
 use crate::plan::{Plan, Step};
 use crate::problem::{Keep, Origin, Problem, Task};
 
-/// Why a sequence of runs on one device isn't a plan.
+/// One decision of a planner for the device that computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Move {
+    /// The task runs.
+    Run(TaskId),
+    /// The value is copied to another memory.
+    Store {
+        /// Which value.
+        value: ValueId,
+        /// That memory.
+        to: DeviceId,
+    },
+    /// The value is copied from another memory.
+    Bring {
+        /// Which value.
+        value: ValueId,
+        /// That memory.
+        from: DeviceId,
+    },
+}
+
+/// The moves of one device that computes, one after another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sequence {
+    /// Where tasks run.
+    pub device: DeviceId,
+    /// In order of issue.
+    pub moves: Vec<Move>,
+}
+
+impl Sequence {
+    /// Runs alone, one task after another.
+    #[must_use]
+    pub fn of_runs(device: DeviceId, tasks: impl IntoIterator<Item = TaskId>) -> Sequence {
+        Sequence {
+            device,
+            moves: tasks.into_iter().map(Move::Run).collect(),
+        }
+    }
+
+    /// The tasks in the order they run.
+    pub fn runs(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.moves.iter().filter_map(|made| match *made {
+            Move::Run(task) => Some(task),
+            Move::Store { .. } | Move::Bring { .. } => None,
+        })
+    }
+
+    /// The plan that makes these moves. Each use of a value is served by its latest instance in the
+    /// memory where it is used: the latest run of its producer there, or the latest copy to it. An
+    /// instance is freed right after the last use it serves, at once if there is none, and not at all if it is
+    /// the one to keep. What a task overwrites needs no freeing. Runs in O(uses + values · devices).
+    ///
+    /// # Errors
+    /// The first move that can't happen: an input that isn't there or was overwritten since, a task
+    /// that can't run there or again, a copy without a link; or a task that never runs.
+    pub fn plan(&self, problem: &Problem) -> Result<Plan, SequenceError> {
+        let frees = Walk::new(problem, self.device)?.all(&self.moves)?;
+        let mut steps = Vec::with_capacity(2 * self.moves.len() + frees.at_start.len());
+        steps.extend(frees.at_start.iter().map(Instance::free));
+        // Counting sort by move keeps the order in which the instances ended, hence is deterministic.
+        let mut heads = vec![0usize; self.moves.len() + 1];
+        for &(at, _) in &frees.after {
+            heads[at + 1] += 1;
+        }
+        for at in 0..self.moves.len() {
+            heads[at + 1] += heads[at];
+        }
+        let mut next = heads.clone();
+        let mut sorted = vec![0usize; frees.after.len()];
+        for (k, &(at, _)) in frees.after.iter().enumerate() {
+            sorted[next[at]] = k;
+            next[at] += 1;
+        }
+        for (at, &made) in self.moves.iter().enumerate() {
+            steps.push(self.step(made));
+            let ended = sorted[heads[at]..heads[at + 1]].iter();
+            steps.extend(ended.map(|&k| frees.after[k].1.free()));
+        }
+        Ok(Plan { steps })
+    }
+
+    fn step(&self, made: Move) -> Step {
+        let device = self.device;
+        match made {
+            Move::Run(task) => Step::Run { task, device },
+            Move::Store { value, to } => Step::Copy {
+                value,
+                from: device,
+                to,
+            },
+            Move::Bring { value, from } => Step::Copy {
+                value,
+                from,
+                to: device,
+            },
+        }
+    }
+}
+
+/// Why a sequence of moves isn't a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(
@@ -19,10 +120,10 @@ pub enum SequenceError {
     #[error("{device} isn't a device of the problem")]
     UnknownDevice { device: DeviceId },
     /// A task id out of range.
-    #[error("run {position} of the sequence is {task}, which isn't a task of the problem")]
+    #[error("move {position} of the sequence is {task}, which isn't a task of the problem")]
     UnknownTask { position: usize, task: TaskId },
     /// A task that can't run on the device.
-    #[error("run {position} of the sequence is {task} ({name}), which can't run on {device}")]
+    #[error("move {position} of the sequence is {task} ({name}), which can't run on {device}")]
     NoMode {
         position: usize,
         task: TaskId,
@@ -31,7 +132,7 @@ pub enum SequenceError {
     },
     /// A second run of a task that may run once.
     #[error(
-        "run {position} of the sequence repeats {task} ({name}), which may run only once; its first run is {first}"
+        "move {position} of the sequence repeats {task} ({name}), which may run only once; its first run is {first}"
     )]
     NotRerunnable {
         position: usize,
@@ -39,9 +140,9 @@ pub enum SequenceError {
         name: String,
         first: usize,
     },
-    /// An input that no run before makes.
+    /// An input that no move before puts there.
     #[error(
-        "run {position} of the sequence, {task} ({name}), reads {value}, which isn't made before it; run its producer first"
+        "move {position} of the sequence, {task} ({name}), reads {value}, which isn't there before it; run its producer or bring it first"
     )]
     NotMade {
         position: usize,
@@ -51,7 +152,7 @@ pub enum SequenceError {
     },
     /// An input whose latest instance an earlier run took over.
     #[error(
-        "run {position} of the sequence, {task} ({name}), reads {value}, which run {overwriter} overwrote; run its producer again in between"
+        "move {position} of the sequence, {task} ({name}), reads {value}, which move {overwriter} overwrote; run its producer again in between"
     )]
     Overwritten {
         position: usize,
@@ -60,13 +161,33 @@ pub enum SequenceError {
         value: ValueId,
         overwriter: usize,
     },
+    /// A copy of a value that isn't at its source.
+    #[error(
+        "move {position} of the sequence copies {value} ({name}) from {from}, where it isn't at that time"
+    )]
+    NotAtSource {
+        position: usize,
+        value: ValueId,
+        name: String,
+        from: DeviceId,
+    },
+    /// A copy of something that isn't a value.
+    #[error("move {position} of the sequence copies {value}, which isn't a value of the problem")]
+    UnknownValue { position: usize, value: ValueId },
+    /// A copy between devices without a link.
+    #[error(
+        "move {position} of the sequence copies from {from} to {to}, between which there is no link"
+    )]
+    NoLink {
+        position: usize,
+        from: DeviceId,
+        to: DeviceId,
+    },
     /// A task without a run.
     #[error("the sequence never runs {task} ({name}); every task runs at least once")]
     NeverRun { task: TaskId, name: String },
     /// A value that must end on another device.
-    #[error(
-        "{value} ({name}) must be on {device} at the end, which no sequence of runs elsewhere brings about"
-    )]
+    #[error("{value} ({name}) must be on {device} at the end and isn't: store it there")]
     KeptElsewhere {
         value: ValueId,
         name: String,
@@ -74,64 +195,46 @@ pub enum SequenceError {
     },
 }
 
-/// The latest instance of a value while the sequence is walked.
+/// What is known of a value in one memory while the sequence is walked.
 #[derive(Clone, Copy, Default)]
-enum Instance {
-    /// Not made yet, or given on another device.
+enum There {
+    /// Not yet, or not any more.
     #[default]
-    None,
-    /// There. `last` is the run after which it is free to go: its last use so far, or else the run
-    /// that made it (nothing for a given value without a use).
-    Present { last: Option<usize> },
+    No,
+    /// There. `last` is the move after which it is free to go: its last use so far, or else the move
+    /// that put it there (nothing for a given value without a use).
+    Yes { last: Option<usize> },
     /// Its buffer went to an output of this run.
     Consumed { by: usize },
 }
 
+/// A value in a memory.
+#[derive(Clone, Copy)]
+struct Instance {
+    value: ValueId,
+    device: DeviceId,
+}
+
+impl Instance {
+    fn free(&self) -> Step {
+        Step::Free {
+            value: self.value,
+            device: self.device,
+        }
+    }
+}
+
 impl Plan {
-    /// The plan that runs `tasks` one after another on `device`. Each use is served by the latest run
-    /// of its producer; a value is freed right after the last use that this run serves, at once if
-    /// there is none, and not at all if it is kept and this is the producer's last run. An
-    /// overwritten value needs no freeing. Runs in O(uses + values).
+    /// The plan that runs `tasks` one after another on `device`; see [`Sequence::plan`].
     ///
     /// # Errors
-    /// The first run that can't happen: an input that isn't made or was overwritten since, a task
-    /// that can't run there or again; or a task that never runs.
+    /// As there.
     pub fn from_runs(
         problem: &Problem,
         device: DeviceId,
         tasks: &[TaskId],
     ) -> Result<Plan, SequenceError> {
-        let frees = Walk::new(problem, device)?.all(tasks)?;
-        let mut steps = Vec::with_capacity(2 * tasks.len() + frees.at_start.len());
-        steps.extend(
-            frees
-                .at_start
-                .iter()
-                .map(|&value| Step::Free { value, device }),
-        );
-        // Counting sort by run keeps the order in which the instances ended, hence is deterministic.
-        let mut heads = vec![0usize; tasks.len() + 1];
-        for &(run, _) in &frees.after {
-            heads[run + 1] += 1;
-        }
-        for run in 0..tasks.len() {
-            heads[run + 1] += heads[run];
-        }
-        let mut sorted = vec![ValueId::new(0); frees.after.len()];
-        let mut next = heads.clone();
-        for &(run, value) in &frees.after {
-            sorted[next[run]] = value;
-            next[run] += 1;
-        }
-        for (run, &task) in tasks.iter().enumerate() {
-            steps.push(Step::Run { task, device });
-            steps.extend(
-                sorted[heads[run]..heads[run + 1]]
-                    .iter()
-                    .map(|&value| Step::Free { value, device }),
-            );
-        }
-        Ok(Plan { steps })
+        Sequence::of_runs(device, tasks.iter().copied()).plan(problem)
     }
 
     /// The plan that recomputes nothing: all tasks in index order, each value freed after its last
@@ -141,8 +244,7 @@ impl Plan {
     /// If the device alone can't do it: a task has no mode there, or a value is given or must end
     /// elsewhere.
     pub fn keep_all(problem: &Problem, device: DeviceId) -> Result<Plan, SequenceError> {
-        let order: Vec<TaskId> = problem.tasks().keys().collect();
-        Plan::from_runs(problem, device, &order)
+        Sequence::of_runs(device, problem.tasks().keys()).plan(problem)
     }
 }
 
@@ -150,16 +252,17 @@ impl Plan {
 #[derive(Default)]
 struct Frees {
     /// Given values that nothing reads or keeps.
-    at_start: Vec<ValueId>,
-    /// `(run, value)`: right after that run.
-    after: Vec<(usize, ValueId)>,
+    at_start: Vec<Instance>,
+    /// Right after a move.
+    after: Vec<(usize, Instance)>,
 }
 
 /// One pass over the sequence.
 struct Walk<'a> {
     problem: &'a Problem,
     device: DeviceId,
-    latest: SecondaryMap<ValueId, Instance>,
+    /// By value and device, in one array.
+    there: Vec<There>,
     first_run: SecondaryMap<TaskId, Option<usize>>,
     frees: Frees,
 }
@@ -169,34 +272,34 @@ impl<'a> Walk<'a> {
         if device.index() >= problem.devices().len() {
             return Err(SequenceError::UnknownDevice { device });
         }
-        let mut latest = SecondaryMap::with_capacity(problem.values().len());
-        for (id, value) in problem.values().iter() {
-            if value.origin == Origin::Given(device) {
-                latest[id] = Instance::Present { last: None };
-            }
-            if let Keep::On(other) = value.keep
-                && other != device
-                && value.origin != Origin::Given(other)
-            {
-                return Err(SequenceError::KeptElsewhere {
-                    value: id,
-                    name: value.name.clone(),
-                    device: other,
-                });
-            }
-        }
-        Ok(Walk {
+        let places = problem.values().len() * problem.devices().len();
+        let mut walk = Walk {
             problem,
             device,
-            latest,
+            there: vec![There::No; places],
             first_run: SecondaryMap::new(),
             frees: Frees::default(),
-        })
+        };
+        for (value, what) in problem.values().iter() {
+            if let Origin::Given(device) = what.origin {
+                *walk.at(value, device) = There::Yes { last: None };
+            }
+        }
+        Ok(walk)
     }
 
-    fn all(mut self, tasks: &[TaskId]) -> Result<Frees, SequenceError> {
-        for (position, &task) in tasks.iter().enumerate() {
-            self.run(position, task)?;
+    fn at(&mut self, value: ValueId, device: DeviceId) -> &mut There {
+        &mut self.there[value.index() * self.problem.devices().len() + device.index()]
+    }
+
+    fn all(mut self, moves: &[Move]) -> Result<Frees, SequenceError> {
+        let device = self.device;
+        for (position, &made) in moves.iter().enumerate() {
+            match made {
+                Move::Run(task) => self.run(position, task)?,
+                Move::Store { value, to } => self.copy(position, value, (device, to))?,
+                Move::Bring { value, from } => self.copy(position, value, (from, device))?,
+            }
         }
         for (task, Task { name, .. }) in self.problem.tasks().iter() {
             if self.first_run[task].is_none() {
@@ -206,12 +309,35 @@ impl<'a> Walk<'a> {
                 });
             }
         }
-        for (value, what) in self.problem.values().iter() {
-            if what.keep == Keep::No {
-                self.end(value);
+        for value in self.problem.values().keys() {
+            let kept = self.kept(value)?;
+            for device in self.problem.devices().keys() {
+                if kept != Some(device) {
+                    self.end(value, device);
+                }
             }
         }
         Ok(self.frees)
+    }
+
+    /// Where a value stays after the last move.
+    fn kept(&mut self, value: ValueId) -> Result<Option<DeviceId>, SequenceError> {
+        let problem = self.problem;
+        let is_there =
+            |walk: &mut Self, device| matches!(walk.at(value, device), There::Yes { .. });
+        match problem.value(value).keep {
+            Keep::No => Ok(None),
+            Keep::On(device) if device == self.device || is_there(self, device) => Ok(Some(device)),
+            Keep::On(device) => Err(SequenceError::KeptElsewhere {
+                value,
+                name: problem.value(value).name.clone(),
+                device,
+            }),
+            Keep::Anywhere => {
+                let mut devices = std::iter::once(self.device).chain(problem.devices().keys());
+                Ok(devices.find(|&device| is_there(self, device)))
+            }
+        }
     }
 
     fn run(&mut self, position: usize, task: TaskId) -> Result<(), SequenceError> {
@@ -219,12 +345,13 @@ impl<'a> Walk<'a> {
             return Err(SequenceError::UnknownTask { position, task });
         };
         let name = || what.name.clone();
-        if what.mode(self.device).is_none() {
+        let device = self.device;
+        if what.mode(device).is_none() {
             return Err(SequenceError::NoMode {
                 position,
                 task,
                 name: name(),
-                device: self.device,
+                device,
             });
         }
         match self.first_run[task] {
@@ -240,8 +367,9 @@ impl<'a> Walk<'a> {
             None => self.first_run[task] = Some(position),
         }
         for &value in &what.inputs {
-            self.latest[value] = match self.latest[value] {
-                Instance::None => {
+            let there = self.at(value, device);
+            *there = match *there {
+                There::No => {
                     return Err(SequenceError::NotMade {
                         position,
                         task,
@@ -249,7 +377,7 @@ impl<'a> Walk<'a> {
                         value,
                     });
                 }
-                Instance::Consumed { by } => {
+                There::Consumed { by } => {
                     return Err(SequenceError::Overwritten {
                         position,
                         task,
@@ -258,29 +386,63 @@ impl<'a> Walk<'a> {
                         overwriter: by,
                     });
                 }
-                Instance::Present { .. } if what.overwritten_by(value).is_some() => {
-                    Instance::Consumed { by: position }
+                There::Yes { .. } if what.overwritten_by(value).is_some() => {
+                    There::Consumed { by: position }
                 }
-                Instance::Present { .. } => Instance::Present {
+                There::Yes { .. } => There::Yes {
                     last: Some(position),
                 },
             };
         }
         for &value in &what.outputs {
-            self.end(value);
-            self.latest[value] = Instance::Present {
-                last: Some(position),
-            };
+            self.put(position, value, device);
         }
         Ok(())
     }
 
+    fn copy(
+        &mut self,
+        position: usize,
+        value: ValueId,
+        (from, to): (DeviceId, DeviceId),
+    ) -> Result<(), SequenceError> {
+        let Some(what) = self.problem.values().get(value) else {
+            return Err(SequenceError::UnknownValue { position, value });
+        };
+        if self.problem.link_between(from, to).is_none() {
+            return Err(SequenceError::NoLink { position, from, to });
+        }
+        let source = self.at(value, from);
+        let There::Yes { .. } = source else {
+            return Err(SequenceError::NotAtSource {
+                position,
+                value,
+                name: what.name.clone(),
+                from,
+            });
+        };
+        *source = There::Yes {
+            last: Some(position),
+        };
+        self.put(position, value, to);
+        Ok(())
+    }
+
+    /// A new instance takes the place of the one before.
+    fn put(&mut self, position: usize, value: ValueId, device: DeviceId) {
+        self.end(value, device);
+        *self.at(value, device) = There::Yes {
+            last: Some(position),
+        };
+    }
+
     /// The latest instance serves no further use: it goes right after its last one.
-    fn end(&mut self, value: ValueId) {
-        if let Instance::Present { last } = self.latest[value] {
+    fn end(&mut self, value: ValueId, device: DeviceId) {
+        if let There::Yes { last } = *self.at(value, device) {
+            let instance = Instance { value, device };
             match last {
-                Some(run) => self.frees.after.push((run, value)),
-                None => self.frees.at_start.push(value),
+                Some(at) => self.frees.after.push((at, instance)),
+                None => self.frees.at_start.push(instance),
             }
         }
     }

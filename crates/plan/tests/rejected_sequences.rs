@@ -66,12 +66,45 @@ fn sequences_that_cannot_run() {
     let nowhere = Plan::keep_all(&problem(), d(9));
     assert!(matches!(nowhere, Err(E::UnknownDevice { .. })));
     let on_host = Plan::keep_all(&problem(), d(1)).unwrap_err();
-    assert!(matches!(on_host, E::KeptElsewhere { .. }), "{on_host}");
-    let mut parts = parts();
-    parts.values[v(4)].keep = Keep::No;
-    let on_host = Plan::keep_all(&Problem::new(parts).unwrap(), d(1)).unwrap_err();
     assert!(
         matches!(on_host, E::NoMode { position: 0, .. }),
         "{on_host}"
     );
+    let mut parts = parts();
+    parts.values[v(4)].keep = Keep::On(d(1));
+    let on_gpu = Plan::keep_all(&Problem::new(parts).unwrap(), d(0)).unwrap_err();
+    assert!(matches!(on_gpu, E::KeptElsewhere { .. }), "{on_gpu}");
+}
+
+#[test]
+fn copies_that_cannot_happen() {
+    let wrong = |made: Move| {
+        let moves = vec![Move::Run(t(0)), made, Move::Run(t(1)), Move::Run(t(2))];
+        let device = d(0);
+        Sequence { device, moves }.plan(&problem()).unwrap_err()
+    };
+    let store = |value, to| Move::Store {
+        value: v(value),
+        to: d(to),
+    };
+    let bring = |value, from| Move::Bring {
+        value: v(value),
+        from: d(from),
+    };
+    let not_made = wrong(store(3, 1));
+    assert!(
+        matches!(not_made, E::NotAtSource { position: 1, .. }),
+        "{not_made}"
+    );
+    let never_stored = wrong(bring(2, 1));
+    assert!(
+        matches!(never_stored, E::NotAtSource { from, .. } if from == d(1)),
+        "{never_stored}"
+    );
+    for unlinked in [store(2, 2), store(2, 0), store(2, 9), bring(2, 2)] {
+        let error = wrong(unlinked);
+        assert!(matches!(error, E::NoLink { position: 1, .. }), "{error}");
+    }
+    let unknown = wrong(store(9, 1));
+    assert!(matches!(unknown, E::UnknownValue { .. }), "{unknown}");
 }

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use scrimp_plan::{Budget, Capacities, Plan, check, problem_from_json, read_instance};
-use scrimp_solve::{Method, Options, Order, place_reordered, solve};
+use scrimp_solve::{Cutoff, Method, Options, Order, place_reordered, solve};
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
@@ -49,7 +49,7 @@ fn main() {
             let lost = |arena: u64| format!("lost {}", arena + resident - s.plan.peak(device));
             let arena = match args.get(7).map(String::as_str) {
                 Some("bare") => "not placed".into(),
-                _ => place_reordered(&s.plan, &capacities, options.order)
+                _ => place_reordered(&s.plan, &capacities, options.order, Cutoff::NEVER)
                     .map_or_else(|e| e.to_string(), |l| lost(l.arena_bytes(device))),
             };
             println!(

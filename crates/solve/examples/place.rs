@@ -4,12 +4,14 @@
     clippy::unwrap_used,
     reason = "a development tool"
 )]
+use scrimp_solve::{Cutoff, place_intervals};
+
 fn main() {
     for file in std::env::args().skip(1) {
         let text = std::fs::read_to_string(&file).unwrap();
         let instance = scrimp_plan::read_allocation_instance(&text).unwrap();
         let start = cpu_seconds();
-        let p = scrimp_solve::place_intervals(&instance.intervals, instance.capacity);
+        let p = place_intervals(&instance.intervals, instance.capacity, Cutoff::NEVER);
         println!(
             "{file} {} intervals: arena {} live {} lost {:.3} %{} in {:.2} CPU seconds",
             instance.intervals.len(),

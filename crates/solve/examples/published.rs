@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use scrimp_plan::{Budget, Capacities, Plan, check, file::read_instance};
-use scrimp_solve::published::{Precedence, Published, PublishedOptions};
+use scrimp_solve::{Method, Options, Precedence, solve};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -15,15 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let problem = read_instance(&std::fs::read_to_string(file)?)?.problem;
     let device = problem.sole_device().ok_or("several devices")?;
-    let method = Published::ALL
-        .into_iter()
-        .find(|known| known.name() == method)
-        .ok_or_else(|| {
-            format!(
-                "methods: {}",
-                Published::ALL.map(Published::name).join(", ")
-            )
-        })?;
+    let method: Method = method.parse()?;
     let base = check(&problem, Plan::keep_all(&problem, device)?)
         .map_err(|violations| format!("{violations:?}"))?;
     let bytes = budget
@@ -31,7 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .bytes(&problem, device, base.peak(device))?;
     let mut numbers = rest.iter().filter_map(|word| word.parse::<usize>().ok());
     let has = |word: &str| rest.iter().any(|other| other == word);
-    let options = PublishedOptions {
+    let options = Options {
+        method,
         time_limit: Duration::from_secs(numbers.next().unwrap_or(60) as u64),
         threads: numbers.next().unwrap_or(2),
         runs_per_task: numbers.next().unwrap_or(2),
@@ -40,21 +33,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         } else {
             Precedence::Reservoir
         },
-        ..PublishedOptions::default()
+        ..Options::default()
     };
     let capacities = Capacities::unlimited().with_bytes(device, bytes);
-    let outcome = method.plan(&problem, &capacities, &options)?;
+    let outcome = solve(&problem, &capacities, &options, &mut |_| {})?;
     let percent = |cost: f64| 100.0 * (cost / base.cost() - 1.0);
     println!(
         "{} {budget}: +{:.4} % (bound +{:.4} %{}), peak {} of {:?}, {:.1} s{}",
         method.name(),
         percent(outcome.plan.cost()),
         percent(outcome.lower_bound),
-        if outcome.proven_optimal {
-            ", proven"
-        } else {
-            ""
-        },
+        if outcome.optimal { ", proven" } else { "" },
         outcome.plan.peak(device),
         bytes,
         outcome.elapsed.as_secs_f64(),

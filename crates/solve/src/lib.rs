@@ -5,7 +5,12 @@
 pub use scrimp_solvers as solvers;
 
 mod bound;
+mod checked;
+mod cutoff;
+mod error;
+mod exact;
 mod ids;
+mod method;
 mod model;
 mod options;
 mod place;
@@ -15,9 +20,14 @@ mod search;
 mod solve;
 mod sweep;
 
-pub use options::{Method, Options, Order, Progress, SolveError, Solved};
+pub use cutoff::Cutoff;
+pub use error::SolveError;
+pub use method::{
+    Candidates, Formulation, Method, Order, Precedence, Published, Rounding, UnknownName,
+};
+pub use options::{Options, Progress, Solved};
 pub use place::{PlaceError, Placement, place, place_intervals, place_reordered};
-pub use solve::{floor_bytes, solve};
+pub use solve::{floor_bytes, leanest, solve};
 pub use sweep::solve_sweep;
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap};
 use scrimp_plan::{DeviceId, Keep, Origin, Problem, TaskId, ValueId};
 
-use crate::SolveError;
+use crate::error::SolveError;
 
 /// Sums of bytes stay below this, so that `f64` holds them exactly.
 const EXACT: f64 = (1u64 << 52) as f64;

@@ -1,122 +1,14 @@
-//! What a caller asks for and what it gets: options, progress, outcome, errors.
+//! What a caller asks for and what it gets: options, progress, outcome.
 
-use std::str::FromStr;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
-use scrimp_plan::CheckedPlan;
-use thiserror::Error;
+use scrimp_plan::{CheckedPlan, Sequence};
 
-use crate::published::{Candidates, Published, PublishedError, PublishedOptions};
-
-/// A way to plan.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Method {
-    /// The default: repair at the worst peak, ruin and recreate.
-    #[default]
-    Search,
-    /// Recompute nothing.
-    KeepAll,
-    /// A published planner.
-    Published(Published),
-}
-
-impl Method {
-    /// Every method.
-    pub const ALL: [Method; 2 + Published::ALL.len()] = {
-        let mut all = [Method::Search; 2 + Published::ALL.len()];
-        all[1] = Method::KeepAll;
-        let mut i = 0;
-        while i < Published::ALL.len() {
-            all[2 + i] = Method::Published(Published::ALL[i]);
-            i += 1;
-        }
-        all
-    };
-
-    /// The name that [`FromStr`] reads.
-    pub fn name(self) -> &'static str {
-        match self {
-            Method::Search => "search",
-            Method::KeepAll => "keep-all",
-            Method::Published(published) => published.name(),
-        }
-    }
-}
-
-impl Method {
-    /// Another name that [`FromStr`] reads: Chen et al. planned chains, and the tasks of any graph in index
-    /// order are one.
-    pub fn alias(self) -> Option<&'static str> {
-        match self {
-            Method::Published(Published::ChenSqrtN(Candidates::Linearized)) => Some("chen-sqrt-n"),
-            Method::Published(Published::ChenGreedy(Candidates::Linearized)) => Some("chen-greedy"),
-            _ => None,
-        }
-    }
-}
-
-impl FromStr for Method {
-    type Err = UnknownName;
-
-    fn from_str(text: &str) -> Result<Method, UnknownName> {
-        Method::ALL
-            .into_iter()
-            .find(|m| m.name() == text || m.alias() == Some(text))
-            .ok_or_else(|| UnknownName {
-                what: "method",
-                name: text.into(),
-                known: Method::ALL.map(Method::name).join(", "),
-            })
-    }
-}
-
-/// Whether first runs keep the given order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
-    /// Any topological order.
-    #[default]
-    Free,
-    /// First runs in index order, as checkmate and moccasin (2.3) have it.
-    Fixed,
-}
-
-impl Order {
-    /// The name that [`FromStr`] reads.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Order::Free => "free",
-            Order::Fixed => "fixed",
-        }
-    }
-}
-
-impl FromStr for Order {
-    type Err = UnknownName;
-
-    fn from_str(text: &str) -> Result<Order, UnknownName> {
-        match text {
-            "free" => Ok(Order::Free),
-            "fixed" => Ok(Order::Fixed),
-            _ => Err(UnknownName {
-                what: "order",
-                name: text.into(),
-                known: "free, fixed".into(),
-            }),
-        }
-    }
-}
-
-/// A name that isn't one of the choices.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("there is no {what} called {name:?}; choose one of {known}")]
-pub struct UnknownName {
-    what: &'static str,
-    name: String,
-    known: String,
-}
+use crate::cutoff::Cutoff;
+use crate::method::{Formulation, Method, Order, Precedence};
 
 /// What to plan with.
 ///
@@ -130,8 +22,12 @@ pub struct Options {
     pub method: Method,
     /// Whether first runs keep the given order.
     pub order: Order,
-    /// When to stop at the latest. A first plan is looked for two seconds at least.
+    /// How much work to do, as the time that it takes. A first plan is looked for two seconds at least;
+    /// a solver library may overrun it by about two seconds.
     pub time_limit: Duration,
+    /// A moment at which to stop, whatever is left of the work: that of a caller who has more to do than
+    /// plan once.
+    pub deadline: Option<Instant>,
     /// Another seed, another search.
     pub seed: u64,
     /// Threads to use, 1 or 2; more bring nothing. Does not change the plan.
@@ -140,9 +36,20 @@ pub struct Options {
     pub stop: Option<Arc<AtomicBool>>,
     /// The search stops as soon as it has a plan of no more seconds than this.
     pub enough: Option<f64>,
-    /// What only published planners take: libraries, C_v, ε. Its limit, threads, seed and stop are
-    /// those above.
-    pub published: PublishedOptions,
+    /// Exact methods stop when the cost is within this fraction of the bound.
+    pub gap: f64,
+    /// How checkmate's programs behind rounding and the largest batch state when memory is freed.
+    pub formulation: Formulation,
+    /// Moccasin's C_v: how often a task may run, its first run included.
+    pub runs_per_task: usize,
+    /// How moccasin's program states that inputs are there.
+    pub precedence: Precedence,
+    /// A known plan to start exact methods from. Ignored where it is outside the method's model.
+    pub start: Option<Sequence>,
+    /// Where HiGHS is, if it shouldn't be looked for.
+    pub highs: Option<PathBuf>,
+    /// Where OR-tools is, if it shouldn't be looked for.
+    pub ortools: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -153,19 +60,31 @@ impl Default for Options {
             time_limit: Duration::from_secs(5),
             seed: 0,
             threads: 2,
+            deadline: None,
             stop: None,
             enough: None,
-            published: PublishedOptions::default(),
+            gap: 1e-6,
+            formulation: Formulation::default(),
+            runs_per_task: 2,
+            precedence: Precedence::default(),
+            start: None,
+            highs: None,
+            ortools: None,
         }
     }
 }
 
 impl Options {
+    /// When work that began at a moment and may take so long must end.
+    pub(crate) fn cutoff(&self, began: Instant, limit: Duration) -> Cutoff<'_> {
+        Cutoff::on_any(self.stop.as_deref())
+            .by(self.deadline)
+            .by(began.checked_add(limit))
+    }
+
     /// Whether the caller has asked to stop.
     pub(crate) fn stopped(&self) -> bool {
-        self.stop
-            .as_ref()
-            .is_some_and(|s| s.load(Ordering::Relaxed))
+        Cutoff::on_any(self.stop.as_deref()).reached()
     }
 }
 
@@ -198,46 +117,4 @@ pub struct Solved {
     pub elapsed: Duration,
     /// What a reader should know: the parameter that a published planner chose, a limit that binds.
     pub note: Option<String>,
-}
-
-/// Why there is no plan.
-#[derive(Clone, Debug, PartialEq, Error)]
-#[non_exhaustive]
-pub enum SolveError {
-    /// No plan within the budget was found.
-    #[error("{}", infeasible(*budget, *least_found, *floor))]
-    Infeasible {
-        /// What was asked for.
-        budget: u64,
-        /// Peak of the leanest plan that was found; within the budget if the search found one where a
-        /// published planner did not.
-        least_found: u64,
-        /// Proven: every plan needs this much.
-        floor: u64,
-    },
-    /// The problem has something this crate can't plan yet.
-    #[error("{0}")]
-    Unsupported(String),
-    /// A published planner has no plan.
-    #[error(transparent)]
-    Published(PublishedError),
-    /// A planner made a sequence that isn't a plan. A defect of this crate.
-    #[error("internal error, please report: the {method} method made an invalid plan: {what}")]
-    Defect {
-        /// Which planner.
-        method: &'static str,
-        /// What the checker says.
-        what: String,
-    },
-}
-
-fn infeasible(budget: u64, least_found: u64, floor: u64) -> String {
-    if least_found <= budget {
-        return format!(
-            "this method found no plan within {budget} bytes, but there is one of {least_found} bytes, and none exists below {floor}: use the default method, `search`, or raise the budget"
-        );
-    }
-    format!(
-        "no plan within {budget} bytes was found: the least budget a plan was found for is {least_found}, and none exists below {floor}; raise the budget to {least_found} or more"
-    )
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use scrimp_plan::{Capacities, DeviceId, Problem};
 
+use crate::error::SolveError;
 use crate::model::Model;
-use crate::options::{Options, Progress, SolveError, Solved};
+use crate::options::{Options, Progress, Solved};
 use crate::solve::solve;
 
 /// Plans the problem under each budget (in bytes, resident ones included) and returns the outcomes in

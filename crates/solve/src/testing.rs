@@ -8,7 +8,7 @@ use scrimp_plan::{
     TaskId, Value, ValueId, check,
 };
 
-use crate::options::Order;
+use crate::method::Order;
 use crate::random::Random;
 
 /// What a random problem may contain.

@@ -14,7 +14,8 @@ use crate::search::driver::{self, Found};
 use crate::search::state::State;
 use crate::testing::{Shape, base_peak, device, optimum, problem};
 use crate::{
-    Method, Options, Order, SolveError, floor_bytes, place, place_intervals, solve, solve_sweep,
+    Cutoff, Method, Options, Order, SolveError, floor_bytes, place, place_intervals, solve,
+    solve_sweep,
 };
 
 fn options(order: Order, method: Method) -> Options {
@@ -374,7 +375,7 @@ fn placements_are_valid_and_mostly_lose_nothing() {
                 }
             })
             .collect();
-        let placed = place_intervals(&intervals, None);
+        let placed = place_intervals(&intervals, None, Cutoff::NEVER);
         let arena = check_offsets(&intervals, &placed.offsets).unwrap();
         assert_eq!(arena, placed.arena_bytes);
         assert!(placed.arena_bytes >= placed.live_bytes);

@@ -3,12 +3,11 @@
 #![allow(clippy::print_stderr, reason = "tells which tests were skipped")]
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use scrimp_plan::{Capacities, Problem, TaskId, file::read_instance};
-use scrimp_solve::published::{
-    Accounted, Candidates, Published, PublishedOptions, Selection, checkmate_accounting,
-    checkpoints,
-};
+use scrimp_solve::published::{Accounted, Selection, checkmate_accounting, checkpoints};
+use scrimp_solve::{Candidates, Method, Options, Published, solve};
 use serde_json::Value as Json;
 
 fn instances() -> Option<PathBuf> {
@@ -165,10 +164,12 @@ fn vgg19_at_batch_1() {
     // Griewank & Walther at the least memory there is: published at a cost of 108,266,881,024.
     let device = problem.sole_device().unwrap();
     let least = Capacities::bytes_of(device, 51_380_224);
-    let options = PublishedOptions::default();
-    let griewank = Published::Griewank(Candidates::Articulation)
-        .plan(&problem, &least, &options)
-        .unwrap();
+    let options = Options {
+        method: Method::Published(Published::Griewank(Candidates::Articulation)),
+        time_limit: Duration::from_secs(3600),
+        ..Options::default()
+    };
+    let griewank = solve(&problem, &least, &options, &mut |_| {}).unwrap();
     assert_eq!(griewank.plan.peak(device), 51_380_224);
     assert!(
         griewank.plan.cost() <= 108_266_881_024.0,

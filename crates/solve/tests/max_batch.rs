@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use scrimp_plan::file::{Instance, read_instance};
 use scrimp_plan::{Phase, Problem};
-use scrimp_solve::published::{
-    Formulation, MaxBatchOptions, PublishedError, PublishedOptions, max_batch,
-};
+use scrimp_solve::published::{MaxBatchOptions, max_batch};
+use scrimp_solve::{Formulation, Options, SolveError};
 use scrimp_solvers::SolverError;
 
 /// A training graph and what is asked of it; nothing where the instances aren't there.
@@ -45,10 +44,10 @@ fn vgg19_fits_289_images_by_the_program() {
     let Some((problem, wanted)) = wanted("keras/VGG19_b1_224x224.json") else {
         return;
     };
-    let options = PublishedOptions {
+    let options = Options {
         time_limit: Duration::from_secs(20),
         formulation: Formulation::Disaggregated,
-        ..PublishedOptions::default()
+        ..Options::default()
     };
     match max_batch(&problem, 1, wanted, &options) {
         Ok(found) => assert_eq!(
@@ -57,7 +56,7 @@ fn vgg19_fits_289_images_by_the_program() {
             "{:?}",
             found.elapsed
         ),
-        Err(PublishedError::Solver(error @ SolverError::NotFound { .. })) => {
+        Err(SolveError::Solver(error @ SolverError::NotFound { .. })) => {
             eprintln!("skipped: {error}");
         }
         Err(error) => panic!("{error}"),

@@ -6,13 +6,13 @@ mod gaps;
 mod order;
 mod stays;
 
-pub(crate) use ascent::Ascent;
+pub(crate) use ascent::{Ascent, Worthwhile};
 pub(crate) use floor::floor;
 
 use scrimp_plan::TaskId;
 
+use crate::method::Order;
 use crate::model::Model;
-use crate::options::Order;
 use order::{Chain, Reach};
 
 /// Begins a bound on the seconds that plans within `budget` bytes take beyond those of running every task

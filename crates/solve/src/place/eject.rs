@@ -4,8 +4,8 @@
 //! An item that finds no free place becomes harder to eject from then on, so the search leaves the
 //! places where it goes round in circles.
 
-use super::Packing;
 use super::items::Items;
+use super::packing::Packing;
 use crate::random::Random;
 
 const NOWHERE: u64 = u64::MAX;

@@ -7,8 +7,8 @@
 
 use std::cmp::Reverse;
 
-use super::Packing;
 use super::items::Items;
+use super::packing::Packing;
 use crate::random::Random;
 
 /// Nodes of an attempt, besides two per item: a lucky order needs few, an unlucky one millions.

@@ -1,7 +1,7 @@
 //! First fit: items in some order, each at the lowest offset that is free.
 
-use super::Packing;
 use super::items::Items;
+use super::packing::Packing;
 
 /// Places the items in order, each at the lowest offset that is free of its neighbours.
 pub(crate) fn first_fit(items: &Items, neighbours: &[Vec<u32>], order: &[u32]) -> Packing {

@@ -11,7 +11,9 @@ mod exact;
 mod greedy;
 mod items;
 mod pack;
+mod packing;
 mod skyline;
+mod stir;
 #[cfg(test)]
 mod tests;
 
@@ -24,10 +26,11 @@ use scrimp_plan::{
 };
 use thiserror::Error;
 
-use crate::options::Order;
-use crate::solve::stirred;
+use crate::cutoff::Cutoff;
+use crate::method::Order;
 use items::{Items, Part};
 use pack::Goals;
+use stir::stirred;
 
 /// Work for a part that can't be packed without loss, in units of about a nanosecond: for bare
 /// intervals, and for plans, which may be made again if they don't fit.
@@ -75,13 +78,14 @@ pub enum PlaceError {
 /// # Errors
 /// [`PlaceError::OverCapacity`] if fragmentation costs more than the budget allows.
 pub fn place(plan: &CheckedPlan, capacities: &Capacities) -> Result<CheckedLayout, PlaceError> {
-    placed(plan, capacities, PLAN_WORK)
+    placed(plan, capacities, PLAN_WORK, Cutoff::NEVER)
 }
 
 fn placed(
     plan: &CheckedPlan,
     capacities: &Capacities,
     work: u64,
+    cutoff: Cutoff<'_>,
 ) -> Result<CheckedLayout, PlaceError> {
     let mut offsets: PrimaryMap<BufferId, u64> = plan.buffers().values().map(|_| 0).collect();
     for (device, what) in plan.problem().devices().iter() {
@@ -97,7 +101,7 @@ fn placed(
             .collect();
         let capacity = capacities.bytes(device);
         let available = capacity.map(|bytes| bytes.saturating_sub(what.resident));
-        let placed = place_with(&intervals, available, work);
+        let placed = place_with(&intervals, available, work, cutoff);
         if let Some(available) = available.filter(|&bytes| placed.arena_bytes > bytes) {
             return Err(PlaceError::OverCapacity {
                 arena: placed.arena_bytes,
@@ -112,7 +116,8 @@ fn placed(
 }
 
 /// Places all buffers of a plan, and if that loses a few bytes, those of plans with the same runs in other
-/// orders, first runs in the given one if that isn't free. Takes the packing with the smallest arena.
+/// orders, first runs in the given one if that isn't free. Takes the packing with the smallest arena of those
+/// made before the cutoff.
 ///
 /// # Errors
 /// As [`place`].
@@ -120,8 +125,9 @@ pub fn place_reordered(
     plan: &CheckedPlan,
     capacities: &Capacities,
     order: Order,
+    cutoff: Cutoff<'_>,
 ) -> Result<CheckedLayout, PlaceError> {
-    let mut best = place(plan, capacities);
+    let mut best = placed(plan, capacities, PLAN_WORK, cutoff);
     let Some(device) = plan.problem().sole_device() else {
         return best;
     };
@@ -135,13 +141,13 @@ pub fn place_reordered(
     let few = live / FEW;
     for seed in 0..VARIANTS {
         let least = arena(&best);
-        if least <= live || least - live > few {
+        if least <= live || least - live > few || cutoff.reached() {
             break;
         }
         let Some(other) = stirred(plan, capacities, order, seed) else {
             break;
         };
-        let layout = placed(&other, capacities, PLAN_WORK / 4);
+        let layout = placed(&other, capacities, PLAN_WORK / 4, cutoff);
         if arena(&layout) < least {
             best = layout;
         }
@@ -150,13 +156,23 @@ pub fn place_reordered(
 }
 
 /// Offsets for intervals such that none that are held at the same moment share a byte. Aims at the
-/// live bytes; with a capacity, at the capacity if the live bytes are out of reach.
+/// live bytes; with a capacity, at the capacity if the live bytes are out of reach. A cutoff leaves it at the
+/// best so far.
 #[must_use]
-pub fn place_intervals(intervals: &[Interval], capacity: Option<u64>) -> Placement {
-    place_with(intervals, capacity, WORK)
+pub fn place_intervals(
+    intervals: &[Interval],
+    capacity: Option<u64>,
+    cutoff: Cutoff<'_>,
+) -> Placement {
+    place_with(intervals, capacity, WORK, cutoff)
 }
 
-fn place_with(intervals: &[Interval], capacity: Option<u64>, work: u64) -> Placement {
+fn place_with(
+    intervals: &[Interval],
+    capacity: Option<u64>,
+    work: u64,
+    cutoff: Cutoff<'_>,
+) -> Placement {
     let items = Items::new(intervals);
     let live_bytes = items.live_bytes();
     let mut offsets = vec![0; intervals.len()];
@@ -186,7 +202,7 @@ fn place_with(intervals: &[Interval], capacity: Option<u64>, work: u64) -> Place
             enough: arena_bytes.max(live_bytes.max(capacity.unwrap_or(0))) - base,
             work,
         };
-        let (packing, floor) = pack::pack(&items, goals);
+        let (packing, floor) = pack::pack(&items, goals, cutoff);
         floor_bytes = floor_bytes.max(base.saturating_add(floor));
         arena_bytes = arena_bytes.max(base.saturating_add(packing.arena));
         for (&interval, offset) in items.origin.iter().zip(packing.offsets) {
@@ -198,30 +214,5 @@ fn place_with(intervals: &[Interval], capacity: Option<u64>, work: u64) -> Place
         arena_bytes,
         live_bytes,
         floor_bytes,
-    }
-}
-
-/// A packing of [`Items`].
-#[derive(Clone, Debug)]
-struct Packing {
-    offsets: Vec<u64>,
-    arena: u64,
-}
-
-impl Packing {
-    fn new(items: &Items, offsets: Vec<u64>) -> Packing {
-        let tops = offsets.iter().zip(&items.bytes);
-        let arena = tops.map(|(at, bytes)| at.saturating_add(*bytes)).max();
-        Packing {
-            arena: arena.unwrap_or(0),
-            offsets,
-        }
-    }
-
-    /// Becomes the other one if that is lower.
-    fn improve(&mut self, other: Packing) {
-        if other.arena < self.arena {
-            *self = other;
-        }
     }
 }

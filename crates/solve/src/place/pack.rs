@@ -4,12 +4,13 @@
 
 use std::cmp::Reverse;
 
-use super::Packing;
 use super::eject::Ejection;
 use super::exact::{Attempts, Verdict};
 use super::greedy::first_fit;
 use super::items::Items;
+use super::packing::Packing;
 use super::skyline::Wheel;
+use crate::cutoff::Cutoff;
 
 /// Pairs that meet, above which only the skyline packs: lists of them would take too much memory.
 const MOST_PAIRS: u64 = 30_000_000;
@@ -34,7 +35,7 @@ pub(crate) struct Goals {
 }
 
 /// The lowest packing found, and a height that is proven to be the least for these items.
-pub(crate) fn pack(items: &Items, goals: Goals) -> (Packing, u64) {
+pub(crate) fn pack(items: &Items, goals: Goals, cutoff: Cutoff<'_>) -> (Packing, u64) {
     let live = items.live_bytes();
     let bytes: u128 = items.bytes.iter().map(|&b| u128::from(b)).sum();
     let mut wheel = Wheel::new(items);
@@ -48,8 +49,8 @@ pub(crate) fn pack(items: &Items, goals: Goals) -> (Packing, u64) {
         false => goals.work,
     };
     if items.meetings() > MOST_PAIRS {
-        wheel.turn(&mut best, goals.least, beyond);
-        wheel.turn(&mut best, enough, goals.work);
+        wheel.turn(&mut best, goals.least, beyond, cutoff);
+        wheel.turn(&mut best, enough, goals.work, cutoff);
         return (best, live);
     }
     let neighbours = items.neighbours();
@@ -63,8 +64,8 @@ pub(crate) fn pack(items: &Items, goals: Goals) -> (Packing, u64) {
         floor: live,
         step,
     };
-    search.towards(goals.least, beyond);
-    search.towards(enough, goals.work);
+    search.towards(goals.least, beyond, cutoff);
+    search.towards(enough, goals.work, cutoff);
     (search.best, search.floor)
 }
 
@@ -109,10 +110,10 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Works towards a goal, or towards the least that isn't proven to be impossible.
-    fn towards(&mut self, mut goal: u64, work: u64) {
+    fn towards(&mut self, mut goal: u64, work: u64, cutoff: Cutoff<'_>) {
         let mut left = work;
         let mut turn = TURN;
-        while left > 0 && self.best.arena > goal.max(self.floor) {
+        while left > 0 && self.best.arena > goal.max(self.floor) && !cutoff.reached() {
             goal = goal.max(self.floor);
             if let Some(attempts) = self.attempts.as_mut() {
                 match attempts.turn(goal, 2 * turn) {
@@ -125,7 +126,7 @@ impl Search<'_> {
                     Verdict::Unknown => {}
                 }
             }
-            self.wheel.turn(&mut self.best, goal, turn);
+            self.wheel.turn(&mut self.best, goal, turn, cutoff);
             self.ejection.turn(&mut self.best, goal, turn);
             left = left.saturating_sub(4 * turn);
             turn += turn / 4;

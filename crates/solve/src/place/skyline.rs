@@ -4,8 +4,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::Packing;
 use super::items::Items;
+use super::packing::Packing;
+use crate::cutoff::Cutoff;
 use crate::random::Random;
 
 /// Nodes of the tree looked at for one item, beyond which the best found so far is taken.
@@ -57,8 +58,8 @@ impl<'a> Wheel<'a> {
     }
 
     /// Improves a packing for some work.
-    pub fn turn(&mut self, best: &mut Packing, goal: u64, mut work: u64) {
-        while work > 0 && best.arena > goal {
+    pub fn turn(&mut self, best: &mut Packing, goal: u64, mut work: u64, cutoff: Cutoff<'_>) {
+        while work > 0 && best.arena > goal && !cutoff.reached() {
             // Bytes alone are a worse key than what has a duration.
             self.next = (self.next + 1) % 2;
             let keys = &mut self.keys[self.next];

@@ -5,6 +5,7 @@ use scrimp_plan::{Interval, check_offsets};
 
 use super::items::{Items, take_apart};
 use super::{Placement, place_intervals};
+use crate::cutoff::Cutoff;
 use crate::random::Random;
 
 /// Pieces of a rectangle of `time` by `bytes` that was cut in two again and again: they fit into
@@ -56,7 +57,7 @@ fn live_bytes(intervals: &[Interval]) -> u64 {
 
 /// Places, checks, and returns the bytes lost.
 fn lost(intervals: &[Interval], capacity: Option<u64>) -> u64 {
-    let placed = place_intervals(intervals, capacity);
+    let placed = place_intervals(intervals, capacity, Cutoff::NEVER);
     let arena = check_offsets(intervals, &placed.offsets).unwrap();
     assert_eq!(arena, placed.arena_bytes);
     arena.checked_sub(placed.live_bytes).unwrap()
@@ -69,9 +70,9 @@ fn offsets_never_overlap_and_the_bound_is_the_bytes_held() {
         let (longest, largest) = (2 + rng.below(40), 2 + rng.below(1000));
         let intervals = random(&mut rng, round, longest, largest);
         lost(&intervals, None);
-        let placed = place_intervals(&intervals, None);
+        let placed = place_intervals(&intervals, None, Cutoff::NEVER);
         assert_eq!(placed.live_bytes, live_bytes(&intervals));
-        assert_eq!(placed, place_intervals(&intervals, None));
+        assert_eq!(placed, place_intervals(&intervals, None, Cutoff::NEVER));
     }
 }
 
@@ -93,7 +94,7 @@ fn offsets_are_multiples_of_what_divides_all_sizes() {
         let mut intervals = pieces(&mut rng, count, 100, 1000);
         intervals.iter_mut().for_each(|i| i.bytes *= 64);
         let capacity = 64_000 * 108 / 100 + 1 + rng.below(60) as u64;
-        let placed = place_intervals(&intervals, Some(capacity));
+        let placed = place_intervals(&intervals, Some(capacity), Cutoff::NEVER);
         let aligned = placed.offsets.iter().all(|at| at.is_multiple_of(64));
         assert!(aligned, "{count} pieces, capacity {capacity}");
     }
@@ -140,7 +141,7 @@ fn fit(intervals: &[Interval], height: u64, offsets: &mut Vec<u64>) -> bool {
 
 /// Placement finds the least arena and proves it; a capacity as large is met.
 fn is_optimal(intervals: &[Interval]) -> Placement {
-    let placed = place_intervals(intervals, None);
+    let placed = place_intervals(intervals, None, Cutoff::NEVER);
     let live = live_bytes(intervals);
     let least = (live..).find(|&height| fit(intervals, height, &mut Vec::new()));
     assert_eq!(Some(placed.arena_bytes), least);
@@ -199,7 +200,7 @@ fn sizes_beyond_what_can_be_counted_do_not_panic() {
         ..huge
     };
     for intervals in [vec![huge; 3], vec![huge, late, huge, late]] {
-        let placed = place_intervals(&intervals, Some(1));
+        let placed = place_intervals(&intervals, Some(1), Cutoff::NEVER);
         assert_eq!(placed.live_bytes, u64::MAX);
         assert!(check_offsets(&intervals, &placed.offsets).is_err());
     }
@@ -229,4 +230,25 @@ fn parts_and_what_is_placed_are_all_items() {
             assert!(spans.into_iter().all(|span| span != throughout));
         }
     }
+}
+
+#[test]
+fn a_placement_that_is_told_to_stop_is_valid_and_was_not_searched_for() {
+    let mut random = Random::new(21, 0);
+    let intervals: Vec<Interval> = (0..60)
+        .map(|_| {
+            let start = random.below(40) as u64;
+            Interval {
+                start,
+                end: start + 1 + random.below(20) as u64,
+                bytes: 1 + random.below(1000) as u64,
+            }
+        })
+        .collect();
+    let stop = std::sync::atomic::AtomicBool::new(true);
+    let stopped = place_intervals(&intervals, None, Cutoff::on(&stop));
+    let arena = check_offsets(&intervals, &stopped.offsets).unwrap();
+    assert_eq!(arena, stopped.arena_bytes);
+    let searched = place_intervals(&intervals, None, Cutoff::NEVER);
+    assert!(searched.arena_bytes < stopped.arena_bytes);
 }

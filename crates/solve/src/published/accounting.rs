@@ -1,51 +1,72 @@
 //! Memory as checkmate's published code counts it for stages, which differs from what a plan needs.
 
 use super::graph::Graph;
-use super::stages::Stages;
+use super::stages::Stage;
 
 /// The largest sum of the values in memory, fixed memory not included, when stages are executed the
 /// way checkmate's code does: a value is freed at the start of a stage, or after a run of the stage
 /// that it or a reader of it has a place for, once neither a later run of the stage reads it nor the
 /// next stage holds it. What a checkpoint policy holds without need is counted; a value that is
 /// computed again while it is there is counted once. Workspace isn't counted.
-pub(super) fn stage_peak(graph: &Graph<'_>, stages: &Stages) -> u64 {
-    let n = graph.tasks.len();
-    let mut live = vec![false; graph.values.len()];
-    let (mut now, mut peak) = (0, 0);
-    for stage in 0..n {
-        let row = &stages.runs[stage];
+pub(super) struct Accounting<'g, 'p> {
+    graph: &'g Graph<'p>,
+    live: Vec<bool>,
+    now: u64,
+    /// Of the stages so far.
+    pub(super) peak: u64,
+    /// Seconds of their runs.
+    pub(super) seconds: f64,
+}
+
+impl<'g, 'p> Accounting<'g, 'p> {
+    pub(super) fn new(graph: &'g Graph<'p>) -> Self {
+        Accounting {
+            graph,
+            live: vec![false; graph.values.len()],
+            now: 0,
+            peak: 0,
+            seconds: 0.0,
+        }
+    }
+
+    /// Executes the next stage.
+    pub(super) fn add(&mut self, stage: &Stage<'_>) {
+        let graph = self.graph;
+        let last = stage.number + 1 == graph.tasks.len();
         let needed_after = |value: usize, task: usize| {
             let readers = graph.values[value].consumers.iter();
-            (stage + 1 < n && stages.held[stage + 1][value])
+            (!last && stage.next[value])
                 || readers
                     .rev()
                     .take_while(|&&reader| reader > task)
-                    .any(|&reader| row[reader])
+                    .any(|&reader| stage.runs[reader])
         };
-        for (value, (what, live)) in graph.values.iter().zip(&mut live).enumerate() {
-            if *live && !needed_after(value, what.producer.unwrap_or(0)) {
-                *live = false;
-                now -= what.bytes;
+        for (value, what) in graph.values.iter().enumerate() {
+            if self.live[value] && !needed_after(value, what.producer.unwrap_or(0)) {
+                self.free(value);
             }
         }
-        for (task, what) in graph.tasks.iter().enumerate().take(stage + 1) {
-            if row[task] {
+        for (task, what) in graph.tasks.iter().enumerate().take(stage.number + 1) {
+            if stage.runs[task] {
+                self.seconds += what.seconds;
                 for &value in &what.outputs {
-                    if !live[value] {
-                        live[value] = true;
-                        now += graph.values[value].bytes;
+                    if !self.live[value] {
+                        self.live[value] = true;
+                        self.now += graph.values[value].bytes;
                     }
                 }
-                peak = peak.max(now);
+                self.peak = self.peak.max(self.now);
             }
-            let touched = what.inputs.iter().chain(&what.outputs);
-            for &value in touched {
-                if live[value] && !needed_after(value, task) {
-                    live[value] = false;
-                    now -= graph.values[value].bytes;
+            for &value in what.inputs.iter().chain(&what.outputs) {
+                if self.live[value] && !needed_after(value, task) {
+                    self.free(value);
                 }
             }
         }
     }
-    peak
+
+    fn free(&mut self, value: usize) {
+        self.live[value] = false;
+        self.now -= self.graph.values[value].bytes;
+    }
 }

@@ -6,22 +6,17 @@
 //! their forward tasks up to the first that isn't one; a later stage belongs to the last of the
 //! forward tasks whose outputs it reads.
 
+use std::ops::{ControlFlow, Range};
+
+use cranelift_entity::EntityRef;
 use scrimp_plan::{Capacities, Problem, TaskId};
 
-use super::PublishedError;
-use super::accounting::stage_peak;
+use super::accounting::Accounting;
 use super::graph::Graph;
-use super::stages::{Lost, Stages};
-use cranelift_entity::EntityRef;
-
-/// Which forward tasks may become checkpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Candidates {
-    /// The articulation points of the forward graph, without directions (B.1).
-    Articulation,
-    /// All of them, as if each depended on the one before (B.2).
-    Linearized,
-}
+use super::policy::Policy;
+use super::stages::{self, Lost};
+use crate::error::SolveError;
+use crate::method::{Candidates, Method, Published};
 
 /// How checkpoints are chosen among the candidates.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -145,9 +140,9 @@ impl<'g, 'p> Chain<'g, 'p> {
 
     /// What is held whatever the checkpoints: what isn't forward until its last reader that isn't, and
     /// kept values to the end.
-    fn gradients(&self) -> Vec<Vec<bool>> {
+    fn gradients(&self) -> Policy {
         let n = self.graph.tasks.len();
-        let mut held = vec![vec![false; self.graph.values.len()]; n + 1];
+        let mut policy = Policy::default();
         for (value, what) in self.graph.values.iter().enumerate() {
             let first = what.producer.map_or(0, |task| task + 1);
             let backward = what.producer.is_some_and(|task| task >= self.forward);
@@ -156,17 +151,15 @@ impl<'g, 'p> Chain<'g, 'p> {
                 (false, Some(&reader)) if backward => reader,
                 _ => 0,
             };
-            for row in held.iter_mut().take(last + 1).skip(first) {
-                row[value] = true;
-            }
+            policy.hold(value, first..last + 1);
         }
-        held
+        policy
     }
 
     /// As [`Chain::gradients`], and what is forward until its last reader that is: the forward pass
     /// recomputes nothing, the backward pass starts from what checkpoints hold.
-    pub(super) fn one_forward_pass(&self) -> Vec<Vec<bool>> {
-        let mut held = self.gradients();
+    pub(super) fn one_forward_pass(&self) -> Policy {
+        let mut policy = self.gradients();
         for (value, what) in self.graph.values.iter().enumerate() {
             let readers = what.consumers.iter().rev();
             let last = readers
@@ -174,46 +167,50 @@ impl<'g, 'p> Chain<'g, 'p> {
                 .find(|&reader| reader <= self.forward)
                 .unwrap_or(0);
             let first = what.producer.map_or(0, |task| task + 1);
-            for row in held.iter_mut().take(last + 1).skip(first) {
-                row[value] = true;
-            }
+            policy.hold(value, first..last + 1);
         }
-        held
+        policy
     }
 
-    /// Holds the outputs of `tasks` when a stage begins, as far as they have run before.
+    /// Holds the outputs of `tasks` when these stages begin, as far as they have run before.
     pub(super) fn hold(
         &self,
-        held: &mut [Vec<bool>],
-        stage: usize,
+        policy: &mut Policy,
+        stages: Range<usize>,
         tasks: impl IntoIterator<Item = usize>,
     ) {
-        for task in tasks.into_iter().take_while(|&task| task < stage) {
+        for task in tasks {
             for &value in &self.graph.tasks[task].outputs {
-                held[stage][value] = true;
+                policy.hold(value, stages.start.max(task + 1)..stages.end);
             }
         }
     }
 
     /// The segments between checkpoints: half-open ranges of tasks that begin at 0 or a checkpoint;
     /// the last one reaches beyond the loss.
-    fn segments(&self, checkpoints: &[usize]) -> Vec<(usize, usize)> {
+    fn segments(&self, checkpoints: &[usize]) -> Vec<Range<usize>> {
+        let end = (self.forward + 1).min(self.graph.tasks.len());
         let starts = std::iter::once(0).chain(checkpoints.iter().copied());
-        let ends = checkpoints.iter().copied().chain([self.forward + 1]);
-        starts.zip(ends).collect()
+        let ends = checkpoints.iter().copied().chain([end]);
+        starts.zip(ends).map(|(start, end)| start..end).collect()
     }
 
     /// While a stage works on a segment, forward or backward, holds all of the segment.
-    pub(super) fn hold_segments(&self, held: &mut [Vec<bool>], checkpoints: &[usize]) {
+    fn hold_segments(&self, policy: &mut Policy, checkpoints: &[usize]) {
         let n = self.graph.tasks.len();
-        for (start, end) in self.segments(checkpoints) {
-            for stage in start..(end + 1).min(self.forward + 2).min(n) {
-                self.hold(held, stage, start..end);
-            }
-            for stage in self.forward..n {
-                if (start..end).contains(&self.place[stage]) {
-                    self.hold(held, stage, start..end);
-                }
+        let segments = self.segments(checkpoints);
+        for segment in &segments {
+            let until = (segment.end + 1).min(self.forward + 2).min(n);
+            self.hold(policy, segment.start..until, segment.clone());
+        }
+        let segment_of = |stage: usize| {
+            let place = self.place[stage];
+            let at = segments.partition_point(|segment| segment.end <= place);
+            segments.get(at).filter(|segment| segment.contains(&place))
+        };
+        for stages in stretches(self.forward..n, |stage| segment_of(stage).map(|s| s.start)) {
+            if let Some(segment) = segment_of(stages.start) {
+                self.hold(policy, stages, segment.clone());
             }
         }
     }
@@ -221,28 +218,25 @@ impl<'g, 'p> Chain<'g, 'p> {
     /// Chen's policy: checkpoints are held from their first run on, and segments while they are
     /// worked on. With `whole_blocks`, the gradients of a segment are too, as the code behind
     /// checkmate's published numbers does; that takes memory and saves nothing.
-    pub(super) fn policy(&self, checkpoints: &[usize], whole_blocks: bool) -> Vec<Vec<bool>> {
+    pub(super) fn policy(&self, checkpoints: &[usize], whole_blocks: bool) -> Policy {
         let n = self.graph.tasks.len();
-        let mut held = self.gradients();
+        let mut policy = self.gradients();
         // Each task's inputs are there when its stage begins.
         for (value, what) in self.graph.values.iter().enumerate() {
             for &reader in &what.consumers {
-                held[reader][value] = true;
+                policy.hold(value, reader..reader + 1);
             }
         }
-        for stage in 1..n {
-            self.hold(&mut held, stage, checkpoints.iter().copied());
-        }
-        self.hold_segments(&mut held, checkpoints);
+        self.hold(&mut policy, 1..n, checkpoints.iter().copied());
+        self.hold_segments(&mut policy, checkpoints);
         if whole_blocks && self.mirrored {
-            for (start, end) in self.segments(checkpoints) {
-                for place in start..(end + 1).min(n) {
-                    let gradients = (start..end).rev().map(|task| n - 1 - task);
-                    self.hold(&mut held, n - 1 - place, gradients);
-                }
+            for segment in self.segments(checkpoints) {
+                let stages = n - (segment.end + 1).min(n)..n - segment.start;
+                let gradients = segment.map(|task| n - 1 - task);
+                self.hold(&mut policy, stages, gradients);
             }
         }
-        held
+        policy
     }
 
     /// The forward task a stage belongs to.
@@ -251,19 +245,31 @@ impl<'g, 'p> Chain<'g, 'p> {
     }
 }
 
+/// The stretches of stages in which something stays the same.
+pub(super) fn stretches<T: PartialEq>(
+    stages: Range<usize>,
+    what: impl Fn(usize) -> T,
+) -> Vec<Range<usize>> {
+    let mut stretches: Vec<Range<usize>> = Vec::new();
+    for stage in stages {
+        match stretches.last_mut() {
+            Some(last) if what(last.start) == what(stage) => last.end = stage + 1,
+            _ => stretches.push(stage..stage + 1),
+        }
+    }
+    stretches
+}
+
 impl Graph<'_> {
     /// An error for checkpoints that can't be completed.
-    pub(super) fn lost(&self, lost: Lost) -> PublishedError {
+    pub(super) fn lost(&self, lost: Lost) -> SolveError {
         let value = scrimp_plan::ValueId::new(lost.value);
         let name = &self.problem.value(value).name;
         let what = format!(
             "{value} ({name}) is needed again in stage {} but can't be made again by then",
             lost.stage
         );
-        PublishedError::Unsupported {
-            method: self.method,
-            what,
-        }
+        SolveError::unsupported(self.method.name(), &what)
     }
 }
 
@@ -275,9 +281,10 @@ pub fn checkpoints(
     problem: &Problem,
     candidates: Candidates,
     selection: Selection,
-) -> Result<Vec<TaskId>, PublishedError> {
+) -> Result<Vec<TaskId>, SolveError> {
     let unlimited = Capacities::unlimited();
-    let graph = Graph::new(problem, &unlimited, "checkpoints")?;
+    let method = Method::Published(Published::ChenSqrtN(candidates));
+    let graph = Graph::new(problem, &unlimited, method)?;
     let chain = Chain::new(&graph);
     let chosen = chain.select(&chain.candidates(candidates), selection);
     Ok(chosen.into_iter().map(TaskId::new).collect())
@@ -292,20 +299,23 @@ pub fn checkpoints(
 pub fn checkmate_accounting(
     problem: &Problem,
     checkpoints: &[TaskId],
-) -> Result<Accounted, PublishedError> {
+) -> Result<Accounted, SolveError> {
     let unlimited = Capacities::unlimited();
-    let graph = Graph::new(problem, &unlimited, "checkmate's accounting")?;
+    let method = Method::Published(Published::ChenSqrtN(Candidates::Linearized));
+    let graph = Graph::new(problem, &unlimited, method)?;
     let mut chosen: Vec<usize> = checkpoints.iter().map(|task| task.index()).collect();
     chosen.sort_unstable();
-    let held = Chain::new(&graph).policy(&chosen, true);
-    let stages = Stages::complete(&graph, held).map_err(|lost| graph.lost(lost))?;
-    let seconds = stages
-        .sequence()
-        .into_iter()
-        .map(|task| graph.tasks[task].seconds);
-    Ok(Accounted {
-        cost: seconds.sum(),
-        activation_peak: stage_peak(&graph, &stages),
+    let policy = Chain::new(&graph).policy(&chosen, true);
+    let mut accounting = Accounting::new(&graph);
+    let mut rows = policy.rows(graph.values.len());
+    stages::complete(&graph, &mut rows, &mut |stage| {
+        accounting.add(&stage);
+        ControlFlow::Continue(())
+    })
+    .map_err(|lost| graph.lost(lost))
+    .map(|_| Accounted {
+        cost: accounting.seconds,
+        activation_peak: accounting.peak,
     })
 }
 

@@ -1,37 +1,35 @@
 //! Checkmate's mixed-integer program, solved by HiGHS.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use scrimp_plan::{Capacities, CheckedPlan, Problem};
+use cranelift_entity::EntityRef;
+use scrimp_plan::CheckedPlan;
 use scrimp_solvers::Highs;
 use scrimp_solvers::highs::{Solution, Start, Status};
 
-use super::formulation::{Formulation, Goal, MAX_COLUMNS, Program, columns};
+use super::formulation::{Goal, Program, fits_in_memory};
 use super::graph::Graph;
 use super::stages::Stages;
-use super::{Outcome, Published, PublishedError, PublishedOptions};
+use crate::error::SolveError;
+use crate::method::Formulation;
+use crate::options::{Options, Solved};
 
 /// How often a solution that is over the budget by the solver's tolerance is sent back.
 const ATTEMPTS: usize = 5;
 
-pub(super) fn plan(
-    problem: &Problem,
-    capacities: &Capacities,
-    options: &PublishedOptions,
+pub(crate) fn plan(
+    graph: &Graph<'_>,
+    options: &Options,
     formulation: Formulation,
-) -> Result<Outcome, PublishedError> {
+) -> Result<Solved, SolveError> {
     let began = Instant::now();
-    let graph = Graph::new(
-        problem,
-        capacities,
-        Published::Checkmate(formulation).name(),
-    )?;
+    let cutoff = options.cutoff(began, options.time_limit);
     let highs = Highs::load(options.highs.as_deref())?;
-    fits_in_memory(&graph)?;
+    fits_in_memory(graph)?;
     let mut budget = graph.capacity;
-    let program = Program::new(&graph, formulation, Goal::Cost { budget });
-    let known = known_plan(&graph, options)?;
+    let program = Program::new(graph, formulation, Goal::Cost { budget });
+    let known = known_plan(graph, options)?;
     let mut start = Start::default();
     if let Some((stages, _)) = &known {
         start.values = program.start(stages);
@@ -44,7 +42,7 @@ pub(super) fn plan(
         } else {
             program.with_budget(budget)
         };
-        let solver = options.highs(options.time_limit.saturating_sub(began.elapsed()));
+        let solver = solver_options(options, cutoff.left());
         let solution = highs.solve(&Arc::new(model), &solver, start.clone(), &mut |_| {
             !options.stopped()
         })?;
@@ -53,14 +51,10 @@ pub(super) fn plan(
             lower_bound =
                 lower_bound.max(solution.bound.min(1e300) * program.cost_unit * (1.0 - 1e-9));
             if solution.status == Status::Infeasible && best.is_none() {
-                let budget = graph.budget();
-                return Err(PublishedError::Infeasible {
-                    method: graph.method,
-                    budget,
-                });
+                return Err(graph.infeasible());
             }
         }
-        match decode(&graph, &program, &solution)? {
+        match decode(graph, &program, &solution)? {
             Some(Ok(plan)) => {
                 best = cheaper(best, plan);
                 break;
@@ -69,39 +63,45 @@ pub(super) fn plan(
             None => break,
         }
     }
-    let plan = best.ok_or(PublishedError::NotFound {
-        method: graph.method,
-        budget: graph.budget(),
-        least: None,
-    })?;
-    Ok(outcome(plan, lower_bound, options.gap, began))
+    let plan = best.ok_or(graph.not_found(None))?;
+    Ok(outcome(graph, plan, lower_bound, options.gap, began))
+}
+
+/// HiGHS's options, with so much time.
+pub(crate) fn solver_options(
+    options: &Options,
+    time_limit: Duration,
+) -> scrimp_solvers::highs::Options {
+    scrimp_solvers::highs::Options {
+        time_limit,
+        threads: options.threads,
+        seed: options.seed as u32,
+        relative_gap: options.gap,
+        ..scrimp_solvers::highs::Options::default()
+    }
 }
 
 /// The outcome of an exact method: proven where cost and bound meet.
-pub(super) fn outcome(plan: CheckedPlan, bound: f64, gap: f64, began: Instant) -> Outcome {
+pub(crate) fn outcome(
+    graph: &Graph<'_>,
+    plan: CheckedPlan,
+    bound: f64,
+    gap: f64,
+    began: Instant,
+) -> Solved {
     let cost = plan.cost();
-    Outcome {
-        proven_optimal: cost <= bound * (1.0 + gap.max(1e-9)) + 1e-12,
+    Solved {
+        optimal: cost <= bound * (1.0 + gap.max(1e-9)) + 1e-12,
         lower_bound: bound.min(cost),
+        cost,
         plan,
+        method: graph.method,
         elapsed: began.elapsed(),
         note: None,
     }
 }
 
-pub(super) fn fits_in_memory(graph: &Graph<'_>) -> Result<(), PublishedError> {
-    let count = columns(graph);
-    if count > MAX_COLUMNS {
-        let what = format!("its program would have {count} columns, more than {MAX_COLUMNS}");
-        return Err(PublishedError::Unsupported {
-            method: graph.method,
-            what,
-        });
-    }
-    Ok(())
-}
-
-pub(super) fn cheaper(best: Option<CheckedPlan>, plan: CheckedPlan) -> Option<CheckedPlan> {
+pub(crate) fn cheaper(best: Option<CheckedPlan>, plan: CheckedPlan) -> Option<CheckedPlan> {
     match best {
         Some(best) if best.cost() <= plan.cost() => Some(best),
         _ => Some(plan),
@@ -111,16 +111,15 @@ pub(super) fn cheaper(best: Option<CheckedPlan>, plan: CheckedPlan) -> Option<Ch
 /// The cheaper of running everything once and the plan the caller knows, if it fits and has stages.
 fn known_plan(
     graph: &Graph<'_>,
-    options: &PublishedOptions,
-) -> Result<Option<(Stages, CheckedPlan)>, PublishedError> {
+    options: &Options,
+) -> Result<Option<(Stages, CheckedPlan)>, SolveError> {
     let n = graph.tasks.len();
     let once: Vec<usize> = (0..n).collect();
     let mut best: Option<(Stages, CheckedPlan)> = None;
-    let given = options.start.as_ref().map(|runs| {
-        runs.iter()
-            .map(|&task| cranelift_entity::EntityRef::index(task))
-            .collect::<Vec<usize>>()
-    });
+    let given = options
+        .start
+        .as_ref()
+        .map(|runs| runs.runs().map(|task| task.index()).collect::<Vec<usize>>());
     for runs in [Some(once), given].into_iter().flatten() {
         let Some(stages) = Stages::from_sequence(graph, &runs) else {
             continue;
@@ -137,11 +136,11 @@ fn known_plan(
 }
 
 /// The plan of a solution; `Err` holds its peak if that is over the budget, by the tolerance.
-pub(super) fn decode(
+pub(crate) fn decode(
     graph: &Graph<'_>,
     program: &Program,
     solution: &Solution,
-) -> Result<Option<Result<CheckedPlan, u64>>, PublishedError> {
+) -> Result<Option<Result<CheckedPlan, u64>>, SolveError> {
     let stages = program.stages(graph, &solution.values);
     stages
         .map(|stages| graph.check(&stages.sequence()))

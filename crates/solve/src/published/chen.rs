@@ -1,55 +1,78 @@
 //! Chen et al. 2016, generalized by checkmate (appendix B): checkpoints among candidates, held to the
 //! end, then the fewest runs for them.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::ControlFlow;
 use std::time::Instant;
 
-use scrimp_plan::{Capacities, CheckedPlan, Problem};
+use scrimp_plan::CheckedPlan;
 
-use super::accounting::stage_peak;
-use super::chain::{Candidates, Chain, Selection};
+use super::accounting::Accounting;
+use super::chain::{Chain, Selection};
 use super::graph::Graph;
-use super::stages::Stages;
-use super::{Outcome, Published, PublishedError};
+use super::policy::Policy;
+use super::stages;
+use crate::cutoff::Cutoff;
+use crate::error::SolveError;
+use crate::method::Candidates;
+use crate::options::{Options, Solved};
 
 /// The steps of the search for greedy's parameter, and how many of them make the peak of √n.
 const STEPS: usize = 300;
 const STEPS_PER_PEAK: f64 = 100.0;
+/// Sequences longer than so many runs per task, and so many more, are no use: they take too much memory to
+/// be looked at.
+const RUNS_PER_TASK: usize = 32;
+const MORE_RUNS: usize = 1_000_000;
 
 pub(super) fn sqrt_n(
-    problem: &Problem,
-    capacities: &Capacities,
+    graph: &Graph<'_>,
+    options: &Options,
     candidates: Candidates,
-) -> Result<Outcome, PublishedError> {
-    let began = Instant::now();
-    let graph = Graph::new(problem, capacities, Published::ChenSqrtN(candidates).name())?;
-    let chain = Chain::new(&graph);
+) -> Result<Solved, SolveError> {
+    let mut search = Search::new(graph, options);
+    let chain = Chain::new(graph);
     let chosen = chain.select(&chain.candidates(candidates), Selection::SqrtN);
-    let mut search = Search::new(&graph);
     search.offer(chain.policy(&chosen, false), || {
         format!("{} checkpoints", chosen.len())
     })?;
-    search.outcome(began)
+    search.outcome()
 }
 
-/// The stages of greedy's whole sweep: with every size of segments from nothing to three times the
+/// The policies of greedy's whole sweep: with every size of segments from nothing to three times the
 /// peak of √n.
 pub(super) fn greedy_sweep(
     graph: &Graph<'_>,
     candidates: Candidates,
-    visit: &mut dyn FnMut(Vec<Vec<bool>>, f64) -> Result<(), PublishedError>,
-) -> Result<(), PublishedError> {
+    cutoff: Cutoff<'_>,
+    visit: &mut dyn FnMut(Policy, f64) -> Result<(), SolveError>,
+) -> Result<(), SolveError> {
     let chain = Chain::new(graph);
     let all = chain.candidates(Candidates::Linearized);
     let policy = chain.policy(&chain.select(&all, Selection::SqrtN), false);
-    let sqrt = Stages::complete(graph, policy).map_err(|lost| graph.lost(lost))?;
-    let peak = stage_peak(graph, &sqrt) as f64;
+    let mut accounting = Accounting::new(graph);
+    let mut rows = policy.rows(graph.values.len());
+    let ended = stages::complete(graph, &mut rows, &mut |stage| {
+        accounting.add(&stage);
+        go_on(!cutoff.reached())
+    });
+    if !ended.map_err(|lost| graph.lost(lost))? {
+        return Ok(());
+    }
+    let peak = accounting.peak as f64;
     let allowed = chain.candidates(candidates);
-    let mut seen = BTreeSet::new();
+    // By their hashes: there may be hundreds of thousands of checkpoints.
+    let mut seen = HashSet::new();
     for step in 0..STEPS {
+        if cutoff.reached() {
+            break;
+        }
         let bytes = peak * step as f64 / STEPS_PER_PEAK;
         let chosen = chain.select(&allowed, Selection::Greedy { bytes });
-        if seen.insert(chosen.clone()) {
+        let mut hasher = DefaultHasher::new();
+        chosen.hash(&mut hasher);
+        if seen.insert(hasher.finish()) {
             visit(chain.policy(&chosen, false), bytes)?;
         }
     }
@@ -58,34 +81,57 @@ pub(super) fn greedy_sweep(
 
 /// Searches over the size of segments.
 pub(super) fn greedy(
-    problem: &Problem,
-    capacities: &Capacities,
+    graph: &Graph<'_>,
+    options: &Options,
     candidates: Candidates,
-) -> Result<Outcome, PublishedError> {
-    let began = Instant::now();
-    let graph = Graph::new(
-        problem,
-        capacities,
-        Published::ChenGreedy(candidates).name(),
-    )?;
-    let mut search = Search::new(&graph);
-    greedy_sweep(&graph, candidates, &mut |held, bytes| {
-        search.offer(held, || format!("segments of {bytes:.0} bytes"))
+) -> Result<Solved, SolveError> {
+    let mut search = Search::new(graph, options);
+    greedy_sweep(graph, candidates, search.cutoff, &mut |policy, bytes| {
+        search.offer(policy, || format!("segments of {bytes:.0} bytes"))
     })?;
-    search.outcome(began)
+    search.outcome()
+}
+
+fn go_on(yes: bool) -> ControlFlow<()> {
+    match yes {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(()),
+    }
+}
+
+/// The runs of a policy's schedule; none if it is cut off or has too many.
+pub(super) fn runs(
+    graph: &Graph<'_>,
+    policy: Policy,
+    cutoff: Cutoff<'_>,
+) -> Result<Option<Vec<usize>>, SolveError> {
+    let most = RUNS_PER_TASK * graph.tasks.len() + MORE_RUNS;
+    let mut runs = Vec::new();
+    let mut rows = policy.rows(graph.values.len());
+    let ended = stages::complete(graph, &mut rows, &mut |stage| {
+        runs.extend((0..=stage.number).filter(|&task| stage.runs[task]));
+        go_on(runs.len() <= most && !cutoff.reached())
+    });
+    let ended = ended.map_err(|lost| graph.lost(lost))?;
+    Ok(ended.then_some(runs))
 }
 
 /// The cheapest plan that fits among those offered.
 pub(super) struct Search<'g, 'p> {
     graph: &'g Graph<'p>,
+    began: Instant,
+    pub(super) cutoff: Cutoff<'g>,
     best: Option<(CheckedPlan, String)>,
     least: Option<u64>,
 }
 
 impl<'g, 'p> Search<'g, 'p> {
-    pub(super) fn new(graph: &'g Graph<'p>) -> Self {
+    pub(super) fn new(graph: &'g Graph<'p>, options: &'g Options) -> Self {
+        let began = Instant::now();
         Search {
             graph,
+            began,
+            cutoff: options.cutoff(began, options.time_limit),
             best: None,
             least: None,
         }
@@ -94,12 +140,13 @@ impl<'g, 'p> Search<'g, 'p> {
     /// Completes checkpoints to a plan and keeps it if it fits and is cheapest.
     pub(super) fn offer(
         &mut self,
-        held: Vec<Vec<bool>>,
+        policy: Policy,
         note: impl FnOnce() -> String,
-    ) -> Result<(), PublishedError> {
+    ) -> Result<(), SolveError> {
         let graph = self.graph;
-        let stages = Stages::complete(graph, held).map_err(|lost| graph.lost(lost))?;
-        let runs = stages.sequence();
+        let Some(runs) = runs(graph, policy, self.cutoff)? else {
+            return Ok(());
+        };
         let seconds: f64 = runs.iter().map(|&task| graph.tasks[task].seconds).sum();
         // Checking takes longer than all else.
         if self
@@ -116,20 +163,17 @@ impl<'g, 'p> Search<'g, 'p> {
         Ok(())
     }
 
-    pub(super) fn outcome(self, began: Instant) -> Result<Outcome, PublishedError> {
-        let (method, budget) = (self.graph.method, self.graph.budget());
-        let missing = PublishedError::NotFound {
-            method,
-            budget,
-            least: self.least,
-        };
+    pub(super) fn outcome(self) -> Result<Solved, SolveError> {
+        let missing = self.graph.not_found(self.least);
         let (plan, note) = self.best.ok_or(missing)?;
-        let lower_bound = self.graph.base_cost().min(plan.cost());
-        Ok(Outcome {
-            proven_optimal: plan.recomputed() == 0,
-            lower_bound,
+        let cost = plan.cost();
+        Ok(Solved {
+            optimal: plan.recomputed() == 0,
+            lower_bound: self.graph.base_cost().min(cost),
+            cost,
             plan,
-            elapsed: began.elapsed(),
+            method: self.graph.method,
+            elapsed: self.began.elapsed(),
             note: Some(note),
         })
     }

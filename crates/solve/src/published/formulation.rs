@@ -12,21 +12,12 @@ use scrimp_solvers::highs::{Column, Kind, Model};
 
 use super::graph::Graph;
 use super::stages::Stages;
-
-/// How the program ties `FREE` to what prevents it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Formulation {
-    /// As published: the number of hazards, between `1 - FREE` and `κ (1 - FREE)` (7a–7c).
-    #[default]
-    Published,
-    /// One row `FREE ≤ 1 - hazard` for each hazard and no lower bound: the same integer optimum, a
-    /// stronger relaxation, more rows.
-    Disaggregated,
-}
+use crate::error::SolveError;
+use crate::method::Formulation;
 
 /// What to minimize under which limit.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Goal {
+pub(crate) enum Goal {
     /// Cost within the bytes of a budget.
     Cost { budget: u64 },
     /// The peak in bytes within a cost (equation 10, divided by the batch size).
@@ -42,19 +33,22 @@ enum Entry {
 }
 
 /// A program and where its columns are.
-pub(super) struct Program {
-    pub(super) model: Model,
+pub(crate) struct Program {
+    pub(crate) model: Model,
     runs: Vec<Vec<Entry>>,
     held: Vec<Vec<Entry>>,
     usage: Vec<Column>,
     /// Seconds per unit of the objective (of a cost), bytes per unit of memory.
-    pub(super) cost_unit: f64,
-    pub(super) byte_unit: f64,
+    pub(crate) cost_unit: f64,
+    pub(crate) byte_unit: f64,
     fixed: u64,
 }
 
-/// More columns than this take more memory than a workstation has to spare.
-pub(super) const MAX_COLUMNS: usize = 4_000_000;
+/// Bytes that a program takes here and in the solver, for each column and for each entry of `R` and `S`.
+const BYTES_PER_COLUMN: u64 = 1000;
+const BYTES_PER_ENTRY: u64 = 2 * size_of::<Entry>() as u64;
+/// What a workstation has to spare.
+const MOST_BYTES: u64 = 4_000_000 * BYTES_PER_COLUMN;
 
 /// A linear row under construction.
 #[derive(Default)]
@@ -81,11 +75,31 @@ impl Sum {
     }
 }
 
-/// The number of columns that a program would have, before it is built.
-pub(super) fn columns(graph: &Graph<'_>) -> usize {
+/// Refuses a program that would take too much memory, before it is built.
+pub(crate) fn fits_in_memory(graph: &Graph<'_>) -> Result<(), SolveError> {
+    let stages = graph.tasks.len() as u64 + 1;
+    let entries = stages.saturating_mul(stages + graph.values.len() as u64);
+    let of_entries = entries.saturating_mul(BYTES_PER_ENTRY);
+    // Counting columns takes a while: only where it can matter.
+    let bytes = match of_entries > MOST_BYTES {
+        true => of_entries,
+        false => of_entries + columns(graph) * BYTES_PER_COLUMN,
+    };
+    if bytes > MOST_BYTES {
+        return Err(SolveError::TooLarge {
+            method: graph.method.name(),
+            bytes,
+            most: MOST_BYTES,
+        });
+    }
+    Ok(())
+}
+
+/// The number of columns that a program would have.
+fn columns(graph: &Graph<'_>) -> u64 {
     let n = graph.tasks.len();
     let reach = graph.reach();
-    let mut count: usize = 0;
+    let mut count = 0;
     for (task, &last) in reach.iter().enumerate() {
         let again = (task + 1..=last.min(n - 1)).filter(|&stage| graph.may_rerun(task, stage));
         let stages = again.count() + 1;
@@ -96,11 +110,11 @@ pub(super) fn columns(graph: &Graph<'_>) -> usize {
         let first = what.producer.map_or(0, |task| task + 1);
         count += (graph.value_reach(value, &reach) + 1).saturating_sub(first);
     }
-    count
+    count as u64
 }
 
 impl Program {
-    pub(super) fn new(graph: &Graph<'_>, formulation: Formulation, goal: Goal) -> Program {
+    pub(crate) fn new(graph: &Graph<'_>, formulation: Formulation, goal: Goal) -> Program {
         let base = graph.base_cost();
         let cost_unit = if base > 0.0 { base / 1000.0 } else { 1.0 };
         let mut program = Program {
@@ -185,7 +199,7 @@ impl Program {
                     sum.add(run, -1.0);
                     sum.row(&mut self.model, 0.0, f64::INFINITY);
                 }
-                for &(input, _) in &what.overwrites {
+                for &input in &what.overwrites {
                     let mut sum = Sum::default();
                     sum.add(run, 1.0);
                     sum.add(self.held[stage + 1][input], 1.0);
@@ -297,7 +311,7 @@ impl Program {
         };
         let mut frees = Vec::new();
         for &value in what.inputs.iter().chain(unread) {
-            let overwritten = what.overwrites.iter().any(|pair| pair.0 == value);
+            let overwritten = what.overwrites.contains(&value);
             if overwritten || graph.values[value].bytes == 0 {
                 continue;
             }
@@ -359,7 +373,7 @@ impl Program {
     }
 
     /// The model with another budget.
-    pub(super) fn with_budget(&self, budget: u64) -> Model {
+    pub(crate) fn with_budget(&self, budget: u64) -> Model {
         let mut model = self.model.clone();
         let limit = budget.saturating_sub(self.fixed) as f64 / self.byte_unit;
         for &usage in &self.usage {
@@ -369,13 +383,13 @@ impl Program {
     }
 
     /// The relaxed or integral `S` of a solution, `[stage][value]`.
-    pub(super) fn held(&self, values: &[f64]) -> Vec<Vec<f64>> {
+    pub(crate) fn held(&self, values: &[f64]) -> Vec<Vec<f64>> {
         matrix(&self.held, values)
     }
 
     /// The stages of an integral solution, with the fewest runs for its checkpoints: the solver may
     /// have left runs that serve nothing. None if there is no solution.
-    pub(super) fn stages(&self, graph: &Graph<'_>, values: &[f64]) -> Option<Stages> {
+    pub(crate) fn stages(&self, graph: &Graph<'_>, values: &[f64]) -> Option<Stages> {
         if values.is_empty() {
             return None;
         }
@@ -384,11 +398,11 @@ impl Program {
             rows.into_iter().map(row).collect()
         };
         let (held, runs) = (on(self.held(values)), on(matrix(&self.runs, values)));
-        Some(Stages::complete(graph, held.clone()).unwrap_or(Stages { runs, held }))
+        Some(Stages::complete(graph, &held).unwrap_or(Stages { runs, held }))
     }
 
     /// Values of the columns of `R` and `S` for given stages; the others follow from them.
-    pub(super) fn start(&self, stages: &Stages) -> Vec<(Column, f64)> {
+    pub(crate) fn start(&self, stages: &Stages) -> Vec<(Column, f64)> {
         let runs = self.runs.iter().zip(&stages.runs);
         let held = self.held.iter().zip(&stages.held);
         let entries = runs

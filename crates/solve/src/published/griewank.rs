@@ -1,32 +1,34 @@
 //! Griewank & Walther 2000: binomial checkpointing ("revolve") on the chain of candidates, followed by
 //! the fewest runs for its checkpoints.
 
-use std::time::Instant;
+use std::ops::Range;
 
-use scrimp_plan::{Capacities, Problem};
-
-use super::chain::{Candidates, Chain};
+use super::chain::{Chain, stretches};
 use super::chen::Search;
 use super::graph::Graph;
-use super::{Outcome, Published, PublishedError};
+use super::policy::Policy;
+use crate::error::SolveError;
+use crate::method::Candidates;
+use crate::options::{Options, Solved};
 
 /// Searches over the number of checkpoints.
 pub(super) fn plan(
-    problem: &Problem,
-    capacities: &Capacities,
+    graph: &Graph<'_>,
+    options: &Options,
     candidates: Candidates,
-) -> Result<Outcome, PublishedError> {
-    let began = Instant::now();
-    let graph = Graph::new(problem, capacities, Published::Griewank(candidates).name())?;
-    let chain = Chain::new(&graph);
+) -> Result<Solved, SolveError> {
+    let mut search = Search::new(graph, options);
+    let chain = Chain::new(graph);
     let allowed = chain.candidates(candidates);
-    let mut search = Search::new(&graph);
     for slots in counts(allowed.len()) {
-        search.offer(policy(&graph, &chain, &allowed, slots), || {
+        if search.cutoff.reached() {
+            break;
+        }
+        search.offer(policy(graph, &chain, &allowed, slots), || {
             format!("{slots} checkpoints")
         })?;
     }
-    search.outcome(began)
+    search.outcome()
 }
 
 /// Numbers of checkpoints worth trying: all up to 32, then ever larger steps.
@@ -41,64 +43,74 @@ fn counts(candidates: usize) -> Vec<usize> {
 }
 
 /// What is held in each stage with so many slots beside the input's.
-fn policy(
+pub(super) fn policy(
     graph: &Graph<'_>,
     chain: &Chain<'_, '_>,
     candidates: &[usize],
     slots: usize,
-) -> Vec<Vec<bool>> {
+) -> Policy {
     let n = graph.tasks.len();
     // Step `j` of the chain leads from candidate `j - 1` (the input, for 0) to candidate `j`, and the
-    // last one beyond the last candidate. A stage that belongs to a task reverses the step behind it.
+    // last one beyond the last candidate. A stage that belongs to a task reverses the step behind it; while
+    // the forward pass goes on, what is stored is what the last step needs.
     let steps = candidates.len() + 1;
-    let states = revolve(steps, slots);
-    let step_of = |stage: usize| {
-        let task = chain.place(stage);
-        candidates.partition_point(|&candidate| candidate <= task)
+    let step_of = |stage: usize| match stage >= chain.forward {
+        true => candidates.partition_point(|&candidate| candidate <= chain.place(stage)),
+        false => steps - 1,
     };
-    let mut held = chain.one_forward_pass();
-    for stage in 1..n {
-        let backward = stage >= chain.forward;
-        let step = if backward { step_of(stage) } else { steps - 1 };
-        let checkpoints = states[step].iter().map(|&state| candidates[state - 1]);
-        chain.hold(&mut held, stage, checkpoints);
-        if !backward {
-            continue;
-        }
-        // What the stage before has read, or made again for the same step, serves this one too.
-        for &value in &graph.tasks[stage].inputs {
-            if stage > chain.forward && graph.tasks[stage - 1].inputs.contains(&value) {
-                held[stage][value] = true;
-            }
-        }
-        if stage > chain.forward && step_of(stage - 1) == step {
-            let first = if step == 0 { 0 } else { candidates[step - 1] };
-            let last = candidates.get(step).copied().unwrap_or(chain.forward);
-            chain.hold(&mut held, stage, first..last + 1);
+    let stored = revolve(steps, slots);
+    let mut policy = chain.one_forward_pass();
+    let of_step = stretches(1..n, step_of);
+    for (state, during) in stored {
+        for stages in joined(&of_step, |stages| during.contains(&step_of(stages.start))) {
+            chain.hold(&mut policy, stages, [candidates[state - 1]]);
         }
     }
-    held
+    // What the stage before has read, or made again for the same step, serves this one too.
+    for stage in chain.forward + 1..n {
+        for &value in &graph.tasks[stage].inputs {
+            if graph.tasks[stage - 1].inputs.contains(&value) {
+                policy.hold(value, stage..stage + 1);
+            }
+        }
+    }
+    for stages in stretches(chain.forward..n, step_of) {
+        let step = step_of(stages.start);
+        let first = if step == 0 { 0 } else { candidates[step - 1] };
+        let last = candidates.get(step).copied().unwrap_or(chain.forward);
+        let segment = first..(last + 1).min(n);
+        chain.hold(&mut policy, stages.start + 1..stages.end, segment);
+    }
+    policy
 }
 
-/// For each step of a chain of `steps`, the states that are stored while that step is reversed, if
-/// state 0 always is and `slots` others can be, ascending. State `j` is the input of step `j`.
-fn revolve(steps: usize, slots: usize) -> Vec<Vec<usize>> {
-    let mut stored = vec![Vec::new(); steps];
-    // Ranges of steps still to be reversed, the last first, with the states stored below them.
-    let mut ranges: Vec<(usize, usize, Vec<usize>)> = vec![(0, steps, Vec::new())];
-    while let Some((first, end, states)) = ranges.pop() {
-        let free = slots.saturating_sub(states.len());
-        if end - first == 1 || free == 0 {
-            for step in &mut stored[first..end] {
-                step.clone_from(&states);
-            }
+/// The stretches of which something holds, those next to each other as one.
+fn joined(stretches: &[Range<usize>], holds: impl Fn(&Range<usize>) -> bool) -> Vec<Range<usize>> {
+    let mut joined: Vec<Range<usize>> = Vec::new();
+    for stretch in stretches.iter().filter(|stretch| holds(stretch)) {
+        match joined.last_mut() {
+            Some(last) if last.end == stretch.start => last.end = stretch.end,
+            _ => joined.push(stretch.clone()),
+        }
+    }
+    joined
+}
+
+/// For a chain of `steps`, the states that are stored, each with the steps during whose reversal it is, if
+/// state 0 always is and `slots` others can be. State `j` is the input of step `j`.
+fn revolve(steps: usize, slots: usize) -> Vec<(usize, Range<usize>)> {
+    let mut stored = Vec::new();
+    // Ranges of steps still to be reversed, the last first, with the number of states stored below them.
+    let mut ranges = vec![(0..steps, 0)];
+    while let Some((range, below)) = ranges.pop() {
+        let free = slots.saturating_sub(below);
+        if range.len() == 1 || free == 0 {
             continue;
         }
-        let middle = first + advance(end - first, free);
-        let mut upper = states.clone();
-        upper.push(middle);
-        ranges.push((first, middle, states));
-        ranges.push((middle, end, upper));
+        let middle = range.start + advance(range.len(), free);
+        stored.push((middle, middle..range.end));
+        ranges.push((range.start..middle, below));
+        ranges.push((middle..range.end, below + 1));
     }
     stored
 }
@@ -175,9 +187,10 @@ mod tests {
         for steps in 1..40 {
             for slots in 0..10 {
                 let stored = revolve(steps, slots);
-                for (step, states) in stored.iter().enumerate() {
+                for step in 0..steps {
+                    let states = stored.iter().filter(|(_, during)| during.contains(&step));
+                    let states: Vec<usize> = states.map(|(state, _)| *state).collect();
                     assert!(states.len() <= slots && states.iter().all(|&s| s >= 1 && s <= step));
-                    assert!(states.is_sorted());
                 }
             }
         }

@@ -12,13 +12,15 @@ use scrimp_plan::{Capacities, CheckedPlan, Problem};
 use scrimp_solvers::Highs;
 use scrimp_solvers::highs::Start;
 
-use super::chain::Candidates;
-use super::checkmate::fits_in_memory;
-use super::chen::greedy_sweep;
-use super::formulation::{Goal, Program};
+use super::checkmate::solver_options;
+use super::chen::{greedy_sweep, runs};
+use super::formulation::{Goal, Program, fits_in_memory};
 use super::graph::Graph;
 use super::stages::Stages;
-use super::{PublishedError, PublishedOptions};
+use crate::cutoff::Cutoff;
+use crate::error::SolveError;
+use crate::method::{Candidates, Method, Published};
+use crate::options::Options;
 
 /// What a largest batch is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -46,12 +48,11 @@ pub struct MaxBatch {
 }
 
 /// Schedules of the heuristics within the cost.
-fn known(graph: &Graph<'_>, cost: f64) -> Result<Vec<Vec<usize>>, PublishedError> {
+fn known(graph: &Graph<'_>, cost: f64, cutoff: Cutoff<'_>) -> Result<Vec<Vec<usize>>, SolveError> {
     let mut known = Vec::new();
     for candidates in [Candidates::Articulation, Candidates::Linearized] {
-        greedy_sweep(graph, candidates, &mut |held, _| {
-            if let Ok(stages) = Stages::complete(graph, held) {
-                let runs = stages.sequence();
+        greedy_sweep(graph, candidates, cutoff, &mut |policy, _| {
+            if let Ok(Some(runs)) = runs(graph, policy, cutoff) {
                 let seconds: f64 = runs.iter().map(|&task| graph.tasks[task].seconds).sum();
                 if seconds <= cost {
                     known.push(runs);
@@ -68,7 +69,7 @@ fn leanest<'c>(
     graph: &Graph<'_>,
     candidates: &'c [Vec<usize>],
     cost: f64,
-) -> Result<Option<(CheckedPlan, &'c [usize])>, PublishedError> {
+) -> Result<Option<(CheckedPlan, &'c [usize])>, SolveError> {
     let mut best: Option<(CheckedPlan, &[usize])> = None;
     for runs in candidates {
         if let Ok(plan) = graph.check(runs)?
@@ -92,16 +93,18 @@ pub fn max_batch(
     problem: &Problem,
     at: u64,
     wanted: MaxBatchOptions,
-    options: &PublishedOptions,
-) -> Result<MaxBatch, PublishedError> {
+    options: &Options,
+) -> Result<MaxBatch, SolveError> {
     let began = Instant::now();
+    let cutoff = options.cutoff(began, options.time_limit);
+    let method = Method::Published(Published::Checkmate(options.formulation));
     let unlimited = Capacities::unlimited();
-    let graph = Graph::new(problem, &unlimited, "checkmate")?;
+    let graph = Graph::new(problem, &unlimited, method)?;
     let highs = Highs::load(options.highs.as_deref())?;
     fits_in_memory(&graph)?;
     let room = wanted.memory.saturating_sub(wanted.fixed);
-    let not_found = PublishedError::NotFound {
-        method: graph.method,
+    let not_found = SolveError::NotFound {
+        method: method.name(),
         budget: room,
         least: None,
     };
@@ -112,17 +115,14 @@ pub fn max_batch(
             wanted.cost,
             graph.base_cost()
         );
-        return Err(PublishedError::Unsupported {
-            method: graph.method,
-            what,
-        });
+        return Err(SolveError::unsupported(method.name(), &what));
     }
     let program = Program::new(
         &graph,
         options.formulation,
         Goal::Peak { cost: wanted.cost },
     );
-    let mut candidates = known(&graph, wanted.cost)?;
+    let mut candidates = known(&graph, wanted.cost, cutoff)?;
     candidates.push(once);
     let lean = leanest(&graph, &candidates, wanted.cost)?;
     let stages = lean.and_then(|(_, runs)| Stages::from_sequence(&graph, runs));
@@ -134,7 +134,7 @@ pub fn max_batch(
         basis: None,
     };
     let model = Arc::new(program.model.clone());
-    let solver = options.highs(options.time_limit);
+    let solver = solver_options(options, cutoff.left());
     let solution = highs.solve(&model, &solver, start, &mut |_| !options.stopped())?;
     candidates.extend(
         program

@@ -3,49 +3,39 @@
 use std::time::Instant;
 
 use cranelift_entity::EntityRef;
-use scrimp_plan::{Capacities, CheckedPlan, Problem};
+use scrimp_plan::CheckedPlan;
 use scrimp_solvers::CpSat;
-use scrimp_solvers::cpsat::{Model, Options, Solution, Status};
+use scrimp_solvers::cpsat::{self, Model, Solution, Status};
 
 use super::checkmate::{cheaper, outcome};
 use super::graph::Graph;
 use super::program::{Goal, Program};
-use super::{Outcome, Published, PublishedError, PublishedOptions};
+use crate::checked::runs;
+use crate::cutoff::Cutoff;
+use crate::error::SolveError;
+use crate::options::{Options, Solved};
 
-/// How the program says that inputs are in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Precedence {
-    /// A reservoir for each input of each run (10), as the paper does.
-    #[default]
-    Reservoir,
-    /// A literal for each interval that may serve an input of a run: (5) as it stands.
-    Choice,
-}
-
-/// More variables than this take CP-SAT hours to presolve.
-const MAX_USES: usize = 200_000;
+/// Bytes that the program takes here and in the solver, for each use of a value that there may be and for each
+/// place of a run.
+const BYTES_PER_USE: u64 = 10_000;
+const BYTES_PER_PLACE: u64 = 40;
+/// What CP-SAT presolves within hours.
+const MOST_BYTES: u64 = 200_000 * BYTES_PER_USE;
 
 pub(super) fn plan(
-    problem: &Problem,
-    capacities: &Capacities,
-    options: &PublishedOptions,
+    graph: &Graph<'_>,
+    options: &Options,
     staged: bool,
-) -> Result<Outcome, PublishedError> {
+) -> Result<Solved, SolveError> {
     let began = Instant::now();
-    let method = if staged {
-        Published::MoccasinStaged
-    } else {
-        Published::MoccasinUnstaged
-    };
-    let graph = Graph::new(problem, capacities, method.name())?;
-    supported(&graph, options)?;
+    supported(graph, options, staged)?;
     let solver = CpSat::load(options.ortools.as_deref())?;
     let mut two = TwoPhases {
-        graph: &graph,
+        graph,
         options,
         staged,
         solver,
-        began,
+        cutoff: options.cutoff(began, options.time_limit),
         bound: graph.base_cost(),
     };
     let mut best = None;
@@ -58,37 +48,21 @@ pub(super) fn plan(
     };
     let program = two.program(&Goal::Cost);
     let best = two.second_phase(&program, &first, best)?;
-    let plan = best.ok_or(PublishedError::NotFound {
-        method: graph.method,
-        budget: graph.budget(),
-        least: None,
-    })?;
-    let runs = runs_of(&plan);
+    let plan = best.ok_or(graph.not_found(None))?;
+    let runs: Vec<usize> = runs(&plan).map(|task| task.index()).collect();
     let full = program.exhausted(&runs);
     let note = (full > 0).then(|| {
         let limit = options.runs_per_task;
         format!("C_v = {limit} binds for {full} tasks; a larger one may give a cheaper plan")
     });
-    Ok(Outcome {
+    Ok(Solved {
         note,
-        ..outcome(plan, two.bound, options.gap, began)
+        ..outcome(graph, plan, two.bound, options.gap, began)
     })
 }
 
-fn runs_of(plan: &CheckedPlan) -> Vec<usize> {
-    let steps = plan.steps().iter();
-    let runs = steps.filter_map(|step| match step {
-        scrimp_plan::Step::Run { task, .. } => Some(task.index()),
-        _ => None,
-    });
-    runs.collect()
-}
-
-fn supported(graph: &Graph<'_>, options: &PublishedOptions) -> Result<(), PublishedError> {
-    let unsupported = |what| PublishedError::Unsupported {
-        method: graph.method,
-        what,
-    };
+/// Refuses what the program can't express, and what would make it too large, before it is built.
+fn supported(graph: &Graph<'_>, options: &Options, staged: bool) -> Result<(), SolveError> {
     if let Some(task) = graph
         .tasks
         .iter()
@@ -96,26 +70,35 @@ fn supported(graph: &Graph<'_>, options: &PublishedOptions) -> Result<(), Publis
     {
         let id = scrimp_plan::TaskId::new(task);
         let name = &graph.problem.task(id).name;
-        return Err(unsupported(format!(
-            "{id} ({name}) overwrites an input, which retention intervals don't express"
-        )));
+        let what =
+            format!("{id} ({name}) overwrites an input, which retention intervals don't express");
+        return Err(SolveError::unsupported(graph.method.name(), &what));
     }
+    let runs = options.runs_per_task.max(1) as u64;
     let inputs: usize = graph.tasks.iter().map(|task| task.inputs.len()).sum();
-    let uses = inputs.saturating_mul(options.runs_per_task);
-    if uses > MAX_USES {
-        return Err(unsupported(format!(
-            "it has {uses} possible uses, more than {MAX_USES}"
-        )));
+    let uses = runs.saturating_mul(inputs as u64);
+    // In stages, each run but the first has a domain of the stages in which it may take place.
+    let reach = if staged { graph.reach() } else { Vec::new() };
+    let places = reach.iter().enumerate().map(|(task, last)| last - task);
+    let places = (runs - 1).saturating_mul(places.sum::<usize>() as u64);
+    let bytes =
+        (uses.saturating_mul(BYTES_PER_USE)).saturating_add(places.saturating_mul(BYTES_PER_PLACE));
+    if bytes > MOST_BYTES {
+        return Err(SolveError::TooLarge {
+            method: graph.method.name(),
+            bytes,
+            most: MOST_BYTES,
+        });
     }
     Ok(())
 }
 
 struct TwoPhases<'g, 'p> {
     graph: &'g Graph<'p>,
-    options: &'g PublishedOptions,
+    options: &'g Options,
     staged: bool,
     solver: CpSat,
-    began: Instant,
+    cutoff: Cutoff<'g>,
     bound: f64,
 }
 
@@ -126,10 +109,10 @@ impl TwoPhases<'_, '_> {
     }
 
     /// Running everything once, or the plan the caller knows, where it fits.
-    fn known(&self) -> Result<Option<(Vec<usize>, CheckedPlan)>, PublishedError> {
+    fn known(&self) -> Result<Option<(Vec<usize>, CheckedPlan)>, SolveError> {
         let once: Vec<usize> = (0..self.graph.tasks.len()).collect();
         let given = self.options.start.as_ref();
-        let given = given.map(|runs| runs.iter().map(|task| task.index()).collect());
+        let given = given.map(|runs| runs.runs().map(|task| task.index()).collect());
         for runs in [Some(once), given].into_iter().flatten() {
             if let Ok(Ok(plan)) = self.graph.check(&runs) {
                 return Ok(Some((runs, plan)));
@@ -138,9 +121,9 @@ impl TwoPhases<'_, '_> {
         Ok(None)
     }
 
-    fn solve(&self, model: &Model) -> Result<Solution, PublishedError> {
-        let options = Options {
-            time_limit: self.options.time_limit.saturating_sub(self.began.elapsed()),
+    fn solve(&self, model: &Model) -> Result<Solution, SolveError> {
+        let options = cpsat::Options {
+            time_limit: self.cutoff.left(),
             threads: self.options.threads,
             seed: self.options.seed as u32,
             relative_gap: self.options.gap,
@@ -151,8 +134,7 @@ impl TwoPhases<'_, '_> {
     }
 
     /// A sequence that fits the memory.
-    fn first_phase(&self) -> Result<Vec<usize>, PublishedError> {
-        let (method, budget) = (self.graph.method, self.graph.budget());
+    fn first_phase(&self) -> Result<Vec<usize>, SolveError> {
         let mut program = self.program(&Goal::Memory);
         let once: Vec<usize> = (0..self.graph.tasks.len()).collect();
         if let Some(hint) = program.hint(self.graph, &once) {
@@ -160,21 +142,13 @@ impl TwoPhases<'_, '_> {
         }
         let solution = self.solve(&program.model)?;
         if solution.values.is_empty() {
-            return Err(PublishedError::NotFound {
-                method,
-                budget,
-                least: None,
-            });
+            return Err(self.graph.not_found(None));
         }
         let runs = program.sequence(&solution);
         match (self.graph.check(&runs)?, solution.status) {
             (Ok(_), _) => Ok(runs),
-            (Err(_), Status::Optimal) => Err(PublishedError::Infeasible { method, budget }),
-            (Err(peak), _) => Err(PublishedError::NotFound {
-                method,
-                budget,
-                least: Some(peak),
-            }),
+            (Err(_), Status::Optimal) => Err(self.graph.infeasible()),
+            (Err(peak), _) => Err(self.graph.not_found(Some(peak))),
         }
     }
 
@@ -184,7 +158,7 @@ impl TwoPhases<'_, '_> {
         program: &Program,
         first: &[usize],
         mut best: Option<CheckedPlan>,
-    ) -> Result<Option<CheckedPlan>, PublishedError> {
+    ) -> Result<Option<CheckedPlan>, SolveError> {
         if best.is_none() {
             best = self.graph.check(first)?.ok();
         }
@@ -194,8 +168,7 @@ impl TwoPhases<'_, '_> {
         }
         let solution = self.solve(&model)?;
         if solution.status == Status::Infeasible && best.is_none() {
-            let (method, budget) = (self.graph.method, self.graph.budget());
-            return Err(PublishedError::Infeasible { method, budget });
+            return Err(self.graph.infeasible());
         }
         if solution.bound.is_finite() {
             let bound = solution.bound * program.cost_unit - program.cost_slack;

@@ -11,7 +11,7 @@
 use scrimp_solvers::cpsat::{Change, Expr, Literal, Model, Solution, Var};
 
 use super::graph::Graph;
-use super::moccasin::Precedence;
+use crate::method::Precedence;
 
 /// One possible run of a task.
 struct Run {

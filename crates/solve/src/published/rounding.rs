@@ -4,25 +4,19 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use scrimp_plan::{Capacities, CheckedPlan, Problem};
+use scrimp_plan::CheckedPlan;
 use scrimp_solvers::Highs;
-use scrimp_solvers::highs::{LpMethod, Options, Start, Status};
+use scrimp_solvers::highs::{self, LpMethod, Start, Status};
 
-use super::checkmate::{cheaper, fits_in_memory, outcome};
-use super::formulation::{Goal, Program};
+use super::checkmate::{cheaper, outcome, solver_options};
+use super::formulation::{Goal, Program, fits_in_memory};
 use super::graph::Graph;
 use super::stages::Stages;
-use super::{Outcome, PublishedError, PublishedOptions};
+use crate::cutoff::Cutoff;
+use crate::error::SolveError;
+use crate::method::Rounding;
+use crate::options::{Options, Solved};
 use crate::random::Random;
-
-/// How the fractional `S` becomes 0 and 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rounding {
-    /// By a threshold: one half as in the paper, and the other tenths as in its code.
-    Deterministic,
-    /// Each entry is 1 with its value as the probability.
-    Randomized,
-}
 
 /// Allowances tried, the paper's first. They apply to the bytes that planning can change.
 const ALLOWANCES: [f64; 10] = [0.1, 0.0, 0.05, 0.02, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5];
@@ -40,35 +34,32 @@ struct Best {
 }
 
 pub(super) fn plan(
-    problem: &Problem,
-    capacities: &Capacities,
-    options: &PublishedOptions,
+    graph: &Graph<'_>,
+    options: &Options,
     rounding: Rounding,
-) -> Result<Outcome, PublishedError> {
+) -> Result<Solved, SolveError> {
     let began = Instant::now();
-    let method = super::Published::CheckmateRounding(rounding).name();
-    let graph = Graph::new(problem, capacities, method)?;
+    let cutoff = options.cutoff(began, options.time_limit);
     let highs = Highs::load(options.highs.as_deref())?;
-    fits_in_memory(&graph)?;
+    fits_in_memory(graph)?;
     let goal = Goal::Cost {
         budget: graph.capacity,
     };
-    let program = Program::new(&graph, options.formulation, goal);
+    let program = Program::new(graph, options.formulation, goal);
     let mut random = Random::new(options.seed, 0);
     let mut best = Best::default();
     let mut lower_bound = graph.base_cost();
     let mut basis = None;
     for allowance in ALLOWANCES {
-        let time_limit = options.time_limit.saturating_sub(began.elapsed());
-        if time_limit.is_zero() || options.stopped() {
+        if cutoff.reached() {
             break;
         }
         let changeable = graph.capacity.saturating_sub(graph.fixed) as f64;
         let budget = graph.fixed + ((1.0 - allowance) * changeable).floor() as u64;
-        let solver = Options {
+        let solver = highs::Options {
             relax: true,
             lp: LpMethod::Simplex,
-            ..options.highs(time_limit)
+            ..solver_options(options, cutoff.left())
         };
         let start = Start {
             values: Vec::new(),
@@ -77,8 +68,7 @@ pub(super) fn plan(
         let model = Arc::new(program.with_budget(budget));
         let solution = highs.solve(&model, &solver, start, &mut |_| !options.stopped())?;
         if solution.status == Status::Infeasible && allowance == 0.0 {
-            let budget = graph.budget();
-            return Err(PublishedError::Infeasible { method, budget });
+            return Err(graph.infeasible());
         }
         basis = solution.basis;
         if solution.status != Status::Optimal {
@@ -88,24 +78,13 @@ pub(super) fn plan(
             lower_bound = lower_bound.max(solution.bound * program.cost_unit * (1.0 - 1e-9));
         }
         let fractional = program.held(&solution.values);
-        round(
-            &graph,
-            &fractional,
-            rounding,
-            &mut random,
-            allowance,
-            &mut best,
-        )?;
+        let tools = (cutoff, &mut random);
+        round(graph, &fractional, rounding, tools, allowance, &mut best)?;
     }
-    let (budget, least) = (graph.budget(), best.least);
-    let plan = best.plan.ok_or(PublishedError::NotFound {
-        method,
-        budget,
-        least,
-    })?;
-    Ok(Outcome {
+    let plan = best.plan.ok_or(graph.not_found(best.least))?;
+    Ok(Solved {
         note: Some(best.note),
-        ..outcome(plan, lower_bound, options.gap, began)
+        ..outcome(graph, plan, lower_bound, options.gap, began)
     })
 }
 
@@ -114,22 +93,25 @@ fn round(
     graph: &Graph<'_>,
     fractional: &[Vec<f64>],
     rounding: Rounding,
-    random: &mut Random,
+    (cutoff, random): (Cutoff<'_>, &mut Random),
     allowance: f64,
     best: &mut Best,
-) -> Result<(), PublishedError> {
+) -> Result<(), SolveError> {
     // A threshold each, or none for a sample.
     let tries: Vec<Option<f64>> = match rounding {
         Rounding::Deterministic => THRESHOLDS.map(Some).to_vec(),
         Rounding::Randomized => vec![None; SAMPLES],
     };
     for (attempt, threshold) in tries.into_iter().enumerate() {
+        if cutoff.reached() {
+            break;
+        }
         let mut one = |x: f64| x > threshold.unwrap_or_else(|| random.unit());
         let held: Vec<Vec<bool>> = fractional
             .iter()
             .map(|row| row.iter().map(|&x| one(x)).collect())
             .collect();
-        let Ok(stages) = Stages::complete(graph, held) else {
+        let Ok(stages) = Stages::complete(graph, &held) else {
             continue;
         };
         match graph.check(&stages.sequence())? {

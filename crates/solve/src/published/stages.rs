@@ -7,87 +7,137 @@
 //! from the runs alone frees every value right after the last use its run serves. So the plan never
 //! needs more than the paper's `U`; the two agree wherever `S` holds nothing that isn't used.
 
+use std::ops::{ControlFlow, RangeInclusive};
+
 use super::graph::Graph;
 
 /// Runs and checkpoints of all stages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stages {
+pub(crate) struct Stages {
     /// `[stage][task]`.
-    pub(super) runs: Vec<Vec<bool>>,
+    pub(crate) runs: Vec<Vec<bool>>,
     /// `[stage][value]`, one row more.
-    pub(super) held: Vec<Vec<bool>>,
+    pub(crate) held: Vec<Vec<bool>>,
 }
 
 /// Why checkpoints can't be completed to a plan: this value is needed in this stage, isn't held, and
 /// can't be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lost {
-    pub(super) value: usize,
-    pub(super) stage: usize,
+pub(crate) struct Lost {
+    pub(crate) value: usize,
+    pub(crate) stage: usize,
+}
+
+/// One stage of a schedule.
+pub(crate) struct Stage<'s> {
+    pub(crate) number: usize,
+    /// By task, whether it runs.
+    pub(crate) runs: &'s [bool],
+    /// By value, whether it is held when the next stage begins.
+    pub(crate) next: &'s [bool],
+}
+
+/// The fewest runs for the given checkpoints (algorithm 2; appendix B: "optimal R for its S"), told stage by
+/// stage: `rows` fills in what the policy holds when a stage begins, and is asked for one stage after the
+/// other. Memory is that of a few rows. `visit` may end it early; says whether it went to the end.
+///
+/// What can't be made again is held as long as it may be needed, whatever the policy says, and what a stage
+/// overwrites isn't held after it.
+pub(crate) fn complete(
+    graph: &Graph<'_>,
+    rows: &mut dyn FnMut(usize, &mut [bool]),
+    visit: &mut dyn FnMut(Stage<'_>) -> ControlFlow<()>,
+) -> Result<bool, Lost> {
+    let n = graph.tasks.len();
+    let last_rerun = last_reruns(graph);
+    let task_reach = graph.reach();
+    let reach: Vec<usize> = (0..graph.values.len())
+        .map(|value| graph.value_reach(value, &task_reach))
+        .collect();
+    let irreplaceable = irreplaceable(graph, &last_rerun, &reach);
+    let mut fill = |stage: usize, row: &mut [bool]| {
+        rows(stage, row);
+        for (held, stages) in row.iter_mut().zip(&irreplaceable) {
+            *held |= stages.contains(&stage);
+        }
+    };
+    let can_run = |task: usize, stage: usize| task == stage || last_rerun[task] >= Some(stage);
+    let (mut now, mut next) = (
+        vec![false; graph.values.len()],
+        vec![false; graph.values.len()],
+    );
+    let mut runs = vec![false; n];
+    fill(0, &mut now);
+    for stage in 0..n {
+        fill(stage + 1, &mut next);
+        runs.fill(false);
+        runs[stage] = true;
+        for task in (0..=stage).rev() {
+            let outputs = &graph.tasks[task].outputs;
+            // (1c): what is held next must be held already or made now, if it can serve anything.
+            let missing = |&value: &usize| next[value] && !now[value] && stage < reach[value];
+            if outputs.iter().any(missing) {
+                runs[task] |= can_run(task, stage);
+            }
+            if !runs[task] {
+                continue;
+            }
+            for &input in &graph.tasks[task].overwrites {
+                next[input] = false;
+            }
+            // (1b): what a run reads must be held or made now.
+            for &value in &graph.tasks[task].inputs {
+                let what = &graph.values[value];
+                if now[value] || what.constant() {
+                    continue;
+                }
+                match what.producer {
+                    Some(producer) if can_run(producer, stage) => runs[producer] = true,
+                    _ => return Err(Lost { value, stage }),
+                }
+            }
+        }
+        for (value, what) in graph.values.iter().enumerate() {
+            let made = what.producer.is_some_and(|task| runs[task]);
+            next[value] &= now[value] || made;
+        }
+        let told = Stage {
+            number: stage,
+            runs: &runs,
+            next: &next,
+        };
+        if visit(told).is_break() {
+            return Ok(false);
+        }
+        std::mem::swap(&mut now, &mut next);
+    }
+    Ok(true)
 }
 
 impl Stages {
-    /// The fewest runs for the given checkpoints (algorithm 2; appendix B: "optimal R for its S").
-    ///
-    /// What can't be made again is held as long as it may be needed, whatever `held` says, and what a
-    /// stage overwrites isn't held after it.
-    pub(super) fn complete(graph: &Graph<'_>, mut held: Vec<Vec<bool>>) -> Result<Stages, Lost> {
-        let n = graph.tasks.len();
-        let last_rerun = last_reruns(graph);
-        let task_reach = graph.reach();
-        let reach: Vec<usize> = (0..graph.values.len())
-            .map(|value| graph.value_reach(value, &task_reach))
-            .collect();
-        hold_irreplaceable(graph, &last_rerun, &reach, &mut held);
-        let can_run = |task: usize, stage: usize| task == stage || last_rerun[task] >= Some(stage);
-        let mut runs = vec![vec![false; n]; n];
-        for stage in 0..n {
-            let (before, after) = held.split_at_mut(stage + 1);
-            let (now, next) = (&before[stage], &mut after[0]);
-            let row = &mut runs[stage];
-            row[stage] = true;
-            for task in (0..=stage).rev() {
-                let outputs = &graph.tasks[task].outputs;
-                // (1c): what is held next must be held already or made now, if it can serve anything.
-                let missing = |&value: &usize| next[value] && !now[value] && stage < reach[value];
-                if outputs.iter().any(missing) {
-                    row[task] |= can_run(task, stage);
-                }
-                if !row[task] {
-                    continue;
-                }
-                for &(input, _) in &graph.tasks[task].overwrites {
-                    next[input] = false;
-                }
-                // (1b): what a run reads must be held or made now.
-                for &value in &graph.tasks[task].inputs {
-                    let what = &graph.values[value];
-                    if now[value] || what.constant() {
-                        continue;
-                    }
-                    match what.producer {
-                        Some(producer) if can_run(producer, stage) => row[producer] = true,
-                        _ => return Err(Lost { value, stage }),
-                    }
-                }
-            }
-            for (value, what) in graph.values.iter().enumerate() {
-                let made = what.producer.is_some_and(|task| row[task]);
-                next[value] &= now[value] || made;
-            }
-        }
-        Ok(Stages { runs, held })
+    /// The fewest runs for the given rows of `S`; see [`complete`].
+    pub(crate) fn complete(graph: &Graph<'_>, held: &[Vec<bool>]) -> Result<Stages, Lost> {
+        let mut runs = Vec::with_capacity(graph.tasks.len());
+        let mut rows = |stage: usize, row: &mut [bool]| row.copy_from_slice(&held[stage]);
+        complete(graph, &mut rows, &mut |stage| {
+            runs.push(stage.runs.to_vec());
+            ControlFlow::Continue(())
+        })?;
+        Ok(Stages {
+            held: self::held(graph, &runs),
+            runs,
+        })
     }
 
     /// The sequence of runs, stage by stage.
-    pub(super) fn sequence(&self) -> Vec<usize> {
+    pub(crate) fn sequence(&self) -> Vec<usize> {
         let rows = self.runs.iter();
         rows.flat_map(|row| (0..row.len()).filter(|&task| row[task]))
             .collect()
     }
 
     /// The stages of a sequence of runs; none if a stage has a task twice or out of index order.
-    pub(super) fn from_sequence(graph: &Graph<'_>, sequence: &[usize]) -> Option<Stages> {
+    pub(crate) fn from_sequence(graph: &Graph<'_>, sequence: &[usize]) -> Option<Stages> {
         let n = graph.tasks.len();
         let mut runs = vec![vec![false; n]; n];
         let (mut stage, mut last) = (0, None);
@@ -146,26 +196,20 @@ fn last_reruns(graph: &Graph<'_>) -> Vec<Option<usize>> {
     last
 }
 
-/// Holds what can't be made again in a stage any more, from there, or from where it is made, to the last
-/// stage that may need it.
-fn hold_irreplaceable(
+/// By value, the stages at whose begin it must be held because it can't be made again in them any more: from
+/// there, or from where it is made, to the last stage that may need it.
+fn irreplaceable(
     graph: &Graph<'_>,
     last_rerun: &[Option<usize>],
     reach: &[usize],
-    held: &mut [Vec<bool>],
-) {
-    for (value, what) in graph.values.iter().enumerate() {
+) -> Vec<RangeInclusive<usize>> {
+    let stages = graph.values.iter().enumerate().map(|(value, what)| {
         let first = match what.producer {
             None => 0,
             Some(task) => task.max(last_rerun[task].unwrap_or(task)) + 1,
         };
         // Gone for good with the first run of the task that overwrites it.
-        let last = match what.overwriter {
-            Some(task) => task,
-            None => reach[value],
-        };
-        for row in held.iter_mut().take(last + 1).skip(first) {
-            row[value] = true;
-        }
-    }
+        first..=what.overwriter.unwrap_or(reach[value])
+    });
+    stages.collect()
 }

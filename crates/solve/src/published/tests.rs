@@ -4,13 +4,23 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
+use cranelift_entity::EntityRef;
 use scrimp_plan::{Capacities, Keep, Origin, Problem, ValueId};
 
+use super::chain::{Chain, Selection};
+use super::formulation::fits_in_memory;
 use super::graph::Graph;
+use super::plan;
 use super::stages::Stages;
-use super::*;
-use crate::options::Order;
+use crate::checked::runs;
+use crate::error::SolveError;
+use crate::exact;
+use crate::method::{Candidates, Formulation, Method, Order, Precedence, Published, Rounding};
+use crate::options::{Options, Solved};
 use crate::random::Random;
 use crate::testing::{Shape, base_peak, device, optimum, problem};
 
@@ -106,30 +116,27 @@ fn within(budget: u64) -> Capacities {
 }
 
 /// What a method should find: this cost, proven; or a proof that there is nothing.
-fn expect(
-    what: &str,
-    outcome: Result<Outcome, PublishedError>,
-    optimum: Option<f64>,
-) -> Option<Outcome> {
+fn expect(what: &str, outcome: Result<Solved, SolveError>, optimum: Option<f64>) -> Option<Solved> {
     match (outcome, optimum) {
         (Ok(outcome), Some(cost)) => {
             assert_eq!(outcome.plan.cost(), cost, "{what}: {:?}", outcome.note);
-            assert!(outcome.proven_optimal, "{what}: {outcome:?}");
+            assert!(outcome.optimal, "{what}: {outcome:?}");
             assert!(
                 (outcome.lower_bound - cost).abs() < 1e-3 * cost.max(1.0),
                 "{what}"
             );
             Some(outcome)
         }
-        (Err(PublishedError::Infeasible { .. }), None) => None,
+        (Err(SolveError::OutsideModel { .. }), None) => None,
         (found, optimum) => panic!("{what}: {found:?}, but the optimum is {optimum:?}"),
     }
 }
 
-fn options() -> PublishedOptions {
-    PublishedOptions {
+fn options() -> Options {
+    Options {
         threads: 1,
-        ..PublishedOptions::default()
+        time_limit: Duration::from_secs(3600),
+        ..Options::default()
     }
 }
 
@@ -149,7 +156,12 @@ fn checkmate_agrees_with_brute_force() {
         let what = format!("seed {seed}");
         if let Some(outcome) = expect(
             &what,
-            Published::Checkmate(formulation).plan(&problem, &within(budget), &options()),
+            plan(
+                &problem,
+                &within(budget),
+                Published::Checkmate(formulation),
+                &options(),
+            ),
             best,
         ) {
             assert!(outcome.plan.keeps_order());
@@ -179,12 +191,17 @@ fn moccasin_agrees_with_brute_force() {
             _ => Precedence::Choice,
         };
         // As many runs as there are stages lose nothing.
-        let options = PublishedOptions {
+        let options = Options {
             precedence,
             runs_per_task: 8,
             ..options()
         };
-        let found = Published::MoccasinStaged.plan(&problem, &within(budget), &options);
+        let found = plan(
+            &problem,
+            &within(budget),
+            Published::MoccasinStaged,
+            &options,
+        );
         if let Some(outcome) = expect(&format!("seed {seed}"), found, best) {
             saved += usize::from(outcome.plan.recomputed() > 0);
         }
@@ -203,14 +220,18 @@ fn the_programs_agree_with_each_other_and_bound_the_search() {
     let (mut feasible, mut met) = (0, 0);
     for seed in 6000..6040 {
         let (problem, budget) = case(seed, false, 5 + seed as usize % 3);
-        let wide = PublishedOptions {
+        let wide = Options {
             runs_per_task: 8,
             ..options()
         };
         let formulation = Formulation::Published;
-        let checkmate =
-            Published::Checkmate(formulation).plan(&problem, &within(budget), &options());
-        let moccasin = Published::MoccasinStaged.plan(&problem, &within(budget), &wide);
+        let checkmate = plan(
+            &problem,
+            &within(budget),
+            Published::Checkmate(formulation),
+            &options(),
+        );
+        let moccasin = plan(&problem, &within(budget), Published::MoccasinStaged, &wide);
         let best = stage_optimum(&problem, budget);
         let what = format!("seed {seed}");
         let milp = expect(&what, checkmate, best);
@@ -220,11 +241,11 @@ fn the_programs_agree_with_each_other_and_bound_the_search() {
         };
         feasible += 1;
         assert_eq!(milp.plan.cost(), program.plan.cost(), "{what}");
-        let search = crate::Options {
+        let search = Options {
             order: Order::Fixed,
             threads: 1,
             time_limit: Duration::from_secs(1),
-            ..crate::Options::default()
+            ..Options::default()
         };
         let found = crate::solve(&problem, &within(budget), &search, &mut |_| {});
         let found = found.expect("the programs found a plan");
@@ -234,8 +255,8 @@ fn the_programs_agree_with_each_other_and_bound_the_search() {
             "{what}: {found:?}"
         );
         let unlimited = Capacities::unlimited();
-        let graph = Graph::new(&problem, &unlimited, "test").unwrap();
-        let runs = super::exact::runs(&found.plan);
+        let graph = Graph::new(&problem, &unlimited, Method::Search).unwrap();
+        let runs: Vec<usize> = runs(&found.plan).map(|task| task.index()).collect();
         let staged = Stages::from_sequence(&graph, &runs).is_some();
         assert!(
             !staged || found.cost >= milp.plan.cost(),
@@ -259,11 +280,16 @@ fn unstaged_moccasin_finds_the_best_order() {
     for seed in 2000..2045 {
         let (problem, budget) = case(seed, false, 4 + seed as usize % 2);
         let best = optimum(&problem, budget, Order::Free);
-        let options = PublishedOptions {
+        let options = Options {
             runs_per_task: 3,
             ..options()
         };
-        let found = Published::MoccasinUnstaged.plan(&problem, &within(budget), &options);
+        let found = plan(
+            &problem,
+            &within(budget),
+            Published::MoccasinUnstaged,
+            &options,
+        );
         if let Some(outcome) = expect(&format!("seed {seed}"), found, best) {
             changed += usize::from(!outcome.plan.keeps_order());
         }
@@ -281,16 +307,20 @@ fn two_phase_rounding_is_never_better_than_the_program_and_its_bound_holds() {
         let (problem, budget) = case(seed, seed % 2 == 0, 6);
         let best = stage_optimum(&problem, budget);
         for rounding in [Rounding::Deterministic, Rounding::Randomized] {
-            match Published::CheckmateRounding(rounding).plan(&problem, &within(budget), &options())
-            {
+            match plan(
+                &problem,
+                &within(budget),
+                Published::CheckmateRounding(rounding),
+                &options(),
+            ) {
                 Ok(outcome) => {
                     let best = best.expect("a plan proves that there is one");
                     assert!(outcome.plan.cost() >= best && outcome.lower_bound <= best + 1e-9);
                     assert!(outcome.plan.peak(device()) <= budget);
                     found += 1;
                 }
-                Err(PublishedError::Infeasible { .. }) => assert_eq!(best, None),
-                Err(PublishedError::NotFound { .. }) => {}
+                Err(SolveError::OutsideModel { .. }) => assert_eq!(best, None),
+                Err(SolveError::NotFound { .. }) => {}
                 Err(error) => panic!("seed {seed}: {error}"),
             }
         }
@@ -304,11 +334,11 @@ fn stages_and_sequences_describe_the_same_plans() {
     for seed in 4000..4200 {
         let (problem, _) = case(seed, seed % 2 == 0, 7);
         let unlimited = Capacities::unlimited();
-        let graph = Graph::new(&problem, &unlimited, "test").unwrap();
+        let graph = Graph::new(&problem, &unlimited, Method::Search).unwrap();
         let once: Vec<usize> = (0..graph.tasks.len()).collect();
         let stages = Stages::from_sequence(&graph, &once).unwrap();
         assert_eq!(stages.sequence(), once);
-        let completed = Stages::complete(&graph, stages.held.clone()).unwrap();
+        let completed = Stages::complete(&graph, &stages.held).unwrap();
         assert_eq!(completed.sequence(), once, "seed {seed}");
         // Any checkpoints can be completed, or it is said what is lost.
         let mut random = Random::new(seed, 3);
@@ -316,7 +346,7 @@ fn stages_and_sequences_describe_the_same_plans() {
         for held in held.iter_mut().flatten() {
             *held &= random.below(3) > 0;
         }
-        if let Ok(stages) = Stages::complete(&graph, held) {
+        if let Ok(stages) = Stages::complete(&graph, &held) {
             let runs = stages.sequence();
             graph.check(&runs).unwrap().unwrap();
             assert_eq!(
@@ -337,14 +367,14 @@ fn heuristics_make_plans_of_training_graphs() {
             Published::ChenSqrtN(_) | Published::ChenGreedy(_) | Published::Griewank(_)
         )
     }) {
-        let plan = |capacities| method.plan(&problem, &capacities, &options());
+        let plan = |capacities| plan(&problem, &capacities, method, &options());
         let outcome = plan(Capacities::unlimited()).unwrap();
         assert!(outcome.plan.keeps_order(), "{}", method.name());
         let outcome = plan(within(peak * 3 / 4)).unwrap();
         assert!(outcome.plan.recomputed() > 0, "{}", method.name());
         let error = plan(within(2)).unwrap_err();
         assert!(
-            matches!(error, PublishedError::NotFound { least: Some(_), .. }),
+            matches!(error, SolveError::NotFound { least: Some(_), .. }),
             "{error}"
         );
     }
@@ -391,30 +421,27 @@ fn in_place_tasks_are_outside_retention_intervals() {
         .map(|seed| case(seed, true, 7).0)
         .find(overwrites)
         .unwrap();
-    let error = Published::MoccasinStaged
-        .plan(&problem, &Capacities::unlimited(), &options())
-        .unwrap_err();
-    assert!(
-        matches!(error, PublishedError::Unsupported { .. }),
-        "{error}"
-    );
+    let unlimited = Capacities::unlimited();
+    let error = plan(&problem, &unlimited, Published::MoccasinStaged, &options()).unwrap_err();
+    assert!(matches!(error, SolveError::Unsupported { .. }), "{error}");
 }
 
 #[test]
 fn an_absent_solver_is_an_error_that_says_how_to_get_it() {
-    let options = PublishedOptions {
+    let options = Options {
         highs: Some("/nonexistent/libhighs.so.1".into()),
         ortools: Some("/nonexistent/libortools.so.9".into()),
         ..options()
     };
     let problem = training_chain(3);
-    for method in [
-        Published::Checkmate(Formulation::Published),
-        Published::Exact,
-        Published::MoccasinStaged,
+    let unlimited = Capacities::unlimited();
+    let by = |method| plan(&problem, &unlimited, method, &options);
+    for found in [
+        by(Published::Checkmate(Formulation::Published)),
+        by(Published::MoccasinStaged),
+        exact::plan(&problem, &unlimited, &options),
     ] {
-        let unlimited = Capacities::unlimited();
-        let error = method.plan(&problem, &unlimited, &options).unwrap_err();
+        let error = found.unwrap_err();
         assert!(error.to_string().contains("/nonexistent/"), "{error}");
     }
 }
@@ -431,21 +458,95 @@ fn the_restricted_program_loses_nothing() {
         let (problem, budget) = case(seed, seed % 2 == 0, 5 + seed as usize % 4);
         let stages = stage_optimum(&problem, budget);
         let order = optimum(&problem, budget, Order::Fixed);
-        match Published::Exact.plan(&problem, &within(budget), &options()) {
+        match exact::plan(&problem, &within(budget), &options()) {
             Ok(found) => {
                 let order = order.expect("a plan proves that there is one");
                 let cost = found.plan.cost();
                 assert!(cost >= order, "seed {seed}: {cost} < {order}");
-                assert!(found.proven_optimal, "seed {seed}: {found:?}");
+                assert!(found.optimal, "seed {seed}: {found:?}");
                 if let Some(stages) = stages {
                     assert!(cost <= stages, "seed {seed}: {cost} > {stages}");
                     assert!(found.lower_bound <= stages + 1e-6, "seed {seed}: {found:?}");
                 }
                 saved += usize::from(found.plan.recomputed() > 0);
             }
-            Err(PublishedError::Infeasible { .. }) => assert_eq!(stages, None, "seed {seed}"),
+            Err(SolveError::OutsideModel { .. }) => assert_eq!(stages, None, "seed {seed}"),
             Err(error) => panic!("seed {seed}: {error}"),
         }
     }
     assert!(saved > 20, "{saved} with recomputation");
+}
+
+/// The heuristics of the papers.
+fn heuristics() -> impl Iterator<Item = Published> {
+    Published::ALL
+        .into_iter()
+        .filter(|method| method.library().is_none())
+}
+
+#[test]
+fn heuristics_end_when_they_are_told_to() {
+    let problem = training_chain(300);
+    let unlimited = Capacities::unlimited();
+    let stopped = Options {
+        stop: Some(Arc::new(AtomicBool::new(true))),
+        ..options()
+    };
+    let late = Options {
+        time_limit: Duration::ZERO,
+        ..options()
+    };
+    for method in heuristics() {
+        for options in [&stopped, &late] {
+            let error = plan(&problem, &unlimited, method, options).unwrap_err();
+            assert!(
+                matches!(error, SolveError::NotFound { least: None, .. }),
+                "{}: {error}",
+                method.name()
+            );
+        }
+    }
+}
+
+#[test]
+fn policies_grow_with_the_graph_and_not_with_its_square() {
+    for forward in [200, 2000] {
+        let problem = training_chain(forward);
+        let unlimited = Capacities::unlimited();
+        let graph = Graph::new(&problem, &unlimited, Method::Search).unwrap();
+        let chain = Chain::new(&graph);
+        let all = chain.candidates(Candidates::Linearized);
+        for selection in [
+            Selection::All,
+            Selection::SqrtN,
+            Selection::Greedy { bytes: 100.0 },
+        ] {
+            let policy = chain.policy(&chain.select(&all, selection), false);
+            let stretches = policy.stretches();
+            assert!(
+                stretches <= 20 * graph.tasks.len(),
+                "{stretches} of {forward}"
+            );
+        }
+        for slots in [0, 3, 50, forward] {
+            let policy = super::griewank::policy(&graph, &chain, &all, slots);
+            let stretches = policy.stretches();
+            assert!(
+                stretches <= 20 * graph.tasks.len(),
+                "{stretches} of {forward}"
+            );
+        }
+    }
+}
+
+#[test]
+fn programs_that_would_take_too_much_memory_are_refused() {
+    let problem = training_chain(10_000);
+    let unlimited = Capacities::unlimited();
+    let graph = Graph::new(&problem, &unlimited, Method::Exact).unwrap();
+    let error = fits_in_memory(&graph).unwrap_err();
+    assert!(
+        matches!(error, SolveError::TooLarge { bytes, most, .. } if bytes > most),
+        "{error}"
+    );
 }

@@ -2,12 +2,12 @@
 
 use scrimp_plan::TaskId;
 
+use crate::cutoff::Cutoff;
 use crate::ids::{Position, Run};
 use crate::model::Model;
 use crate::random::Random;
 use crate::search::arrange::Arrangement;
 use crate::search::beam::{self, Breadth};
-use crate::search::driver::Cutoff;
 use crate::search::order;
 use crate::search::repair::{Repairer, Taste};
 use crate::search::state::State;

@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use crate::bound;
+use crate::cutoff::Cutoff;
 use crate::model::Model;
 use crate::random::Random;
-use crate::search::driver::Cutoff;
 use crate::search::space::{Place, Space, Tasks, Values};
 
 /// Ways to make room that are tried for one run.

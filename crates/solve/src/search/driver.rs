@@ -8,17 +8,18 @@ use scrimp_plan::TaskId;
 use std::time::{Duration, Instant};
 
 use crate::bound;
+use crate::cutoff::Cutoff;
+use crate::method::Order;
 use crate::model::Model;
-use crate::options::{Options, Order, Progress};
+use crate::options::{Options, Progress};
 use crate::random::Random;
 use crate::search::anneal::Walk;
 use crate::search::arrange::Arrangement;
 use crate::search::exact::{self, Limits, Verdict};
 use crate::search::first::FirstPlan;
 use crate::search::state::State;
+use crate::search::walks::{WALKS, each};
 
-/// Walks beside each other.
-pub(super) const WALKS: usize = 2;
 /// Units of work per second that the schedule expects of a walk, below what machines do: where tasks have few
 /// inputs on average, lists are short and units quick.
 const RATES: [f64; 2] = [55e6, 30e6];
@@ -54,38 +55,6 @@ pub(crate) struct Found {
     pub floor: f64,
 }
 
-/// When a search must end.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cutoff<'a> {
-    deadline: Option<Instant>,
-    options: &'a Options,
-}
-
-impl<'a> Cutoff<'a> {
-    fn after(limit: Duration, start: Instant, options: &'a Options) -> Cutoff<'a> {
-        Cutoff {
-            deadline: start.checked_add(limit),
-            options,
-        }
-    }
-
-    /// The same, but not before so long from now. Who has a cost that is enough asks for many budgets, and
-    /// means the limit.
-    pub fn not_within(self, time: Duration) -> Cutoff<'a> {
-        match self.options.enough {
-            None => Cutoff {
-                deadline: self.deadline.map(|d| d.max(Instant::now() + time)),
-                ..self
-            },
-            Some(_) => self,
-        }
-    }
-
-    pub fn reached(&self) -> bool {
-        self.options.stopped() || self.deadline.is_some_and(|d| Instant::now() >= d)
-    }
-}
-
 /// Searches for the cheapest sequence within `budget` bytes, resident ones not counted.
 pub(crate) fn run<'m>(
     model: &'m Model,
@@ -95,6 +64,16 @@ pub(crate) fn run<'m>(
     progress: &mut dyn FnMut(Progress),
 ) -> Found {
     with(model, budget, options, start, true, progress)
+}
+
+/// Searches for the leanest sequence: what is looked for where a budget has no plan.
+pub(crate) fn leanest<'m>(
+    model: &'m Model,
+    options: &'m Options,
+    start: Instant,
+    progress: &mut dyn FnMut(Progress),
+) -> Found {
+    run(model, -model.resident, options, start, progress)
 }
 
 /// The search with or without trying to be exact.
@@ -118,7 +97,7 @@ pub(crate) fn with<'m>(
     if peak <= budget {
         return known;
     }
-    let cutoff = Cutoff::after(options.time_limit, start, options);
+    let cutoff = options.cutoff(start, options.time_limit);
     let free = options.order == Order::Free;
     let limits = Limits {
         states: if exactly { STATES } else { 0 },
@@ -131,8 +110,10 @@ pub(crate) fn with<'m>(
         budget,
         floor,
         free,
-        cutoff: Cutoff::after(limit.mul_f64(FIRST_SHARE), start, options),
-        late: Cutoff::after(limit, start, options),
+        cutoff: options.cutoff(start, limit.mul_f64(FIRST_SHARE)),
+        late: options.cutoff(start, limit),
+        // Who names a cost that is enough asks for many budgets, and means the limit.
+        patient: options.enough.is_none() && options.deadline.is_none(),
         seed: options.seed,
         threads: options.threads,
     };
@@ -175,7 +156,7 @@ fn by_walks<'m>(
         ..
     } = known;
     let FirstPlan { model, budget, .. } = first;
-    let cutoff = Cutoff::after(options.time_limit, start, options);
+    let cutoff = options.cutoff(start, options.time_limit);
     let (runs, kept) = match first.plans() {
         Ok(found) => found,
         Err((least, runs)) => {
@@ -353,23 +334,6 @@ impl<'m> Epochs<'m, '_> {
             }
         }
     }
-}
-
-/// Does a job with every walk, beside each other if there are threads.
-pub(super) fn each<'w>(
-    threads: usize,
-    walks: &mut [Walk<'w>],
-    job: &(dyn Fn(usize, &mut Walk<'w>) + Sync),
-) {
-    if threads < 2 {
-        walks.iter_mut().enumerate().for_each(|(k, w)| job(k, w));
-        return;
-    }
-    std::thread::scope(|scope| {
-        for (k, walk) in walks.iter_mut().enumerate() {
-            scope.spawn(move || job(k, walk));
-        }
-    });
 }
 
 fn best_of(walks: &[Walk<'_>]) -> Option<(f64, Vec<TaskId>)> {

@@ -7,8 +7,8 @@ use scrimp_plan::{TaskId, ValueId};
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
+use crate::cutoff::Cutoff;
 use crate::model::Model;
-use crate::search::driver::Cutoff;
 use crate::search::space::{Place, Space, Tasks, Values};
 use crate::search::state::State;
 

@@ -4,13 +4,14 @@ use scrimp_plan::TaskId;
 
 use std::time::Duration;
 
+use crate::cutoff::Cutoff;
 use crate::model::Model;
 use crate::random::Random;
 use crate::search::anneal::{BEAM_TASKS, Walk};
 use crate::search::beam::{self, Breadth};
-use crate::search::driver::{Cutoff, WALKS, each};
 use crate::search::order;
 use crate::search::state::State;
+use crate::search::walks::{WALKS, each};
 
 /// How often a first plan is looked for from the start, with other random choices each time.
 const ROUNDS: u64 = 16;
@@ -37,6 +38,8 @@ pub(super) struct FirstPlan<'a> {
     /// When the search ends, and when the one for the least budget does.
     pub cutoff: Cutoff<'a>,
     pub late: Cutoff<'a>,
+    /// Whether the least budget is worth more time than there is.
+    pub patient: bool,
     pub seed: u64,
     pub threads: usize,
 }
@@ -72,7 +75,10 @@ impl FirstPlan<'_> {
             }
         }
         // Whoever asked for too little is to hear what is enough, however late it is.
-        let late = self.late.not_within(LEAST_TIME);
+        let late = match self.patient {
+            true => self.late.not_within(LEAST_TIME),
+            false => self.late,
+        };
         Err(FirstPlan { late, ..*self }.least(leanest))
     }
 

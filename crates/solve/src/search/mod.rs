@@ -18,3 +18,4 @@ pub(crate) mod repair;
 pub(crate) mod space;
 pub(crate) mod state;
 mod tidy;
+mod walks;

@@ -7,10 +7,10 @@
 use cranelift_entity::EntityRef;
 use scrimp_plan::{TaskId, ValueId};
 
+use crate::cutoff::Cutoff;
 use crate::ids::Position;
 use crate::model::Model;
 use crate::random::Random;
-use crate::search::driver::Cutoff;
 use crate::search::price::{Limit, Pricing};
 use crate::search::state::{Idle, State};
 

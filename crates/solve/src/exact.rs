@@ -11,18 +11,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cranelift_entity::EntityRef;
-use scrimp_plan::{Capacities, CheckedPlan, Problem, Step, TaskId};
+use scrimp_plan::{Capacities, CheckedPlan, Problem, TaskId};
 use scrimp_solvers::Highs;
 use scrimp_solvers::highs::{Progress, Start, Status};
 
-use super::checkmate::{cheaper, decode, fits_in_memory, outcome};
-use super::formulation::{Formulation, Goal, Program};
-use super::graph::Graph;
-use super::stages::Stages;
-use super::{Outcome, PublishedError, PublishedOptions};
 use crate::bound::{self, Ascent};
-use crate::model::Model;
-use crate::options::{Method, Order};
+use crate::checked::runs;
+use crate::error::SolveError;
+use crate::method::{Formulation, Method, Order};
+use crate::options::{Options, Solved};
+use crate::published::checkmate::{cheaper, decode, outcome, solver_options};
+use crate::published::formulation::{Goal, Program, fits_in_memory};
+use crate::published::graph::{Graph, Reruns};
+use crate::published::stages::Stages;
+use crate::search::driver;
 
 /// How long the search for a first plan may take: so much for each task, at most so many seconds, and
 /// at most this share of the time.
@@ -30,25 +32,17 @@ const SEARCH_PER_TASK: f64 = 0.015;
 const SEARCH_SECONDS: f64 = 5.0;
 const SEARCH_SHARE: f64 = 0.2;
 
-pub(super) fn plan(
+pub(crate) fn plan(
     problem: &Problem,
     capacities: &Capacities,
-    options: &PublishedOptions,
-) -> Result<Outcome, PublishedError> {
+    options: &Options,
+) -> Result<Solved, SolveError> {
     let began = Instant::now();
-    let graph = Graph::new(problem, capacities, "exact")?;
+    let cutoff = options.cutoff(began, options.time_limit);
+    let graph = Graph::new(problem, capacities, Method::Exact)?;
     let highs = Highs::load(options.highs.as_deref())?;
-    let left = || options.time_limit.saturating_sub(began.elapsed());
-    let mut best = first_plan(&graph, options)?;
-    let infeasible = PublishedError::Infeasible {
-        method: graph.method,
-        budget: graph.budget(),
-    };
-    let model = Model::new(problem).map_err(|error| PublishedError::Unsupported {
-        method: graph.method,
-        what: error.to_string(),
-    })?;
-    let budget = graph.capacity as f64 - model.0.resident;
+    let mut best = first_plan(&graph, options, began)?;
+    let budget = graph.capacity as f64 - graph.model.resident;
     let cost = |best: &Option<CheckedPlan>| best.as_ref().map_or(f64::INFINITY, CheckedPlan::cost);
     let base = graph.base_cost();
     let known = if best.is_some() {
@@ -56,113 +50,90 @@ pub(super) fn plan(
     } else {
         base
     };
-    let mut ascent = bound::seconds(&model.0, budget, Order::Fixed, known);
-    let deadline = Instant::now() + left() / 4;
-    ascent.advance(u64::MAX, known, &|| {
-        options.stopped() || Instant::now() >= deadline
-    });
+    let mut ascent = bound::seconds(&graph.model, budget, Order::Fixed, known);
+    let quarter = cutoff.by(Instant::now().checked_add(cutoff.left() / 4));
+    ascent.advance(u64::MAX, known, &|| quarter.reached());
     let mut bound = ascent.proven();
     let met = |best: &Option<CheckedPlan>, bound: f64| cost(best) <= bound * (1.0 + options.gap);
-    let round = |allowed: Vec<Vec<bool>>, bound: f64| Restricted {
+    let round = |reruns: Reruns, bound: f64| Restricted {
         graph: &graph,
         highs,
         options,
-        allowed,
+        reruns,
         bound,
     };
     if !met(&best, bound) {
         let few = promising(&graph, best.as_ref(), &ascent);
-        best = round(few, bound).solve(best, left() / 3)?.plan;
+        best = round(few, bound).solve(best, cutoff.left() / 3)?.plan;
     }
     let mut note = None;
     if !met(&best, bound) && !options.stopped() {
         let worthwhile = ascent.worthwhile(cost(&best));
         let n = graph.tasks.len();
-        let stages = |task: usize| {
-            (0..n)
-                .map(|s| worthwhile.before(TaskId::new(task), TaskId::new(s)))
-                .collect()
-        };
-        let allowed: Vec<Vec<bool>> = (0..n).map(stages).collect();
-        let runs = |task: usize| (task + 1..n).filter(|&s| allowed[task][s]).count();
+        let reruns = Reruns::Where(worthwhile);
+        let runs = |task: usize| (task + 1..n).filter(|&s| reruns.allow(task, s)).count();
         let (count, of) = ((0..n).map(runs).sum::<usize>(), n * (n - 1) / 2);
         let tasks = (0..n).filter(|&task| runs(task) > 0).count();
         note = Some(format!(
             "{tasks} of {n} tasks can be worth running again, in {count} of {of} places"
         ));
-        let answer = round(allowed, bound).solve(best, left())?;
+        let answer = round(reruns, bound).solve(best, cutoff.left())?;
         bound = bound.max(answer.bound);
         best = answer.plan;
         if best.is_none() && answer.infeasible {
-            return Err(infeasible);
+            return Err(graph.infeasible());
         }
     }
-    let plan = best.ok_or(PublishedError::NotFound {
-        method: graph.method,
-        budget: graph.budget(),
-        least: None,
-    })?;
+    let plan = best.ok_or(graph.not_found(None))?;
     // No plan that is cheaper than the known one means that the known one is the bound.
     let bound = bound.min(plan.cost());
-    Ok(Outcome {
+    Ok(Solved {
         note,
-        ..outcome(plan, bound, options.gap, began)
+        ..outcome(&graph, plan, bound, options.gap, began)
     })
 }
 
 /// The tasks that the known plan or the bound's relaxation runs again, in all stages.
-fn promising(
-    graph: &Graph<'_>,
-    known: Option<&CheckedPlan>,
-    ascent: &Ascent<'_>,
-) -> Vec<Vec<bool>> {
-    let n = graph.tasks.len();
+fn promising(graph: &Graph<'_>, known: Option<&CheckedPlan>, ascent: &Ascent<'_>) -> Reruns {
     let mut again = ascent.reruns();
     if let Some(plan) = known {
-        let mut seen = vec![false; n];
+        let mut seen = vec![false; graph.tasks.len()];
         for task in runs(plan) {
-            again[TaskId::new(task)] |= seen[task];
-            seen[task] = true;
+            again[task] |= seen[task.index()];
+            seen[task.index()] = true;
         }
     }
-    again.values().take(n).map(|&may| vec![may; n]).collect()
-}
-
-/// The tasks of a plan's runs.
-pub(super) fn runs(plan: &CheckedPlan) -> Vec<usize> {
-    let steps = plan.steps().iter();
-    let runs = steps.filter_map(|step| match step {
-        Step::Run { task, .. } => Some(task.index()),
-        _ => None,
-    });
-    runs.collect()
+    Reruns::Of(again.values().copied().collect())
 }
 
 /// The plan of the default search in the given order, or the caller's.
 fn first_plan(
     graph: &Graph<'_>,
-    options: &PublishedOptions,
-) -> Result<Option<CheckedPlan>, PublishedError> {
+    options: &Options,
+    began: Instant,
+) -> Result<Option<CheckedPlan>, SolveError> {
+    let by_index = |tasks: &mut dyn Iterator<Item = TaskId>| -> Vec<usize> {
+        tasks.map(|task| task.index()).collect()
+    };
     let mut best = None;
-    if let Some(runs) = &options.start {
-        let runs: Vec<usize> = runs.iter().map(|task| task.index()).collect();
+    if let Some(start) = &options.start {
+        let runs = by_index(&mut start.runs());
         best = graph.check(&runs)?.ok().filter(CheckedPlan::keeps_order);
     }
     let share = options.time_limit.as_secs_f64() * SEARCH_SHARE;
     let seconds = (SEARCH_PER_TASK * graph.tasks.len() as f64)
         .min(SEARCH_SECONDS)
         .min(share);
-    let search = crate::Options {
-        method: Method::Search,
+    let search = Options {
         order: Order::Fixed,
         time_limit: Duration::from_secs_f64(seconds),
-        seed: options.seed,
-        threads: options.threads,
-        stop: options.stop.clone(),
-        ..crate::Options::default()
+        enough: None,
+        ..options.clone()
     };
-    if let Ok(solved) = crate::solve(graph.problem, graph.capacities, &search, &mut |_| {}) {
-        best = cheaper(best, solved.plan);
+    let budget = graph.capacity as f64 - graph.model.resident;
+    let found = driver::run(&graph.model, budget, &search, began, &mut |_| {});
+    if let Ok(plan) = graph.check(&by_index(&mut found.runs.into_iter()))? {
+        best = cheaper(best, plan);
     }
     Ok(best)
 }
@@ -171,9 +142,8 @@ fn first_plan(
 struct Restricted<'a> {
     graph: &'a Graph<'a>,
     highs: Highs,
-    options: &'a PublishedOptions,
-    /// By task and stage.
-    allowed: Vec<Vec<bool>>,
+    options: &'a Options,
+    reruns: Reruns,
     /// No plan in this order takes fewer seconds.
     bound: f64,
 }
@@ -187,13 +157,8 @@ struct Answer {
 }
 
 impl Restricted<'_> {
-    fn solve(
-        self,
-        known: Option<CheckedPlan>,
-        time_limit: Duration,
-    ) -> Result<Answer, PublishedError> {
-        let mut graph = Graph::new(self.graph.problem, self.graph.capacities, self.graph.method)?;
-        graph.restrict(self.allowed);
+    fn solve(self, known: Option<CheckedPlan>, time_limit: Duration) -> Result<Answer, SolveError> {
+        let graph = self.graph.restricted(self.reruns)?;
         fits_in_memory(&graph)?;
         let goal = Goal::Cost {
             budget: graph.capacity,
@@ -203,7 +168,7 @@ impl Restricted<'_> {
         if let Some(stages) = known.as_ref().and_then(|plan| stages(&graph, plan)) {
             start.values = program.start(&stages);
         }
-        let solver = self.options.highs(time_limit);
+        let solver = solver_options(self.options, time_limit);
         let model = Arc::new(program.model.clone());
         let enough = self.bound * (1.0 + self.options.gap) / program.cost_unit;
         let go_on = &mut |news: &Progress<'_>| !self.options.stopped() && news.objective > enough;
@@ -224,7 +189,8 @@ impl Restricted<'_> {
 
 /// A plan's stages, if it has some and reruns only what may, where it may.
 fn stages(graph: &Graph<'_>, plan: &CheckedPlan) -> Option<Stages> {
-    let stages = Stages::from_sequence(graph, &runs(plan))?;
+    let of_plan: Vec<usize> = runs(plan).map(|task| task.index()).collect();
+    let stages = Stages::from_sequence(graph, &of_plan)?;
     let rows = stages.runs.iter().enumerate();
     let mut again = rows.flat_map(|(stage, row)| {
         (0..stage)

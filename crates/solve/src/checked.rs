@@ -1,0 +1,29 @@
+//! From a planner's sequence to a checked plan, and back.
+
+use scrimp_plan::{CheckedPlan, Problem, Sequence, Step, TaskId, check};
+
+use crate::error::SolveError;
+
+/// The plan of a sequence that a method made, proven.
+pub(crate) fn checked(
+    problem: &Problem,
+    sequence: &Sequence,
+    method: &'static str,
+) -> Result<CheckedPlan, SolveError> {
+    let defect = |what: String| SolveError::Defect { method, what };
+    let plan = sequence
+        .plan(problem)
+        .map_err(|error| defect(error.to_string()))?;
+    check(problem, plan).map_err(|all| {
+        let told: Vec<String> = all.iter().take(3).map(ToString::to_string).collect();
+        defect(told.join("; "))
+    })
+}
+
+/// The tasks of a plan in the order they run.
+pub(crate) fn runs(plan: &CheckedPlan) -> impl Iterator<Item = TaskId> + '_ {
+    plan.steps().iter().filter_map(|step| match step {
+        Step::Run { task, .. } => Some(*task),
+        _ => None,
+    })
+}

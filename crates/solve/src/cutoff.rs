@@ -1,0 +1,74 @@
+//! When work must end: at a moment, or as soon as somebody says so.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// When work must end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cutoff<'a> {
+    deadline: Option<Instant>,
+    stop: Option<&'a AtomicBool>,
+}
+
+impl<'a> Cutoff<'a> {
+    /// Never.
+    pub const NEVER: Cutoff<'static> = Cutoff {
+        deadline: None,
+        stop: None,
+    };
+
+    /// As soon as the flag is set.
+    #[must_use]
+    pub fn on(stop: &'a AtomicBool) -> Cutoff<'a> {
+        Cutoff {
+            stop: Some(stop),
+            ..Cutoff::NEVER
+        }
+    }
+
+    /// As soon as the flag is set, if there is one.
+    pub(crate) fn on_any(stop: Option<&'a AtomicBool>) -> Cutoff<'a> {
+        Cutoff {
+            stop,
+            ..Cutoff::NEVER
+        }
+    }
+
+    /// No later than a moment, if there is one.
+    #[must_use]
+    pub fn by(self, moment: Option<Instant>) -> Cutoff<'a> {
+        let deadline = match (self.deadline, moment) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        Cutoff { deadline, ..self }
+    }
+
+    /// The same, but not before so long from now, unless somebody says so.
+    pub(crate) fn not_within(self, time: Duration) -> Cutoff<'a> {
+        let soonest = Instant::now() + time;
+        Cutoff {
+            deadline: self.deadline.map(|deadline| deadline.max(soonest)),
+            ..self
+        }
+    }
+
+    /// Whether work must end now.
+    #[must_use]
+    pub fn reached(&self) -> bool {
+        self.stopped() || self.deadline.is_some_and(|at| Instant::now() >= at)
+    }
+
+    /// Whether somebody said so.
+    pub(crate) fn stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
+    /// How long until the moment; a long time if there is none.
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline
+            .map_or(Duration::from_secs(u64::from(u32::MAX)), |at| {
+                at.saturating_duration_since(Instant::now())
+            })
+    }
+}

@@ -1,0 +1,238 @@
+//! The methods by name, and the choices that published ones have.
+
+use std::str::FromStr;
+
+use scrimp_solvers::Library;
+use thiserror::Error;
+
+/// A way to plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Method {
+    /// The default: repair at the worst peak, ruin and recreate.
+    #[default]
+    Search,
+    /// Recompute nothing.
+    KeepAll,
+    /// Checkmate's program with only the recomputations that can be part of a better plan than the
+    /// search's. The same optimum as checkmate's.
+    Exact,
+    /// A published planner.
+    Published(Published),
+}
+
+impl Method {
+    /// Every method.
+    pub const ALL: [Method; 3 + Published::ALL.len()] = {
+        let mut all = [Method::Search; 3 + Published::ALL.len()];
+        (all[1], all[2]) = (Method::KeepAll, Method::Exact);
+        let mut i = 0;
+        while i < Published::ALL.len() {
+            all[3 + i] = Method::Published(Published::ALL[i]);
+            i += 1;
+        }
+        all
+    };
+
+    /// The name that [`FromStr`] reads.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Search => "search",
+            Method::KeepAll => "keep-all",
+            Method::Exact => "exact",
+            Method::Published(published) => published.name(),
+        }
+    }
+
+    /// The solver library that it needs.
+    #[must_use]
+    pub fn library(self) -> Option<Library> {
+        match self {
+            Method::Search | Method::KeepAll => None,
+            Method::Exact => Some(Library::Highs),
+            Method::Published(published) => published.library(),
+        }
+    }
+
+    /// Another name that [`FromStr`] reads: Chen et al. planned chains, and the tasks of any graph in index
+    /// order are one.
+    pub fn alias(self) -> Option<&'static str> {
+        match self {
+            Method::Published(Published::ChenSqrtN(Candidates::Linearized)) => Some("chen-sqrt-n"),
+            Method::Published(Published::ChenGreedy(Candidates::Linearized)) => Some("chen-greedy"),
+            _ => None,
+        }
+    }
+}
+
+impl FromStr for Method {
+    type Err = UnknownName;
+
+    fn from_str(text: &str) -> Result<Method, UnknownName> {
+        Method::ALL
+            .into_iter()
+            .find(|m| m.name() == text || m.alias() == Some(text))
+            .ok_or_else(|| UnknownName {
+                what: "method",
+                name: text.into(),
+                known: Method::ALL.map(Method::name).join(", "),
+            })
+    }
+}
+
+/// Whether first runs keep the given order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Any topological order.
+    #[default]
+    Free,
+    /// First runs in index order, as checkmate and moccasin (2.3) have it.
+    Fixed,
+}
+
+impl Order {
+    /// The name that [`FromStr`] reads.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Order::Free => "free",
+            Order::Fixed => "fixed",
+        }
+    }
+}
+
+impl FromStr for Order {
+    type Err = UnknownName;
+
+    fn from_str(text: &str) -> Result<Order, UnknownName> {
+        match text {
+            "free" => Ok(Order::Free),
+            "fixed" => Ok(Order::Fixed),
+            _ => Err(UnknownName {
+                what: "order",
+                name: text.into(),
+                known: "free, fixed".into(),
+            }),
+        }
+    }
+}
+
+/// A name that isn't one of the choices.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("there is no {what} called {name:?}; choose one of {known}")]
+pub struct UnknownName {
+    what: &'static str,
+    name: String,
+    known: String,
+}
+
+/// A published planner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Published {
+    /// Checkmate's mixed-integer program, equations 1–9.
+    Checkmate(Formulation),
+    /// Its linear relaxation, rounded in two phases (algorithm 2), with a search over ε.
+    CheckmateRounding(Rounding),
+    /// Moccasin's constraint program, in stages (domain 11).
+    MoccasinStaged,
+    /// Moccasin's constraint program in any order (domain 9).
+    MoccasinUnstaged,
+    /// Chen et al. 2016 with √n segments.
+    ChenSqrtN(Candidates),
+    /// Chen et al. 2016 by size of segments, with its parameter searched.
+    ChenGreedy(Candidates),
+    /// Griewank & Walther 2000: binomial checkpointing, with the number of checkpoints searched.
+    Griewank(Candidates),
+}
+
+impl Published {
+    /// Every planner.
+    pub const ALL: [Published; 12] = [
+        Published::Checkmate(Formulation::Published),
+        Published::Checkmate(Formulation::Disaggregated),
+        Published::CheckmateRounding(Rounding::Deterministic),
+        Published::CheckmateRounding(Rounding::Randomized),
+        Published::MoccasinStaged,
+        Published::MoccasinUnstaged,
+        Published::ChenSqrtN(Candidates::Articulation),
+        Published::ChenSqrtN(Candidates::Linearized),
+        Published::ChenGreedy(Candidates::Articulation),
+        Published::ChenGreedy(Candidates::Linearized),
+        Published::Griewank(Candidates::Articulation),
+        Published::Griewank(Candidates::Linearized),
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        use Candidates::{Articulation, Linearized};
+        match self {
+            Published::Checkmate(Formulation::Published) => "checkmate",
+            Published::Checkmate(Formulation::Disaggregated) => "checkmate-disaggregated",
+            Published::CheckmateRounding(Rounding::Deterministic) => "checkmate-rounding",
+            Published::CheckmateRounding(Rounding::Randomized) => "checkmate-rounding-randomized",
+            Published::MoccasinStaged => "moccasin",
+            Published::MoccasinUnstaged => "moccasin-unstaged",
+            Published::ChenSqrtN(Articulation) => "ap-sqrt-n",
+            Published::ChenSqrtN(Linearized) => "linearized-sqrt-n",
+            Published::ChenGreedy(Articulation) => "ap-greedy",
+            Published::ChenGreedy(Linearized) => "linearized-greedy",
+            Published::Griewank(Articulation) => "ap-griewank",
+            Published::Griewank(Linearized) => "linearized-griewank",
+        }
+    }
+
+    /// The solver library that it needs.
+    #[must_use]
+    pub fn library(self) -> Option<Library> {
+        match self {
+            Published::Checkmate(_) | Published::CheckmateRounding(_) => Some(Library::Highs),
+            Published::MoccasinStaged | Published::MoccasinUnstaged => Some(Library::OrTools),
+            Published::ChenSqrtN(_) | Published::ChenGreedy(_) | Published::Griewank(_) => None,
+        }
+    }
+
+    /// Whether it may change the order of first runs.
+    #[must_use]
+    pub fn reorders(self) -> bool {
+        self == Published::MoccasinUnstaged
+    }
+}
+
+/// Which forward tasks may become checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Candidates {
+    /// The articulation points of the forward graph, without directions (B.1).
+    Articulation,
+    /// All of them, as if each depended on the one before (B.2).
+    Linearized,
+}
+
+/// How the program ties `FREE` to what prevents it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Formulation {
+    /// As published: the number of hazards, between `1 - FREE` and `κ (1 - FREE)` (7a–7c).
+    #[default]
+    Published,
+    /// One row `FREE ≤ 1 - hazard` for each hazard and no lower bound: the same integer optimum, a
+    /// stronger relaxation, more rows.
+    Disaggregated,
+}
+
+/// How the fractional `S` becomes 0 and 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// By a threshold: one half as in the paper, and the other tenths as in its code.
+    Deterministic,
+    /// Each entry is 1 with its value as the probability.
+    Randomized,
+}
+
+/// How the program says that inputs are in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precedence {
+    /// A reservoir for each input of each run (10), as the paper does.
+    #[default]
+    Reservoir,
+    /// A literal for each interval that may serve an input of a run: (5) as it stands.
+    Choice,
+}

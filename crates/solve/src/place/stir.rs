@@ -1,0 +1,32 @@
+//! Other orders of a plan's runs, whose buffers may pack better.
+
+use scrimp_plan::{Capacities, CheckedPlan, Sequence, TaskId};
+
+use crate::checked::{checked, runs};
+use crate::method::Order;
+use crate::model::Model;
+use crate::random::Random;
+use crate::search::arrange::Arrangement;
+
+/// How hot other orders are annealed, one after the other.
+const HEATS: [f64; 3] = [1.0, 10.0, 100.0];
+
+/// The runs of a plan in another order, within the same capacity; `None` if there is no such thing.
+pub(super) fn stirred(
+    plan: &CheckedPlan,
+    capacities: &Capacities,
+    order: Order,
+    seed: u64,
+) -> Option<CheckedPlan> {
+    let problem = plan.problem();
+    let (model, device) = Model::new(problem).ok()?;
+    let capacity = capacities.bytes(device);
+    let limit = capacity.unwrap_or(u64::MAX).max(plan.peak(device)) as f64 - model.resident;
+    let runs: Vec<TaskId> = runs(plan).collect();
+    let mut rng = Random::new(seed, 1);
+    let mut arrangement = Arrangement::new(&model, &runs, limit, order == Order::Free);
+    arrangement.stir(HEATS[seed as usize % HEATS.len()], &mut rng);
+    arrangement.tidy();
+    let sequence = Sequence::of_runs(device, arrangement.order());
+    checked(problem, &sequence, "search").ok()
+}
