@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use scrimp::Error;
 use scrimp::run::RunError;
 use scrimp::solve::SolveError;
-use scrimp::solve::published::PublishedError;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -154,16 +153,13 @@ impl From<Error> for Failure {
                 Kind::Budget,
                 json!({ "budget_bytes": budget, "least_found_bytes": needed }),
             ),
-            Error::Solve(SolveError::Published(
-                PublishedError::Infeasible { budget, .. } | PublishedError::NotFound { budget, .. },
-            )) => (Kind::Budget, json!({ "budget_bytes": budget })),
             Error::Solve(
-                SolveError::Unsupported(_)
-                | SolveError::Published(PublishedError::Unsupported { .. }),
-            ) => (Kind::Input, Value::Null),
-            Error::Solve(SolveError::Published(PublishedError::Solver(_))) => {
-                (Kind::Solver, Value::Null)
+                SolveError::OutsideModel { budget, .. } | SolveError::NotFound { budget, .. },
+            ) => (Kind::Budget, json!({ "budget_bytes": budget })),
+            Error::Solve(SolveError::Unsupported(_) | SolveError::TooLarge { .. }) => {
+                (Kind::Input, Value::Null)
             }
+            Error::Solve(SolveError::Solver(_)) => (Kind::Solver, Value::Null),
             Error::NoBatch { memory, needed } => (
                 Kind::Budget,
                 json!({ "budget_bytes": memory, "floor_bytes": needed }),

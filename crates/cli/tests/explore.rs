@@ -393,6 +393,10 @@ fn ctrl_c_keeps_the_best() {
             assert_eq!(object(&["check", path, plan])["cost"], best["cost"]);
         });
         scope.spawn(|| {
+            let least = run(&["plan", path, "--budget", "min"], 0);
+            assert!(least["peak_bytes"].as_u64() <= least["base_peak_bytes"].as_u64());
+        });
+        scope.spawn(|| {
             let swept = run(&["sweep", path, "--budgets", "80%..99%/20"], 130);
             let budgets = swept["curves"][0]["budgets"].as_array().unwrap();
             let done = budgets

@@ -11,7 +11,9 @@ use scrimp::plan::file::{self, Content};
 use scrimp::plan::{
     Budget, Capacities, DeviceId, Interval, Plan, Problem, TaskId, check_offsets, plan_from_json,
 };
-use scrimp::solve::{Method, Options, Progress, SolveError, place_intervals, solve, solve_sweep};
+use scrimp::solve::{
+    Cutoff, Method, Options, Progress, SolveError, place_intervals, solve, solve_sweep,
+};
 use scrimp::{Budgeted, Fit};
 
 use crate::failure::Failure;
@@ -357,7 +359,7 @@ pub fn place(
                 "all buffers together have {total} bytes, more than can be counted"
             )));
         }
-        let placed = place_intervals(&intervals, capacity);
+        let placed = place_intervals(&intervals, capacity, Cutoff::NEVER);
         check_offsets(&intervals, &placed.offsets)
             .map_err(|wrong| Failure::Internal(format!("the placement is wrong: {wrong:?}")))?;
         match capacity {

@@ -48,7 +48,7 @@
 //! ```
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use scrimp_graph::networks::{self, NetworkOptions};
 use scrimp_graph::onnx::{self, ImportOptions};
@@ -59,7 +59,8 @@ use scrimp_plan::{
 };
 use scrimp_run::Compiled;
 use scrimp_solve::{
-    Method, Options, Order, PlaceError, Progress, SolveError, Solved, place, place_reordered, solve,
+    Cutoff, Method, Options, Order, PlaceError, Progress, SolveError, Solved, leanest, place,
+    place_reordered, solve,
 };
 
 use crate::error::{Error, Result};
@@ -291,11 +292,25 @@ pub fn find_plan(
     options: &Options,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Planned> {
-    let budget = match budgeted.budget_bytes {
-        Some(bytes) => bytes,
-        None => least(budgeted, options, watch)?,
-    };
-    // Published budgets are for live bytes; who asks for the least gets what the layout needs.
+    match budgeted.budget_bytes {
+        Some(bytes) => under(budgeted, bytes, fit, options, watch),
+        None if options.method == Method::Search => least(budgeted, fit, options, watch),
+        None => {
+            let bytes = least_of_method(budgeted, options, watch)?;
+            under(budgeted, bytes, fit, options, watch)
+        }
+    }
+}
+
+/// The plan under a budget in bytes.
+fn under(
+    budgeted: &Budgeted,
+    budget: u64,
+    fit: Fit,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Planned> {
+    // Published budgets are for live bytes; whoever asks for the least gets what the layout needs.
     let limit = match fit {
         Fit::Layout => budgeted.capacities(),
         Fit::LiveBytes => Capacities::unlimited(),
@@ -322,7 +337,9 @@ pub fn find_plan(
         };
         provenance = provenance.followed_by(&solved, order);
         let placed = match (fit, solved.method) {
-            (Fit::Layout, Method::Search) => place_reordered(&solved.plan, &limit, options.order),
+            (Fit::Layout, Method::Search) => {
+                place_reordered(&solved.plan, &limit, options.order, Cutoff::NEVER)
+            }
             // What a published planner made stays as it is.
             _ => place(&solved.plan, &limit),
         };
@@ -387,8 +404,53 @@ fn check_again(budgeted: &Budgeted, plan: Plan) -> Result<Planned> {
     }
 }
 
-/// The least budget for which the planner finds a plan.
-fn least(budgeted: &Budgeted, options: &Options, watch: &mut dyn FnMut(Progress)) -> Result<u64> {
+/// The share of the time limit after which the least budget must be known, and the one after which the plan
+/// under it must be.
+const LEAST_SHARE: f64 = 0.5;
+const PLAN_SHARE: f64 = 0.9;
+/// The placement's share.
+const PLACE_SHARE: f64 = 0.1;
+
+/// The plan under the least budget for which the search finds one. The time limit is for everything together,
+/// and who stops it keeps the leanest plan so far: at worst the one that keeps everything.
+fn least(
+    budgeted: &Budgeted,
+    fit: Fit,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Planned> {
+    let began = Instant::now();
+    let until = |share: f64| Options {
+        deadline: began.checked_add(options.time_limit.mul_f64(share)),
+        ..options.clone()
+    };
+    let (budget, mut solved) = leanest(&budgeted.problem, &until(LEAST_SHARE), watch)?;
+    if !options.stopped() {
+        let (problem, capacities) = (&budgeted.problem, budgeted.within(budget));
+        match solve(problem, &capacities, &until(PLAN_SHARE), watch) {
+            Ok(cheaper) if cheaper.cost <= solved.cost => solved = cheaper,
+            Ok(_) | Err(SolveError::Infeasible { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    solved.elapsed = began.elapsed();
+    let unlimited = Capacities::unlimited();
+    let cutoff = options.cutoff(Instant::now(), options.time_limit.mul_f64(PLACE_SHARE));
+    // Whoever asks for the least gets what the layout needs.
+    let layout = match fit {
+        Fit::Layout => place_reordered(&solved.plan, &unlimited, options.order, cutoff)?,
+        Fit::LiveBytes => place(&solved.plan, &unlimited)?,
+    };
+    let provenance = Provenance::default().followed_by(&solved, options.order);
+    Ok(budgeted.planned(layout, fit, budget, Some(provenance)))
+}
+
+/// The least budget for which another method finds a plan.
+fn least_of_method(
+    budgeted: &Budgeted,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<u64> {
     match solve(&budgeted.problem, &budgeted.within(0), options, watch) {
         Ok(solved) => Ok(solved.plan.peak(budgeted.device)),
         Err(SolveError::Infeasible { least_found, .. }) => Ok(least_found),

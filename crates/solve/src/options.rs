@@ -76,14 +76,16 @@ impl Default for Options {
 
 impl Options {
     /// When work that began at a moment and may take so long must end.
-    pub(crate) fn cutoff(&self, began: Instant, limit: Duration) -> Cutoff<'_> {
+    #[must_use]
+    pub fn cutoff(&self, began: Instant, limit: Duration) -> Cutoff<'_> {
         Cutoff::on_any(self.stop.as_deref())
             .by(self.deadline)
             .by(began.checked_add(limit))
     }
 
     /// Whether the caller has asked to stop.
-    pub(crate) fn stopped(&self) -> bool {
+    #[must_use]
+    pub fn stopped(&self) -> bool {
         Cutoff::on_any(self.stop.as_deref()).reached()
     }
 }

@@ -115,8 +115,8 @@ fn kept(problem: &Problem, capacities: &Capacities) -> Result<Solved, SolveError
     })
 }
 
-/// The leanest plan that the search finds within its limits, whatever it costs. There always is one: at
-/// worst it keeps everything.
+/// The leanest plan that the search finds within its limits, whatever it costs, and the least budget for which
+/// it is known to find one. There always is a plan: at worst it keeps everything.
 ///
 /// # Errors
 /// As [`solve`], but for a budget that is too small.
@@ -124,12 +124,13 @@ pub fn leanest(
     problem: &Problem,
     options: &Options,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Solved, SolveError> {
+) -> Result<(u64, Solved), SolveError> {
     let start = Instant::now();
     let (model, device) = Model::new(problem)?;
     let found = driver::leanest(&model, options, start, progress);
-    let (plan, _) = plan_of(problem, &model, device, &found)?;
-    Ok(solved(plan, found.lower_bound, start))
+    let (plan, peak) = plan_of(problem, &model, device, &found)?;
+    let least = peak.max(found.least) + model.resident;
+    Ok((least as u64, solved(plan, found.lower_bound, start)))
 }
 
 /// How long the search looks for a lean plan where a published planner has none.

@@ -7,8 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use scrimp::plan::parse_seconds;
 use scrimp::run::Library;
-use scrimp::solve::published::PublishedOptions;
-use scrimp::solve::{Method, Order};
+use scrimp::solve::{Method, Options, Order};
 
 /// Sizes of a model: its input's, and what else built-in networks let one choose.
 #[derive(Clone, Debug, Args)]
@@ -140,12 +139,12 @@ pub struct PublishedArgs {
 
 impl PublishedArgs {
     /// What the planners take.
-    pub fn options(&self) -> PublishedOptions {
-        PublishedOptions {
+    pub fn options(&self) -> Options {
+        Options {
             runs_per_task: self.c_v,
             highs: self.highs.clone(),
             ortools: self.ortools.clone(),
-            ..PublishedOptions::default()
+            ..Options::default()
         }
     }
 }

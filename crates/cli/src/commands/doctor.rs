@@ -5,7 +5,7 @@ use std::path::Path;
 use scrimp::machine;
 use scrimp::plan::format_bytes;
 use scrimp::run::{Cpu, Library as Kernels, OneDnnError, RunError};
-use scrimp::solve::published::Published;
+use scrimp::solve::Method;
 use scrimp::solve::solvers::{Installed, Library, SolverError, installed};
 use serde_json::{Value, json};
 
@@ -122,8 +122,8 @@ fn found(library: Library, args: &DoctorArgs) -> Result<Installed, SolverError> 
 
 /// The methods that need a library.
 fn methods(library: Library) -> Vec<&'static str> {
-    let needs = |method: &&Published| method.library() == Some(library);
-    let all = Published::ALL.iter().filter(needs);
+    let needs = |method: &&Method| method.library() == Some(library);
+    let all = Method::ALL.iter().filter(needs);
     all.map(|method| method.name()).collect()
 }
 

@@ -10,10 +10,8 @@ use scrimp::plan::{
     Budget, CheckedPlan, Problem, format_bytes, format_seconds, plan_to_json, problem_to_json,
 };
 use scrimp::run::{Compiled, Processor};
-use scrimp::solve::published::{
-    Formulation, MaxBatchOptions, Published, PublishedOptions, max_batch,
-};
-use scrimp::solve::{Method, SolveError};
+use scrimp::solve::published::{MaxBatchOptions, max_batch};
+use scrimp::solve::{Formulation, Method, Options, Published};
 use scrimp::{
     AtBatch, Attempt, BatchProgress, Budgeted, Error, Fit, LargestBatch, MOST_BATCH, largest_batch,
     largest_scaled, percent_over,
@@ -214,16 +212,11 @@ fn by_program(
         fixed: fixed / unit,
         cost,
     };
-    let published = PublishedOptions {
-        time_limit: options.time_limit,
-        threads: options.threads,
-        seed: options.seed,
-        stop: options.stop.clone(),
+    let options = Options {
         formulation,
-        ..options.published.clone()
+        ..options
     };
-    let found = max_batch(problem, at, wanted, &published)
-        .map_err(|error| Error::Solve(SolveError::Published(error)))?;
+    let found = max_batch(problem, at, wanted, &options).map_err(Error::Solve)?;
     let keep_all =
         u128::from(room / unit) * u128::from(at) / u128::from(budgeted.base_peak().max(1));
     let base = budgeted.base.cost();

@@ -4,18 +4,20 @@ use anyhow::Result;
 use scrimp::Error;
 use scrimp::plan::file::{AllocationInstance, read_text};
 use scrimp::plan::{check_offsets, format_bytes, read_allocation_instance};
-use scrimp::solve::{Placement, place_intervals};
+use scrimp::solve::{Cutoff, Placement, place_intervals};
 use serde_json::json;
 
 use crate::Answer;
 use crate::args::PlaceArgs;
 use crate::failure::{Failure, Kind};
+use crate::interrupt;
 use crate::output::claim;
 use crate::table::Table;
 
-/// Places and checks; the placement and the bytes that it takes.
+/// Places and checks; the placement and the bytes that it takes. The first Ctrl-C leaves it at the best so far.
 pub fn place(instance: &AllocationInstance, capacity: Option<u64>) -> Result<(Placement, u64)> {
-    let placed = place_intervals(&instance.intervals, capacity);
+    let stop = interrupt::flag();
+    let placed = place_intervals(&instance.intervals, capacity, Cutoff::on(&stop));
     let arena = check_offsets(&instance.intervals, &placed.offsets).map_err(|violations| {
         let all: Vec<String> = violations.iter().map(ToString::to_string).collect();
         let all = all.join("; ");

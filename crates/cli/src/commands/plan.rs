@@ -2,8 +2,7 @@
 
 use anyhow::Result;
 use scrimp::plan::{Budget, Units, format_seconds, plan_to_json, problem_to_json};
-use scrimp::solve::published::PublishedError;
-use scrimp::solve::{Method, Options, Progress, SolveError, floor_bytes};
+use scrimp::solve::{Method, Options, Progress, SolveError};
 use scrimp::{Budgeted, Error, Fit, Optimality, PlanSummary, Planned};
 use serde_json::json;
 
@@ -73,8 +72,7 @@ pub fn options(args: &SolveArgs) -> Options {
         seed: args.search.seed.unwrap_or(0),
         threads: args.search.threads(),
         stop: Some(interrupt::flag()),
-        published: args.published.options(),
-        ..Options::default()
+        ..args.published.options()
     }
 }
 
@@ -82,10 +80,8 @@ pub fn options(args: &SolveArgs) -> Options {
 pub fn describe(summary: &PlanSummary, budget: Budget, units: &Units) -> String {
     let mut table = Table::new("lrl");
     // An exact published method proves its optimum in its own model.
-    let own = match summary.method.parse() {
-        Ok(Method::Published(published)) => published.library(),
-        _ => None,
-    };
+    let method: Option<Method> = summary.method.parse().ok();
+    let own = method.and_then(Method::library);
     let order = match (own, summary.order) {
         (Some(_), _) => format!(" in {}'s model", summary.method),
         (None, Some(order)) => format!(" in {order} order"),
@@ -162,44 +158,26 @@ pub fn describe(summary: &PlanSummary, budget: Budget, units: &Units) -> String 
 /// A budget that nothing meets, in the problem's units, with the proven floor whoever planned.
 fn too_little(error: Error, budgeted: &Budgeted) -> Failure {
     let units = budgeted.problem.units();
-    let (asked, least) = match &error {
-        Error::Solve(SolveError::Infeasible {
-            budget,
-            least_found,
-            ..
-        }) => (*budget, Some(*least_found)),
-        Error::Solve(SolveError::Published(PublishedError::NotFound { budget, least, .. })) => {
-            (*budget, *least)
-        }
-        Error::Solve(SolveError::Published(PublishedError::Infeasible { budget, .. })) => {
-            (*budget, None)
-        }
-        _ => return error.into(),
+    let Error::Solve(SolveError::Infeasible {
+        budget: asked,
+        least_found,
+        floor,
+    }) = error
+    else {
+        return error.into();
     };
-    let floor = match &error {
-        Error::Solve(SolveError::Infeasible { floor, .. }) => *floor,
-        _ => floor_bytes(&budgeted.problem).unwrap_or(budgeted.fixed_bytes),
+    let mut sentence = match asked < floor {
+        true => format!("no plan within {} exists", units.format_memory(asked)),
+        false => format!("no plan within {} was found", units.format_memory(asked)),
     };
-    let mut sentence = match &error {
-        Error::Solve(SolveError::Published(PublishedError::Infeasible { method, .. })) => format!(
-            "{method} proved that its model has no plan within {}",
-            units.format_memory(asked)
-        ),
-        _ if asked < floor => format!("no plan within {} exists", units.format_memory(asked)),
-        _ => format!("no plan within {} was found", units.format_memory(asked)),
-    };
-    if let Some(least) = least {
-        let amount = units.format_memory(least);
-        sentence += &format!(": the least budget a plan was found for is {amount}");
-    }
-    let remedy = least.map_or("raise the budget".into(), |least| {
-        format!("raise the budget to {least} or more")
-    });
+    let least = units.format_memory(least_found);
+    sentence += &format!(": the least budget a plan was found for is {least}");
     let amount = units.format_memory(floor);
-    sentence += &format!("; none exists below {amount}, proven; {remedy}");
+    sentence +=
+        &format!("; none exists below {amount}, proven; raise the budget to {least_found} or more");
     Failure::new(Kind::Budget, sentence).with(json!({
         "budget_bytes": asked,
-        "least_found_bytes": least,
+        "least_found_bytes": least_found,
         "floor_bytes": floor,
     }))
 }

@@ -3,7 +3,6 @@
 use anyhow::Result;
 use scrimp::plan::{Budget, Units};
 use scrimp::report::{Curve, FoundPoint, Point, TradeOff, tradeoff};
-use scrimp::solve::published::PublishedError;
 use scrimp::solve::{
     Method, Options, Order, Progress, SolveError, Solved, floor_bytes, solve_sweep,
 };
@@ -74,13 +73,7 @@ struct Made {
 
 /// Whether an error says that there is no plan, and not that none can be made.
 fn is_too_little(error: &SolveError) -> bool {
-    matches!(
-        error,
-        SolveError::Infeasible { .. }
-            | SolveError::Published(
-                PublishedError::NotFound { .. } | PublishedError::Infeasible { .. }
-            )
-    )
+    matches!(error, SolveError::Infeasible { .. })
 }
 
 fn least_found(outcome: &Result<Solved, SolveError>) -> Option<u64> {

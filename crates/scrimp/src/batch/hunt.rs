@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use cranelift_entity::EntityRef;
 use scrimp_plan::{Budget, CheckedPlan, Plan, check};
-use scrimp_solve::published::PublishedError;
 use scrimp_solve::{Options, PlaceError, SolveError, floor_bytes, place, solve};
 
 use super::{AtBatch, Attempt, BatchProgress, LargestBatch, Limit, MOST_BATCH};
@@ -340,9 +339,6 @@ impl<'a> Hunt<'a> {
                 Missed::Lean(Some(least_found))
             })),
             Err(Error::NoLayout { needed, .. }) => Ok(Err(Missed::Lean(Some(needed)))),
-            Err(Error::Solve(SolveError::Published(
-                PublishedError::NotFound { .. } | PublishedError::Infeasible { .. },
-            ))) => Ok(Err(Missed::Lean(None))),
             Err(error) => Err(error),
         }
     }

@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use anyhow::Result;
 use scrimp::plan::file::{AllocationInstance, Instance};
-use scrimp::solve::published::PublishedError;
 use scrimp::solve::{Options, Order, Progress, SolveError, solve};
 use scrimp::{Budgeted, Error, LargestBatch, Limit, largest_scaled, percent_over};
 use serde_json::{Value, json};
@@ -88,12 +87,7 @@ pub fn plan(budgeted: &Budgeted, row: &Row, options: &Options) -> Result<Ours> {
                 best_seconds: first(overhead_percent + 1e-9),
             })
         }
-        Err(
-            SolveError::Infeasible { .. }
-            | SolveError::Published(
-                PublishedError::NotFound { .. } | PublishedError::Infeasible { .. },
-            ),
-        ) => None,
+        Err(SolveError::Infeasible { .. }) => None,
         Err(error) => return Err(Error::Solve(error).into()),
     };
     Ok(Ours {

@@ -274,8 +274,7 @@ fn options(args: &PapersArgs, order: Order) -> Options {
             .threads
             .map_or_else(scrimp::machine::threads, usize::from),
         stop: Some(interrupt::flag()),
-        published: args.published.options(),
-        ..Options::default()
+        ..args.published.options()
     }
 }
 
