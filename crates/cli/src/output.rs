@@ -1,6 +1,6 @@
 //! Output files: found unwritable before the work starts, written whole or not at all.
 
-use std::io::Write;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -25,10 +25,17 @@ impl OutputFile {
 
     /// Writes the contents under a temporary name in the same folder, then renames.
     pub fn write(&self, contents: &[u8]) -> Result<()> {
-        let mut file = self.temporary()?;
-        let written = file
-            .write_all(contents)
+        self.write_with(|out| out.write_all(contents))
+    }
+
+    /// Writes whatever `fill` writes, as [`OutputFile::write`] does.
+    pub fn write_with(&self, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+        let file = self.temporary()?;
+        let mut buffered = BufWriter::new(file.as_file());
+        let written = fill(&mut buffered)
+            .and_then(|()| buffered.flush())
             .and_then(|()| file.as_file().sync_all());
+        drop(buffered);
         written.map_err(|error| self.failure(error))?;
         file.persist(&self.0)
             .map_err(|error| self.failure(error.error))?;

@@ -3,17 +3,20 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
 use scrimp::graph::networks::NetworkOptions;
-use scrimp::graph::{Costs, Graph, Loss, Optimizer};
+use scrimp::graph::{Costs, Graph, Loss, Optimizer, TrainingGraph};
 use scrimp::plan::file::{self, Content};
-use scrimp::plan::{Capacities, Problem};
-use scrimp::run::{Compiled, CostCache, Cpu, Processor, ProfileOptions, ProfileProgress, profile};
+use scrimp::plan::{Budget, Capacities, Problem};
+use scrimp::run::{Compiled, CostCache, Cpu, Processor, Profile, ProfileProgress};
+use scrimp::solve::Options;
 use scrimp::{Error, Fit, ModelSource, Recipe};
 
-use crate::args::{CostsArg, LossArg, OptimizerArg, RecipeArgs, ShapeArgs, TargetArgs};
+use crate::args::{CostsArg, LossArg, OptimizerArg, RecipeArgs, SearchArgs, ShapeArgs, TargetArgs};
 use crate::failure::{Failure, Kind};
+use crate::interrupt;
 use crate::progress::{self, Line};
 
 /// Reads a file in JSON.
@@ -163,8 +166,27 @@ pub struct Target {
     pub device: Option<String>,
 }
 
-/// Reads a problem or an instance, or makes the problem of training a model on so many threads.
-pub fn problem(target: &TargetArgs, threads: usize, quiet: bool) -> Result<Target> {
+/// Where costs come from, and within which budget they are measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Costing<'a> {
+    /// Measured or estimated.
+    pub source: CostsArg,
+    /// Whether to measure again what was measured before.
+    pub afresh: bool,
+    /// Nothing that is run takes more memory.
+    pub budget: Budget,
+    /// How to plan what is run.
+    pub search: &'a SearchArgs,
+}
+
+/// Reads a problem or an instance, or makes the problem of training a model, whose costs are measured within a
+/// budget if they are.
+pub fn problem(
+    target: &TargetArgs,
+    budget: Budget,
+    search: &SearchArgs,
+    quiet: bool,
+) -> Result<Target> {
     let path = Path::new(&target.name);
     if is_json(path) {
         let FromFile { problem, fit, .. } = read_problem(path)?;
@@ -176,9 +198,15 @@ pub fn problem(target: &TargetArgs, threads: usize, quiet: bool) -> Result<Targe
     }
     let graph = import(&target.name, &target.shape, quiet)?;
     let training = scrimp::differentiate(&graph, recipe(&target.recipe))?;
-    let cpu = cpu(threads, &target.recipe)?;
+    let cpu = cpu(search.threads(), &target.recipe)?;
     let compiled = Compiled::new(&training.graph, Processor::Cpu(&cpu));
-    let costs = costs(&compiled, &cpu, target.costs, target.fresh_costs, quiet)?;
+    let costing = Costing {
+        source: target.costs,
+        afresh: target.fresh_costs,
+        budget,
+        search,
+    };
+    let (costs, _) = costs(&training, &compiled, &cpu, &costing, quiet)?;
     Ok(Target {
         problem: scrimp::lower(&training, &costs)?.problem,
         fit: Fit::Layout,
@@ -191,18 +219,47 @@ pub fn cpu(threads: usize, recipe: &RecipeArgs) -> Result<Cpu> {
     Ok(Cpu::with_library(threads, recipe.library.into()).map_err(Error::from)?)
 }
 
-/// What each node costs on this machine, measured or estimated. Measurements are kept in the user's
-/// cache and taken from there unless `afresh` is set.
+/// What each node costs on this machine, estimated or measured within the budget, and what was measured.
+/// Measurements are kept in the user's cache and taken from there unless `afresh` is set.
 pub fn costs(
+    training: &TrainingGraph,
     compiled: &Compiled<'_>,
     cpu: &Cpu,
-    source: CostsArg,
-    afresh: bool,
+    costing: &Costing<'_>,
     quiet: bool,
-) -> Result<Costs> {
-    if source == CostsArg::Static {
-        return Ok(scrimp::estimate(compiled));
+) -> Result<(Costs, Option<Profile>)> {
+    if costing.source == CostsArg::Static {
+        return Ok((scrimp::estimate(compiled), None));
     }
+    let mut cache = scrimp::machine::cache_folder().map(|folder| CostCache::new(&folder, cpu));
+    let kept = match &mut cache {
+        Some(cache) if !costing.afresh => cache.find(compiled).map_err(Error::from)?,
+        _ => None,
+    };
+    let profile = match kept {
+        Some(kept) => kept,
+        None => {
+            let made = measured(training, compiled, costing, quiet)?;
+            if let Some(cache) = &mut cache {
+                cache.keep(&made);
+            }
+            made
+        }
+    };
+    let note = cache.as_ref().and_then(CostCache::note);
+    if let Some(text) = note.filter(|_| !quiet) {
+        progress::note(text);
+    }
+    Ok((profile.costs.clone(), Some(profile)))
+}
+
+/// Measures with a line on the terminal; the first Ctrl-C ends it.
+fn measured(
+    training: &TrainingGraph,
+    compiled: &Compiled<'_>,
+    costing: &Costing<'_>,
+    quiet: bool,
+) -> Result<Profile> {
     let line = Line::spinner(quiet, "measuring");
     let mut watch = |news: ProfileProgress| {
         let ProfileProgress {
@@ -213,28 +270,26 @@ pub fn costs(
         } = news;
         line.say(|| {
             format!(
-                "pass {} of at most {passes}, node {node} of {nodes}",
+                "pass {} of at most {passes}, run {node} of {nodes}",
                 pass + 1
             )
         });
     };
-    let options = ProfileOptions {
-        // Half of what is free, so that a step that keeps everything fits where it can.
-        room: scrimp::machine::memory()
-            .available
-            .map_or(0, |bytes| bytes / 2)
-            .max(ProfileOptions::default().room),
-        ..ProfileOptions::default()
+    let stop = interrupt::flag();
+    let options = Options {
+        time_limit: costing.search.time_limit,
+        seed: costing.search.seed.unwrap_or(0),
+        threads: costing.search.threads(),
+        stop: Some(Arc::clone(&stop)),
+        ..Options::default()
     };
-    let Some(folder) = scrimp::machine::cache_folder() else {
-        let costs = profile(compiled, &options, &mut watch);
-        return Ok(costs.map_err(Error::from)?);
-    };
-    let mut cache = CostCache::new(&folder, cpu);
-    let costs = cache.profile(compiled, &options, afresh, &mut watch);
-    drop(line);
-    if let Some(text) = cache.note().filter(|_| !quiet) {
-        progress::note(text);
+    let budget = costing.budget;
+    let made = scrimp::profile(training, compiled, budget, &options, &stop, &mut watch);
+    match made {
+        Err(_) if interrupt::requested() => {
+            let sentence = "interrupted before all costs were measured; nothing was written";
+            Err(Failure::new(Kind::Interrupted, sentence).into())
+        }
+        made => Ok(made?),
     }
-    Ok(costs.map_err(Error::from)?)
 }

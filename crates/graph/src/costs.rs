@@ -21,31 +21,10 @@ use crate::op::{Binary, Op, Optimizer, Unary, Window};
 pub struct NodeCost {
     /// Duration in a step that keeps everything.
     pub seconds: f64,
-    /// Duration if everything that it touches is in the processor's caches.
-    pub warm: f64,
-    /// Seconds that each byte adds which moves between memory and the last cache.
-    pub per_moved_byte: f64,
     /// Energy; zero where unknown.
     pub joules: f64,
     /// Scratch bytes in use only while the node runs.
     pub workspace: u64,
-}
-
-impl NodeCost {
-    /// A duration that doesn't depend on what is in the caches.
-    pub fn constant(seconds: f64, workspace: u64) -> NodeCost {
-        NodeCost {
-            seconds,
-            warm: seconds,
-            workspace,
-            ..NodeCost::default()
-        }
-    }
-
-    /// Duration where so many bytes move between memory and the last cache.
-    pub fn when_moving(&self, bytes: f64) -> f64 {
-        self.warm + self.per_moved_byte * bytes
-    }
 }
 
 /// Costs of all nodes of a graph on one device.
@@ -95,7 +74,11 @@ pub fn estimate(graph: &Graph, roofline: &Roofline, workspace: &dyn Fn(NodeId) -
         let compute = flops(graph, node) / roofline.flops_per_second;
         let memory = bytes_moved(graph, node) / roofline.bytes_per_second;
         let seconds = roofline.overhead + compute.max(memory);
-        costs.nodes[id] = NodeCost::constant(seconds, workspace(id));
+        costs.nodes[id] = NodeCost {
+            seconds,
+            joules: 0.0,
+            workspace: workspace(id),
+        };
     }
     costs
 }

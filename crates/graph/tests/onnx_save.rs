@@ -2,13 +2,14 @@
 
 #![allow(clippy::print_stdout, reason = "says what was skipped")]
 
+mod held;
 mod models;
 
+use held::Held;
 use models::*;
 use prost::Message;
 use scrimp_graph::onnx::proto::{ModelProto, TensorProto, data_type};
-use scrimp_graph::onnx::{import, with_weights};
-use scrimp_graph::weights::{Array, Weights};
+use scrimp_graph::onnx::{ModelCopy, OnnxError, import};
 use scrimp_graph::{Graph, Init, Role};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -73,8 +74,8 @@ fn imported(path: &Path) -> Graph {
 }
 
 /// Every parameter and statistic of the graph, each element different.
-fn trained(graph: &Graph) -> Weights {
-    let mut weights = Weights::default();
+fn trained(graph: &Graph) -> Held {
+    let mut weights = Held::default();
     let mut next = 0.0;
     for (_, tensor) in graph.given() {
         if matches!(tensor.role, Role::Parameter(_) | Role::State(_)) {
@@ -82,23 +83,30 @@ fn trained(graph: &Graph) -> Weights {
                 next += 0.25;
                 next
             });
-            weights.insert(tensor, values.collect());
+            weights.0.insert(tensor.name.clone(), values.collect());
         }
     }
     weights
 }
 
 /// The contents of parameters and state that a graph starts with.
-fn contents(graph: &Graph) -> Weights {
-    let mut weights = Weights::default();
+fn contents(graph: &Graph) -> Held {
+    let mut weights = Held::default();
     for (_, tensor) in graph.given() {
         if let Role::Parameter(Init::Floats(values)) | Role::State(Init::Floats(values)) =
             &tensor.role
         {
-            weights.insert(tensor, values.to_vec());
+            weights.0.insert(tensor.name.clone(), values.to_vec());
         }
     }
     weights
+}
+
+fn copied(path: &Path, graph: &Graph, weights: &Held) -> Result<Vec<u8>, OnnxError> {
+    let mut copy = Vec::new();
+    let written = ModelCopy::new(path, graph)?.write(&mut copy, weights);
+    written.expect("memory takes anything");
+    Ok(copy)
 }
 
 #[test]
@@ -108,17 +116,14 @@ fn a_copy_has_the_trained_weights_and_nothing_else_changed() {
     let graph = imported(&path);
     let weights = trained(&graph);
     assert_ne!(contents(&graph), weights);
-    let copy = with_weights(&path, &graph, &weights).expect("copied");
+    let copy = copied(&path, &graph, &weights).expect("copied");
     assert!(copy.ends_with(DOCUMENTATION));
     let other = folder.path().join("copy.onnx");
     std::fs::write(&other, &copy).expect("written");
     assert_eq!(contents(&imported(&other)), weights);
     checked(&other);
     // Saved again it is the same file.
-    assert_eq!(
-        with_weights(&other, &graph, &weights).expect("copied"),
-        copy
-    );
+    assert_eq!(copied(&other, &graph, &weights).expect("copied"), copy);
     let file = ModelProto::decode(copy.as_slice()).expect("a model");
     let stored = file.graph.expect("a graph").initializer;
     let find = |name: &str| {
@@ -170,7 +175,7 @@ fn external_data_come_into_the_copy() {
     }];
     let path = written(folder.path(), &file);
     let graph = imported(&path);
-    let copy = with_weights(&path, &graph, &trained(&graph)).expect("copied");
+    let copy = copied(&path, &graph, &trained(&graph)).expect("copied");
     let elsewhere = tempfile::tempdir().expect("a folder");
     let other = elsewhere.path().join("copy.onnx");
     std::fs::write(&other, copy).expect("written");
@@ -199,7 +204,7 @@ fn merged_weights_are_taken_apart_and_saved_so() {
         .collect();
     assert_eq!(names, ["x", "w", "zeros", "zeros/b", "zeros/y"]);
     assert!(graph.remarks.len() == 1 && graph.remarks[0].starts_with("2 weights"));
-    let copy = with_weights(&path, &graph, &trained(&graph)).expect("copied");
+    let copy = copied(&path, &graph, &trained(&graph)).expect("copied");
     let other = folder.path().join("copy.onnx");
     std::fs::write(&other, copy).expect("written");
     checked(&other);
@@ -214,18 +219,33 @@ fn what_is_not_of_the_file_is_refused() {
     let path = written(folder.path(), &network());
     let graph = imported(&path);
     let weights = trained(&graph);
-    let mut wrong = weights.clone();
-    let array = Array {
-        shape: vec![3],
-        values: vec![0.0; 3],
-    };
-    wrong.tensors.insert("scale".into(), array);
-    let error = with_weights(&path, &graph, &wrong).expect_err("another shape");
+    let mut other = network();
+    let scale = &mut other.graph.as_mut().expect("a graph").initializer[0];
+    *scale = floats("scale", &[3], &[1.0; 3]);
+    let path = written(folder.path(), &other);
+    let error = copied(&path, &graph, &weights).expect_err("another shape");
     assert!(error.to_string().contains("\"scale\""), "{error}");
     let mut other = network();
     other.graph.as_mut().expect("a graph").initializer[0].name = "gain".into();
     other.graph.as_mut().expect("a graph").node[2].input[1] = "gain".into();
     let path = written(folder.path(), &other);
-    let error = with_weights(&path, &graph, &weights).expect_err("another file");
+    let error = copied(&path, &graph, &weights).expect_err("another file");
     assert!(error.to_string().contains("safetensors"), "{error}");
+}
+
+#[test]
+fn a_model_that_changes_meanwhile_is_not_copied() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = written(folder.path(), &network());
+    let graph = imported(&path);
+    let copy = ModelCopy::new(&path, &graph).expect("it is the graph's");
+    let longer = [std::fs::read(&path).expect("read"), DOCUMENTATION.to_vec()].concat();
+    std::fs::write(&path, longer).expect("written");
+    let error = copy.write(&mut Vec::new(), &trained(&graph));
+    assert!(
+        error
+            .expect_err("another file")
+            .to_string()
+            .contains("changed")
+    );
 }

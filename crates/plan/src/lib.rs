@@ -8,7 +8,6 @@ pub mod check;
 pub mod file;
 pub mod ids;
 pub mod layout;
-pub mod locality;
 pub mod per_device;
 pub mod plan;
 pub mod problem;
@@ -30,7 +29,6 @@ pub use ids::{BufferId, DeviceId, LinkId, TaskId, ValueId};
 pub use layout::{
     CheckedLayout, Interval, Layout, LayoutViolation, OffsetViolation, check_layout, check_offsets,
 };
-pub use locality::{Access, Cache, Recency, moved_bytes};
 pub use per_device::{NoDevice, PerDevice, PerDeviceError};
 pub use plan::{Plan, Step};
 pub use problem::{

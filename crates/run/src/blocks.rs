@@ -137,6 +137,55 @@ pub(crate) fn permuted<T: Copy>(from: &[T], shape: &[usize], order: &[usize]) ->
     to
 }
 
+/// The positions at which the elements of rows are stored, in the order of rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Positions {
+    /// Length and stride in memory of each axis of the rows.
+    axes: Vec<(usize, usize)>,
+    index: Vec<usize>,
+    at: usize,
+}
+
+impl Positions {
+    /// Those of rows of this shape that are stored with their axes in another order, from the element with index
+    /// `start` on.
+    pub fn new(shape: &[usize], order: &[usize], start: usize) -> Positions {
+        let mut axes: Vec<(usize, usize)> = shape.iter().map(|&length| (length, 0)).collect();
+        let mut stride = 1;
+        for &axis in order.iter().rev() {
+            axes[axis].1 = stride;
+            stride *= axes[axis].0;
+        }
+        let mut left = start;
+        let mut index = vec![0; shape.len()];
+        for (i, &length) in index.iter_mut().zip(shape).rev() {
+            *i = left % length.max(1);
+            left /= length.max(1);
+        }
+        let at = index.iter().zip(&axes).map(|(i, axis)| i * axis.1).sum();
+        Positions { axes, index, at }
+    }
+}
+
+impl Iterator for Positions {
+    type Item = usize;
+
+    /// Has no end: who reads knows how many elements there are.
+    fn next(&mut self) -> Option<usize> {
+        let position = self.at;
+        for (i, &(length, stride)) in self.index.iter_mut().zip(&self.axes).rev() {
+            *i += 1;
+            self.at += stride;
+            if *i < length {
+                break;
+            }
+            self.at -= length * stride;
+            *i = 0;
+        }
+        Some(position)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,6 +217,11 @@ mod tests {
         }
         assert_eq!(change.stored(), [2, 2, 2, 3, 2]);
         assert_eq!(change.back().of(&stored), rows);
+        for start in [0, 1, 17, 47] {
+            let positions = change.positions(start).take(48 - start);
+            let found: Vec<usize> = positions.map(|at| stored[at]).collect();
+            assert_eq!(found, rows[start..], "from {start} on");
+        }
     }
 
     #[test]

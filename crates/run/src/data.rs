@@ -1,6 +1,8 @@
 //! Contents of tensors: data that a caller hands over, and initial values.
 
-use scrimp_graph::{DType, Graph, Init, Role, TensorId};
+use bytemuck::Pod;
+use scrimp_graph::{DType, Graph, Init, Role, Tensor, TensorId};
+use std::ops::Range;
 
 use crate::error::RunError;
 use crate::format::Change;
@@ -91,6 +93,16 @@ impl<'a> Elements<'a> {
         Ok(())
     }
 
+    /// Floats go to elements with these indices.
+    fn put(&mut self, floats: &[f32], at: impl Iterator<Item = usize>) {
+        let pairs = floats.iter().zip(at);
+        match self {
+            Elements::F32(to) => pairs.for_each(|(&x, at)| to[at] = x),
+            Elements::F64(to) => pairs.for_each(|(&x, at)| to[at] = f64::from(x)),
+            Elements::I64(to) => pairs.for_each(|(&x, at)| to[at] = x as i64),
+        }
+    }
+
     /// Element i becomes `value(i)`. Parallel on the threads of the pool that calls it.
     pub fn fill(self, value: impl Fn(usize) -> f64 + Sync) {
         match self {
@@ -118,6 +130,80 @@ impl<'a> Elements<'a> {
         }
         Ok(())
     }
+}
+
+/// Elements of a tensor that are moved at a time where all of them at once would take as much memory again.
+const PIECE: usize = 1 << 14;
+
+/// Fills a tensor in its format on the device with floats that come in rows: `next` fills one piece of them after
+/// the other.
+pub(crate) fn scatter<E: From<RunError>>(
+    mut memory: Elements<'_>,
+    what: &Tensor,
+    change: Option<&Change>,
+    next: &mut dyn FnMut(&mut [f32]) -> Result<(), E>,
+) -> Result<(), E> {
+    let count = memory.len();
+    if matches!(memory, Elements::I64(_)) {
+        let wrong = RunError::WrongData {
+            tensor: what.name.clone(),
+            expected: count,
+            dtype: what.dtype,
+            found: count,
+            given: "f32",
+        };
+        return Err(wrong.into());
+    }
+    let mut piece = vec![0.0; PIECE.min(count)];
+    for start in (0..count).step_by(PIECE) {
+        let piece = &mut piece[..PIECE.min(count - start)];
+        next(piece)?;
+        match change {
+            Some(change) => memory.put(piece, change.positions(start)),
+            None => memory.put(piece, start..count),
+        }
+    }
+    Ok(())
+}
+
+/// Hands out elements of a tensor, given as it is stored on the device, as floats in rows: one piece after the other.
+pub(crate) fn gather<E>(
+    stored: &[u8],
+    dtype: DType,
+    change: Option<&Change>,
+    elements: Range<usize>,
+    take: &mut dyn FnMut(&[f32]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut piece = Vec::with_capacity(PIECE.min(elements.len()));
+    for start in elements.clone().step_by(PIECE) {
+        let count = PIECE.min(elements.end - start);
+        piece.clear();
+        match change {
+            Some(change) => collect(
+                stored,
+                dtype,
+                change.positions(start).take(count),
+                &mut piece,
+            ),
+            None => collect(stored, dtype, start..start + count, &mut piece),
+        }
+        take(&piece)?;
+    }
+    Ok(())
+}
+
+fn collect(stored: &[u8], dtype: DType, at: impl Iterator<Item = usize>, floats: &mut Vec<f32>) {
+    match dtype {
+        DType::F32 => floats.extend(at.map(|at| element::<f32>(stored, at))),
+        DType::F64 => floats.extend(at.map(|at| element::<f64>(stored, at) as f32)),
+        DType::I64 => floats.extend(at.map(|at| element::<i64>(stored, at) as f32)),
+    }
+}
+
+/// An element of a tensor, whose bytes needn't be aligned.
+fn element<T: Pod>(bytes: &[u8], index: usize) -> T {
+    let size = size_of::<T>();
+    bytemuck::pod_read_unaligned(&bytes[index * size..(index + 1) * size])
 }
 
 /// A tensor's elements in another order.

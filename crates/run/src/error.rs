@@ -93,6 +93,9 @@ pub enum RunError {
         /// What is wrong with it.
         problem: String,
     },
+    /// Someone asked for an end before the work was done.
+    #[error("stopped before all operators were measured; nothing was written")]
+    Stopped,
     /// oneDNN can't be had, or failed.
     #[error(transparent)]
     OneDnn(#[from] scrimp_onednn::OneDnnError),
@@ -113,5 +116,12 @@ impl RunError {
             node: node.into(),
             source: Box::new(source),
         }
+    }
+}
+
+/// For those who read tensors into files.
+impl From<RunError> for std::io::Error {
+    fn from(error: RunError) -> std::io::Error {
+        std::io::Error::other(error)
     }
 }

@@ -5,7 +5,7 @@
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::{Binary, DType, Graph, Norm, Op, Role, Storages, TensorId};
 
-use crate::blocks::{Blocks, inverse, permuted};
+use crate::blocks::{Blocks, Positions, inverse, permuted};
 
 /// The order of a tensor's elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -73,6 +73,11 @@ impl Change {
     /// Elements in rows, as they are stored.
     pub fn of<T: Copy>(&self, rows: &[T]) -> Vec<T> {
         permuted(rows, &self.rows, &self.order)
+    }
+
+    /// Where elements in rows are stored, from the one with index `start` on.
+    pub fn positions(&self, start: usize) -> Positions {
+        Positions::new(&self.rows, &self.order, start)
     }
 }
 

@@ -40,7 +40,7 @@ pub use format::{Format, Formats};
 pub use interpret::{Tensors, interpret};
 pub use processor::Processor;
 pub use profile::{
-    Alone, CostCache, ProfileOptions, ProfileProgress, ProfileWatch, last_level_cache, profile,
+    Alone, CostCache, Profile, ProfileOptions, ProfileProgress, ProfileWatch, Rehearsal, profile,
 };
 pub use scrimp_onednn::{OneDnnError, wait_briefly};
 pub use span::ALIGN;

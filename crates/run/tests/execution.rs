@@ -8,7 +8,7 @@ mod common;
 use common::{Case, estimate_with, hash, network, onednn, place, set_inputs, small_net};
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::networks::NetworkOptions;
-use scrimp_graph::{Graph, Optimizer, inference, lower};
+use scrimp_graph::{Graph, Optimizer, Role, inference, lower};
 use scrimp_plan::{CheckedPlan, Phase, Plan, TaskId, check};
 use scrimp_run::{Compiled, Cpu, Data, Executor, ExecutorOptions, Processor, RunError, interpret};
 use std::collections::HashMap;
@@ -202,6 +202,60 @@ fn training_lowers_the_loss_and_agrees_with_the_interpreter() {
         tensors.floats(case.graph(), case.training.loss)[0] as f32,
         losses[0]
     );
+}
+
+#[test]
+fn tensors_come_and_go_piece_by_piece() {
+    for cpu in [Some(Cpu::new(1).unwrap()), onednn(1)]
+        .into_iter()
+        .flatten()
+    {
+        // Weights larger than a piece, in oneDNN's blocks where it is installed.
+        let options = NetworkOptions {
+            batch: 1,
+            image: Some([32, 32]),
+            ..NetworkOptions::default()
+        };
+        let case = Case::new(&network("resnet18", options), Some(SGD), &cpu);
+        let layout = place(&case.keep_all());
+        let graph = case.graph();
+        let compiled = case.compiled(&cpu);
+        let options = ExecutorOptions::default();
+        let mut executor = Executor::new(&compiled, &case.lowered, &layout, options).unwrap();
+        let (tensor, what) = graph
+            .given()
+            .filter(|(_, what)| matches!(what.role, Role::Parameter(_)))
+            .max_by_key(|(_, what)| what.elements())
+            .unwrap();
+        let count = what.elements();
+        let values: Vec<f32> = (0..count).map(|i| i as f32).collect();
+        let mut rest = &values[..];
+        let next = &mut |piece: &mut [f32]| -> Result<(), RunError> {
+            piece.copy_from_slice(
+                rest.split_off(..piece.len())
+                    .expect("no more than there are"),
+            );
+            Ok(())
+        };
+        executor.set_pieces(tensor, next).unwrap();
+        assert!(rest.is_empty());
+        assert_eq!(executor.read(tensor).unwrap(), values);
+        let part = count / 3..count - 5;
+        let mut read = Vec::new();
+        let take = &mut |piece: &[f32]| -> Result<(), RunError> {
+            read.extend_from_slice(piece);
+            Ok(())
+        };
+        executor.read_pieces(tensor, part.clone(), take).unwrap();
+        assert_eq!(read, values[part]);
+        executor.set(tensor, Data::F32(&values)).unwrap();
+        assert_eq!(executor.read(tensor).unwrap(), values);
+        let nothing = &mut |_: &[f32]| -> Result<(), RunError> { Ok(()) };
+        assert!(executor.read_pieces(tensor, 0..count + 1, nothing).is_err());
+        let labels = graph.find("labels").unwrap();
+        let zeros = &mut |_: &mut [f32]| -> Result<(), RunError> { Ok(()) };
+        assert!(executor.set_pieces(labels, zeros).is_err(), "integers");
+    }
 }
 
 #[test]

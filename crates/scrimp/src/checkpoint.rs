@@ -1,23 +1,24 @@
 //! Where training starts, and the file that lets it go on later: weights, optimizer state, running
 //! statistics, the number of steps done and the seed.
 
+use std::io::{self, Write};
 use std::path::Path;
 
-use scrimp_graph::weights::{Require, Weights};
-use scrimp_graph::{Optimizer, Role, TensorId, TrainingGraph};
+use scrimp_graph::weights::{self, Elements, Notes, Require, WeightsFile};
+use scrimp_graph::{Graph, Optimizer, Role, TensorId, TrainingGraph};
 use scrimp_run::Executor;
 
 use crate::error::{Error, Result};
 
 /// The first step's weights and state.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub struct Start {
     /// Of initial weights, the order of samples and everything random.
     pub seed: u64,
     /// Steps done before.
     pub step: u64,
-    /// Contents of parameters and state; what isn't listed is initialized.
-    pub tensors: Vec<(TensorId, Vec<f32>)>,
+    /// The file that has contents of these parameters and state; all others are initialized.
+    weights: Option<(WeightsFile, Vec<TensorId>)>,
 }
 
 impl Start {
@@ -29,7 +30,7 @@ impl Start {
         }
     }
 
-    /// From a file. One made of what [`take`] returns goes on as if training had not stopped; its seed is used,
+    /// From a file. One that [`crate::Session::save`] wrote goes on as if training had not stopped; its seed is used,
     /// and asking for another is an error. Any other file of weights starts from step 0.
     ///
     /// # Errors
@@ -40,7 +41,7 @@ impl Start {
         optimizer: Optimizer,
         seed: Option<u64>,
     ) -> Result<Start> {
-        let weights = Weights::read(path)?;
+        let weights = WeightsFile::open(path)?;
         let wrong = |reason: String| Error::Resume {
             path: path.into(),
             reason,
@@ -51,7 +52,7 @@ impl Start {
             return Ok(Start {
                 seed: seed.unwrap_or(0),
                 step: 0,
-                tensors,
+                weights: Some((weights, tensors)),
             });
         };
         let note = |key: &str| weights.notes.get(key).map_or("", String::as_str);
@@ -75,8 +76,22 @@ impl Start {
         Ok(Start {
             seed: saved,
             step,
-            tensors,
+            weights: Some((weights, tensors)),
         })
+    }
+
+    /// Puts the file's contents where the first step expects them, piece by piece.
+    pub(crate) fn fill(&self, executor: &mut Executor<'_>, graph: &Graph) -> Result<()> {
+        let Some((file, tensors)) = &self.weights else {
+            return Ok(());
+        };
+        for &tensor in tensors {
+            let mut elements = file.elements(graph.tensor(tensor))?;
+            executor.set_pieces(tensor, &mut |piece| {
+                elements.next(piece).map_err(Error::from)
+            })?;
+        }
+        Ok(())
     }
 }
 
@@ -93,28 +108,30 @@ pub fn name(optimizer: Optimizer) -> &'static str {
     }
 }
 
-/// Everything that training goes on from.
-///
-/// # Errors
-/// If the executor doesn't have it.
-pub fn take(
-    executor: &Executor<'_>,
+/// Parameters, optimizer state and running statistics.
+pub(crate) fn kept(graph: &Graph) -> impl Iterator<Item = TensorId> {
+    let kept = |role: &Role| matches!(role, Role::Parameter(_) | Role::State(_));
+    let given = graph.given().filter(move |(_, tensor)| kept(&tensor.role));
+    given.map(|(id, _)| id)
+}
+
+/// Writes a file with everything that training goes on from; `elements` are those of the training graph.
+pub(crate) fn save(
+    file: &mut dyn Write,
+    elements: &dyn Elements,
     training: &TrainingGraph,
     optimizer: Optimizer,
     seed: u64,
     step: u64,
-) -> Result<Weights> {
-    let mut weights = Weights::default();
-    for (id, tensor) in training.graph.given() {
-        if matches!(tensor.role, Role::Parameter(_) | Role::State(_)) {
-            weights.insert(tensor, executor.read(id)?);
-        }
-    }
+) -> io::Result<()> {
     let notes = [
         (STEP, step.to_string()),
         (SEED, seed.to_string()),
         (OPTIMIZER, name(optimizer).into()),
     ];
-    weights.notes = notes.map(|(key, value)| (key.to_owned(), value)).into();
-    Ok(weights)
+    let notes: Notes = notes.map(|(key, value)| (key.to_owned(), value)).into();
+    let tensors: Vec<_> = kept(&training.graph)
+        .map(|id| training.graph.tensor(id))
+        .collect();
+    weights::write(file, &notes, &tensors, elements)
 }

@@ -2,77 +2,162 @@
 
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::data::{Contents, Feed, Samples};
-use scrimp_graph::weights::{Require, Weights};
-use scrimp_graph::{Graph, Role, inference};
+use scrimp_graph::weights::Elements;
+use scrimp_graph::{Graph, Lowered, Role, TensorId, inference};
 use scrimp_plan::{Budget, Phase};
-use scrimp_run::{Compiled, Data, Executor, ExecutorOptions, Processor};
+use scrimp_run::{Compiled, Data, Executor, ExecutorOptions, Processor, RunError};
 use scrimp_solve::Options;
+use std::io;
 
+use crate::checkpoint;
 use crate::error::{Error, Result};
-use crate::pipeline::{self, Fit};
+use crate::pipeline::{self, Fit, Planned};
 use crate::session;
 
-/// The share of samples whose largest logit is the label's, with the network in inference mode,
-/// within `budget` bytes if that can be, else within the least that can.
-///
-/// # Errors
-/// If the samples don't fit the graph, its output isn't `[batch, classes]`, or it can't be run.
-pub fn accuracy(
-    graph: &Graph,
-    weights: &Weights,
-    test: &Samples,
-    processor: Processor<'_>,
-    budget: u64,
-) -> Result<f64> {
-    let graph = inference(graph)?;
-    let Contents::Ints(labels) = &test.y else {
-        return Err(Error::NoAccuracy {
-            reason: "its labels aren't integers".into(),
-        });
-    };
-    let output = graph.outputs()[0];
-    let &[batch, classes] = &graph.tensor(output).shape[..] else {
-        return Err(Error::NoAccuracy {
-            reason: "the output isn't one row of classes per sample".into(),
-        });
-    };
-    let mut phases = SecondaryMap::with_default(Phase::Forward);
-    phases.resize(graph.nodes().len());
-    let compiled = Compiled::new(&graph, processor);
-    let costs = pipeline::estimate(&compiled);
-    let lowered = scrimp_graph::lower(&graph, &phases, &costs, "cpu")?;
-    let budgeted = pipeline::budget(&lowered.problem, Budget::Bytes(budget))?;
-    let planned = pipeline::find_plan(&budgeted, Fit::Layout, &Options::default(), &mut |_| {})?;
-    let options = ExecutorOptions {
-        arena_bytes: planned.reserved_bytes(),
-        ..ExecutorOptions::default()
-    };
-    let mut executor = Executor::new(&compiled, &lowered, &planned.layout, options)?;
-    let fitted = weights.fit(&graph, Require::Everything)?;
-    for (tensor, values) in &fitted {
-        executor.set(*tensor, Data::F32(values))?;
+/// A test of a classifier: everything but its weights. Those are taken over when training ends, into memory that is
+/// there from the start.
+#[derive(Debug)]
+pub struct Evaluation<'a> {
+    graph: Graph,
+    lowered: Lowered,
+    planned: Planned,
+    processor: Processor<'a>,
+    feed: Feed,
+    test: &'a Samples,
+    /// Rows of logits and how long each is.
+    shape: [usize; 2],
+    weights: Vec<(TensorId, Vec<f32>)>,
+}
+
+impl<'a> Evaluation<'a> {
+    /// Plans the network in inference mode: with the weights that it holds meanwhile within `budget` bytes if that
+    /// can be, else without them.
+    ///
+    /// # Errors
+    /// If the samples don't fit the graph, its output isn't `[batch, classes]`, or it can't be run.
+    pub fn new(
+        graph: &Graph,
+        test: &'a Samples,
+        processor: Processor<'a>,
+        budget: u64,
+    ) -> Result<Evaluation<'a>> {
+        let graph = inference(graph)?;
+        labels(test)?;
+        let output = graph.outputs()[0];
+        let &[batch, classes] = &graph.tensor(output).shape[..] else {
+            return Err(Error::NoAccuracy {
+                reason: "the output isn't one row of classes per sample".into(),
+            });
+        };
+        let mut phases = SecondaryMap::with_default(Phase::Forward);
+        phases.resize(graph.nodes().len());
+        let costs = pipeline::estimate(&Compiled::new(&graph, processor));
+        let lowered = scrimp_graph::lower(&graph, &phases, &costs, "cpu")?;
+        let within = |bytes: u64| {
+            let budgeted = pipeline::budget(&lowered.problem, Budget::Bytes(bytes))?;
+            pipeline::find_plan(&budgeted, Fit::Layout, &Options::default(), &mut |_| {})
+        };
+        let held: u64 = checkpoint::kept(&graph)
+            .map(|id| (graph.tensor(id).elements() * size_of::<f32>()) as u64)
+            .sum();
+        let planned = within(budget.saturating_sub(held)).or_else(|_| within(budget))?;
+        Ok(Evaluation {
+            weights: room(&graph)?,
+            feed: Feed::from_samples(&graph, test.clone(), 0)?,
+            lowered,
+            planned,
+            processor,
+            test,
+            shape: [batch, classes],
+            graph,
+        })
     }
-    let feed = Feed::from_samples(&graph, test.clone(), 0)?;
-    let (mut start, mut right) = (0, 0);
-    while let Some((inputs, count)) = feed.test(start) {
-        for (tensor, contents) in &inputs {
-            session::set(&mut executor, *tensor, contents)?;
+
+    /// How many samples it has.
+    pub fn samples(&self) -> usize {
+        self.test.count
+    }
+
+    /// Takes over the weights of a trained network, by name.
+    ///
+    /// # Errors
+    /// If one isn't there.
+    pub fn hold(&mut self, weights: &dyn Elements) -> io::Result<()> {
+        for (tensor, held) in &mut self.weights {
+            let mut at = 0;
+            let all = 0..held.len();
+            weights.read(&self.graph.tensor(*tensor).name, all, &mut |piece| {
+                held[at..at + piece.len()].copy_from_slice(piece);
+                at += piece.len();
+                Ok(())
+            })?;
         }
-        for (tensor, what) in graph.given() {
-            if what.role == Role::Seed {
-                executor.set(tensor, Data::I64(&[0]))?;
+        Ok(())
+    }
+
+    /// The share of samples whose largest logit is the label's, with the weights that it holds.
+    ///
+    /// # Errors
+    /// If it can't be run.
+    pub fn accuracy(&self) -> Result<f64> {
+        let (graph, [batch, classes]) = (&self.graph, self.shape);
+        let compiled = Compiled::new(graph, self.processor);
+        let options = ExecutorOptions {
+            arena_bytes: self.planned.reserved_bytes(),
+            ..ExecutorOptions::default()
+        };
+        let mut executor = Executor::new(&compiled, &self.lowered, &self.planned.layout, options)?;
+        for (tensor, values) in &self.weights {
+            executor.set(*tensor, Data::F32(values))?;
+        }
+        let labels = labels(self.test)?;
+        let (mut start, mut right) = (0, 0);
+        while let Some((inputs, count)) = self.feed.test(start) {
+            for (tensor, contents) in &inputs {
+                session::set(&mut executor, *tensor, contents)?;
             }
+            for (tensor, what) in graph.given() {
+                if what.role == Role::Seed {
+                    executor.set(tensor, Data::I64(&[0]))?;
+                }
+            }
+            executor.step(None)?;
+            let logits = executor.read(graph.outputs()[0])?;
+            let rows = logits.chunks(classes).take(count.min(batch));
+            let guesses = rows.map(largest).zip(&labels[start..]);
+            right += guesses
+                .filter(|&(guess, &label)| guess as i64 == label)
+                .count();
+            start += count;
         }
-        executor.step(None)?;
-        let logits = executor.read(output)?;
-        let rows = logits.chunks(classes).take(count.min(batch));
-        let guesses = rows.map(largest).zip(&labels[start..]);
-        right += guesses
-            .filter(|&(guess, &label)| guess as i64 == label)
-            .count();
-        start += count;
+        Ok(right as f64 / self.test.count as f64)
     }
-    Ok(right as f64 / test.count as f64)
+}
+
+/// The classes of the samples.
+fn labels(test: &Samples) -> Result<&[i64]> {
+    match &test.y {
+        Contents::Ints(labels) => Ok(labels),
+        _ => Err(Error::NoAccuracy {
+            reason: "its labels aren't integers".into(),
+        }),
+    }
+}
+
+/// Memory for each parameter and each tensor of state.
+fn room(graph: &Graph) -> Result<Vec<(TensorId, Vec<f32>)>> {
+    let room = |id| {
+        let count = graph.tensor(id).elements();
+        let mut values = Vec::new();
+        let bytes = (count * size_of::<f32>()) as u64;
+        values
+            .try_reserve_exact(count)
+            .map_err(|_| RunError::OutOfMemory { bytes })?;
+        // Memory is really there once it is written.
+        values.resize(count, 0.0);
+        Ok((id, values))
+    };
+    checkpoint::kept(graph).map(room).collect()
 }
 
 /// The index of the largest; of equals the first.

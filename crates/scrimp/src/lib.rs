@@ -27,7 +27,7 @@ pub mod error;
 mod evaluate;
 pub mod machine;
 pub mod pipeline;
-mod predict;
+mod profile;
 pub mod report;
 pub mod session;
 pub mod summary;
@@ -44,12 +44,12 @@ pub use batch::{
 };
 pub use checkpoint::Start;
 pub use error::{Error, Result};
-pub use evaluate::accuracy;
+pub use evaluate::Evaluation;
 pub use pipeline::{
-    Budgeted, Fit, ModelSource, Planned, Provenance, Recipe, adopt, budget, differentiate,
-    estimate, find_plan, import, lower, with_weights,
+    Budgeted, Fit, ModelSource, Planned, Provenance, Recipe, adopt, budget, copy_of, differentiate,
+    estimate, find_plan, import, lower,
 };
-pub use predict::predicted_seconds;
+pub use profile::{predicted_seconds, profile};
 pub use session::{Breakdown, Job, Session, StepRecord};
 pub use summary::{Optimality, PlanSummary, percent_over};
 pub use trainer::{PlannedTraining, Trainer};

@@ -2,7 +2,7 @@
 //! bottom.
 //!
 //! Every stage is a function from the last stage's type to the next: [`import`] → [`differentiate`]
-//! → [`scrimp_run::profile`] or [`estimate`] → [`lower`] → [`budget`] → [`find_plan`] (solve, check,
+//! → [`crate::profile()`] or [`estimate`] → [`lower`] → [`budget`] → [`find_plan`] (solve, check,
 //! place) → [`crate::Session`]. Nothing goes backwards except the one loop in [`find_plan`].
 //!
 //! ```
@@ -51,8 +51,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use scrimp_graph::networks::{self, NetworkOptions};
-use scrimp_graph::onnx::{self, ImportOptions};
-use scrimp_graph::weights::Weights;
+use scrimp_graph::onnx::{self, ImportOptions, ModelCopy};
 use scrimp_graph::{Costs, Graph, Loss, Lowered, Optimizer, Roofline, TrainingGraph};
 use scrimp_plan::{
     Budget, Capacities, CheckedLayout, CheckedPlan, DeviceId, Plan, Problem, SavedPlan, check,
@@ -116,12 +115,12 @@ pub fn import(
     }
 }
 
-/// The bytes of a copy of an ONNX model with trained weights; `graph` is what [`import`] made of it.
+/// A copy of an ONNX model that is going to have trained weights; `graph` is what [`import`] made of it.
 ///
 /// # Errors
-/// If the file can't be read, or isn't what the graph and the weights are of.
-pub fn with_weights(path: &Path, graph: &Graph, weights: &Weights) -> Result<Vec<u8>> {
-    onnx::with_weights(path, graph, weights).map_err(|source| Error::Onnx {
+/// If the file can't be read, or isn't what the graph is of.
+pub fn copy_of(path: &Path, graph: &Graph) -> Result<ModelCopy> {
+    ModelCopy::new(path, graph).map_err(|source| Error::Onnx {
         path: path.into(),
         source,
     })
@@ -149,7 +148,7 @@ pub fn differentiate(graph: &Graph, recipe: Recipe) -> Result<TrainingGraph> {
 }
 
 /// Stage 3, estimate: what each node costs by the static model, the same on every machine, with the
-/// scratch memory that this processor needs. The other way is [`scrimp_run::profile`], which measures.
+/// scratch memory that this processor needs. The other way is [`crate::profile()`], which measures.
 pub fn estimate(compiled: &Compiled<'_>) -> Costs {
     let workspace = |node| compiled.workspace(node);
     scrimp_graph::estimate(compiled.graph(), &Roofline::default(), &workspace)

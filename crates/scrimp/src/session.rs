@@ -2,15 +2,17 @@
 //! weights left off.
 
 use std::collections::HashMap;
+use std::io::{self, Write};
+use std::ops::Range;
 use std::time::Instant;
 
 use cranelift_entity::EntityRef;
 use scrimp_graph::data::{Contents, Feed};
-use scrimp_graph::weights::Weights;
+use scrimp_graph::weights::Elements;
 use scrimp_graph::{Lowered, Optimizer, Role, Storages, TensorId, TrainingGraph};
 use scrimp_plan::{CheckedLayout, Phase};
 use scrimp_run::{Compiled, Data, Executor, ExecutorOptions, Observer, RunEvent, StepTrace};
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 
 use crate::checkpoint::{self, Start};
 use crate::error::{Error, Result};
@@ -87,9 +89,7 @@ impl<'a> Session<'a> {
             ..ExecutorOptions::default()
         };
         let mut executor = Executor::new(job.compiled, job.lowered, layout, options)?;
-        for (tensor, values) in &job.start.tensors {
-            executor.set(*tensor, Data::F32(values))?;
-        }
+        job.start.fill(&mut executor, &job.training.graph)?;
         Ok(Session {
             executor,
             step: job.start.step,
@@ -178,18 +178,54 @@ impl<'a> Session<'a> {
         self.breakdown
     }
 
-    /// Parameters, optimizer state and running statistics, with the step number and the seed.
+    /// Writes a file with parameters, optimizer state, running statistics, the step number and the seed, from which
+    /// [`crate::Start::resume`] goes on.
     ///
     /// # Errors
-    /// If they can't be read.
-    pub fn weights(&self) -> Result<Weights> {
+    /// If the file can't be written.
+    pub fn save(&self, file: &mut dyn Write) -> io::Result<()> {
         let Job {
             training,
             optimizer,
             start,
             ..
         } = self.job;
-        checkpoint::take(&self.executor, training, optimizer, start.seed, self.step)
+        checkpoint::save(file, self, training, optimizer, start.seed, self.step)
+    }
+
+    /// A hash of each parameter and each tensor of state, in the training graph's order.
+    ///
+    /// # Errors
+    /// If they can't be read.
+    pub fn hashes(&self) -> Result<Vec<(TensorId, u64)>> {
+        let graph = &self.job.training.graph;
+        let hash = |tensor| {
+            let mut hash = Xxh3::new();
+            let all = 0..graph.tensor(tensor).elements();
+            self.executor
+                .read_pieces::<Error>(tensor, all, &mut |piece| {
+                    let each = piece.iter();
+                    each.for_each(|element| hash.update(&element.to_le_bytes()));
+                    Ok(())
+                })?;
+            Ok((tensor, hash.digest()))
+        };
+        checkpoint::kept(graph).map(hash).collect()
+    }
+}
+
+/// The elements of parameters and state, by their names in the training graph.
+impl Elements for Session<'_> {
+    fn read(
+        &self,
+        name: &str,
+        elements: Range<usize>,
+        take: &mut dyn FnMut(&[f32]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let tensor = self.job.training.graph.find(name);
+        let tensor =
+            tensor.ok_or_else(|| io::Error::other(format!("there is no tensor {name:?}")))?;
+        self.executor.read_pieces(tensor, elements, take)
     }
 }
 

@@ -12,7 +12,7 @@ use scrimp_solve::Options;
 use crate::checkpoint::Start;
 use crate::error::Result;
 use crate::pipeline::{self, Fit, ModelSource, Planned, Recipe};
-use crate::session::{Job, StepRecord};
+use crate::session::{Job, Session, StepRecord};
 use crate::training::{self, Trained};
 
 /// What to train and how. [`Trainer::plan`] makes it fit a budget.
@@ -127,6 +127,20 @@ impl PlannedTraining {
     /// # Errors
     /// If this machine doesn't have the memory, or a step fails.
     pub fn run(&self, steps: u64, watch: &mut dyn FnMut(u64, &StepRecord)) -> Result<Trained> {
+        self.run_then(steps, watch, &mut |_| Ok(()))
+    }
+
+    /// Trains as [`PlannedTraining::run`] does. `finish` gets the run after its last step, while its weights are there:
+    /// to save them, or to read them.
+    ///
+    /// # Errors
+    /// Those of [`PlannedTraining::run`]; what `finish` complains of.
+    pub fn run_then(
+        &self,
+        steps: u64,
+        watch: &mut dyn FnMut(u64, &StepRecord),
+        finish: &mut dyn FnMut(&Session<'_>) -> Result<()>,
+    ) -> Result<Trained> {
         let compiled = Compiled::new(&self.training.graph, Processor::Cpu(&self.cpu));
         let job = Job {
             training: &self.training,
@@ -138,7 +152,7 @@ impl PlannedTraining {
             start: &self.start,
         };
         let never = AtomicBool::new(false);
-        let outcome = training::run(job, &self.planned, None, steps, &never, watch)?;
+        let outcome = training::run(job, &self.planned, None, steps, &never, watch, finish)?;
         Ok(outcome.planned)
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use scrimp_graph::weights::Weights;
+use scrimp_graph::TensorId;
 use scrimp_plan::CheckedLayout;
-use scrimp_run::StepTrace;
+use scrimp_run::{RunError, StepTrace};
 
 use crate::Planned;
 use crate::error::{Error, Result};
@@ -24,8 +24,8 @@ pub struct Trained {
     pub breakdown: Breakdown,
     /// The last step, run by run.
     pub trace: StepTrace,
-    /// At the end.
-    pub weights: Weights,
+    /// A hash of each parameter and each tensor of state at the end; empty unless runs are compared.
+    pub hashes: Vec<(TensorId, u64)>,
 }
 
 /// A run, and perhaps the same without a plan.
@@ -37,33 +37,39 @@ pub struct Outcome {
     pub base: Option<Trained>,
 }
 
+/// Bytes that the end of a run takes outside of the arena, to save weights and to tell how it went.
+const SPARE: usize = 8 << 20;
+
 /// Trains, step by step; `watch` is told of every step of the planned run. When `stop` is set the
-/// step that is running is the last.
+/// step that is running is the last. `finish` gets the planned run after its last step, while its weights are
+/// there: in the arena. All memory that grows with the model is taken before the first step.
 ///
 /// With a base layout every step is run under both, one after the other, so that both meet the same
 /// clock speeds and neighbours; if memory for both isn't there, one run follows the other.
 ///
 /// # Errors
-/// If memory isn't there, or a step fails.
-pub fn run(
+/// If memory isn't there, or a step fails; what `finish` complains of.
+pub fn run<E: From<Error>>(
     job: Job<'_>,
     planned: &Planned,
     base: Option<&CheckedLayout>,
     steps: u64,
     stop: &AtomicBool,
     watch: &mut dyn FnMut(u64, &StepRecord),
-) -> Result<Outcome> {
+    finish: &mut dyn FnMut(&Session<'_>) -> Result<(), E>,
+) -> Result<Outcome, E> {
     let hash = base.is_some();
     let needed = planned.reserved_bytes();
     let base_needed = base.map_or(0, |layout| layout.arena_bytes(planned.budgeted.device));
     let both = needed.saturating_add(base_needed);
     let together = base.is_some() && there_is(both);
-    fits(needed.max(base_needed))?;
+    fits(needed.max(base_needed).saturating_add(SPARE as u64))?;
     let mut first = Session::new(job, &planned.layout, needed)?;
     let mut second = match base {
         Some(layout) if together => Some(Session::new(job, layout, 0)?),
         _ => None,
     };
+    let spare = spare()?;
     let (mut records, mut base_records) = (Vec::new(), Vec::new());
     for index in 0..steps {
         if stop.load(Ordering::SeqCst) {
@@ -76,36 +82,51 @@ pub fn run(
             base_records.push(second.step(hash)?);
         }
     }
+    drop(spare);
+    finish(&first)?;
     let done = records.len() as u64;
-    let planned = finish(first, records)?;
+    let planned = ended(first, records, hash)?;
     let base = match (base, second) {
         (None, _) => None,
-        (Some(_), Some(second)) => Some(finish(second, base_records)?),
+        (Some(_), Some(second)) => Some(ended(second, base_records, hash)?),
         (Some(layout), None) => {
             let mut session = Session::new(job, layout, 0)?;
             let records = (0..done)
                 .map(|_| session.step(hash))
                 .collect::<Result<_>>()?;
-            Some(finish(session, records)?)
+            Some(ended(session, records, hash)?)
         }
     };
     Ok(Outcome { planned, base })
 }
 
 /// Ends a session, whose memory is given back.
-fn finish(session: Session<'_>, records: Vec<StepRecord>) -> Result<Trained> {
+fn ended(session: Session<'_>, records: Vec<StepRecord>, hash: bool) -> Result<Trained> {
     Ok(Trained {
         steps_done: session.steps_done(),
         arena_bytes: session.arena_bytes(),
         breakdown: session.breakdown().per_step(records.len() as u64),
         trace: session.trace().clone(),
-        weights: session.weights()?,
+        hashes: match hash {
+            true => session.hashes()?,
+            false => Vec::new(),
+        },
         records,
     })
 }
 
-/// Whether that much memory can be taken, as far as the operating system says. Weights that are read
-/// out and the like need some too.
+/// Takes memory for the end of the run.
+fn spare() -> Result<Vec<u8>> {
+    let mut spare = Vec::new();
+    spare
+        .try_reserve_exact(SPARE)
+        .map_err(|_| RunError::OutOfMemory {
+            bytes: SPARE as u64,
+        })?;
+    Ok(spare)
+}
+
+/// Whether that much memory can be taken, as far as the operating system says, with some to spare.
 fn there_is(bytes: u64) -> bool {
     machine::memory()
         .available
@@ -169,13 +190,11 @@ impl Outcome {
                 return Some(format!("the gradient of '{name}' in step {}", step + 1));
             }
         }
-        let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        let others = &base.weights.tensors;
-        let differs = self.planned.weights.tensors.iter().find(|(name, array)| {
-            others
-                .get(*name)
-                .is_none_or(|other| bits(&other.values) != bits(&array.values))
-        });
-        differs.map(|(name, _)| format!("'{name}' at the end"))
+        let mut pairs = self.planned.hashes.iter().zip(&base.hashes);
+        let differing = pairs.find(|(planned, base)| planned != base);
+        differing.map(|(&(tensor, _), _)| {
+            let name = &job.training.graph.tensor(tensor).name;
+            format!("'{name}' at the end")
+        })
     }
 }

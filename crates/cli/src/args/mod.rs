@@ -12,7 +12,8 @@ use scrimp::plan::{Budget, parse_bytes};
 pub use explore::{BenchArgs, BenchCommand, MaxBatchArgs, OrdersArg, PapersArgs, SweepArgs};
 use shared::positive;
 pub use shared::{
-    CostsArg, LossArg, OptimizerArg, RecipeArgs, ReportArgs, ShapeArgs, SolveArgs, TargetArgs,
+    CostsArg, LossArg, OptimizerArg, RecipeArgs, ReportArgs, SearchArgs, ShapeArgs, SolveArgs,
+    TargetArgs,
 };
 
 /// Run and train neural networks in less memory than they need.

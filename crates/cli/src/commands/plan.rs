@@ -25,7 +25,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         problem,
         fit,
         device,
-    } = target::problem(&args.target, args.solve.search.threads(), quiet)?;
+    } = target::problem(&args.target, args.budget, &args.solve.search, quiet)?;
     let budgeted = scrimp::budget(&problem, args.budget)?;
     let planned = solve(&budgeted, fit, &args.solve, quiet)?;
     if let Some(output) = &problem_out {

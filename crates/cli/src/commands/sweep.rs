@@ -23,8 +23,9 @@ use crate::{Answer, interrupt};
 pub fn run(args: &SweepArgs, quiet: bool) -> Result<Answer> {
     let report = claim(args.report.as_ref())?;
     let csv = claim(args.csv.as_ref())?;
-    let problem = target::problem(&args.target, args.solve.search.threads(), quiet)?.problem;
-    let budgeted = scrimp::budget(&problem, Budget::Percent(100.0))?;
+    let all = Budget::Percent(100.0);
+    let problem = target::problem(&args.target, all, &args.solve.search, quiet)?.problem;
+    let budgeted = scrimp::budget(&problem, all)?;
     let sweep = Sweep {
         asked: asked(&Budgets::all(&args.budgets), &budgeted)?,
         floor: floor_bytes(&budgeted.problem).map_err(Error::from)?,

@@ -1,15 +1,16 @@
 //! `scrimp train`: trains a model inside a byte budget.
 
 use anyhow::Result;
-use scrimp::graph::TrainingGraph;
 use scrimp::graph::data::{Dataset, Feed, Samples};
+use scrimp::graph::onnx::ModelCopy;
+use scrimp::graph::{Graph, TrainingGraph};
 use scrimp::plan::file::read_text;
 use scrimp::plan::{Capacities, CheckedLayout, plan_to_json, saved_plan_from_json};
 use scrimp::run::{Compiled, Processor};
 use scrimp::solve::place;
 use scrimp::{
-    Budgeted, Error, Fit, Job, ModelSource, Outcome, PlanSummary, Planned, Recipe, Start,
-    StepRecord, training,
+    Budgeted, Error, Evaluation, Fit, Job, ModelSource, Outcome, PlanSummary, Planned, Recipe,
+    Session, Start, StepRecord, training,
 };
 use std::path::PathBuf;
 
@@ -20,12 +21,12 @@ use crate::failure::{Failure, Kind};
 use crate::output::claim;
 use crate::progress::Line;
 use crate::reports::Reports;
+use crate::target::Costing;
 use crate::{Answer, interrupt, target};
 
 /// The stages of the pipeline, then the training loop, then the answer.
 pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let save = claim(args.save.as_ref())?;
-    let copied = copied(args)?;
     let plan_out = claim(args.plan_out.as_ref())?;
     let reports = Reports::claim(&args.reports)?;
     let data = args
@@ -36,13 +37,20 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         .map_err(Error::from)?;
     let (train, test) = data.map_or((None, None), |data| (Some(data.train), data.test));
     let graph = target::import(&args.model, &args.shape, quiet)?;
+    let copied = copied(args, &graph)?;
     let recipe = target::recipe(&args.recipe);
     let training = scrimp::differentiate(&graph, recipe)?;
     let start = start(args, &training, recipe)?;
     let feed = feed(&training, train, start.seed)?;
     let cpu = target::cpu(args.solve.search.threads(), &args.recipe)?;
     let compiled = Compiled::new(&training.graph, Processor::Cpu(&cpu));
-    let costs = target::costs(&compiled, &cpu, args.costs, args.fresh_costs, quiet)?;
+    let costing = Costing {
+        source: args.costs,
+        afresh: args.fresh_costs,
+        budget: args.budget,
+        search: &args.solve.search,
+    };
+    let (costs, profile) = target::costs(&training, &compiled, &cpu, &costing, quiet)?;
     let lowered = scrimp::lower(&training, &costs)?;
     let budgeted = scrimp::budget(&lowered.problem, args.budget)?;
     let device = cpu.signature();
@@ -61,31 +69,28 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         start: &start,
     };
     let base = place(&planned.budgeted.base, &Capacities::unlimited()).map_err(Error::from)?;
-    let outcome = execute(args, job, &planned, &base, quiet)?;
-    if let Some(save) = &save {
-        let weights = &outcome.planned.weights;
-        match &copied {
-            Some(model) => save.write(&scrimp::with_weights(model, &graph, weights)?)?,
-            None => weights
-                .write(save.path())
-                .map_err(|error| Failure::new(Kind::Output, error.to_string()))?,
-        }
-    }
-    let accuracy = match (&test, args.recipe.loss) {
+    let mut evaluation = match (&test, args.recipe.loss) {
         (Some(test), LossArg::CrossEntropy) => {
-            let line = Line::spinner(quiet, "testing");
-            line.say(|| format!("{} samples", test.count));
-            let weights = &outcome.planned.weights;
-            Some(scrimp::accuracy(
-                &graph,
-                weights,
-                test,
-                compiled.processor(),
-                planned.budget_bytes,
-            )?)
+            let (processor, budget) = (compiled.processor(), planned.budget_bytes);
+            Some(Evaluation::new(&graph, test, processor, budget)?)
         }
         _ => None,
     };
+    let mut finish = |session: &Session<'_>| {
+        if let Some(save) = &save {
+            save.write_with(|file| match &copied {
+                Some(copy) => copy.write(file, session),
+                None => session.save(file),
+            })?;
+        }
+        match &mut evaluation {
+            Some(evaluation) => Ok(evaluation.hold(session)?),
+            None => Ok(()),
+        }
+    };
+    let outcome = execute(args, job, &planned, &base, quiet, &mut finish)?;
+    let accuracy = evaluation.map(|evaluation| accuracy(&evaluation, quiet));
+    let accuracy = accuracy.transpose()?;
     reports.write(&planned, &PlanSummary::new(&planned), Some(&outcome))?;
     answer(&Told {
         args,
@@ -93,13 +98,13 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         job: &job,
         outcome: &outcome,
         accuracy,
-        predicted: scrimp::predicted_seconds(&planned.layout, &lowered, &costs),
-        base_predicted: scrimp::predicted_seconds(&base, &lowered, &costs),
+        predicted: scrimp::predicted_seconds(&planned.layout, &lowered, profile.as_ref()),
+        base_predicted: scrimp::predicted_seconds(&base, &lowered, profile.as_ref()),
     })
 }
 
-/// The model to copy with the trained weights, if they are to be saved as one.
-fn copied(args: &TrainArgs) -> Result<Option<PathBuf>> {
+/// The copy of the model that gets the trained weights, if they are to be saved as one.
+fn copied(args: &TrainArgs, graph: &Graph) -> Result<Option<ModelCopy>> {
     let is_onnx = |path: &PathBuf| {
         path.extension()
             .is_some_and(|extension| extension == "onnx")
@@ -108,7 +113,7 @@ fn copied(args: &TrainArgs) -> Result<Option<PathBuf>> {
         return Ok(None);
     }
     match ModelSource::find(&args.model)? {
-        ModelSource::File(path) => Ok(Some(path)),
+        ModelSource::File(path) => Ok(Some(scrimp::copy_of(&path, graph)?)),
         ModelSource::BuiltIn(name) => {
             let sentence = format!(
                 "--save as ONNX makes a copy of the model's file, but '{name}' is built in; save it as safetensors"
@@ -165,6 +170,7 @@ fn execute(
     planned: &Planned,
     base: &CheckedLayout,
     quiet: bool,
+    finish: &mut dyn FnMut(&Session<'_>) -> Result<()>,
 ) -> Result<Outcome> {
     let line = Line::bar(quiet, "training", args.steps);
     let mut watch = |index: u64, record: &StepRecord| {
@@ -172,12 +178,20 @@ fn execute(
         line.say(|| format!("loss {:.4}", record.loss));
     };
     let stop = interrupt::flag();
-    Ok(training::run(
+    training::run(
         job,
         planned,
         args.compare.then_some(base),
         args.steps,
         &stop,
         &mut watch,
-    )?)
+        finish,
+    )
+}
+
+/// The accuracy on test samples, with a line on the terminal.
+fn accuracy(evaluation: &Evaluation<'_>, quiet: bool) -> Result<f64> {
+    let line = Line::spinner(quiet, "testing");
+    line.say(|| format!("{} samples", evaluation.samples()));
+    Ok(evaluation.accuracy()?)
 }

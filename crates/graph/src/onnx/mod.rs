@@ -41,7 +41,7 @@ use std::path::Path;
 use crate::graph::Graph;
 pub use error::{OnnxError, Unsupported};
 pub use literal::{Data, Literal};
-pub use save::with_weights;
+pub use save::ModelCopy;
 
 /// Choices that a file leaves open, and parts of it to change.
 #[derive(Clone, Debug, Default)]

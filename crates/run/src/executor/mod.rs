@@ -18,11 +18,11 @@ mod play;
 mod schedule;
 mod trace;
 
-use bytemuck::Pod;
 use cranelift_entity::SecondaryMap;
-use scrimp_graph::{DType, Graph, Lowered, Role, TensorId};
+use scrimp_graph::{Graph, Lowered, Role, TensorId};
 use scrimp_plan::{CheckedLayout, DeviceId, TaskId};
 use std::borrow::Cow;
+use std::ops::Range;
 
 use self::memories::{Location, Memories};
 use self::play::Play;
@@ -30,8 +30,9 @@ pub use self::play::{Observer, RunEvent};
 use self::schedule::{Action, Schedule, wrong};
 pub use self::trace::{CopyTrace, RunTrace, StepTrace};
 use crate::compiled::Compiled;
-use crate::data::{Data, Elements, arrange, arranged};
+use crate::data::{Data, Elements, arrange, arranged, gather, scatter};
 use crate::error::RunError;
+use crate::span::Span;
 
 /// Most bytes that a step allocates outside the arena: the thread pool may take a block of its queue.
 /// Kernels and the executor allocate nothing (a test counts).
@@ -157,6 +158,40 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
+    /// Sets a given tensor as [`Executor::set`] does, to floats that come in rows and piece by piece: `next` fills one
+    /// piece after the other. It takes no memory that grows with the tensor.
+    ///
+    /// # Errors
+    /// What `next` complains of, after which the tensor has no contents; a tensor of integers.
+    pub fn set_pieces<E: From<RunError>>(
+        &mut self,
+        tensor: TensorId,
+        next: &mut dyn FnMut(&mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let what = self.graph.tensor(tensor);
+        if what.role == Role::Activation {
+            return Err(self
+                .complain(tensor, "is computed by the graph and can't be set")
+                .into());
+        }
+        let Some(at) = self.schedule.residences[tensor].given else {
+            return Ok(());
+        };
+        self.readable = false;
+        self.set[tensor] = false;
+        let change = self.compiled.formats().of(tensor).change(&what.shape);
+        if let Some(memory) = self.memories.write(at) {
+            scatter(
+                Elements::new(what.dtype, memory),
+                what,
+                change.as_ref(),
+                next,
+            )?;
+        }
+        self.set[tensor] = true;
+        Ok(())
+    }
+
     /// Puts a tensor that was written in rows into its format on the device.
     fn arrange(&mut self, tensor: TensorId, at: Location) {
         let what = self.graph.tensor(tensor);
@@ -220,15 +255,44 @@ impl<'a> Executor<'a> {
     /// tensor that an update overwrote: its storage holds the new value), and kept outputs after a step.
     pub fn bytes(&self, tensor: TensorId) -> Result<Cow<'_, [u8]>, RunError> {
         let what = self.graph.tensor(tensor);
-        let stored = self
-            .memories
-            .read(self.residence(tensor)?)
-            .ok_or_else(|| self.complain(tensor, "has no contents: nothing is computed here"))?;
+        let stored = self.stored(tensor)?;
         let change = self.compiled.formats().of(tensor).change(&what.shape);
         Ok(match change {
             None => Cow::Borrowed(stored),
             Some(change) => Cow::Owned(arranged(&change.back(), what.dtype, stored)),
         })
+    }
+
+    /// Hands out elements of a tensor that is there between steps, in rows, as 32-bit floats and piece by piece. It
+    /// takes no memory that grows with the tensor.
+    ///
+    /// # Errors
+    /// A tensor that isn't there (see [`Executor::bytes`]) or has fewer elements; what `take` complains of.
+    pub fn read_pieces<E: From<RunError>>(
+        &self,
+        tensor: TensorId,
+        elements: Range<usize>,
+        take: &mut dyn FnMut(&[f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let what = self.graph.tensor(tensor);
+        if elements.end > what.elements() {
+            return Err(self.complain(tensor, "has fewer elements").into());
+        }
+        let stored = self.stored(tensor)?;
+        let change = self.compiled.formats().of(tensor).change(&what.shape);
+        gather(stored, what.dtype, change.as_ref(), elements, take)
+    }
+
+    /// The memory of a tensor that is there between steps, as the device stores it.
+    fn stored(&self, tensor: TensorId) -> Result<&[u8], RunError> {
+        let stored = self.memories.read(self.residence(tensor)?);
+        stored.ok_or_else(|| self.complain(tensor, "has no contents: nothing is computed here"))
+    }
+
+    /// A stretch of the memory of the device that computes; `None` where nothing has contents.
+    pub(crate) fn memory(&self, span: Span) -> Option<&[u8]> {
+        let device = self.home;
+        self.memories.read(Location { device, span })
     }
 
     /// Where a tensor is now.
@@ -259,12 +323,13 @@ impl<'a> Executor<'a> {
 
     /// A tensor's elements as 32-bit floats; see [`Executor::bytes`].
     pub fn read(&self, tensor: TensorId) -> Result<Vec<f32>, RunError> {
-        let bytes = self.bytes(tensor)?;
-        Ok(match self.graph.tensor(tensor).dtype {
-            DType::F32 => elements::<f32>(&bytes).collect(),
-            DType::F64 => elements::<f64>(&bytes).map(|x| x as f32).collect(),
-            DType::I64 => elements::<i64>(&bytes).map(|x| x as f32).collect(),
-        })
+        let count = self.graph.tensor(tensor).elements();
+        let mut floats = Vec::with_capacity(count);
+        self.read_pieces(tensor, 0..count, &mut |piece| {
+            floats.extend(piece);
+            Ok::<(), RunError>(())
+        })?;
+        Ok(floats)
     }
 
     fn complain(&self, tensor: TensorId, problem: &str) -> RunError {
@@ -273,10 +338,4 @@ impl<'a> Executor<'a> {
             problem: problem.into(),
         }
     }
-}
-
-/// Elements of a tensor, whose bytes needn't be aligned.
-fn elements<T: Pod>(bytes: &[u8]) -> impl Iterator<Item = T> {
-    let each = bytes.chunks_exact(size_of::<T>());
-    each.map(bytemuck::pod_read_unaligned)
 }

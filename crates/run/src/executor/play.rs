@@ -9,6 +9,7 @@ use super::schedule::{Launch, Transfer};
 use super::trace::{CopyTrace, RunTrace, StepTrace};
 use crate::compiled::Compiled;
 use crate::error::RunError;
+use crate::span::Span;
 
 /// A run that has just ended, for an observer.
 pub struct RunEvent<'a> {
@@ -33,6 +34,14 @@ impl RunEvent<'_> {
         tensors
             .zip(&self.launch.outputs)
             .filter_map(|(&tensor, &at)| Some((tensor, self.memories.read(at)?)))
+    }
+}
+
+impl<'a> RunEvent<'a> {
+    /// A stretch of the memory of the device that ran; `None` where nothing has contents.
+    pub(crate) fn memory(&self, span: Span) -> Option<&'a [u8]> {
+        let device = self.launch.device;
+        self.memories.read(Location { device, span })
     }
 }
 

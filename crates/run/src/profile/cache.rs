@@ -1,21 +1,20 @@
 //! Measured seconds on disk, one file for each device, so that what was measured once needn't be measured
 //! again. A file that can't be read or has anything wrong in it is as good as none.
 
-use scrimp_graph::Costs;
 use scrimp_plan::file::{read_text, write_text};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use super::{Distinct, ProfileOptions, ProfileWatch, Times, last_level_cache, measure};
+use super::{Distinct, Profile, Times, last_level_cache};
 use crate::compiled::Compiled;
 use crate::cpu::Cpu;
 use crate::error::RunError;
 
 const FORMAT: &str = "scrimp-costs";
 /// Changes whenever what is measured, or how, does.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 /// Most measurements of a file; those made longest ago give way.
 const MOST: usize = 1 << 16;
 
@@ -67,37 +66,21 @@ impl CostCache {
         &self.path
     }
 
-    /// What was wrong with the file, after [`CostCache::profile`]; nothing if it is in order or not there.
+    /// What was wrong with the file, after [`CostCache::find`] or [`CostCache::keep`]; nothing if it is in order or not there.
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }
 
-    /// The costs of a graph: those of the file if it has all of them and `afresh` isn't asked for. Otherwise
-    /// all are measured, and kept.
+    /// The profile of a graph, if the file has all of its measurements.
     ///
     /// # Errors
-    /// As [`super::profile`]; what is wrong with the file is no error but a note.
-    pub fn profile(
-        &mut self,
-        compiled: &Compiled<'_>,
-        options: &ProfileOptions,
-        afresh: bool,
-        progress: ProfileWatch<'_>,
-    ) -> Result<Costs, RunError> {
-        let graph = compiled.graph();
-        let plan = Distinct::new(compiled)?;
-        let keys = plan.keys.iter().map(|key| xxh3_128(key.as_bytes()));
-        let keys: Vec<u128> = keys.collect();
-        if !afresh {
-            let kept: HashMap<u128, Times> = self.read().into_iter().collect();
-            let kept = keys.iter().map(|key| kept.get(key).copied());
-            if let Some(times) = kept.collect::<Option<Vec<Times>>>() {
-                return Ok(plan.costs(graph, &times));
-            }
-        }
-        let times = measure(compiled, &plan, options, progress)?;
-        self.keep(&keys, &times);
-        Ok(plan.costs(graph, &times))
+    /// If the graph can't be run; what is wrong with the file is no error but a note.
+    pub fn find(&mut self, compiled: &Compiled<'_>) -> Result<Option<Profile>, RunError> {
+        let distinct = Distinct::new(compiled)?;
+        let kept: HashMap<u128, Times> = self.read().into_iter().collect();
+        let times = hashes(&distinct).map(|key| kept.get(&key).copied());
+        let times = times.collect::<Option<Vec<Times>>>();
+        Ok(times.map(|times| Profile::new(compiled.graph(), distinct, times)))
     }
 
     /// What the file has, the oldest first; nothing and a note if it is damaged.
@@ -116,11 +99,15 @@ impl CostCache {
         })
     }
 
-    /// Adds measurements. The file is read again before, as another process may have written it.
-    fn keep(&mut self, keys: &[u128], times: &[Times]) {
+    /// Adds a profile's measurements; what is wrong with the file becomes a note. The file is read again before, as
+    /// another process may have written it.
+    pub fn keep(&mut self, profile: &Profile) {
+        let new: Vec<(u128, Times)> = hashes(&profile.distinct)
+            .zip(profile.times.iter().copied())
+            .collect();
         let mut costs = self.read();
-        costs.retain(|(key, _)| !keys.contains(key));
-        costs.extend(keys.iter().copied().zip(times.iter().copied()));
+        costs.retain(|(key, _)| !new.iter().any(|(other, _)| other == key));
+        costs.extend(new);
         costs.drain(..costs.len().saturating_sub(MOST));
         let file = CostFile {
             format: FORMAT.into(),
@@ -152,6 +139,12 @@ impl CostCache {
             ));
         }
     }
+}
+
+/// What the measurements are found by.
+fn hashes(distinct: &Distinct) -> impl Iterator<Item = u128> {
+    let keys = distinct.keys.iter();
+    keys.map(|key| xxh3_128(key.as_bytes()))
 }
 
 /// A file's measurements; the error is a reason.
@@ -191,27 +184,21 @@ fn processor() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::training;
+    use super::super::tests::{measured, training};
     use super::*;
     use crate::processor::Processor;
     use std::fs;
 
-    /// The costs, and whether they were measured.
-    fn profile(cache: &mut CostCache, cpu: &Cpu, afresh: bool) -> (Costs, bool) {
-        let options = ProfileOptions {
-            passes: 1,
-            ..ProfileOptions::default()
-        };
-        let mut measured = false;
-        let mut watch = |_| measured = true;
+    /// The profile, and whether it was measured.
+    fn profile(cache: &mut CostCache, cpu: &Cpu) -> (Profile, bool) {
         let graph = training();
         let compiled = Compiled::new(&graph, Processor::Cpu(cpu));
-        let costs = cache.profile(&compiled, &options, afresh, &mut watch);
-        (costs.expect("it runs"), measured)
-    }
-
-    fn seconds(costs: &Costs) -> Vec<f64> {
-        costs.nodes.values().map(|node| node.seconds).collect()
+        if let Some(found) = cache.find(&compiled).expect("it has kernels") {
+            return (found, false);
+        }
+        let made = measured(&compiled, 1);
+        cache.keep(&made);
+        (made, true)
     }
 
     #[test]
@@ -219,17 +206,16 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let folder = folder.path().join("not").join("there");
         let cpu = Cpu::new(1).expect("threads start");
-        let (first, measured) = profile(&mut CostCache::new(&folder, &cpu), &cpu, false);
+        let (first, measured) = profile(&mut CostCache::new(&folder, &cpu), &cpu);
         assert!(measured);
         let mut cache = CostCache::new(&folder, &cpu);
-        let (second, measured) = profile(&mut cache, &cpu, false);
+        let (second, measured) = profile(&mut cache, &cpu);
         assert!(!measured && cache.note().is_none());
-        assert_eq!(seconds(&first), seconds(&second));
-        assert_eq!(first.nodes, second.nodes);
-        assert!(profile(&mut cache, &cpu, true).1, "asked for");
+        assert_eq!(first.times, second.times);
+        assert_eq!(first.costs.nodes, second.costs.nodes);
         // Another number of threads is another device.
         let two = Cpu::new(2).expect("threads start");
-        assert!(profile(&mut CostCache::new(&folder, &two), &two, false).1);
+        assert!(profile(&mut CostCache::new(&folder, &two), &two).1);
     }
 
     #[test]
@@ -237,7 +223,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let cpu = Cpu::new(1).expect("threads start");
         let mut cache = CostCache::new(folder.path(), &cpu);
-        profile(&mut cache, &cpu, false);
+        profile(&mut cache, &cpu);
         let good = fs::read_to_string(cache.path()).expect("it was written");
         let damages = [
             String::new(),
@@ -249,11 +235,11 @@ mod tests {
         for damaged in damages {
             fs::write(cache.path(), &damaged).expect("written");
             let mut cache = CostCache::new(folder.path(), &cpu);
-            assert!(profile(&mut cache, &cpu, false).1, "{damaged}");
+            assert!(profile(&mut cache, &cpu).1, "{damaged}");
             let note = cache.note().expect("it is told");
             assert!(note.contains("ignored"), "{note}");
             let mut cache = CostCache::new(folder.path(), &cpu);
-            assert!(!profile(&mut cache, &cpu, false).1 && cache.note().is_none());
+            assert!(!profile(&mut cache, &cpu).1 && cache.note().is_none());
         }
     }
 
@@ -262,7 +248,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let cpu = Cpu::new(1).expect("threads start");
         let mut cache = CostCache::new(file.path(), &cpu);
-        assert!(profile(&mut cache, &cpu, false).1);
+        assert!(profile(&mut cache, &cpu).1);
         assert!(cache.note().expect("told").contains("can't be kept"));
     }
 }

@@ -5,26 +5,38 @@ use scrimp_graph::{Costs, Graph, Lowered, NodeCost, NodeId, TensorId, lower};
 use scrimp_plan::Phase;
 use std::collections::HashMap;
 
-use super::place::Overwrites;
 use crate::compiled::Compiled;
 use crate::error::RunError;
 
+/// Inputs that each node overwrites: pairs of an input's and an output's index.
+type Overwrites = SecondaryMap<NodeId, Vec<(usize, usize)>>;
+
 /// The measurements that a graph takes.
+#[derive(Clone, Debug)]
 pub(super) struct Distinct {
-    pub pairs: Overwrites,
-    pub workspaces: SecondaryMap<NodeId, u64>,
+    workspaces: SecondaryMap<NodeId, u64>,
     /// What each is of: operator, shapes, types, formats, overwritten inputs.
     pub keys: Vec<String>,
     /// Which one a node belongs to; none for views.
     pub of: SecondaryMap<NodeId, Option<usize>>,
 }
 
-/// The times of one measurement; see [`NodeCost`].
+/// The times of one measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Times {
+    /// In a step that keeps everything.
     pub seconds: f64,
+    /// With everything that it touches in the processor's caches.
     pub warm: f64,
+    /// What each byte adds that moves between memory and the last cache.
     pub per_moved_byte: f64,
+}
+
+impl Times {
+    /// Seconds where so many bytes move between memory and the last cache.
+    pub fn when_moving(&self, bytes: f64) -> f64 {
+        self.warm + self.per_moved_byte * bytes
+    }
 }
 
 impl Distinct {
@@ -51,7 +63,6 @@ impl Distinct {
             of[id] = Some(index);
         }
         Ok(Distinct {
-            pairs,
             workspaces,
             keys,
             of,
@@ -63,15 +74,8 @@ impl Distinct {
         let mut costs = Costs::default();
         for id in graph.nodes().keys() {
             if let Some(key) = self.of[id] {
-                let Times {
-                    seconds,
-                    warm,
-                    per_moved_byte,
-                } = times[key];
                 costs.nodes[id] = NodeCost {
-                    seconds,
-                    warm,
-                    per_moved_byte,
+                    seconds: times[key].seconds,
                     joules: 0.0,
                     workspace: self.workspaces[id],
                 };

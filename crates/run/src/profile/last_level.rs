@@ -1,8 +1,9 @@
 //! The processor's last cache, as far as the operating system tells.
 
-use scrimp_plan::Cache;
 use std::fs;
 use std::path::Path;
+
+use super::locality::Cache;
 
 /// The largest cache that the first processor reads through; none where the system doesn't say. Knows Linux.
 pub fn last_level_cache() -> Option<Cache> {

@@ -1,10 +1,11 @@
 //! The profiler: how long each operator of a graph takes on a device.
 //!
-//! It runs whole steps, node by node in order, and times each node in its place: caches, clocks and sleeping
-//! threads are as they are in training, and so are the contents of tensors as long as there is memory for a step that
-//! keeps everything (see `place`). In every other pass each node's arguments are read through right before it
-//! runs: then what fits the caches is there, and the two times tell what its bytes cost that have to come from
-//! memory (see `passes`). Nodes with the same operator, shapes, types and overwritten inputs are one measurement.
+//! It runs whole steps of a plan (a [`Rehearsal`]) and times each run in its place: caches, clocks and sleeping
+//! threads are as they are in training, and so are the contents of tensors. In every other pass each run's arguments
+//! are read through right before it: then what fits the caches is there, and the two times tell what its bytes cost
+//! that have to come from memory (see `passes`). So the times of a step that keeps everything are known without
+//! running it, where it doesn't fit. Nodes with the same operator, shapes, types and overwritten inputs are one
+//! measurement.
 //!
 //! [`CostCache`] keeps measurements from one process to the next.
 
@@ -12,11 +13,13 @@ mod alone;
 mod cache;
 mod distinct;
 mod last_level;
+mod locality;
 mod passes;
-mod place;
 mod typical;
 
-use scrimp_graph::Costs;
+use scrimp_graph::{Costs, Graph, Lowered};
+use scrimp_plan::{CheckedLayout, Step};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::compiled::Compiled;
@@ -24,28 +27,77 @@ use crate::error::RunError;
 pub use alone::Alone;
 pub use cache::CostCache;
 use distinct::{Distinct, Times};
-pub use last_level::last_level_cache;
+use last_level::last_level_cache;
 use passes::{Pass, Passes};
+
+/// What is run to measure a graph's nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Rehearsal<'a> {
+    /// The graph on its processor.
+    pub compiled: &'a Compiled<'a>,
+    /// Its tasks and values; their costs don't matter.
+    pub lowered: &'a Lowered,
+    /// The plan that is run: nothing takes more memory than its arena.
+    pub layout: &'a CheckedLayout,
+    /// The plan that keeps everything, which the costs are for; it isn't run.
+    pub keep_all: &'a CheckedLayout,
+}
 
 /// How to profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileOptions {
-    /// Most passes over the graph that are measured as they are; at least one, after one that isn't measured.
+    /// Most passes that are measured as they are; at least one, after one that isn't measured.
     pub passes: usize,
     /// No pass begins after this time, once one has been measured.
     pub time: Duration,
-    /// Most bytes for the tensors that nodes write, if the largest node can do with them.
-    pub room: u64,
 }
 
 impl Default for ProfileOptions {
-    /// Nine passes within twenty seconds, 1 GiB.
+    /// Nine passes within twenty seconds.
     fn default() -> Self {
         ProfileOptions {
             passes: 9,
             time: Duration::from_secs(20),
-            room: 1 << 30,
         }
+    }
+}
+
+/// What was measured of a graph.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// What each node takes in a step that keeps everything.
+    pub costs: Costs,
+    distinct: Distinct,
+    /// In the order of the measurements' keys.
+    times: Vec<Times>,
+}
+
+impl Profile {
+    fn new(graph: &Graph, distinct: Distinct, times: Vec<Times>) -> Profile {
+        Profile {
+            costs: distinct.costs(graph, &times),
+            distinct,
+            times,
+        }
+    }
+
+    /// Seconds of one of many steps of a plan, each run in its place there: more or less of what it touches is still
+    /// in the last cache than in a step that keeps everything. The plan's cost where caches aren't known.
+    pub fn step_seconds(&self, layout: &CheckedLayout, lowered: &Lowered) -> f64 {
+        let plan = layout.plan();
+        let moved = match (plan.problem().sole_device(), last_level_cache()) {
+            (Some(device), Some(cache)) => locality::moved_bytes(layout, device, cache),
+            _ => return plan.cost(),
+        };
+        let steps = plan.steps().iter().zip(moved);
+        let seconds = steps.map(|(step, moved)| match *step {
+            Step::Run { task, .. } => {
+                let key = self.distinct.of[lowered.nodes[task]];
+                key.map_or(0.0, |key| self.times[key].when_moving(moved))
+            }
+            _ => 0.0,
+        });
+        seconds.sum()
     }
 }
 
@@ -63,37 +115,28 @@ pub struct ProfileProgress {
     pub pass: usize,
     /// Passes to do at most.
     pub passes: usize,
-    /// Nodes done in this pass.
+    /// Runs done in this pass.
     pub node: usize,
-    /// Nodes of the graph.
+    /// Runs of the plan.
     pub nodes: usize,
 }
 
 /// Called while a profile is made.
 pub type ProfileWatch<'a> = &'a mut (dyn FnMut(ProfileProgress) + Send);
 
-/// Measures every node of a graph that isn't a view.
+/// Measures every node of a graph that isn't a view, until the seconds of whole steps settle. When `stop` is set the
+/// pass that is running is the last, and there is no profile.
 ///
 /// # Errors
-/// An operator without a kernel; memory that isn't there.
+/// An operator without a kernel; memory that isn't there; being stopped.
 pub fn profile(
-    compiled: &Compiled<'_>,
+    rehearsal: &Rehearsal<'_>,
     options: &ProfileOptions,
+    stop: &AtomicBool,
     progress: ProfileWatch<'_>,
-) -> Result<Costs, RunError> {
-    let plan = Distinct::new(compiled)?;
-    let times = measure(compiled, &plan, options, progress)?;
-    Ok(plan.costs(compiled.graph(), &times))
-}
-
-/// Runs the graph until the seconds settle; the times are returned in the order of the keys.
-fn measure(
-    compiled: &Compiled<'_>,
-    plan: &Distinct,
-    options: &ProfileOptions,
-    progress: ProfileWatch<'_>,
-) -> Result<Vec<Times>, RunError> {
-    let mut run = Passes::new(compiled, plan, options.room)?;
+) -> Result<Profile, RunError> {
+    let distinct = Distinct::new(rehearsal.compiled)?;
+    let mut run = Passes::new(rehearsal)?;
     let start = Instant::now();
     let measured = options.passes.max(1);
     let warm = match last_level_cache() {
@@ -101,18 +144,20 @@ fn measure(
         None => 0,
     };
     let passes = 1 + measured + warm;
-    let mut watch = |pass: usize, node: usize, nodes: usize| {
-        progress(ProfileProgress {
-            pass,
-            passes,
-            node,
-            nodes,
-        });
-    };
-    let processor = compiled.processor();
     let mut pass = 0;
     let mut go = |run: &mut Passes<'_>, kind: Pass| {
-        let done = processor.enter(|| run.pass(kind, &mut |node, nodes| watch(pass, node, nodes)));
+        if stop.load(Ordering::SeqCst) {
+            return Err(RunError::Stopped);
+        }
+        let mut watch = |node: usize, nodes: usize| {
+            progress(ProfileProgress {
+                pass,
+                passes,
+                node,
+                nodes,
+            });
+        };
+        let done = run.pass(kind, &mut watch);
         pass += 1;
         done
     };
@@ -132,7 +177,8 @@ fn measure(
         }
         before = seconds;
     }
-    Ok(run.times(plan))
+    let times = run.times(&distinct);
+    Ok(Profile::new(rehearsal.compiled.graph(), distinct, times))
 }
 
 #[cfg(test)]
@@ -140,7 +186,10 @@ pub(super) mod tests {
     use super::*;
     use crate::cpu::Cpu;
     use crate::processor::Processor;
-    use scrimp_graph::{DType, Graph, GraphBuilder, Loss, Window, train};
+    use crate::span::ALIGN;
+    use cranelift_entity::SecondaryMap;
+    use scrimp_graph::{DType, GraphBuilder, Loss, Window, lower, train};
+    use scrimp_plan::{Layout, Phase, Plan, check, check_layout};
 
     pub(super) fn training() -> Graph {
         let mut b = GraphBuilder::new("t");
@@ -161,29 +210,103 @@ pub(super) mod tests {
             .graph
     }
 
+    /// The graph's tasks and values, and its keep-all plan with each buffer at a place of its own.
+    fn kept(compiled: &Compiled<'_>) -> (Lowered, CheckedLayout) {
+        let graph = compiled.graph();
+        let mut costs = Costs::default();
+        for id in graph.nodes().keys() {
+            costs.nodes[id].workspace = compiled.workspace(id);
+        }
+        let mut phases = SecondaryMap::with_default(Phase::Forward);
+        phases.resize(graph.nodes().len());
+        let lowered = lower(graph, &phases, &costs, "cpu").expect("valid");
+        let device = lowered.problem.sole_device().expect("one");
+        let plan = Plan::keep_all(&lowered.problem, device).expect("the order is valid");
+        let plan = check(&lowered.problem, plan).expect("valid");
+        let mut end = 0;
+        let offsets = plan.buffers().values().map(|buffer| {
+            let at = end;
+            end += buffer.bytes.next_multiple_of(ALIGN as u64);
+            at
+        });
+        let offsets = Layout {
+            offsets: offsets.collect(),
+        };
+        let layout = check_layout(&plan, offsets).expect("nothing overlaps");
+        (lowered, layout)
+    }
+
+    pub(super) fn measured(compiled: &Compiled<'_>, passes: usize) -> Profile {
+        let (lowered, layout) = kept(compiled);
+        let rehearsal = Rehearsal {
+            compiled,
+            lowered: &lowered,
+            layout: &layout,
+            keep_all: &layout,
+        };
+        let options = ProfileOptions {
+            passes,
+            ..ProfileOptions::default()
+        };
+        let mut last = None;
+        let go = AtomicBool::new(false);
+        let made = profile(&rehearsal, &options, &go, &mut |p| last = Some(p));
+        assert!(last.is_some_and(|p| p.pass >= passes && p.node == p.nodes));
+        made.expect("it runs")
+    }
+
     #[test]
-    fn every_node_is_measured_in_any_room() {
+    fn every_node_is_measured() {
         let graph = training();
         let cpu = Cpu::new(2).expect("threads start");
         let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
-        for room in [0, 100_000, 1 << 30] {
-            let options = ProfileOptions {
-                passes: 2,
-                room,
-                ..ProfileOptions::default()
-            };
-            let mut last = None;
-            let costs = profile(&compiled, &options, &mut |p| last = Some(p)).expect("it runs");
-            assert!(last.is_some_and(|p| p.pass >= 2 && p.node == p.nodes));
-            for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
-                let cost = costs.nodes[id];
-                assert!(
-                    cost.seconds > 0.0 && cost.seconds < 1.0,
-                    "{}: {cost:?}",
-                    node.name
-                );
-                assert_eq!(cost.workspace, compiled.workspace(id));
-            }
+        let costs = measured(&compiled, 2).costs;
+        for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
+            let cost = costs.nodes[id];
+            assert!(
+                cost.seconds > 0.0 && cost.seconds < 1.0,
+                "{}: {cost:?}",
+                node.name
+            );
+            assert_eq!(cost.workspace, compiled.workspace(id));
         }
+    }
+
+    #[test]
+    fn a_step_takes_what_its_runs_take() {
+        let graph = training();
+        let cpu = Cpu::new(1).expect("threads start");
+        let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
+        let (lowered, layout) = kept(&compiled);
+        let made = measured(&compiled, 4);
+        let (step, sum) = (
+            made.step_seconds(&layout, &lowered),
+            made.costs.seconds(&graph),
+        );
+        assert!((step - sum).abs() <= 1e-6 * sum, "{step} and {sum}");
+    }
+
+    #[test]
+    fn no_pass_begins_after_being_stopped() {
+        let graph = training();
+        let cpu = Cpu::new(1).expect("threads start");
+        let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
+        let (lowered, layout) = kept(&compiled);
+        let rehearsal = Rehearsal {
+            compiled: &compiled,
+            lowered: &lowered,
+            layout: &layout,
+            keep_all: &layout,
+        };
+        let stop = AtomicBool::new(false);
+        let mut passes = 0;
+        let mut watch = |news: ProfileProgress| {
+            passes = news.pass + 1;
+            stop.store(news.pass == 1, Ordering::SeqCst);
+        };
+        let options = ProfileOptions::default();
+        let stopped = profile(&rehearsal, &options, &stop, &mut watch);
+        assert_eq!(stopped.map(|_| ()), Err(RunError::Stopped));
+        assert_eq!(passes, 2);
     }
 }

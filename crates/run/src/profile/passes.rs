@@ -1,30 +1,27 @@
-//! Passes over a graph, and what their times mean.
+//! Passes: whole steps of a plan, and what their times mean.
 //!
-//! Of each node there are two times: in its place, and *warm*, right after all of its arguments were read through,
+//! Of each run there are two times: in its place, and *warm*, right after all of its arguments were read through,
 //! twice. Of each there is also known how many bytes move between memory and the last cache, by
-//! [`scrimp_plan::Recency`]. The line through both points is the measurement's cost: [`Times::warm`] where nothing
+//! [`Recency`]. The line through both points is the measurement's cost: [`Times::warm`] where nothing
 //! moves, and [`Times::per_moved_byte`]. Where the points are too near each other to tell, a node takes the same time
 //! everywhere.
 //!
-//! Interruptions are left out of each node's times (see `typical`), but a step has hundreds of nodes and something
-//! always takes longer than usual. So all times are scaled to make the sum over all nodes what a whole pass
+//! Interruptions are left out of each run's times (see `typical`), but a step has hundreds of runs and something
+//! always takes longer than usual. So all times are scaled to make the sum over all runs what a whole pass
 //! typically takes.
 
-use scrimp_graph::{DType, Graph, NodeId, Role, TensorId};
-use scrimp_plan::{Access, Recency};
+use scrimp_graph::{DType, Graph, NodeId, Role};
+use scrimp_plan::{DeviceId, Step};
 use std::hint::black_box;
-use std::ops::Range;
-use std::time::Instant;
 
+use super::Rehearsal;
 use super::distinct::{Distinct, Times};
 use super::last_level::last_level_cache;
-use super::place::{Places, rounded};
+use super::locality::{Access, Recency, accesses, moved_bytes};
 use super::typical::typical;
-use crate::arena::Arena;
-use crate::compiled::Compiled;
-use crate::data::{Elements, arrange};
+use crate::data::Data;
 use crate::error::RunError;
-use crate::job::Job;
+use crate::executor::{Executor, ExecutorOptions, RunEvent};
 use crate::par;
 use crate::processor::Processor;
 use crate::span::Span;
@@ -34,116 +31,114 @@ use crate::span::Span;
 pub(super) enum Pass {
     /// To warm up.
     Unmeasured,
-    /// For the times of nodes in their places.
+    /// For the times of runs in their places.
     InPlace,
     /// For their times with arguments in the caches.
     Warm,
 }
 
-/// One node, ready to run.
-struct Prepared {
+/// One of the plan's runs.
+struct Run {
     node: NodeId,
-    job: Job,
     touches: Vec<Access>,
     seconds: Vec<f64>,
     warm: Vec<f64>,
 }
 
-impl Prepared {
+impl Run {
+    /// What it touches, in memory.
+    fn arguments<'m>(&self, memory: impl Fn(Span) -> Option<&'m [u8]>) -> Vec<&'m [u8]> {
+        let ranges = self.touches.iter().map(|access| &access.range);
+        let memory = ranges.filter_map(|range| {
+            memory(Span {
+                offset: range.start,
+                bytes: range.end - range.start,
+            })
+        });
+        memory.collect()
+    }
+
     fn bytes(&self) -> f64 {
         let ranges = self.touches.iter().map(|access| &access.range);
         ranges.map(|range| range.end - range.start).sum::<u64>() as f64
     }
 }
 
-/// A graph in memory, and the times so far.
+/// A plan in memory, and the times so far.
 pub(super) struct Passes<'a> {
-    graph: &'a Graph,
-    processor: Processor<'a>,
-    arena: Arena,
-    nodes: Vec<Prepared>,
-    /// Of each pass in which nodes are in their places.
+    rehearsal: &'a Rehearsal<'a>,
+    device: DeviceId,
+    executor: Executor<'a>,
+    runs: Vec<Run>,
+    /// Of each pass in which runs are in their places.
     totals: Vec<f64>,
 }
 
 impl<'a> Passes<'a> {
     /// Takes memory for it and fills it.
-    pub fn new(compiled: &Compiled<'a>, plan: &Distinct, room: u64) -> Result<Self, RunError> {
-        let (graph, processor) = (compiled.graph(), compiled.processor());
-        let places = Places::new(graph, plan, room);
-        let mut arena = Arena::new(places.end)?;
-        processor.enter(|| initialize(compiled, &places, &mut arena))?;
-        let mut nodes = Vec::new();
-        for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
-            let place = &places.nodes[id];
-            let mut offsets = place.tensors.iter();
-            let mut touches = Vec::new();
-            let mut list = |tensors: &[TensorId], written| -> Result<Vec<Span>, RunError> {
-                let spans = tensors.iter().zip(&mut offsets).map(|(&tensor, &offset)| {
-                    let what = graph.tensor(tensor);
-                    let range = offset..offset + rounded(what.bytes());
-                    touches.push(Access { range, written });
-                    arena.span(offset, what.bytes(), &what.name)
-                });
-                spans.collect()
-            };
-            let (reads, writes) = (list(&node.inputs, false)?, list(&node.outputs, true)?);
-            let workspace = match compiled.workspace(id) {
-                0 => Span::EMPTY,
-                bytes => {
-                    let range = place.workspace..place.workspace + bytes;
-                    touches.push(Access {
-                        range,
-                        written: true,
-                    });
-                    arena.span(place.workspace, bytes, &node.name)?
-                }
-            };
-            let job = compiled.job(id, &reads, &writes, workspace)?;
-            nodes.push(Prepared {
-                node: id,
-                job,
-                touches,
+    pub fn new(rehearsal: &'a Rehearsal<'a>) -> Result<Self, RunError> {
+        let Rehearsal {
+            compiled,
+            lowered,
+            layout,
+            ..
+        } = *rehearsal;
+        let options = ExecutorOptions::default();
+        let executor = Executor::new(compiled, lowered, layout, options)?;
+        let device = layout.plan().problem().sole_device();
+        let device = device.ok_or_else(|| RunError::WrongPlan {
+            reason: "it runs tasks on several devices".into(),
+        })?;
+        let steps = layout.plan().steps().iter().enumerate();
+        let runs = steps.filter_map(|(index, step)| match *step {
+            Step::Run { task, .. } => Some(Run {
+                node: lowered.nodes[task],
+                touches: accesses(layout, index),
                 seconds: Vec::new(),
                 warm: Vec::new(),
-            });
-        }
+            }),
+            _ => None,
+        });
         Ok(Passes {
-            graph,
-            processor,
-            arena,
-            nodes,
+            rehearsal,
+            device,
+            executor,
+            runs: runs.collect(),
             totals: Vec::new(),
         })
     }
 
-    /// Runs every node once; call it inside [`Processor::enter`]. `progress` is told how many of how many are done.
+    /// Goes through the plan once. `progress` is told how many of how many runs are done.
     pub fn pass(
         &mut self,
         kind: Pass,
         progress: &mut (dyn FnMut(usize, usize) + Send),
     ) -> Result<(), RunError> {
-        let nodes = self.nodes.len();
-        let mut total = 0.0;
-        for (index, prepared) in self.nodes.iter_mut().enumerate() {
-            let node = self.graph.node(prepared.node);
-            if kind == Pass::Warm {
-                let reads = (0..READS).flat_map(|_| &prepared.touches);
-                reads.for_each(|access| read_through(self.processor, &self.arena, &access.range));
+        let runs = &mut self.runs;
+        let processor = self.rehearsal.compiled.processor();
+        feed(self.rehearsal.compiled.graph(), &mut self.executor)?;
+        let first = runs.first().filter(|_| kind == Pass::Warm);
+        let memory = |span| self.executor.memory(span);
+        let first = first.map_or(Vec::new(), |run| run.arguments(memory));
+        processor.enter(|| read_through(processor, &first));
+        let mut done = 0;
+        let mut observe = |event: &RunEvent<'_>| {
+            done += 1;
+            if done % 16 == 0 || done == runs.len() {
+                progress(done, runs.len());
             }
-            let start = Instant::now();
-            self.processor
-                .run(&prepared.job, &mut self.arena)
-                .map_err(|error| RunError::in_node(&node.name, error))?;
-            let seconds = start.elapsed().as_secs_f64();
-            total += seconds;
+            if let (Pass::Warm, Some(next)) = (kind, runs.get(done)) {
+                read_through(processor, &next.arguments(|span| event.memory(span)));
+            }
+        };
+        let trace = self.executor.step(Some(&mut observe))?;
+        let mut total = 0.0;
+        for (run, trace) in runs.iter_mut().zip(&trace.runs) {
+            total += trace.seconds;
             match kind {
                 Pass::Unmeasured => {}
-                Pass::InPlace => prepared.seconds.push(seconds),
-                Pass::Warm => prepared.warm.push(seconds),
-            }
-            if index % 16 == 0 || index + 1 == nodes {
-                progress(index + 1, nodes);
+                Pass::InPlace => run.seconds.push(trace.seconds),
+                Pass::Warm => run.warm.push(trace.seconds),
             }
         }
         if kind == Pass::InPlace {
@@ -157,66 +152,92 @@ impl<'a> Passes<'a> {
         typical(&self.totals)
     }
 
-    /// The times of each measurement: means over its nodes.
-    pub fn times(&self, plan: &Distinct) -> Vec<Times> {
-        let sum: f64 = self.nodes.iter().map(|node| typical(&node.seconds)).sum();
+    /// The times of each measurement: means over its runs.
+    pub fn times(&self, distinct: &Distinct) -> Vec<Times> {
+        let sum: f64 = self.runs.iter().map(|run| typical(&run.seconds)).sum();
         let scale = if sum > 0.0 { self.seconds() / sum } else { 1.0 };
-        let mut means = vec![Mean::default(); plan.keys.len()];
-        for (prepared, moved) in self.nodes.iter().zip(self.moved()) {
-            if let Some(key) = plan.of[prepared.node] {
+        let mut means = vec![Mean::default(); distinct.keys.len()];
+        for (run, moved) in self.runs.iter().zip(self.moved()) {
+            if let Some(key) = distinct.of[run.node] {
                 means[key].add(&Mean {
-                    nodes: 1.0,
-                    seconds: scale * typical(&prepared.seconds),
-                    warm: scale * typical(&prepared.warm),
-                    bytes: prepared.bytes(),
+                    runs: 1.0,
+                    seconds: scale * typical(&run.seconds),
+                    warm: scale * typical(&run.warm),
+                    bytes: run.bytes(),
                     moved: moved.in_place,
                     moved_warm: moved.warm,
+                    ..Mean::default()
                 });
+            }
+        }
+        for (node, moved) in self.moved_when_kept() {
+            if let Some(key) = distinct.of[node] {
+                means[key].nodes += 1.0;
+                means[key].moved_when_kept += moved;
             }
         }
         means.iter().map(Mean::times).collect()
     }
 
-    /// The bytes that each node moves.
+    /// The bytes that each run moves.
     fn moved(&self) -> Vec<Moved> {
         let Some(cache) = last_level_cache() else {
-            return vec![Moved::default(); self.nodes.len()];
+            return vec![Moved::default(); self.runs.len()];
         };
         let mut recency = Recency::new(cache);
-        let nodes = || self.nodes.iter();
+        let runs = || self.runs.iter();
         // What the last pass leaves behind is what the next one meets.
-        nodes().for_each(|node| {
-            recency.touch(&node.touches);
+        runs().for_each(|run| {
+            recency.touch(&run.touches);
         });
-        let in_place: Vec<f64> = nodes().map(|node| recency.touch(&node.touches)).collect();
-        let moved = nodes().zip(in_place).map(|(node, in_place)| {
+        let in_place: Vec<f64> = runs().map(|run| recency.touch(&run.touches)).collect();
+        let moved = runs().zip(in_place).map(|(run, in_place)| {
             for _ in 0..READS {
-                recency.touch(&node.touches);
+                recency.touch(&run.touches);
             }
-            let warm = recency.touch(&node.touches);
+            let warm = recency.touch(&run.touches);
             Moved { in_place, warm }
         });
         moved.collect()
     }
+
+    /// The bytes that each node moves in a step that keeps everything.
+    fn moved_when_kept(&self) -> Vec<(NodeId, f64)> {
+        let Rehearsal {
+            lowered, keep_all, ..
+        } = *self.rehearsal;
+        let Some(cache) = last_level_cache() else {
+            return Vec::new();
+        };
+        let moved = moved_bytes(keep_all, self.device, cache);
+        let steps = keep_all.plan().steps().iter().zip(moved);
+        let runs = steps.filter_map(|(step, moved)| match *step {
+            Step::Run { task, .. } => Some((lowered.nodes[task], moved)),
+            _ => None,
+        });
+        runs.collect()
+    }
 }
 
-/// Bytes that a node moves between memory and the last cache.
+/// Bytes that a run moves between memory and the last cache.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moved {
     in_place: f64,
     warm: f64,
 }
 
-/// Sums over the nodes of one measurement.
+/// Sums over the runs of one measurement, and over its nodes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
-    nodes: f64,
+    runs: f64,
     seconds: f64,
     warm: f64,
     /// What it touches.
     bytes: f64,
     moved: f64,
     moved_warm: f64,
+    nodes: f64,
+    moved_when_kept: f64,
 }
 
 /// The least difference between the bytes that move in place and warm, as a share of what is touched: below it the
@@ -225,7 +246,7 @@ const TELLING: f64 = 0.1;
 
 impl Mean {
     fn add(&mut self, other: &Mean) {
-        self.nodes += other.nodes;
+        self.runs += other.runs;
         self.seconds += other.seconds;
         self.warm += other.warm;
         self.bytes += other.bytes;
@@ -234,7 +255,7 @@ impl Mean {
     }
 
     fn times(&self) -> Times {
-        let count = self.nodes.max(1.0);
+        let count = self.runs.max(1.0);
         let (seconds, moved) = (self.seconds / count, self.moved / count);
         let (fewer, bytes) = ((self.moved - self.moved_warm) / count, self.bytes / count);
         let saved = seconds - self.warm / count;
@@ -245,9 +266,11 @@ impl Mean {
         } else {
             0.0
         };
+        let warm = seconds - per_moved_byte * moved;
+        let when_kept = self.moved_when_kept / self.nodes.max(1.0);
         Times {
-            seconds,
-            warm: seconds - per_moved_byte * moved,
+            seconds: warm + per_moved_byte * when_kept,
+            warm,
             per_moved_byte,
         }
     }
@@ -261,37 +284,40 @@ const CHUNK: usize = 1 << 16;
 const LINE: usize = 64;
 
 /// Reads memory on the device's threads, so that it is in the caches.
-fn read_through(processor: Processor<'_>, arena: &Arena, range: &Range<u64>) {
-    let memory = arena.bytes_at(range.start, range.end - range.start);
-    par::tasks(
-        processor.threads(),
-        memory.len().div_ceil(CHUNK),
-        &|_, task| {
+fn read_through(processor: Processor<'_>, arguments: &[&[u8]]) {
+    for memory in (0..READS).flat_map(|_| arguments) {
+        let (threads, chunks) = (processor.threads(), memory.len().div_ceil(CHUNK));
+        par::tasks(threads, chunks, &|_, task| {
             let chunk = memory.chunks(CHUNK).nth(task).unwrap_or_default();
             let sum = chunk
                 .iter()
                 .step_by(LINE)
                 .fold(0u8, |sum, &byte| sum ^ byte);
             black_box(sum);
-        },
-    );
+        });
+    }
 }
 
-/// Parameters and the like as for training, inputs with numbers of ordinary size, integers 0.
-fn initialize(compiled: &Compiled<'_>, places: &Places, arena: &mut Arena) -> Result<(), RunError> {
-    let graph = compiled.graph();
+/// Sets what a step may free: inputs to numbers of ordinary size, integers to 0, settings of the optimizer.
+fn feed(graph: &Graph, executor: &mut Executor<'_>) -> Result<(), RunError> {
     for (id, tensor) in graph.given() {
-        let (offset, bytes) = (places.given[id], tensor.bytes());
-        let memory = Elements::new(tensor.dtype, arena.bytes_at_mut(offset, bytes));
-        match tensor.role {
-            Role::Hyper => memory.fill(|i| if i == 0 { 1e-3 } else { 1.0 }),
-            Role::Input if tensor.dtype != DType::I64 => {
-                memory.fill(|i| ((i * 7919) % 1000) as f64 / 500.0 - 1.0)
-            }
-            _ => memory.initialize(graph, id, 0)?,
+        let value = match tensor.role {
+            Role::Hyper => |i: usize| if i == 0 { 1e-3 } else { 1.0 },
+            Role::Input | Role::Seed => |i: usize| ((i * 7919) % 1000) as f32 / 500.0 - 1.0,
+            _ => continue,
+        };
+        if tensor.dtype == DType::I64 {
+            executor.set(id, Data::I64(&vec![0; tensor.elements()]))?;
+            continue;
         }
-        let change = compiled.formats().of(id).change(&tensor.shape);
-        arrange(change, tensor.dtype, arena.bytes_at_mut(offset, bytes));
+        let mut at = 0;
+        executor.set_pieces(id, &mut |piece: &mut [f32]| {
+            for x in piece {
+                *x = value(at);
+                at += 1;
+            }
+            Ok::<(), RunError>(())
+        })?;
     }
     Ok(())
 }

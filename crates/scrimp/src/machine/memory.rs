@@ -1,0 +1,153 @@
+//! How much memory there is, and how much of it this process may take: the least of what the machine has, what
+//! the process's control groups allow, and its own limits, such as that of `ulimit -v`. Knows Linux.
+
+use std::fs;
+use std::path::Path;
+
+use super::groups::{self, Group};
+
+/// Memory in bytes, as far as the operating system says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// All of it, or this process's limit where that is less.
+    pub total: Option<u64>,
+    /// What can be taken without pushing anything else out.
+    pub available: Option<u64>,
+}
+
+/// Asks the operating system; elsewhere than on Linux both are unknown.
+pub fn memory() -> Memory {
+    let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let machine = of_machine(&text("/proc/meminfo"));
+    let process = of_process(&text("/proc/self/limits"), &text("/proc/self/status"));
+    let groups = groups::of_process(
+        &text("/proc/self/cgroup"),
+        &text("/proc/self/mountinfo"),
+        Path::new("/"),
+    );
+    groups
+        .iter()
+        .map(Group::memory)
+        .fold(machine.and(process), Memory::and)
+}
+
+/// The most physical memory that this process has had at a time, in bytes: arenas, libraries and all. The
+/// operating system counts it; Linux tells, elsewhere it is unknown.
+pub fn peak_resident() -> Option<u64> {
+    field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
+}
+
+impl Memory {
+    /// A limit and what is in use.
+    pub(super) fn limited(limit: u64, used: u64) -> Memory {
+        Memory {
+            total: Some(limit),
+            available: Some(limit.saturating_sub(used)),
+        }
+    }
+
+    /// What both allow.
+    pub(super) fn and(self, other: Memory) -> Memory {
+        Memory {
+            total: least(self.total, other.total),
+            available: least(self.available, other.available),
+        }
+    }
+}
+
+fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// From `/proc/meminfo`.
+fn of_machine(meminfo: &str) -> Memory {
+    Memory {
+        total: field(meminfo, "MemTotal:"),
+        available: field(meminfo, "MemAvailable:"),
+    }
+}
+
+/// The limits on address space and on data, from `/proc/self/limits`, and what is used of them, from
+/// `/proc/self/status`.
+fn of_process(limits: &str, status: &str) -> Memory {
+    let kinds = [
+        ("Max address space", "VmSize:"),
+        ("Max data size", "VmData:"),
+    ];
+    let each = kinds.iter().filter_map(|(limit, used)| {
+        let line = limits.lines().find_map(|line| line.strip_prefix(limit))?;
+        // The soft limit comes first; without one there is a word.
+        let limit = line.split_whitespace().next()?.parse().ok()?;
+        Some(Memory::limited(limit, field(status, used).unwrap_or(0)))
+    });
+    each.fold(Memory::default(), Memory::and)
+}
+
+/// A line like `MemTotal:       16384 kB`, in bytes.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_kibibytes() {
+        let text = "MemTotal:       16384 kB\nMemFree: 1 kB\nMemAvailable:   8192 kB\n";
+        let expected = Memory {
+            total: Some(16 << 20),
+            available: Some(8 << 20),
+        };
+        assert_eq!(of_machine(text), expected);
+        assert_eq!(of_machine("MemTotal: x kB"), Memory::default());
+    }
+
+    #[test]
+    fn limits_of_the_process() {
+        let status = "VmPeak:\t  900 kB\nVmSize:\t    4 kB\nVmData:\t    1 kB\n";
+        let limits = |space: &str, data: &str| {
+            format!(
+                "Limit                     Soft Limit           Hard Limit           Units     \n\
+                 Max cpu time              unlimited            unlimited            seconds   \n\
+                 Max data size             {data}            unlimited            bytes     \n\
+                 Max address space         {space}            unlimited            bytes     \n"
+            )
+        };
+        let found = |space, data| of_process(&limits(space, data), status);
+        assert_eq!(found("unlimited", "unlimited"), Memory::default());
+        assert_eq!(found("5120", "unlimited"), Memory::limited(5120, 4096));
+        assert_eq!(found("unlimited", "5120"), Memory::limited(5120, 1024));
+        assert_eq!(
+            found("5120", "2048"),
+            Memory {
+                total: Some(2048),
+                available: Some(1024)
+            }
+        );
+        assert_eq!(
+            found("1000", "unlimited"),
+            Memory {
+                total: Some(1000),
+                available: Some(0)
+            }
+        );
+        assert_eq!(of_process("", status), Memory::default());
+    }
+
+    #[test]
+    fn the_smaller_known_number_counts() {
+        assert_eq!(least(Some(3), Some(2)), Some(2));
+        assert_eq!(least(None, Some(2)), Some(2));
+        assert_eq!(least(None, None), None);
+    }
+}
