@@ -10,9 +10,10 @@
 
 mod common;
 
-use common::{Case, network, onednn, place, set_inputs, small_net};
+use common::{Case, beside_a_host, network, onednn, place, set_inputs, small_net, swapped};
 use scrimp_graph::networks::NetworkOptions;
 use scrimp_graph::{Graph, Optimizer};
+use scrimp_plan::CheckedPlan;
 use scrimp_run::{Cpu, Executor, ExecutorOptions, FIXED_OVERHEAD_BYTES};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -107,20 +108,34 @@ fn a_step_allocates_nothing_outside_the_arena() {
     let devices = [Cpu::new(2).ok(), onednn(2)];
     for (name, graph) in &graphs {
         for cpu in devices.iter().flatten() {
-            step_of(name, graph, cpu);
+            steps_of(name, graph, cpu);
         }
     }
 }
 
-fn step_of(name: &str, graph: &Graph, cpu: &Cpu) {
+fn steps_of(name: &str, graph: &Graph, cpu: &Cpu) {
     let sgd = Optimizer::Sgd {
         momentum: 0.9,
         weight_decay: 0.0,
     };
     let case = Case::new(graph, Some(sgd), cpu);
-    let layout = place(&case.recompute(|task| task.as_u32() % 2 == 0));
+    let (problem, devices) = beside_a_host(&case.lowered.problem);
+    let recomputes = case.recompute(|task| task.as_u32() % 2 == 0);
+    let swaps = swapped(&case.keep_all(), &problem, devices);
+    for (does, plan) in [("recomputes", recomputes), ("swaps", swaps)] {
+        let most = most_of(&case, &plan, cpu);
+        println!(
+            "{name}, {}: at most {most} bytes allocated outside the arenas in a step that {does}",
+            cpu.signature()
+        );
+        assert!(most <= FIXED_OVERHEAD_BYTES, "{name} {does}: {most} bytes");
+    }
+}
+
+/// The most bytes that a step allocates, of those after the first.
+fn most_of(case: &Case, plan: &CheckedPlan, cpu: &Cpu) -> u64 {
+    let (compiled, layout) = (case.compiled(cpu), place(plan));
     let options = ExecutorOptions::default();
-    let compiled = case.compiled(cpu);
     let mut executor = Executor::new(&compiled, &case.lowered, &layout, options).unwrap();
     let mut most = 0;
     for step in 0..4 {
@@ -138,9 +153,5 @@ fn step_of(name: &str, graph: &Graph, cpu: &Cpu) {
             most = most.max(taken.max(kept) as u64);
         }
     }
-    println!(
-        "{name}, {}: at most {most} bytes allocated outside the arena in a step",
-        cpu.signature()
-    );
-    assert!(most <= FIXED_OVERHEAD_BYTES, "{name}: {most} bytes");
+    most
 }

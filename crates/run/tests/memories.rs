@@ -5,36 +5,21 @@
 
 mod common;
 
-use common::{Case, estimate_with, hash, place, set_inputs, small_net};
+use common::{Case, beside_a_host, estimate_with, hash, place, set_inputs, small_net, swapped};
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::{
     Binary, DType, Graph, GraphBuilder, Lowered, NodeId, Optimizer, TensorId, Unary, lower,
 };
-use scrimp_plan::{
-    CheckedPlan, Device, DeviceId, Keep, Link, Origin, Phase, Plan, Problem, Step, TaskId, ValueId,
-    check,
-};
+use scrimp_plan::{CheckedPlan, DeviceId, Keep, Phase, Plan, Problem, Step, TaskId, check};
 use scrimp_run::{
     Compiled, Cpu, Data, Executor, ExecutorOptions, Processor, RunError, StepTrace, interpret,
 };
-use std::collections::HashMap;
 
 const OPTIONS: ExecutorOptions = ExecutorOptions {
     seed: 5,
     arena_bytes: 0,
     poison: true,
 };
-
-/// The problem with a memory beside its device, and a link in each direction.
-fn beside_a_host(problem: &Problem) -> (Problem, [DeviceId; 2]) {
-    let mut parts = problem.parts();
-    let device = problem.sole_device().unwrap();
-    let host = parts.devices.push(Device::memory("host"));
-    for (from, to) in [(device, host), (host, device)] {
-        parts.links.push(Link::new(from, to, 1e9, 1e-6));
-    }
-    (Problem::new(parts).unwrap(), [device, host])
-}
 
 /// What was counted is what the checker proved, step by step in each memory; copies took place in the
 /// plan's order.
@@ -151,52 +136,6 @@ fn a_plan_written_by_hand_is_executed_step_by_step() {
             }
         }
     }
-}
-
-/// The steps of a training step, with every activation that waits for the backward pass sent away in the
-/// meantime.
-fn swapped(plan: &CheckedPlan, problem: &Problem, [device, host]: [DeviceId; 2]) -> CheckedPlan {
-    let mut away: HashMap<usize, Vec<ValueId>> = HashMap::new();
-    let mut back = away.clone();
-    let mut touched: HashMap<ValueId, usize> = HashMap::new();
-    let phase = |k: usize| match plan.steps()[k] {
-        Step::Run { task, .. } => problem.task(task).phase,
-        _ => Phase::Forward,
-    };
-    for (k, step) in plan.steps().iter().enumerate() {
-        let Step::Run { task, .. } = *step else {
-            continue;
-        };
-        let what = problem.task(task);
-        for &value in what.inputs.iter().chain(&what.outputs) {
-            let before = touched.insert(value, k).filter(|&before| before != k);
-            if let Some(before) = before
-                && matches!(problem.value(value).origin, Origin::Task(_))
-                && phase(before) == Phase::Forward
-                && phase(k) != Phase::Forward
-            {
-                away.entry(before).or_default().push(value);
-                back.entry(k).or_default().push(value);
-            }
-        }
-    }
-    let copy = |value, from, to| Step::Copy { value, from, to };
-    let mut steps = Vec::new();
-    for (k, &step) in plan.steps().iter().enumerate() {
-        for &value in back.get(&k).into_iter().flatten() {
-            steps.push(copy(value, host, device));
-            steps.push(Step::Free {
-                value,
-                device: host,
-            });
-        }
-        steps.push(step);
-        for &value in away.get(&k).into_iter().flatten() {
-            steps.push(copy(value, device, host));
-            steps.push(Step::Free { value, device });
-        }
-    }
-    check(problem, Plan { steps }).unwrap()
 }
 
 /// Hashes of what every run wrote in two steps.

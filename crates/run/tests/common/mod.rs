@@ -9,9 +9,11 @@ use scrimp_graph::{
     DType, Graph, GraphBuilder, Loss, Lowered, Optimizer, Role, TrainingGraph, Window,
 };
 use scrimp_plan::{
-    CheckedLayout, CheckedPlan, Layout, Phase, Plan, Problem, TaskId, ValueId, check, check_layout,
+    CheckedLayout, CheckedPlan, Device, DeviceId, Layout, Link, Origin, Phase, Plan, Problem, Step,
+    TaskId, ValueId, check, check_layout,
 };
 use scrimp_run::{Compiled, Cpu, Data, Executor, Library, OneDnnError, Processor, RunError};
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A network, differentiated and lowered with estimated costs.
@@ -77,6 +79,67 @@ fn again(problem: &Problem, value: ValueId, keep: &dyn Fn(TaskId) -> bool, runs:
         again(problem, pair.input, &|_| false, runs);
     }
     runs.push(producer);
+}
+
+/// The problem with a memory beside its device, and a link in each direction.
+pub fn beside_a_host(problem: &Problem) -> (Problem, [DeviceId; 2]) {
+    let mut parts = problem.parts();
+    let device = problem.sole_device().unwrap();
+    let host = parts.devices.push(Device::memory("host"));
+    for (from, to) in [(device, host), (host, device)] {
+        parts.links.push(Link::new(from, to, 1e9, 1e-6));
+    }
+    (Problem::new(parts).unwrap(), [device, host])
+}
+
+/// The steps of a training step, with every activation that waits for the backward pass sent away in the
+/// meantime.
+pub fn swapped(
+    plan: &CheckedPlan,
+    problem: &Problem,
+    [device, host]: [DeviceId; 2],
+) -> CheckedPlan {
+    let mut away: HashMap<usize, Vec<ValueId>> = HashMap::new();
+    let mut back = away.clone();
+    let mut touched: HashMap<ValueId, usize> = HashMap::new();
+    let phase = |k: usize| match plan.steps()[k] {
+        Step::Run { task, .. } => problem.task(task).phase,
+        _ => Phase::Forward,
+    };
+    for (k, step) in plan.steps().iter().enumerate() {
+        let Step::Run { task, .. } = *step else {
+            continue;
+        };
+        let what = problem.task(task);
+        for &value in what.inputs.iter().chain(&what.outputs) {
+            let before = touched.insert(value, k).filter(|&before| before != k);
+            if let Some(before) = before
+                && matches!(problem.value(value).origin, Origin::Task(_))
+                && phase(before) == Phase::Forward
+                && phase(k) != Phase::Forward
+            {
+                away.entry(before).or_default().push(value);
+                back.entry(k).or_default().push(value);
+            }
+        }
+    }
+    let copy = |value, from, to| Step::Copy { value, from, to };
+    let mut steps = Vec::new();
+    for (k, &step) in plan.steps().iter().enumerate() {
+        for &value in back.get(&k).into_iter().flatten() {
+            steps.push(copy(value, host, device));
+            steps.push(Step::Free {
+                value,
+                device: host,
+            });
+        }
+        steps.push(step);
+        for &value in away.get(&k).into_iter().flatten() {
+            steps.push(copy(value, device, host));
+            steps.push(Step::Free { value, device });
+        }
+    }
+    check(problem, Plan { steps }).unwrap()
 }
 
 /// A CPU with oneDNN; without the library, the test says that it is skipped.
