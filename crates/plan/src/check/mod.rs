@@ -32,7 +32,7 @@
 //! give bytes back late, but takes none before they fit under the peak of the list order. Both are proven
 //! in [`crate::plan`].
 //!
-//! After a violation the walk goes on as if the step had been made legal: what is missing appears,
+//! After a violation the replay goes on as if the step had been made legal: what is missing appears,
 //! what is in the way is freed. So one pass reports every step that is wrong by itself.
 
 mod checked;
@@ -56,15 +56,15 @@ pub use violation::Violation;
 /// # Errors
 /// Every violation of the semantics above, in order of steps.
 pub fn check(problem: &Problem, plan: Plan) -> Result<CheckedPlan, Vec<Violation>> {
-    let mut walk = Walk::new(problem, plan.steps.len());
+    let mut replay = Replay::new(problem, plan.steps.len());
     for &step in &plan.steps {
-        walk.step(step);
+        replay.step(step);
     }
-    walk.end();
-    if walk.violations.is_empty() {
-        Ok(walk.checked(plan))
+    replay.end();
+    if replay.violations.is_empty() {
+        Ok(replay.checked(plan))
     } else {
-        Err(walk.violations)
+        Err(replay.violations)
     }
 }
 
@@ -81,7 +81,7 @@ struct OnDevice {
 }
 
 /// The state after the first `k` steps, and what has been gathered on the way.
-struct Walk<'a> {
+struct Replay<'a> {
     problem: &'a Problem,
     k: usize,
     length: usize,
@@ -99,7 +99,7 @@ struct Walk<'a> {
     violations: Vec<Violation>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Replay<'a> {
     fn new(problem: &'a Problem, length: usize) -> Self {
         let mut devices = PrimaryMap::new();
         for device in problem.devices().values() {
@@ -110,7 +110,7 @@ impl<'a> Walk<'a> {
                 profile: Vec::with_capacity(length),
             });
         }
-        let mut walk = Walk {
+        let mut replay = Replay {
             problem,
             k: 0,
             length,
@@ -129,10 +129,10 @@ impl<'a> Walk<'a> {
         };
         for (value, what) in problem.values().iter() {
             if let Origin::Given(device) = what.origin {
-                walk.given[value] = walk.allocate(device, value).into();
+                replay.given[value] = replay.allocate(device, value).into();
             }
         }
-        walk
+        replay
     }
 
     fn step(&mut self, step: Step) {

@@ -1,4 +1,4 @@
-//! Random valid plans by a walk that only takes legal steps, and changes that may spoil them.
+//! Random valid plans built from legal steps only, and changes that may spoil them.
 
 use arbitrary::{Result, Unstructured};
 use cranelift_entity::EntityRef;
@@ -20,7 +20,7 @@ pub fn plan(u: &mut Unstructured<'_>, problem: &Problem) -> Result<Plan> {
             present[device.index()].insert(value);
         }
     }
-    let mut walk = Walk {
+    let mut plan = RandomPlan {
         problem,
         present,
         next: TaskId::new(0),
@@ -28,30 +28,30 @@ pub fn plan(u: &mut Unstructured<'_>, problem: &Problem) -> Result<Plan> {
         steps: Vec::new(),
     };
     for task in problem.tasks().keys() {
-        walk.next = task;
+        plan.next = task;
         for _ in 0..u.int_in_range(0..=3)? {
             match u.int_in_range(0..=2u8)? {
-                0 => walk.free_something(u)?,
-                1 => walk.copy_something(u)?,
-                _ => walk.run_again(u)?,
+                0 => plan.free_something(u)?,
+                1 => plan.copy_something(u)?,
+                _ => plan.run_again(u)?,
             }
         }
         let modes = &problem.task(task).modes;
         let device = modes[u.choose_index(modes.len())?].device;
         for &input in &problem.task(task).inputs {
-            walk.bring(input, device);
+            plan.bring(input, device);
         }
-        walk.run(task, device);
+        plan.run(task, device);
     }
     for (value, what) in problem.values().iter() {
         if let Keep::On(device) = what.keep {
-            walk.bring(value, device);
+            plan.bring(value, device);
         }
     }
-    Ok(Plan { steps: walk.steps })
+    Ok(Plan { steps: plan.steps })
 }
 
-struct Walk<'a> {
+struct RandomPlan<'a> {
     problem: &'a Problem,
     present: Vec<BTreeSet<ValueId>>,
     /// The first task that hasn't run yet.
@@ -61,7 +61,7 @@ struct Walk<'a> {
     steps: Vec<Step>,
 }
 
-impl Walk<'_> {
+impl RandomPlan<'_> {
     fn holds(&self, device: DeviceId, value: ValueId) -> bool {
         self.present[device.index()].contains(&value)
     }

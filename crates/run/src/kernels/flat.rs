@@ -33,7 +33,7 @@ pub struct Flat {
 
 /// A plane's height and width, and which of its elements is at position (0, 0) of a band.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct PlaneView {
     pub size: [usize; 2],
     pub origin: [isize; 2],
 }
@@ -106,7 +106,7 @@ impl Flat {
 
     /// Copies the part of the plane that lies in the band; the rest stays.
     #[inline(always)]
-    pub fn read<T: Real>(&self, x: &[T], place: Place, out: &mut [T]) {
+    pub fn read<T: Real>(&self, x: &[T], place: PlaneView, out: &mut [T]) {
         let [down, right] = self.stride;
         for phase in 0..right {
             // Element e is column e·right + phase + origin.
@@ -152,7 +152,7 @@ impl Flat {
     /// Writes `lines` lines of all phases to the rows of the plane that they are, as far as they lie
     /// in it.
     #[inline(always)]
-    pub fn write<T: Real>(&self, flat: &[T], lines: usize, place: Place, to: &mut [T]) {
+    pub fn write<T: Real>(&self, flat: &[T], lines: usize, place: PlaneView, to: &mut [T]) {
         let [down, right] = self.stride;
         let left = (-place.origin[1]).max(0) as usize;
         for number in 0..lines * down {

@@ -31,7 +31,7 @@ pub struct Patches {
 
 /// Neighbouring output pixels of one row of one image.
 #[derive(Clone, Copy, Default)]
-struct Run {
+struct PixelRun {
     /// First column of the block.
     first: usize,
     length: usize,
@@ -75,7 +75,7 @@ impl Patches {
     }
 
     /// The runs of pixels `first..first + count`, cut at multiples of `width` from the first.
-    fn runs(&self, first: usize, count: usize, width: usize, runs: &mut [Run; MOST]) -> usize {
+    fn runs(&self, first: usize, count: usize, width: usize, runs: &mut [PixelRun; MOST]) -> usize {
         let (mut done, mut number) = (0, 0);
         while done < count {
             let pixel = first + done;
@@ -84,7 +84,7 @@ impl Patches {
             let length = (self.ow - column)
                 .min(count - done)
                 .min(width - done % width);
-            runs[number] = Run {
+            runs[number] = PixelRun {
                 first: done,
                 length,
                 image,
@@ -105,7 +105,7 @@ impl Patches {
 
     /// What the kernel element reads for a run.
     #[inline(always)]
-    fn read<T: Real>(&self, x: &[T], [c, kh, kw]: [usize; 3], run: &Run, to: &mut [T]) {
+    fn read<T: Real>(&self, x: &[T], [c, kh, kw]: [usize; 3], run: &PixelRun, to: &mut [T]) {
         let y = run.top + (kh * self.dilation[0]) as isize;
         if y < 0 || y as usize >= self.h {
             to.fill(T::ZERO);
@@ -149,7 +149,7 @@ impl Patches {
         width: usize,
         out: &mut [T],
     ) {
-        let mut runs = [Run::default(); MOST];
+        let mut runs = [PixelRun::default(); MOST];
         let number = self.runs(block.first, block.count, width, &mut runs);
         let runs = &runs[..number];
         let depth = block.depth;
@@ -192,7 +192,7 @@ impl Patches {
             });
             return;
         }
-        let mut runs = [Run::default(); MOST];
+        let mut runs = [PixelRun::default(); MOST];
         let number = self.runs(block.from, depth, usize::MAX, &mut runs);
         let runs = &runs[..number];
         for first in (0..block.count).step_by(width) {

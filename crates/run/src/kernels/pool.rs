@@ -2,7 +2,7 @@
 
 use scrimp_graph::Window;
 
-use super::flat::{Bands, Flat, Place, copy};
+use super::flat::{Bands, Flat, PlaneView, copy};
 use super::scratch::{self, PerSlot, Scratch};
 use super::windows::Windows;
 use crate::args::{Args, Source};
@@ -193,7 +193,7 @@ impl<T: Real> Gradient<'_, T> {
                 lines: rows,
                 ..outputs
             };
-            outputs.read(dy, Place { size, origin }, self.dy);
+            outputs.read(dy, PlaneView { size, origin }, self.dy);
             let sweep = self.bands.sweep(rows);
             self.find(o, rows, sweep);
             for (number, tap) in self.flat.taps(&p.window).enumerate() {

@@ -188,20 +188,20 @@ fn add_lanes<T: Real>(mut lanes: [T; LANES]) -> f64 {
 
 /// The axes of x split into those that stay and those that are summed, neighbours of a kind merged.
 struct Axes {
-    kept: Walk,
-    summed: Walk,
+    kept: LoopNest,
+    summed: LoopNest,
 }
 
 /// A nest of loops: lengths and steps, outermost first.
 #[derive(Clone, Copy)]
-struct Walk {
+struct LoopNest {
     rank: usize,
     lengths: [usize; MAX_RANK],
     steps: [usize; MAX_RANK],
 }
 
-impl Walk {
-    const NONE: Walk = Walk {
+impl LoopNest {
+    const NONE: LoopNest = LoopNest {
         rank: 0,
         lengths: [1; MAX_RANK],
         steps: [0; MAX_RANK],
@@ -245,8 +245,8 @@ impl Axes {
     fn new(shape: &[usize], is_summed: impl Fn(usize) -> bool) -> Axes {
         let steps = contiguous(shape);
         let mut axes = Axes {
-            kept: Walk::NONE,
-            summed: Walk::NONE,
+            kept: LoopNest::NONE,
+            summed: LoopNest::NONE,
         };
         for (axis, &length) in shape.iter().enumerate() {
             if length > 1 {

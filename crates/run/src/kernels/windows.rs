@@ -5,7 +5,7 @@
 
 use scrimp_graph::Window;
 
-use super::flat::{Bands, Flat, LANES, Place, Products, Stencil};
+use super::flat::{Bands, Flat, LANES, PlaneView, Products, Stencil};
 use super::scratch::{self, PerSlot, Scratch};
 use super::shape::dims;
 use crate::error::RunError;
@@ -57,9 +57,9 @@ impl Windows {
     }
 
     /// Where a band that starts with output row `o` reads the input.
-    pub fn inputs(&self, o: usize) -> Place {
+    pub fn inputs(&self, o: usize) -> PlaneView {
         let pad = self.window.pad_begin;
-        Place {
+        PlaneView {
             size: [self.h, self.w],
             origin: [
                 (o * self.window.stride[0]) as isize - pad[0] as isize,
@@ -240,7 +240,7 @@ impl Windows {
                         from.fill(T::ZERO);
                     }
                     let rows = bands.rows.min(padded - first);
-                    let place = Place {
+                    let place = PlaneView {
                         size: [self.oh, self.ow],
                         origin: [first as isize - bands.more as isize, -(back as isize)],
                     };
@@ -373,7 +373,7 @@ impl Windows {
                             grad.fill(T::ZERO);
                         }
                         let rows = bands.rows.min(self.oh - o);
-                        let place = Place {
+                        let place = PlaneView {
                             size: [self.oh, self.ow],
                             origin: [o as isize, 0],
                         };

@@ -5,7 +5,7 @@ use scrimp_onednn::{Arg, Convolution, Desc, Direction, Engine, OneDnnError};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::program::{Builder, Place, Program, image};
+use super::program::{Builder, Program, Slot, image};
 use crate::blocks::Blocks;
 use crate::format::{Format, Operand};
 
@@ -124,26 +124,26 @@ impl Conv {
         &self,
         [x, w, y]: [&'d Desc; 3],
         bias: Option<&'d Desc>,
-    ) -> Vec<(Arg, Place, &'d Desc)> {
+    ) -> Vec<(Arg, Slot, &'d Desc)> {
         match self.direction {
             Direction::Forward => {
                 let mut all = vec![
-                    (Arg::Source, Place::Input(0), x),
-                    (Arg::Weights, Place::Input(1), w),
-                    (Arg::Destination, Place::Output(0), y),
+                    (Arg::Source, Slot::Input(0), x),
+                    (Arg::Weights, Slot::Input(1), w),
+                    (Arg::Destination, Slot::Output(0), y),
                 ];
-                all.extend(bias.map(|bias| (Arg::Bias, Place::Input(2), bias)));
+                all.extend(bias.map(|bias| (Arg::Bias, Slot::Input(2), bias)));
                 all
             }
             Direction::Data => vec![
-                (Arg::DestinationGrad, Place::Input(0), y),
-                (Arg::Weights, Place::Input(1), w),
-                (Arg::SourceGrad, Place::Output(0), x),
+                (Arg::DestinationGrad, Slot::Input(0), y),
+                (Arg::Weights, Slot::Input(1), w),
+                (Arg::SourceGrad, Slot::Output(0), x),
             ],
             Direction::Weights => vec![
-                (Arg::Source, Place::Input(0), x),
-                (Arg::DestinationGrad, Place::Input(1), y),
-                (Arg::WeightsGrad, Place::Output(0), w),
+                (Arg::Source, Slot::Input(0), x),
+                (Arg::DestinationGrad, Slot::Input(1), y),
+                (Arg::WeightsGrad, Slot::Output(0), w),
             ],
         }
     }

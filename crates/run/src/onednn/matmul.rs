@@ -3,7 +3,7 @@
 use scrimp_onednn::{Arg, Desc, Engine, OneDnnError};
 use std::sync::Arc;
 
-use super::program::{Builder, Place, Program};
+use super::program::{Builder, Program, Slot};
 
 /// A product of tensors of these shapes, the last two axes of which are matrices.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -89,11 +89,11 @@ impl MatMul {
             return Ok(None);
         };
         let mut arguments = vec![
-            (Arg::Source, Place::Input(0), &a),
-            (Arg::Weights, Place::Input(1), &b),
-            (Arg::Destination, Place::Output(0), &out),
+            (Arg::Source, Slot::Input(0), &a),
+            (Arg::Weights, Slot::Input(1), &b),
+            (Arg::Destination, Slot::Output(0), &out),
         ];
-        arguments.extend(bias.as_ref().map(|bias| (Arg::Bias, Place::Input(2), bias)));
+        arguments.extend(bias.as_ref().map(|bias| (Arg::Bias, Slot::Input(2), bias)));
         let mut builder = Builder::new(engine);
         builder.add(primitive, &arguments)?;
         Ok(builder.finish())

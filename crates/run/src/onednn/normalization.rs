@@ -3,7 +3,7 @@
 use scrimp_onednn::{Arg, Engine, LayerNormalization, OneDnnError};
 use std::sync::Arc;
 
-use super::program::{Builder, Place, Program};
+use super::program::{Builder, Program, Slot};
 
 /// Longest row. The library's loop over a row is unrolled wholly, to code as long as the row: rows of 64 take a
 /// quarter of the time that ours do, of 1536 four fifths, of 4096 nine tenths, of 8192 the same.
@@ -44,22 +44,22 @@ impl LayerNormGrad {
             return Ok(None);
         };
         let bytes = each_row.bytes();
-        let statistics = |start| Place::Part {
+        let statistics = |start| Slot::Part {
             input: 1,
             start,
             bytes,
         };
         let arguments = [
-            (Arg::Source, Place::Input(0), &rows),
+            (Arg::Source, Slot::Input(0), &rows),
             (Arg::Mean, statistics(0), &each_row),
             (Arg::Variance, statistics(bytes), &each_row),
-            (Arg::Scale, Place::Input(2), &row),
+            (Arg::Scale, Slot::Input(2), &row),
             // The library wants a shift, which no gradient depends on.
-            (Arg::Shift, Place::Input(2), &row),
-            (Arg::DestinationGrad, Place::Input(3), &rows),
-            (Arg::SourceGrad, Place::Output(0), &rows),
-            (Arg::ScaleGrad, Place::Output(1), &row),
-            (Arg::ShiftGrad, Place::Output(2), &row),
+            (Arg::Shift, Slot::Input(2), &row),
+            (Arg::DestinationGrad, Slot::Input(3), &rows),
+            (Arg::SourceGrad, Slot::Output(0), &rows),
+            (Arg::ScaleGrad, Slot::Output(1), &row),
+            (Arg::ShiftGrad, Slot::Output(2), &row),
         ];
         let mut builder = Builder::new(engine);
         builder.add(gradients, &arguments)?;

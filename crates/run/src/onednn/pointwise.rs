@@ -4,7 +4,7 @@ use scrimp_graph::{Op, Unary};
 use scrimp_onednn::{Activation, Arg, Engine, OneDnnError, Primitive};
 use std::sync::Arc;
 
-use super::program::{Builder, Place, Program};
+use super::program::{Builder, Program, Slot};
 
 /// A function of elements or of lines of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -68,13 +68,13 @@ impl Pointwise {
         };
         let arguments = match self.gradient {
             false => vec![
-                (Arg::Source, Place::Input(0), &tensor),
-                (Arg::Destination, Place::Output(0), &tensor),
+                (Arg::Source, Slot::Input(0), &tensor),
+                (Arg::Destination, Slot::Output(0), &tensor),
             ],
             true => vec![
-                (saved, Place::Input(0), &tensor),
-                (Arg::DestinationGrad, Place::Input(1), &tensor),
-                (Arg::SourceGrad, Place::Output(0), &tensor),
+                (saved, Slot::Input(0), &tensor),
+                (Arg::DestinationGrad, Slot::Input(1), &tensor),
+                (Arg::SourceGrad, Slot::Output(0), &tensor),
             ],
         };
         let mut builder = Builder::new(engine);

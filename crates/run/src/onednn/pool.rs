@@ -5,7 +5,7 @@ use scrimp_graph::Window;
 use scrimp_onednn::{Arg, Engine, OneDnnError, Pooling, PoolingShape};
 use std::sync::Arc;
 
-use super::program::{Builder, Place, Program, image};
+use super::program::{Builder, Program, Slot, image};
 use crate::format::{Format, Operand};
 
 /// What is computed.
@@ -81,8 +81,8 @@ impl Pool {
                 return Ok(None);
             };
             let arguments = [
-                (Arg::Source, Place::Input(0), &x),
-                (Arg::Destination, Place::Output(0), &y),
+                (Arg::Source, Slot::Input(0), &x),
+                (Arg::Destination, Slot::Output(0), &y),
             ];
             builder.add(pooling, &arguments)?;
             return Ok(builder.finish());
@@ -92,8 +92,8 @@ impl Pool {
         };
         if self.kind != Pooling::Max {
             let arguments = [
-                (Arg::DestinationGrad, Place::Input(0), &y),
-                (Arg::SourceGrad, Place::Output(0), &dx),
+                (Arg::DestinationGrad, Slot::Input(0), &y),
+                (Arg::SourceGrad, Slot::Output(0), &dx),
             ];
             builder.add(gradient, &arguments)?;
             return Ok(builder.finish());
@@ -107,15 +107,15 @@ impl Pool {
         let kept = builder.piece(places);
         let places = places.duplicate()?;
         let arguments = [
-            (Arg::Source, Place::Input(0), &x),
+            (Arg::Source, Slot::Input(0), &x),
             (Arg::Destination, maxima, &destination),
             (Arg::Workspace, kept, &places),
         ];
         builder.add(pooling, &arguments)?;
         let arguments = [
-            (Arg::DestinationGrad, Place::Input(1), &y),
+            (Arg::DestinationGrad, Slot::Input(1), &y),
             (Arg::Workspace, kept, &places),
-            (Arg::SourceGrad, Place::Output(0), &dx),
+            (Arg::SourceGrad, Slot::Output(0), &dx),
         ];
         builder.add(gradient, &arguments)?;
         Ok(builder.finish())

@@ -10,7 +10,7 @@ use crate::span::ALIGN;
 
 /// Where an argument of a primitive is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Slot {
     /// An input of the operator.
     Input(usize),
     /// Some bytes of an input that isn't overwritten.
@@ -26,9 +26,9 @@ pub enum Place {
 }
 
 #[derive(Debug)]
-struct Step {
+struct Invocation {
     primitive: Primitive,
-    places: Vec<(Arg, Place)>,
+    slots: Vec<(Arg, Slot)>,
 }
 
 /// Start and length of a piece of the workspace.
@@ -46,13 +46,13 @@ pub fn image(engine: &Engine, shape: &[usize], format: Format) -> Result<Desc, O
     }
 }
 
-/// The scratchpad, which every step uses in turn.
+/// The scratchpad, which every invocation uses in turn.
 const SCRATCH: usize = 0;
 
 /// Primitives in order, with their arguments.
 #[derive(Debug)]
 pub struct Program {
-    steps: Vec<Step>,
+    invocations: Vec<Invocation>,
     pieces: Vec<Piece>,
 }
 
@@ -71,16 +71,20 @@ impl Program {
 
     /// How a convolution among the primitives has its weights, or their gradient.
     pub fn weights(&self) -> Option<&Desc> {
-        let steps = self.steps.iter();
-        steps
-            .flat_map(|step| [Arg::Weights, Arg::WeightsGrad].map(|arg| step.primitive.desc(arg)))
+        let invocations = self.invocations.iter();
+        invocations
+            .flat_map(|invocation| {
+                [Arg::Weights, Arg::WeightsGrad].map(|arg| invocation.primitive.desc(arg))
+            })
             .find_map(|desc| desc)
     }
 
     /// The implementations' names in order.
     #[cfg(test)]
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.steps.iter().map(|step| step.primitive.name())
+        self.invocations
+            .iter()
+            .map(|invocation| invocation.primitive.name())
     }
 
     /// Runs all primitives on the operator's arguments.
@@ -95,28 +99,30 @@ impl Program {
         for (output, memory) in outputs.iter_mut().zip(written.slices::<u8>()) {
             *output = Buffer::writing(memory);
         }
-        for step in &self.steps {
+        for invocation in &self.invocations {
             let mut buffers = [(Arg::Scratchpad, workspace.part(0, 0)); MOST_ARGUMENTS];
-            for ((arg, place), buffer) in step.places.iter().zip(&mut buffers) {
-                let memory = match *place {
-                    Place::Input(i) => match inputs.source(i)? {
+            for ((arg, slot), buffer) in invocation.slots.iter().zip(&mut buffers) {
+                let memory = match *slot {
+                    Slot::Input(i) => match inputs.source(i)? {
                         Source::From(memory) => Buffer::reading(memory),
                         Source::InPlace => outputs[0],
                     },
-                    Place::Part {
+                    Slot::Part {
                         input,
                         start,
                         bytes,
                     } => Buffer::reading(inputs.get(input)?).part(start, bytes),
-                    Place::Output(o) => outputs[o],
-                    Place::Piece(piece) => {
+                    Slot::Output(o) => outputs[o],
+                    Slot::Piece(piece) => {
                         let piece = self.pieces[piece];
                         workspace.part(piece.start, piece.bytes)
                     }
                 };
                 *buffer = (*arg, memory);
             }
-            step.primitive.execute(&buffers[..step.places.len()])?;
+            invocation
+                .primitive
+                .execute(&buffers[..invocation.slots.len()])?;
         }
         Ok(())
     }
@@ -125,7 +131,7 @@ impl Program {
 /// Puts a program together.
 pub struct Builder<'a> {
     engine: &'a Arc<Engine>,
-    steps: Vec<Step>,
+    invocations: Vec<Invocation>,
     /// Sizes of the pieces.
     pieces: Vec<usize>,
     /// Whether there was no usable implementation for a change of format.
@@ -137,30 +143,30 @@ impl<'a> Builder<'a> {
     pub fn new(engine: &'a Arc<Engine>) -> Builder<'a> {
         Builder {
             engine,
-            steps: Vec::new(),
+            invocations: Vec::new(),
             pieces: vec![0],
             stuck: false,
         }
     }
 
-    fn push(&mut self, primitive: Primitive, mut places: Vec<(Arg, Place)>) {
+    fn push(&mut self, primitive: Primitive, mut slots: Vec<(Arg, Slot)>) {
         if primitive.scratchpad() > 0 {
             self.pieces[SCRATCH] = self.pieces[SCRATCH].max(primitive.scratchpad());
-            places.push((Arg::Scratchpad, Place::Piece(SCRATCH)));
+            slots.push((Arg::Scratchpad, Slot::Piece(SCRATCH)));
         }
-        self.steps.push(Step { primitive, places });
+        self.invocations.push(Invocation { primitive, slots });
     }
 
     /// A new piece of the workspace for a tensor.
-    pub fn piece(&mut self, desc: &Desc) -> Place {
+    pub fn piece(&mut self, desc: &Desc) -> Slot {
         self.pieces.push(desc.bytes());
-        Place::Piece(self.pieces.len() - 1)
+        Slot::Piece(self.pieces.len() - 1)
     }
 
     fn reorder(
         &mut self,
         [from, to]: [&Desc; 2],
-        [source, destination]: [Place; 2],
+        [source, destination]: [Slot; 2],
     ) -> Result<(), OneDnnError> {
         match self.engine.reorder(from, to)? {
             Some(reorder) => self.push(
@@ -177,29 +183,29 @@ impl<'a> Builder<'a> {
     pub fn add(
         &mut self,
         primitive: Primitive,
-        arguments: &[(Arg, Place, &Desc)],
+        arguments: &[(Arg, Slot, &Desc)],
     ) -> Result<(), OneDnnError> {
-        let mut places = Vec::new();
+        let mut slots = Vec::new();
         let mut after = Vec::new();
-        for &(arg, place, here) in arguments {
+        for &(arg, slot, here) in arguments {
             let Some(there) = primitive.desc(arg) else {
                 continue;
             };
             if here == there {
-                places.push((arg, place));
+                slots.push((arg, slot));
                 continue;
             }
             let piece = self.piece(there);
-            if let Place::Output(_) = place {
-                after.push((there.duplicate()?, here, [piece, place]));
+            if let Slot::Output(_) = slot {
+                after.push((there.duplicate()?, here, [piece, slot]));
             } else {
-                self.reorder([here, there], [place, piece])?;
+                self.reorder([here, there], [slot, piece])?;
             }
-            places.push((arg, piece));
+            slots.push((arg, piece));
         }
-        self.push(primitive, places);
-        for (there, here, places) in after {
-            self.reorder([&there, here], places)?;
+        self.push(primitive, slots);
+        for (there, here, slots) in after {
+            self.reorder([&there, here], slots)?;
         }
         Ok(())
     }
@@ -217,7 +223,7 @@ impl<'a> Builder<'a> {
         });
         let pieces = pieces.collect();
         Some(Program {
-            steps: self.steps,
+            invocations: self.invocations,
             pieces,
         })
     }
