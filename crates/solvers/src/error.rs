@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use thiserror::Error;
 
-use crate::locate::Library;
+use crate::library::Library;
 
 /// Why a solver couldn't be used, or didn't answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

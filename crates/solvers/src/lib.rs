@@ -9,11 +9,12 @@
 pub mod cpsat;
 mod error;
 pub mod highs;
+mod library;
 mod load;
 mod locate;
 
 pub use cpsat::CpSat;
 pub use error::SolverError;
 pub use highs::Highs;
+pub use library::Library;
 pub use load::{Installed, installed};
-pub use locate::Library;

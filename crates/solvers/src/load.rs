@@ -8,7 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use crate::cpsat::ffi::CpSatApi;
 use crate::error::SolverError;
 use crate::highs::ffi::HighsApi;
-use crate::locate::{Library, Location, locations};
+use crate::library::Library;
+use crate::locate::{Location, locations};
 
 /// A loaded library: where from (as far as known), and its functions.
 struct Loaded<T: 'static> {

@@ -6,6 +6,7 @@ pub(crate) mod anneal;
 pub(crate) mod arrange;
 pub(crate) mod beam;
 pub(crate) mod driver;
+mod estimate;
 mod event;
 mod evict;
 pub(crate) mod exact;

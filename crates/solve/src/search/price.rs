@@ -1,10 +1,6 @@
-//! What an eviction's new run takes: each of its inputs kept until then, or made again there.
+//! Prices: what having values somewhere takes, up to what limit, and the state of an estimate of that.
 
-use scrimp_plan::{TaskId, ValueId};
-
-use crate::ids::Position;
-use crate::search::repair::Repairer;
-use crate::search::state::State;
+use scrimp_plan::ValueId;
 
 /// What having a value somewhere takes: seconds, and bytes × positions over the budget.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,10 +12,10 @@ pub(super) struct Price {
 /// An input that isn't there for free: its bytes × positions over the budget if it is kept, and the
 /// least that having it takes, as its limit counts.
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
-    value: ValueId,
-    keep: f64,
-    lower: f64,
+pub(super) struct Wanted {
+    pub value: ValueId,
+    pub keep: f64,
+    pub lower: f64,
 }
 
 /// The state of one estimate.
@@ -27,7 +23,7 @@ struct Wanted {
 pub(super) struct Pricing {
     /// How many more values may be looked at as made again.
     pub visits: u32,
-    stack: Vec<Wanted>,
+    pub stack: Vec<Wanted>,
 }
 
 impl Pricing {
@@ -51,103 +47,5 @@ pub(super) struct Limit {
 impl Limit {
     pub fn of(self, price: Price) -> f64 {
         self.per_second * price.seconds + self.per_area * price.area
-    }
-}
-
-impl<'m> Repairer<'m> {
-    /// What having the inputs of `t` at `p` takes, each kept until `p` or made again there, whichever
-    /// is cheaper; `None` if it reaches the limit. After so many visits the rest is kept.
-    pub(super) fn inputs_price(
-        &self,
-        state: &State<'m>,
-        t: TaskId,
-        p: Position,
-        pricing: &mut Pricing,
-        limit: Limit,
-    ) -> Option<Price> {
-        let m = self.model;
-        let bottom = pricing.stack.len();
-        // No input takes less than its bytes until then or one run of its producer.
-        let mut least = 0.0;
-        for i in m.inputs.of(t) {
-            let v = i.value;
-            let keep = match state.around(v, p) {
-                (Some(_), true) => continue,
-                (Some(last), false) => m.bytes[v] * self.crowded(last + 1, p + 1),
-                (None, _) => f64::INFINITY,
-            };
-            if keep == 0.0 {
-                continue;
-            }
-            let make = m.cost[m.producer[v]];
-            let lower = (limit.per_area * keep).min(limit.per_second * make);
-            least += lower;
-            pricing.stack.push(Wanted {
-                value: v,
-                keep,
-                lower,
-            });
-            if least >= limit.most {
-                pricing.stack.truncate(bottom);
-                return None;
-            }
-        }
-        let mut sum = Price::default();
-        let mut left = limit.most - least;
-        for k in bottom..pricing.stack.len() {
-            let wanted = pricing.stack[k];
-            let most = left + wanted.lower;
-            let price = self.input_price(state, wanted, p, pricing, Limit { most, ..limit });
-            sum.seconds += price.seconds;
-            sum.area += price.area;
-            left = most - limit.of(price);
-            if left <= 0.0 {
-                break;
-            }
-        }
-        pricing.stack.truncate(bottom);
-        (left > 0.0).then_some(sum)
-    }
-
-    /// The cheaper of keeping a value until `p` and making it again there.
-    fn input_price(
-        &self,
-        state: &State<'m>,
-        wanted: Wanted,
-        p: Position,
-        pricing: &mut Pricing,
-        limit: Limit,
-    ) -> Price {
-        let m = self.model;
-        let t = m.producer[wanted.value];
-        let keeping = Price {
-            seconds: 0.0,
-            area: wanted.keep,
-        };
-        let cost = m.cost[t];
-        let dearer = wanted.keep * self.price - cost;
-        if dearer <= 0.0 || pricing.visits == 0 || !m.rerunnable[t] {
-            return keeping;
-        }
-        pricing.visits -= 1;
-        // Making it again is worth it only below what keeping it costs; where keeping is too dear for
-        // the caller anyway, only below the caller's limit.
-        let own = if limit.of(keeping) < limit.most {
-            Limit {
-                per_second: 1.0,
-                per_area: self.price,
-                most: dearer,
-            }
-        } else {
-            Limit {
-                most: limit.most - limit.per_second * cost,
-                ..limit
-            }
-        };
-        self.inputs_price(state, t, p, pricing, own)
-            .map_or(keeping, |taken| Price {
-                seconds: taken.seconds + cost,
-                ..taken
-            })
     }
 }

@@ -11,7 +11,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use crate::error::SolverError;
-use crate::locate::Library;
+use crate::library::Library;
 use ffi::{CpSatApi, Env};
 pub use model::{Change, Expr, Interval, Literal, Model, Var};
 use proto::{Parameters, Response};

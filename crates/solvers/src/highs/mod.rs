@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::error::SolverError;
-use crate::locate::Library;
+use crate::library::Library;
 use ffi::{Call, HighsApi, Instance, News, Watch};
 pub use model::{Column, Kind, Model};
 

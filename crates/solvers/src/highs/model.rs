@@ -1,7 +1,7 @@
 //! A linear or mixed-integer program to minimize, as HiGHS takes it: rows in compressed form.
 
 use crate::error::SolverError;
-use crate::locate::Library;
+use crate::library::Library;
 
 /// Which values a column takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,106 @@
+//! What an eviction's new run takes: each of its inputs kept until then, or made again there.
+
+use scrimp_plan::TaskId;
+
+use crate::ids::Position;
+use crate::search::price::{Limit, Price, Pricing, Wanted};
+use crate::search::repair::Repairer;
+use crate::search::state::State;
+
+impl<'m> Repairer<'m> {
+    /// What having the inputs of `t` at `p` takes, each kept until `p` or made again there, whichever
+    /// is cheaper; `None` if it reaches the limit. After so many visits the rest is kept.
+    pub(super) fn inputs_price(
+        &self,
+        state: &State<'m>,
+        t: TaskId,
+        p: Position,
+        pricing: &mut Pricing,
+        limit: Limit,
+    ) -> Option<Price> {
+        let m = self.model;
+        let bottom = pricing.stack.len();
+        // No input takes less than its bytes until then or one run of its producer.
+        let mut least = 0.0;
+        for i in m.inputs.of(t) {
+            let v = i.value;
+            let keep = match state.around(v, p) {
+                (Some(_), true) => continue,
+                (Some(last), false) => m.bytes[v] * self.crowded(last + 1, p + 1),
+                (None, _) => f64::INFINITY,
+            };
+            if keep == 0.0 {
+                continue;
+            }
+            let make = m.cost[m.producer[v]];
+            let lower = (limit.per_area * keep).min(limit.per_second * make);
+            least += lower;
+            pricing.stack.push(Wanted {
+                value: v,
+                keep,
+                lower,
+            });
+            if least >= limit.most {
+                pricing.stack.truncate(bottom);
+                return None;
+            }
+        }
+        let mut sum = Price::default();
+        let mut left = limit.most - least;
+        for k in bottom..pricing.stack.len() {
+            let wanted = pricing.stack[k];
+            let most = left + wanted.lower;
+            let price = self.input_price(state, wanted, p, pricing, Limit { most, ..limit });
+            sum.seconds += price.seconds;
+            sum.area += price.area;
+            left = most - limit.of(price);
+            if left <= 0.0 {
+                break;
+            }
+        }
+        pricing.stack.truncate(bottom);
+        (left > 0.0).then_some(sum)
+    }
+
+    /// The cheaper of keeping a value until `p` and making it again there.
+    fn input_price(
+        &self,
+        state: &State<'m>,
+        wanted: Wanted,
+        p: Position,
+        pricing: &mut Pricing,
+        limit: Limit,
+    ) -> Price {
+        let m = self.model;
+        let t = m.producer[wanted.value];
+        let keeping = Price {
+            seconds: 0.0,
+            area: wanted.keep,
+        };
+        let cost = m.cost[t];
+        let dearer = wanted.keep * self.price - cost;
+        if dearer <= 0.0 || pricing.visits == 0 || !m.rerunnable[t] {
+            return keeping;
+        }
+        pricing.visits -= 1;
+        // Making it again is worth it only below what keeping it costs; where keeping is too dear for
+        // the caller anyway, only below the caller's limit.
+        let own = if limit.of(keeping) < limit.most {
+            Limit {
+                per_second: 1.0,
+                per_area: self.price,
+                most: dearer,
+            }
+        } else {
+            Limit {
+                most: limit.most - limit.per_second * cost,
+                ..limit
+            }
+        };
+        self.inputs_price(state, t, p, pricing, own)
+            .map_or(keeping, |taken| Price {
+                seconds: taken.seconds + cost,
+                ..taken
+            })
+    }
+}
