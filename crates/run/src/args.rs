@@ -16,72 +16,61 @@ use crate::arena::Arena;
 use crate::error::RunError;
 use crate::span::{ALIGN, Span};
 
-/// A tensor in a memory.
+/// An argument as its kernel sees it.
 #[derive(Clone, Debug)]
 pub struct Arg {
-    dtype: DType,
-    shape: Vec<usize>,
-    span: Span,
+    /// Element type.
+    pub dtype: DType,
+    /// Lengths of the axes.
+    pub shape: Vec<usize>,
 }
 
 impl Arg {
-    /// The tensor at the start of `span`, which may be longer (storages are rounded up).
-    pub fn new(dtype: DType, shape: &[usize], span: Span, what: &str) -> Result<Arg, RunError> {
-        let expected = shape.iter().product::<usize>() as u64 * dtype.bytes();
-        let span = span.prefix(expected).ok_or_else(|| RunError::WrongSize {
-            what: what.to_string(),
-            found: span.bytes,
-            expected,
-        })?;
-        Ok(Arg {
-            dtype,
-            shape: shape.to_vec(),
-            span,
-        })
+    /// Bytes of the elements.
+    pub fn bytes(&self) -> u64 {
+        self.shape.iter().product::<usize>() as u64 * self.dtype.bytes()
     }
+}
+
+/// What a kernel's arguments are, whatever memory they are in.
+#[derive(Clone, Debug)]
+pub struct Signature {
+    /// Tensors to read.
+    pub inputs: Vec<Arg>,
+    /// Tensors to write.
+    pub outputs: Vec<Arg>,
 }
 
 /// The arguments of one operator as spans of one memory. Outputs and workspace are disjoint from each
 /// other and from every input, except an input that is exactly an output (in place).
 #[derive(Debug)]
 pub struct Bindings {
-    inputs: Vec<Arg>,
+    inputs: Vec<Span>,
     /// Which output each input shares its memory with.
     in_place: Vec<Option<usize>>,
-    outputs: Vec<Arg>,
+    outputs: Vec<Span>,
     workspace: Span,
     /// The least size of a memory that holds all of it.
     end: u64,
 }
 
 impl Bindings {
-    /// Proves that the spans are disjoint, as the type says, and aligned to [`ALIGN`].
+    /// Binds arguments to spans, each of which may be longer (storages are rounded up), and proves that
+    /// they are disjoint, as the type says, and aligned to [`ALIGN`].
     ///
     /// # Errors
-    /// They aren't.
-    pub fn new(inputs: Vec<Arg>, outputs: Vec<Arg>, workspace: Span) -> Result<Bindings, RunError> {
-        let overlap = |what: String| Err(RunError::Overlap { what });
-        let mut in_place = vec![None; inputs.len()];
-        for (o, output) in outputs.iter().enumerate() {
-            for (i, input) in inputs.iter().enumerate() {
-                if input.span == output.span && input.span.bytes > 0 {
-                    in_place[i] = Some(o);
-                } else if input.span.overlaps(output.span) {
-                    return overlap(format!("output {o}"));
-                }
-            }
-            let mut others = outputs[..o].iter();
-            if others.any(|other| other.span.overlaps(output.span)) {
-                return overlap(format!("output {o}"));
-            }
-        }
-        let mut tensors = inputs.iter().chain(&outputs);
-        if tensors.any(|tensor| workspace.overlaps(tensor.span)) {
-            return overlap("the workspace".into());
-        }
+    /// They aren't, or one is too short.
+    pub fn new(
+        signature: &Signature,
+        inputs: impl Iterator<Item = Span>,
+        outputs: impl Iterator<Item = Span>,
+        workspace: Span,
+    ) -> Result<Bindings, RunError> {
+        let inputs = bound("an input", &signature.inputs, inputs)?;
+        let outputs = bound("an output", &signature.outputs, outputs)?;
+        let in_place = sharing(&inputs, &outputs, workspace)?;
         let mut end = 0;
-        let tensors = inputs.iter().chain(&outputs).map(|tensor| tensor.span);
-        for span in tensors.chain([workspace]) {
+        for &span in inputs.iter().chain(&outputs).chain([&workspace]) {
             end = end.max(aligned_end(span)?);
         }
         Ok(Bindings {
@@ -97,9 +86,13 @@ impl Bindings {
     ///
     /// # Errors
     /// The memory is smaller than the one that the spans are of.
-    pub fn launch<'a>(&'a self, arena: &'a mut Arena) -> Result<Args<'a>, RunError> {
+    pub fn launch<'a>(
+        &'a self,
+        signature: &'a Signature,
+        arena: &'a mut Arena,
+    ) -> Result<Args<'a>, RunError> {
         // SAFETY: the arena is borrowed exclusively as long as the arguments live.
-        unsafe { self.launch_beside(arena) }
+        unsafe { self.launch_beside(signature, arena) }
     }
 
     /// The arguments for one launch of a kernel on a memory in which other spans are in use.
@@ -108,7 +101,11 @@ impl Bindings {
     /// As long as the arguments live, nothing else writes a byte of these spans, or reads one of the
     /// outputs' or the workspace's. A checked layout proves that of its steps: the spans of what runs or
     /// is copied at one time are disjoint where one of them is written.
-    unsafe fn launch_beside<'a>(&'a self, arena: &'a Arena) -> Result<Args<'a>, RunError> {
+    unsafe fn launch_beside<'a>(
+        &'a self,
+        signature: &'a Signature,
+        arena: &'a Arena,
+    ) -> Result<Args<'a>, RunError> {
         if self.end > arena.bytes() {
             return Err(RunError::WrongSize {
                 what: "the memory of an operator's arguments".into(),
@@ -119,10 +116,12 @@ impl Bindings {
         let memory = Base(arena.base());
         let (inputs, outputs) = (
             Inputs {
+                args: &signature.inputs,
                 bindings: self,
                 memory,
             },
             Outputs {
+                args: &signature.outputs,
                 bindings: self,
                 memory,
             },
@@ -136,6 +135,50 @@ impl Bindings {
             workspace,
         })
     }
+}
+
+/// The start of each span, as long as its argument.
+fn bound(
+    what: &str,
+    args: &[Arg],
+    spans: impl Iterator<Item = Span>,
+) -> Result<Vec<Span>, RunError> {
+    let each = args.iter().zip(spans);
+    each.map(|(arg, span)| {
+        span.prefix(arg.bytes()).ok_or_else(|| RunError::WrongSize {
+            what: what.into(),
+            found: span.bytes,
+            expected: arg.bytes(),
+        })
+    })
+    .collect()
+}
+
+/// Which output each input shares its memory with; an error if anything else overlaps.
+fn sharing(
+    inputs: &[Span],
+    outputs: &[Span],
+    workspace: Span,
+) -> Result<Vec<Option<usize>>, RunError> {
+    let overlap = |what: String| Err(RunError::Overlap { what });
+    let mut in_place = vec![None; inputs.len()];
+    for (o, &output) in outputs.iter().enumerate() {
+        for (i, &input) in inputs.iter().enumerate() {
+            if input == output && input.bytes > 0 {
+                in_place[i] = Some(o);
+            } else if input.overlaps(output) {
+                return overlap(format!("output {o}"));
+            }
+        }
+        if outputs[..o].iter().any(|other| other.overlaps(output)) {
+            return overlap(format!("output {o}"));
+        }
+    }
+    let mut tensors = inputs.iter().chain(outputs);
+    if tensors.any(|tensor| workspace.overlaps(*tensor)) {
+        return overlap("the workspace".into());
+    }
+    Ok(in_place)
 }
 
 /// The end of an aligned span.
@@ -219,6 +262,7 @@ impl<'a, T> Source<'a, T> {
 /// The inputs of a launch.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
+    args: &'a [Arg],
     bindings: &'a Bindings,
     memory: Base,
 }
@@ -231,7 +275,7 @@ impl<'a> Inputs<'a> {
 
     /// Lengths of an input's axes.
     pub fn shape(self, i: usize) -> &'a [usize] {
-        &self.bindings.inputs[i].shape
+        &self.args[i].shape
     }
 
     /// An input that no output overwrites; an error otherwise, so that a kernel which can't work in
@@ -244,7 +288,7 @@ impl<'a> Inputs<'a> {
         }
         // SAFETY: in bounds, as the launch checked. `Bindings::new` found no overlap with an output or
         // the workspace, and whoever launched promised that nothing else writes it.
-        Ok(unsafe { self.memory.read(self.bindings.inputs[i].span) })
+        Ok(unsafe { self.memory.read(self.bindings.inputs[i]) })
     }
 
     /// An input that not every node of the operator has; as [`Inputs::get`].
@@ -272,6 +316,7 @@ impl<'a> Inputs<'a> {
 
 /// The outputs of a launch, which are taken all at once.
 pub struct Outputs<'a> {
+    args: &'a [Arg],
     bindings: &'a Bindings,
     memory: Base,
 }
@@ -279,12 +324,12 @@ pub struct Outputs<'a> {
 impl<'a> Outputs<'a> {
     /// Lengths of an output's axes.
     pub fn shape(&self, o: usize) -> &'a [usize] {
-        &self.bindings.outputs[o].shape
+        &self.args[o].shape
     }
 
     /// An output's element type.
     pub fn dtype(&self, o: usize) -> DType {
-        self.bindings.outputs[o].dtype
+        self.args[o].dtype
     }
 
     /// The elements of each. An input that one of them overwrites is only read through that one.
@@ -293,7 +338,7 @@ impl<'a> Outputs<'a> {
         // SAFETY: in bounds, as the launch checked; disjoint from one another, from the inputs that can
         // be read and from the workspace, as `Bindings::new` proved; this consumes the only handle on
         // them, and whoever launched promised that nothing else uses them.
-        each.map(move |output| unsafe { self.memory.write(output.span) })
+        each.map(move |output| unsafe { self.memory.write(*output) })
     }
 
     /// The elements of each, for an operator that has `N`.
@@ -316,22 +361,27 @@ impl<'a> Outputs<'a> {
 mod tests {
     use super::*;
 
-    /// Four floats at an offset.
-    fn floats(offset: u64) -> Arg {
-        let span = Span { offset, bytes: 64 };
-        Arg::new(DType::F32, &[4], span, "test").expect("it is long enough")
+    /// So many inputs and outputs of four floats.
+    fn floats(inputs: usize, outputs: usize) -> Signature {
+        let four = Arg {
+            dtype: DType::F32,
+            shape: vec![4],
+        };
+        Signature {
+            inputs: vec![four.clone(); inputs],
+            outputs: vec![four; outputs],
+        }
     }
 
-    fn workspace(offset: u64) -> Span {
-        Span { offset, bytes: 32 }
+    fn bind(inputs: &[u64], outputs: &[u64], scratch: u64) -> Result<Bindings, RunError> {
+        let span = |bytes| move |&offset: &u64| Span { offset, bytes };
+        let signature = floats(inputs.len(), outputs.len());
+        let (inputs, outputs) = (inputs.iter().map(span(64)), outputs.iter().map(span(64)));
+        Bindings::new(&signature, inputs, outputs, span(32)(&scratch))
     }
 
     #[test]
     fn what_a_kernel_writes_is_nothing_else_of_its_arguments() {
-        let bind = |inputs: &[u64], outputs: &[u64], scratch: u64| {
-            let args = |offsets: &[u64]| offsets.iter().map(|&at| floats(at)).collect();
-            Bindings::new(args(inputs), args(outputs), workspace(scratch))
-        };
         bind(&[0, 0, 64], &[128, 192], 256).expect("disjoint");
         bind(&[0, 64], &[0, 128], 192).expect("in place");
         for (inputs, outputs, scratch) in [
@@ -353,16 +403,12 @@ mod tests {
 
     #[test]
     fn a_kernel_takes_its_outputs_and_its_workspace_once() {
-        let bindings = Bindings::new(
-            vec![floats(0), floats(64)],
-            vec![floats(64), floats(128)],
-            workspace(192),
-        )
-        .expect("in place");
+        let (bindings, signature) = (bind(&[0, 64], &[64, 128], 192), floats(2, 2));
+        let bindings = bindings.expect("in place");
         let mut arena = Arena::new(224).expect("memory");
         let memory = bytemuck::cast_slice_mut::<u8, f32>(arena.bytes_at_mut(0, 16));
         memory.copy_from_slice(&[1.0, 2.0, 3.0, 4.0]);
-        let args = bindings.launch(&mut arena).expect("it fits");
+        let args = bindings.launch(&signature, &mut arena).expect("it fits");
         assert!(args.inputs.get::<f32>(1).is_err(), "overwritten");
         assert!(matches!(args.inputs.source::<f32>(1), Ok(Source::InPlace)));
         let [first, second] = args.outputs.take::<f32, _>().expect("two");
@@ -378,16 +424,19 @@ mod tests {
 
     #[test]
     fn a_launch_needs_the_memory_and_the_outputs_it_was_prepared_for() {
-        let bindings = Bindings::new(vec![floats(0)], vec![floats(64)], workspace(128));
+        let (bindings, signature) = (bind(&[0], &[64], 128), floats(1, 1));
         let bindings = bindings.expect("disjoint");
         let mut small = Arena::new(159).expect("memory");
-        let error = bindings.launch(&mut small).err();
+        let error = bindings.launch(&signature, &mut small).err();
         assert!(
             matches!(error, Some(RunError::WrongSize { .. })),
             "{error:?}"
         );
         let mut arena = Arena::new(160).expect("memory");
-        let outputs = bindings.launch(&mut arena).expect("it fits").outputs;
+        let outputs = bindings
+            .launch(&signature, &mut arena)
+            .expect("it fits")
+            .outputs;
         assert!(outputs.take::<f32, 2>().is_err(), "there is one");
     }
 }

@@ -3,6 +3,7 @@
 
 use cranelift_entity::PrimaryMap;
 use scrimp_graph::{Graph, NodeId};
+use std::sync::Arc;
 
 use crate::error::RunError;
 use crate::format::Formats;
@@ -17,7 +18,7 @@ pub struct Compiled<'a> {
     processor: Processor<'a>,
     formats: Formats,
     /// Nothing for nodes that there is nothing to do for.
-    recipes: PrimaryMap<NodeId, Option<Recipe>>,
+    recipes: PrimaryMap<NodeId, Option<Arc<Recipe>>>,
 }
 
 impl<'a> Compiled<'a> {
@@ -33,7 +34,7 @@ impl<'a> Compiled<'a> {
         formats: Formats,
     ) -> Compiled<'a> {
         let nodes = graph.nodes().values();
-        let recipes = nodes.map(|node| processor.recipe(graph, &formats, node));
+        let recipes = nodes.map(|node| processor.recipe(graph, &formats, node).map(Arc::new));
         Compiled {
             recipes: recipes.collect(),
             graph,
@@ -62,7 +63,8 @@ impl<'a> Compiled<'a> {
     /// # Panics
     /// If the graph has no such node.
     pub fn workspace(&self, node: NodeId) -> u64 {
-        self.recipes[node].as_ref().map_or(0, Recipe::workspace)
+        let recipe = self.recipes[node].as_ref();
+        recipe.map_or(0, |recipe| recipe.workspace())
     }
 
     /// A node on tensors in this memory, with a workspace of [`Compiled::workspace`] bytes.
@@ -81,7 +83,7 @@ impl<'a> Compiled<'a> {
             return Ok(Job::default());
         };
         recipe
-            .job(inputs, outputs, workspace, name)
+            .job(inputs, outputs, workspace)
             .map_err(|error| RunError::in_node(name, error))
     }
 }

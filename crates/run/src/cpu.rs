@@ -4,8 +4,7 @@ use scrimp_graph::{Graph, Op};
 use scrimp_onednn::{Engine, OneDnnError};
 use std::sync::Arc;
 
-use crate::arena::Arena;
-use crate::args::Bindings;
+use crate::args::Args;
 use crate::error::RunError;
 use crate::format::{Formats, Operand};
 use crate::kernels::norm::Layout;
@@ -191,14 +190,7 @@ impl Cpu {
     }
 
     /// Runs an operator by its [`Cpu::kernel`]; call it inside [`Cpu::enter`].
-    pub(crate) fn run(
-        &self,
-        kernel: &Kernel,
-        op: &Op,
-        bindings: &Bindings,
-        arena: &mut Arena,
-    ) -> Result<(), RunError> {
-        let args = bindings.launch(arena)?;
+    pub(crate) fn run(&self, kernel: &Kernel, op: &Op, args: Args<'_>) -> Result<(), RunError> {
         match kernel {
             Kernel::Native(layout) => kernels::run(self.machine, *layout, op, args),
             Kernel::OneDnn(program) => program.run(args),

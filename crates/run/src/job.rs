@@ -2,55 +2,68 @@
 //! are part of the operator, its time and its workspace.
 
 use scrimp_graph::{DType, Op};
+use std::sync::Arc;
 
 use crate::arena::Arena;
-use crate::args::{Arg, Bindings};
+use crate::args::{Arg, Bindings, Signature};
 use crate::cpu::{Cpu, Kernel};
 use crate::error::RunError;
 use crate::format::{Change, Format, Operand, View, view};
 use crate::kernels::norm::Layout;
 use crate::span::{ALIGN, Span};
 
-/// An argument as the kernel sees it.
-#[derive(Debug)]
-struct Use {
-    dtype: DType,
-    /// From what the kernel sees to the tensor's memory, if that is another format.
-    change: Option<Change>,
-    shape: Vec<usize>,
+/// An argument, and what changes what the kernel sees into the tensor's memory if that has another
+/// format.
+type Seen = (Arg, Option<Change>);
+
+/// Where an argument of a step is.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// A tensor that the node reads.
+    Input(usize),
+    /// A tensor that it writes.
+    Output(usize),
+    /// The workspace from this byte on.
+    Workspace(u64),
 }
 
-impl Use {
-    fn operand(&self) -> Operand<'_> {
-        Operand {
-            shape: &self.shape,
-            dtype: self.dtype,
-            format: Format::Rows,
-        }
-    }
+/// A kernel and its arguments.
+#[derive(Debug)]
+struct Step {
+    op: Op,
+    kernel: Kernel,
+    signature: Signature,
+    inputs: Vec<Place>,
+    outputs: Vec<Place>,
+    /// Bytes of its own workspace, which is the start of the node's.
+    scratch: u64,
+}
 
-    fn bytes(&self) -> usize {
-        self.shape.iter().product::<usize>() * self.dtype.bytes() as usize
-    }
-
-    /// Workspace for the other format.
-    fn change_bytes(&self) -> usize {
-        match self.change {
-            Some(_) => self.bytes().next_multiple_of(ALIGN),
-            None => 0,
+impl Step {
+    /// From one format into another.
+    fn change(change: &Change, dtype: DType, [from, to]: [Place; 2]) -> Step {
+        let arg = |shape| vec![Arg { dtype, shape }];
+        Step {
+            op: Op::Transpose {
+                perm: change.order.clone(),
+            },
+            kernel: Kernel::Native(Layout::Rows),
+            signature: Signature {
+                inputs: arg(change.rows.clone()),
+                outputs: arg(change.stored()),
+            },
+            inputs: vec![from],
+            outputs: vec![to],
+            scratch: 0,
         }
     }
 }
 
 /// How a node is run, whatever memory its tensors are in.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Recipe {
-    op: Op,
-    kernel: Kernel,
-    inputs: Vec<Use>,
-    outputs: Vec<Use>,
-    /// The kernel's own workspace.
-    scratch: usize,
+    steps: Vec<Step>,
+    workspace: u64,
 }
 
 impl Recipe {
@@ -58,14 +71,9 @@ impl Recipe {
     pub fn new(cpu: &Cpu, op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Recipe {
         let kernel = cpu.kernel(op, inputs, outputs);
         if !matches!(kernel, Kernel::Native(_)) || any_order(op, inputs, outputs) {
+            let scratch = cpu.scratch(&kernel, op, inputs, outputs);
             let plain = |operands: &[Operand<'_>]| operands.iter().map(as_it_is).collect();
-            return Recipe {
-                scratch: cpu.scratch(&kernel, op, inputs, outputs),
-                op: op.clone(),
-                kernel,
-                inputs: plain(inputs),
-                outputs: plain(outputs),
-            };
+            return Recipe::of(op.clone(), kernel, scratch, plain(inputs), plain(outputs));
         }
         let blocks = |operand: &Operand<'_>| matches!(operand.format, Format::Blocks(_));
         let blocks = inputs.iter().chain(outputs).any(blocks);
@@ -79,20 +87,15 @@ impl Recipe {
     fn rows(cpu: &Cpu, op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Recipe {
         let (plain_inputs, plain_outputs) = (in_rows(inputs), in_rows(outputs));
         let kernel = cpu.kernel(op, &plain_inputs, &plain_outputs);
-        let uses = |operands: &[Operand<'_>]| {
-            let changed = |operand: &Operand<'_>| Use {
-                change: operand.format.change(operand.shape),
-                ..as_it_is(operand)
+        let scratch = cpu.scratch(&kernel, op, &plain_inputs, &plain_outputs);
+        let seen = |operands: &[Operand<'_>]| {
+            let changed = |operand: &Operand<'_>| {
+                let (arg, _) = as_it_is(operand);
+                (arg, operand.format.change(operand.shape))
             };
             operands.iter().map(changed).collect()
         };
-        Recipe {
-            scratch: cpu.scratch(&kernel, op, &plain_inputs, &plain_outputs),
-            op: op.clone(),
-            kernel,
-            inputs: uses(inputs),
-            outputs: uses(outputs),
-        }
+        Recipe::of(op.clone(), kernel, scratch, seen(inputs), seen(outputs))
     }
 
     /// With channels last: what is in rows is changed, where that is something else.
@@ -101,44 +104,84 @@ impl Recipe {
             true => Layout::ChannelsLast,
             false => Layout::Rows,
         });
-        let uses = |operands: &[Operand<'_>], shapes: Vec<Vec<usize>>| -> Vec<Use> {
+        let physical = |operands: &[Operand<'_>], shapes: &[Vec<usize>]| -> Vec<Seen> {
             let each = operands.iter().zip(shapes);
-            each.map(|(operand, shape)| Use {
-                dtype: operand.dtype,
-                change: Format::ChannelsLast
+            each.map(|(operand, shape)| {
+                let dtype = operand.dtype;
+                let shape = shape.clone();
+                let change = Format::ChannelsLast
                     .change(operand.shape)
                     .filter(|_| operand.format == Format::Rows && Format::matters(operand.shape))
-                    .map(|change| change.back()),
-                shape,
+                    .map(|change| change.back());
+                (Arg { dtype, shape }, change)
             })
             .collect()
         };
-        let (inputs, outputs) = (uses(inputs, view.inputs), uses(outputs, view.outputs));
-        let scratch = {
-            let inputs: Vec<_> = inputs.iter().map(Use::operand).collect();
-            let outputs: Vec<_> = outputs.iter().map(Use::operand).collect();
-            cpu.scratch(&kernel, &view.op, &inputs, &outputs)
+        let (reads, writes) = (
+            physical(inputs, &view.inputs),
+            physical(outputs, &view.outputs),
+        );
+        let scratch = cpu.scratch(&kernel, &view.op, &as_rows(&reads), &as_rows(&writes));
+        Recipe::of(view.op, kernel, scratch, reads, writes)
+    }
+
+    /// A kernel, before it the changes of what it reads, and after it those of what it writes.
+    fn of(op: Op, kernel: Kernel, scratch: usize, inputs: Vec<Seen>, outputs: Vec<Seen>) -> Recipe {
+        let scratch = aligned(scratch as u64);
+        let mut workspace = scratch;
+        let mut place = |arg: &Arg| {
+            let start = workspace;
+            workspace += aligned(arg.bytes());
+            Place::Workspace(start)
         };
-        Recipe {
-            op: view.op,
-            kernel,
-            inputs,
-            outputs,
-            scratch,
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let mut reads: (Vec<Arg>, Vec<Place>) = Default::default();
+        for (i, (arg, change)) in inputs.into_iter().enumerate() {
+            let mut at = Place::Input(i);
+            if let Some(change) = change {
+                let seen = place(&arg);
+                before.push(Step::change(&change.back(), arg.dtype, [at, seen]));
+                at = seen;
+            }
+            reads.0.push(arg);
+            reads.1.push(at);
         }
+        let mut writes: (Vec<Arg>, Vec<Place>) = Default::default();
+        for (o, (arg, change)) in outputs.into_iter().enumerate() {
+            let mut at = Place::Output(o);
+            if let Some(change) = change {
+                let seen = place(&arg);
+                after.push(Step::change(&change, arg.dtype, [seen, at]));
+                at = seen;
+            }
+            writes.0.push(arg);
+            writes.1.push(at);
+        }
+        let mut steps = before;
+        steps.push(Step {
+            op,
+            kernel,
+            signature: Signature {
+                inputs: reads.0,
+                outputs: writes.0,
+            },
+            inputs: reads.1,
+            outputs: writes.1,
+            scratch,
+        });
+        steps.extend(after);
+        Recipe { steps, workspace }
     }
 
     /// Bytes of workspace: the kernel's own, and the arguments in the other format.
     pub fn workspace(&self) -> u64 {
-        let changes = self.inputs.iter().chain(&self.outputs);
-        let changes: usize = changes.map(Use::change_bytes).sum();
-        (self.scratch.next_multiple_of(ALIGN) + changes) as u64
+        self.workspace
     }
 
-    /// What runs it, for tests.
+    /// What runs it, with the changes of format, for tests.
     #[cfg(test)]
-    pub fn kernel(&self) -> &Kernel {
-        &self.kernel
+    pub fn kernels(&self) -> impl Iterator<Item = &Kernel> {
+        self.steps.iter().map(|step| &step.kernel)
     }
 
     /// The job on tensors in this memory, each at least as long as its tensor, and a workspace of
@@ -147,55 +190,43 @@ impl Recipe {
     /// # Errors
     /// Memory that is too short, or overlaps where it mustn't.
     pub fn job(
-        &self,
+        self: &Arc<Recipe>,
         inputs: &[Span],
         outputs: &[Span],
         workspace: Span,
-        name: &str,
     ) -> Result<Job, RunError> {
-        let mut rest = workspace;
-        let mut take = |bytes: usize| {
-            let (span, more) = rest
-                .split(bytes.next_multiple_of(ALIGN) as u64)
-                .ok_or_else(|| RunError::WrongSize {
-                    what: format!("the workspace of {name}"),
-                    found: workspace.bytes,
-                    expected: bytes as u64,
-                })?;
-            rest = more;
-            Ok::<Span, RunError>(span)
+        if workspace.bytes < self.workspace {
+            return Err(RunError::WrongSize {
+                what: "the workspace".into(),
+                found: workspace.bytes,
+                expected: self.workspace,
+            });
+        }
+        let span = |place: &Place| match *place {
+            Place::Input(i) => inputs[i],
+            Place::Output(o) => outputs[o],
+            Place::Workspace(start) => Span {
+                offset: workspace.offset + start,
+                bytes: workspace.bytes - start,
+            },
         };
-        let scratch = take(self.scratch)?;
-        let (mut before, mut after) = (Vec::new(), Vec::new());
-        let mut reads = Vec::new();
-        for (one, &span) in self.inputs.iter().zip(inputs) {
-            let Some(change) = &one.change else {
-                reads.push(Arg::new(one.dtype, &one.shape, span, name)?);
-                continue;
+        let bind = |step: &Step| {
+            let scratch = Span {
+                bytes: step.scratch,
+                ..workspace
             };
-            let seen = take(one.bytes())?;
-            reads.push(Arg::new(one.dtype, &one.shape, seen, name)?);
-            before.push(Step::change(&change.back(), one.dtype, [span, seen])?);
-        }
-        let mut writes = Vec::new();
-        for (one, &span) in self.outputs.iter().zip(outputs) {
-            let Some(change) = &one.change else {
-                writes.push(Arg::new(one.dtype, &one.shape, span, name)?);
-                continue;
-            };
-            let seen = take(one.bytes())?;
-            writes.push(Arg::new(one.dtype, &one.shape, seen, name)?);
-            after.push(Step::change(change, one.dtype, [seen, span])?);
-        }
-        let mut steps = before;
-        steps.push(Step {
-            op: self.op.clone(),
-            kernel: self.kernel.clone(),
-            bindings: Bindings::new(reads, writes, scratch)?,
-        });
-        steps.extend(after);
-        Ok(Job { steps })
+            let (inputs, outputs) = (step.inputs.iter().map(span), step.outputs.iter().map(span));
+            Bindings::new(&step.signature, inputs, outputs, scratch)
+        };
+        Ok(Job {
+            bindings: self.steps.iter().map(bind).collect::<Result<_, _>>()?,
+            recipe: self.clone(),
+        })
     }
+}
+
+fn aligned(bytes: u64) -> u64 {
+    bytes.next_multiple_of(ALIGN as u64)
 }
 
 /// Whether our kernel takes the arguments as they are: all in rows, or an update, which goes through
@@ -220,48 +251,41 @@ fn in_rows<'a>(operands: &[Operand<'a>]) -> Vec<Operand<'a>> {
     operands.iter().map(rows).collect()
 }
 
-fn as_it_is(operand: &Operand<'_>) -> Use {
-    Use {
+/// An argument of which no other format is made.
+fn as_it_is(operand: &Operand<'_>) -> Seen {
+    let arg = Arg {
         dtype: operand.dtype,
-        change: None,
         shape: operand.shape.to_vec(),
+    };
+    (arg, None)
+}
+
+/// Arguments as a kernel sees them.
+fn as_rows(seen: &[Seen]) -> Vec<Operand<'_>> {
+    fn operand((arg, _): &Seen) -> Operand<'_> {
+        Operand {
+            shape: &arg.shape,
+            dtype: arg.dtype,
+            format: Format::Rows,
+        }
     }
+    seen.iter().map(operand).collect()
 }
 
-/// A kernel on its arguments.
-#[derive(Debug)]
-struct Step {
-    op: Op,
-    kernel: Kernel,
-    bindings: Bindings,
-}
-
-impl Step {
-    /// From one format into another.
-    fn change(change: &Change, dtype: DType, [from, to]: [Span; 2]) -> Result<Step, RunError> {
-        let from = Arg::new(dtype, &change.rows, from, "a change of format")?;
-        let to = Arg::new(dtype, &change.stored(), to, "a change of format")?;
-        Ok(Step {
-            op: Op::Transpose {
-                perm: change.order.clone(),
-            },
-            kernel: Kernel::Native(Layout::Rows),
-            bindings: Bindings::new(vec![from], vec![to], Span::EMPTY)?,
-        })
-    }
-}
-
-/// A node, ready to run.
+/// A node, ready to run: how, and on which memory.
 #[derive(Debug, Default)]
 pub(crate) struct Job {
-    steps: Vec<Step>,
+    recipe: Arc<Recipe>,
+    /// Those of each step.
+    bindings: Vec<Bindings>,
 }
 
 impl Job {
     /// Runs it; call it inside [`Cpu::enter`].
     pub fn run(&self, cpu: &Cpu, arena: &mut Arena) -> Result<(), RunError> {
-        for step in &self.steps {
-            cpu.run(&step.kernel, &step.op, &step.bindings, arena)?;
+        for (step, bindings) in self.recipe.steps.iter().zip(&self.bindings) {
+            let args = bindings.launch(&step.signature, arena)?;
+            cpu.run(&step.kernel, &step.op, args)?;
         }
         Ok(())
     }

@@ -29,16 +29,6 @@ impl Span {
         (bytes <= self.bytes).then_some(Span { bytes, ..self })
     }
 
-    /// The first `bytes` bytes and the rest, or `None` if there are fewer.
-    pub fn split(self, bytes: u64) -> Option<(Span, Span)> {
-        let first = self.prefix(bytes)?;
-        let rest = Span {
-            offset: first.end()?,
-            bytes: self.bytes - bytes,
-        };
-        Some((first, rest))
-    }
-
     /// Whether a byte is in both.
     pub fn overlaps(self, other: Span) -> bool {
         let before = |a: Span, b: Span| a.offset < b.offset.saturating_add(b.bytes);
@@ -63,10 +53,9 @@ mod tests {
     }
 
     #[test]
-    fn a_span_splits_within_its_length() {
-        let (first, rest) = span(64, 100).split(64).expect("it is long enough");
-        assert_eq!((first, rest), (span(64, 64), span(128, 36)));
-        assert_eq!(span(64, 100).split(101), None);
+    fn a_prefix_is_within_its_span() {
+        assert_eq!(span(64, 100).prefix(64), Some(span(64, 64)));
+        assert_eq!(span(64, 100).prefix(101), None);
         assert_eq!(span(1, u64::MAX).end(), None);
     }
 }

@@ -18,11 +18,16 @@ fn implementations(
     format: Format,
 ) -> Vec<String> {
     let recipe = Case::new(op, inputs, DType::F32, format).recipe(processor);
-    match recipe.expect("it computes").kernel() {
+    let names = |kernel: &Kernel| match kernel {
         Kernel::Native(_) => Vec::new(),
         Kernel::OneDnn(program) => program.names().map(str::to_owned).collect(),
         Kernel::Failed(error) => panic!("{op:?}: {error}"),
-    }
+    };
+    recipe
+        .expect("it computes")
+        .kernels()
+        .flat_map(names)
+        .collect()
 }
 
 /// Checks the operator on every device, and that oneDNN has an implementation.

@@ -1,6 +1,7 @@
 //! One operator by itself, again and again on the same memory: for comparisons with other libraries.
 
 use scrimp_graph::{DType, Op, infer};
+use std::sync::Arc;
 
 use crate::arena::Arena;
 use crate::cpu::{Cpu, Library};
@@ -35,7 +36,7 @@ impl<'a> Alone<'a> {
             _ => Format::Rows,
         };
         let (reads, writes) = arguments(op, inputs, &outputs, format);
-        let recipe = Recipe::new(cpu, op, &reads, &writes);
+        let recipe = Arc::new(Recipe::new(cpu, op, &reads, &writes));
         let bytes =
             |one: &Operand<'_>| one.shape.iter().product::<usize>() as u64 * one.dtype.bytes();
         let mut end = 0;
@@ -66,7 +67,7 @@ impl<'a> Alone<'a> {
             0 => Span::EMPTY,
             _ => arena.span(scratch, workspace, "the workspace")?,
         };
-        let job = recipe.job(&read, &written, scratch, op.kind())?;
+        let job = recipe.job(&read, &written, scratch)?;
         Ok(Alone {
             cpu,
             arena,
