@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::memory::Memory;
+use super::room::HostMemory;
 
 /// A group's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ fn unescaped(point: &str) -> String {
 
 impl Group {
     /// The limit, and what is left of it: what is in use but can be read from files again doesn't count.
-    pub(super) fn memory(&self) -> Memory {
+    pub(super) fn memory(&self) -> HostMemory {
         let names = match self.version {
             Version::One => [
                 "memory.limit_in_bytes",
@@ -135,8 +135,8 @@ impl Group {
         let each = limits
             .iter()
             .flatten()
-            .map(|&limit| Memory::limited(limit, used));
-        each.fold(Memory::default(), Memory::and)
+            .map(|&limit| HostMemory::limited(limit, used));
+        each.fold(HostMemory::default(), HostMemory::and)
     }
 }
 
@@ -158,12 +158,12 @@ mod tests {
             tree
         }
 
-        fn memory(&self, cgroup: &str, mountinfo: &str) -> Memory {
+        fn memory(&self, cgroup: &str, mountinfo: &str) -> HostMemory {
             let groups = of_process(cgroup, mountinfo, self.0.path());
             groups
                 .iter()
                 .map(Group::memory)
-                .fold(Memory::default(), Memory::and)
+                .fold(HostMemory::default(), HostMemory::and)
         }
     }
 
@@ -187,12 +187,12 @@ mod tests {
             ("sys/fs/cgroup/a/b/c/memory.current", "100\n"),
             ("sys/fs/cgroup/other/memory.max", "1\n"),
         ]);
-        let expected = Memory {
+        let expected = HostMemory {
             total: Some(700),
             available: Some(400),
         };
         assert_eq!(tree.memory("0::/a/b/c\n", UNIFIED), expected);
-        assert_eq!(tree.memory("0::/\n", UNIFIED), Memory::default());
+        assert_eq!(tree.memory("0::/\n", UNIFIED), HostMemory::default());
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
             ("sys/fs/cgroup/cpu/job/memory.limit_in_bytes", "1\n"),
         ]);
         let cgroup = "9:name=systemd:/job\n4:memory:/job\n1:cpu:/job\n0::/\n";
-        assert_eq!(tree.memory(cgroup, HYBRID), Memory::limited(600, 200));
+        assert_eq!(tree.memory(cgroup, HYBRID), HostMemory::limited(600, 200));
     }
 
     #[test]
@@ -226,7 +226,7 @@ mod tests {
             let cgroup = format!("4:cpu,memory:{path}\n");
             assert_eq!(
                 tree.memory(&cgroup, mount),
-                Memory::limited(500, 100),
+                HostMemory::limited(500, 100),
                 "{path}"
             );
         }
@@ -237,7 +237,7 @@ mod tests {
         let tree = Tree::new(&[("sys/fs/cgroup/memory.max", "lots\n")]);
         for cgroup in ["", "0", "0::", "x:memory", "7:memory:", "\n\n"] {
             for mounts in ["", "a b c", " - cgroup2", UNIFIED, "1 2 3 4 5 - cgroup x"] {
-                assert_eq!(tree.memory(cgroup, mounts), Memory::default());
+                assert_eq!(tree.memory(cgroup, mounts), HostMemory::default());
             }
         }
     }

@@ -5,18 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use super::groups::{self, Group};
-
-/// Memory in bytes, as far as the operating system says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// All of it, or this process's limit where that is less.
-    pub total: Option<u64>,
-    /// What can be taken without pushing anything else out.
-    pub available: Option<u64>,
-}
+use super::room::HostMemory;
 
 /// Asks the operating system; elsewhere than on Linux both are unknown.
-pub fn memory() -> Memory {
+pub fn memory() -> HostMemory {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let machine = of_machine(&text("/proc/meminfo"));
     let process = of_process(&text("/proc/self/limits"), &text("/proc/self/status"));
@@ -28,7 +20,7 @@ pub fn memory() -> Memory {
     groups
         .iter()
         .map(Group::memory)
-        .fold(machine.and(process), Memory::and)
+        .fold(machine.and(process), HostMemory::and)
 }
 
 /// The most physical memory that this process has had at a time, in bytes: arenas, libraries and all. The
@@ -37,34 +29,9 @@ pub fn peak_resident() -> Option<u64> {
     field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
-impl Memory {
-    /// A limit and what is in use.
-    pub(super) fn limited(limit: u64, used: u64) -> Memory {
-        Memory {
-            total: Some(limit),
-            available: Some(limit.saturating_sub(used)),
-        }
-    }
-
-    /// What both allow.
-    pub(super) fn and(self, other: Memory) -> Memory {
-        Memory {
-            total: least(self.total, other.total),
-            available: least(self.available, other.available),
-        }
-    }
-}
-
-fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
-}
-
 /// From `/proc/meminfo`.
-fn of_machine(meminfo: &str) -> Memory {
-    Memory {
+fn of_machine(meminfo: &str) -> HostMemory {
+    HostMemory {
         total: field(meminfo, "MemTotal:"),
         available: field(meminfo, "MemAvailable:"),
     }
@@ -72,7 +39,7 @@ fn of_machine(meminfo: &str) -> Memory {
 
 /// The limits on address space and on data, from `/proc/self/limits`, and what is used of them, from
 /// `/proc/self/status`.
-fn of_process(limits: &str, status: &str) -> Memory {
+fn of_process(limits: &str, status: &str) -> HostMemory {
     let kinds = [
         ("Max address space", "VmSize:"),
         ("Max data size", "VmData:"),
@@ -81,9 +48,9 @@ fn of_process(limits: &str, status: &str) -> Memory {
         let line = limits.lines().find_map(|line| line.strip_prefix(limit))?;
         // The soft limit comes first; without one there is a word.
         let limit = line.split_whitespace().next()?.parse().ok()?;
-        Some(Memory::limited(limit, field(status, used).unwrap_or(0)))
+        Some(HostMemory::limited(limit, field(status, used).unwrap_or(0)))
     });
-    each.fold(Memory::default(), Memory::and)
+    each.fold(HostMemory::default(), HostMemory::and)
 }
 
 /// A line like `MemTotal:       16384 kB`, in bytes.
@@ -104,12 +71,12 @@ mod tests {
     #[test]
     fn lines_of_kibibytes() {
         let text = "MemTotal:       16384 kB\nMemFree: 1 kB\nMemAvailable:   8192 kB\n";
-        let expected = Memory {
+        let expected = HostMemory {
             total: Some(16 << 20),
             available: Some(8 << 20),
         };
         assert_eq!(of_machine(text), expected);
-        assert_eq!(of_machine("MemTotal: x kB"), Memory::default());
+        assert_eq!(of_machine("MemTotal: x kB"), HostMemory::default());
     }
 
     #[test]
@@ -124,30 +91,23 @@ mod tests {
             )
         };
         let found = |space, data| of_process(&limits(space, data), status);
-        assert_eq!(found("unlimited", "unlimited"), Memory::default());
-        assert_eq!(found("5120", "unlimited"), Memory::limited(5120, 4096));
-        assert_eq!(found("unlimited", "5120"), Memory::limited(5120, 1024));
+        assert_eq!(found("unlimited", "unlimited"), HostMemory::default());
+        assert_eq!(found("5120", "unlimited"), HostMemory::limited(5120, 4096));
+        assert_eq!(found("unlimited", "5120"), HostMemory::limited(5120, 1024));
         assert_eq!(
             found("5120", "2048"),
-            Memory {
+            HostMemory {
                 total: Some(2048),
                 available: Some(1024)
             }
         );
         assert_eq!(
             found("1000", "unlimited"),
-            Memory {
+            HostMemory {
                 total: Some(1000),
                 available: Some(0)
             }
         );
-        assert_eq!(of_process("", status), Memory::default());
-    }
-
-    #[test]
-    fn the_smaller_known_number_counts() {
-        assert_eq!(least(Some(3), Some(2)), Some(2));
-        assert_eq!(least(None, Some(2)), Some(2));
-        assert_eq!(least(None, None), None);
+        assert_eq!(of_process("", status), HostMemory::default());
     }
 }

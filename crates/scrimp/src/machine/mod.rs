@@ -2,11 +2,13 @@
 
 mod groups;
 mod memory;
+mod room;
 
 use std::env;
 use std::path::PathBuf;
 
-pub use memory::{Memory, memory, peak_resident};
+pub use memory::{memory, peak_resident};
+pub use room::HostMemory;
 
 /// Threads that can run at the same time.
 pub fn threads() -> usize {
