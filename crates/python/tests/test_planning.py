@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import _thread
 import ast
+import contextlib
 import json
+import os
 import random
+import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import scrimp
@@ -289,8 +294,18 @@ def test_progress_and_its_exceptions() -> None:
         scrimp.plan(random_graph(1, 200), budget="60%", time_limit=30, progress=refuse)
 
 
+@contextlib.contextmanager
+def sigint(handler: Any) -> Iterator[None]:
+    """Handle Ctrl-C in this way, whatever this process was started with: in the background it is ignored."""
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_ctrl_c_keeps_the_best_plan() -> None:
-    """An hour's planning is stopped by the first interrupt, once there is a plan."""
+    """Long planning is stopped by the first interrupt, once there is a plan."""
 
     def interrupt(news: scrimp.Progress) -> None:
         if news.cost is not None and not sent:
@@ -299,9 +314,24 @@ def test_ctrl_c_keeps_the_best_plan() -> None:
 
     sent: list[bool] = []
     problem = random_graph(3, 400)
-    plan = scrimp.plan(problem, budget="70%", order="fixed", time_limit=3600, progress=interrupt)
+    with sigint(signal.default_int_handler):
+        plan = scrimp.plan(problem, budget="70%", order="fixed", time_limit=300, progress=interrupt)
     assert plan.interrupted
     assert simulate(problem, plan)[0] <= plan.budget
+
+
+def test_ctrl_c_is_ignored_where_python_ignores_it() -> None:
+    """A process in the background of a script plans until its time is over."""
+
+    def interrupt(news: scrimp.Progress) -> None:
+        sent.append(True)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    sent: list[bool] = []
+    with sigint(signal.SIG_IGN):
+        plan = scrimp.plan(random_graph(3, 400), budget="70%", time_limit=1, progress=interrupt)
+    assert sent
+    assert not plan.interrupted
 
 
 def test_other_threads_run_meanwhile() -> None:

@@ -7,40 +7,27 @@ tensors' shapes, strides and types, the device, the number of threads and PyTorc
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import platform
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.fx import Node
 from torch.utils._pytree import tree_map
 
+from scrimp._torch import kept
 from scrimp._torch.graph import Task, tensors_in
 from scrimp._torch.memory import measured
 from scrimp._torch.problem import Cost, allocated
 from scrimp.errors import Unsupported
 
-FORMAT = 1
 REPEATS = 3
 ENOUGH_SECONDS = 0.02
 """Short operators are repeated until they took this long together."""
 
 Progress = Callable[[int, int], object]
 """Called with how many of how many distinct operators are done."""
-
-
-def cache_path() -> Path:
-    """The file that keeps measurements; SCRIMP_CACHE names another folder."""
-    folder = os.environ.get("SCRIMP_CACHE")
-    if folder is None:
-        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        folder = str(Path(base) / "scrimp")
-    return Path(folder) / f"torch-operators-{FORMAT}.json"
 
 
 def machine(device: torch.device) -> str:
@@ -80,7 +67,7 @@ def _shape(tensor: torch.Tensor) -> str:
 def measure(tasks: Sequence[Task], device: torch.device, progress: Progress | None = None) -> list[Cost]:
     """Measure each distinct operator once, or find it in the cache."""
     here = machine(device)
-    stored = _load()
+    stored = kept.load()
     known = stored.setdefault(here, {})
     keys = [key_of(task.node) for task in tasks]
     distinct = {key: task for key, task in zip(keys, tasks, strict=True)}
@@ -97,7 +84,7 @@ def measure(tasks: Sequence[Task], device: torch.device, progress: Progress | No
                 known[key] = [cost.seconds, cost.workspace]
     finally:
         if missing:
-            _store(here, known)
+            kept.store(here, known)
     if progress is not None:
         progress(len(missing), len(missing))
     return [Cost(float(known[key][0]), int(known[key][1])) for key in keys]
@@ -253,32 +240,3 @@ def _estimated(task: Task) -> float:
         with contextlib.suppress(Exception):
             operations = int(formula(*args, **kwargs, out_val=node.meta.get("val")))
     return SECONDS_PER_CALL + max(operations / OPERATIONS_PER_SECOND, moved / BYTES_PER_SECOND)
-
-
-def _load() -> dict[str, dict[str, list[float]]]:
-    """A cache that can't be read is as good as none."""
-    with contextlib.suppress(OSError, ValueError):
-        with open(cache_path(), encoding="utf-8") as file:
-            found = json.load(file)
-        if isinstance(found, dict) and all(_is_table(table) for table in found.values()):
-            return found
-    return {}
-
-
-def _is_table(table: Any) -> bool:
-    return isinstance(table, dict) and all(
-        isinstance(row, list) and len(row) == 2 and all(isinstance(x, int | float) for x in row)
-        for row in table.values()
-    )
-
-
-def _store(here: str, known: dict[str, list[float]]) -> None:
-    """Add to what others stored meanwhile; a cache that can't be written is done without."""
-    stored = _load()
-    stored.setdefault(here, {}).update(known)
-    path = cache_path()
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            json.dump(stored, file)
-        os.replace(file.name, path)
