@@ -31,6 +31,8 @@ pub enum Kind {
     Memory,
     /// A library that the method or `--library` needs is missing or fails.
     Solver,
+    /// A loss of `train` wasn't a finite number.
+    Diverged,
     /// Ctrl-C before all steps were done.
     Interrupted,
 }
@@ -48,6 +50,7 @@ impl Kind {
             Kind::Differs => 7,
             Kind::Memory => 8,
             Kind::Solver => 9,
+            Kind::Diverged => 10,
             Kind::Interrupted => 130,
         }
     }

@@ -12,6 +12,7 @@ mod reports;
 mod stdout;
 mod table;
 mod target;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,7 @@ use serde_json::Value;
 use crate::args::Cli;
 use crate::failure::{Failure, Kind};
 use crate::stdout::print;
+use crate::terminal::{tell, visible};
 
 /// What a command has to say, for programs and for people.
 pub struct Answer {
@@ -61,7 +63,7 @@ fn main() -> ExitCode {
         Ok(answer) => finish(json, answer),
         Err(error) => {
             let failure = Failure::from(error);
-            explain(&failure);
+            tell(&failure.to_string());
             if json {
                 print(&object(&failure.to_json()));
             }
@@ -72,12 +74,12 @@ fn main() -> ExitCode {
 
 fn finish(json: bool, answer: Answer) -> ExitCode {
     if let Some(failure) = &answer.failure {
-        explain(failure);
+        tell(&failure.to_string());
     }
     if !print(&if json {
         object(&answer.json)
     } else {
-        answer.text
+        visible(&answer.text).into_owned()
     }) {
         // The reader went away (`scrimp … | head`): nobody is left to tell.
         return ExitCode::from(Kind::Output.code());
@@ -109,12 +111,4 @@ fn usage(error: &clap::Error) -> ExitCode {
 
 fn object(json: &Value) -> String {
     format!("{json:#}\n")
-}
-
-#[allow(
-    clippy::print_stderr,
-    reason = "the one place where errors reach people"
-)]
-fn explain(failure: &Failure) {
-    eprintln!("scrimp: {failure}");
 }

@@ -1,82 +1,108 @@
 //! Output files: found unwritable before the work starts, written whole or not at all.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use tempfile::NamedTempFile;
+use scrimp::plan::file::{FileIdentity, Output};
 
 use crate::failure::{Failure, Kind};
+use crate::stdout;
 
-/// A path that could be written when the command started.
-#[derive(Clone, Debug)]
-pub struct OutputFile(PathBuf);
+/// The outputs of a command. Each is a file of its own, and none is what the command reads.
+#[derive(Debug, Default)]
+pub struct Outputs(Vec<(FileIdentity, String)>);
 
-impl OutputFile {
-    /// Finds out now, before any work, whether the file can be written, and leaves nothing behind.
-    pub fn claim(path: &Path) -> Result<OutputFile> {
-        let output = OutputFile(path.to_owned());
-        if path.is_dir() {
-            return Err(output.failure("it is a folder").into());
-        }
-        output.temporary()?;
-        Ok(output)
+impl Outputs {
+    /// No outputs yet, of a command that reads these files; what isn't there, such as the file that a built-in
+    /// network's name would be, isn't read.
+    pub fn beside<'a>(inputs: impl IntoIterator<Item = &'a Path>) -> Outputs {
+        let mut outputs = Outputs::default();
+        outputs.keep(inputs);
+        outputs
     }
 
-    /// Writes the contents under a temporary name in the same folder, then renames.
+    /// Keeps more inputs from the outputs that are claimed from now on.
+    pub fn keep<'a>(&mut self, inputs: impl IntoIterator<Item = &'a Path>) {
+        let there = inputs.into_iter().filter(|path| path.exists());
+        let identity = |path| Some((FileIdentity::of(path)?, "read as well".into()));
+        self.0.extend(there.filter_map(identity));
+    }
+
+    /// Finds out now, before any work, whether an output can be written, and leaves nothing behind.
+    pub fn claim(&mut self, path: Option<&PathBuf>) -> Result<Option<OutputFile>> {
+        path.map(|path| self.claimed(path)).transpose()
+    }
+
+    fn claimed(&mut self, path: &Path) -> Result<OutputFile> {
+        let output = OutputFile::open(path)?;
+        if let Some(identity) = FileIdentity::of(path) {
+            if let Some((_, other)) = self.0.iter().find(|(taken, _)| *taken == identity) {
+                let sentence = format!(
+                    "can't write '{}': it is {other}; give another file",
+                    path.display()
+                );
+                return Err(Failure::new(Kind::Output, sentence).into());
+            }
+            let taken = format!("the output '{}' too", path.display());
+            self.0.push((identity, taken));
+        }
+        Ok(output)
+    }
+}
+
+/// A path that could be written when the command started.
+#[derive(Debug)]
+pub struct OutputFile {
+    path: PathBuf,
+    target: Target,
+}
+
+#[derive(Debug)]
+enum Target {
+    /// Standard output, where the command's answer goes.
+    Answers,
+    File(Output),
+}
+
+impl OutputFile {
+    fn open(path: &Path) -> Result<OutputFile> {
+        let target = match stdout::is_at(path) {
+            true => Target::Answers,
+            false => Target::File(Output::claim(path).map_err(|error| failure(path, error))?),
+        };
+        Ok(OutputFile {
+            path: path.to_owned(),
+            target,
+        })
+    }
+
+    /// Writes the whole contents.
     pub fn write(&self, contents: &[u8]) -> Result<()> {
         self.write_with(|out| out.write_all(contents))
     }
 
-    /// Writes whatever `fill` writes, as [`OutputFile::write`] does.
+    /// Writes whatever `fill` writes, piece by piece.
     pub fn write_with(&self, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-        let file = self.temporary()?;
-        let mut buffered = BufWriter::new(file.as_file());
-        let written = fill(&mut buffered)
-            .and_then(|()| buffered.flush())
-            .and_then(|()| file.as_file().sync_all());
-        drop(buffered);
-        written.map_err(|error| self.failure(error))?;
-        file.persist(&self.0)
-            .map_err(|error| self.failure(error.error))?;
-        Ok(())
-    }
-
-    /// Where it is, for writers that rename by themselves.
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// A new file beside the output, removed when dropped.
-    fn temporary(&self) -> Result<NamedTempFile> {
-        let folder = match self.0.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
+        let written = match &self.target {
+            Target::Answers => stdout::write_with(fill),
+            Target::File(output) => output.write_with(fill),
         };
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".scrimp-");
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            builder.permissions(std::fs::Permissions::from_mode(0o666));
-        }
-        Ok(builder
-            .tempfile_in(folder)
-            .map_err(|error| self.failure(error))?)
+        Ok(written.map_err(|error| failure(&self.path, error))?)
     }
 
-    fn failure(&self, why: impl std::fmt::Display) -> Failure {
-        let path = self.0.display();
-        Failure::new(
-            Kind::Output,
-            format!("can't write '{path}': {why}; give a file in a folder that you may write to"),
-        )
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 
-/// Claims an optional output.
-pub fn claim(path: Option<&PathBuf>) -> Result<Option<OutputFile>> {
-    path.map(|path| OutputFile::claim(path)).transpose()
+fn failure(path: &Path, why: io::Error) -> Failure {
+    let path = path.display();
+    Failure::new(
+        Kind::Output,
+        format!("can't write '{path}': {why}; give a file in a folder that you may write to"),
+    )
 }
 
 #[cfg(test)]
@@ -84,21 +110,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_leave_nothing_and_writes_are_whole() {
+    fn no_output_is_an_input_or_another_output() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("plan.json");
-        let output = OutputFile::claim(&path).unwrap();
-        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
-        output.write(b"first").unwrap();
-        output.write(b"second").unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"second");
-        assert_eq!(folder.path().read_dir().unwrap().count(), 1);
-    }
-
-    #[test]
-    fn folders_and_missing_folders_are_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(OutputFile::claim(folder.path()).is_err());
-        assert!(OutputFile::claim(&folder.path().join("no/such/plan.json")).is_err());
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("model"), "").unwrap();
+        std::fs::hard_link(at("model"), at("same")).unwrap();
+        let model = at("model");
+        let mut outputs = Outputs::beside([&*model, Path::new("resnet50")]);
+        let mut claim = |name: &str| {
+            let claimed = outputs.claim(Some(&at(name)));
+            claimed.map(drop).map_err(|error| error.to_string())
+        };
+        assert!(claim("same").unwrap_err().contains("it is read as well"));
+        claim("plan").unwrap();
+        let error = claim("plan").unwrap_err();
+        assert!(error.contains("it is the output '"), "{error}");
+        assert_eq!(folder.path().read_dir().unwrap().count(), 2);
+        for _ in 0..2 {
+            let null = outputs.claim(Some(&"/dev/null".into()));
+            null.unwrap().unwrap().write(b"nothing").unwrap();
+        }
     }
 }

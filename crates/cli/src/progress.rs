@@ -4,14 +4,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Prints a remark that isn't an error on standard error.
-#[allow(
-    clippy::print_stderr,
-    reason = "the one place where remarks reach people"
-)]
-pub fn note(text: &str) {
-    eprintln!("scrimp: {text}");
-}
+use crate::terminal::visible;
 
 /// One line that changes while a stage runs and goes away when it ends.
 #[derive(Debug)]
@@ -54,7 +47,7 @@ impl Line {
     /// Shows this text behind the stage's name. While the line is hidden, the text isn't made.
     pub fn say(&self, text: impl FnOnce() -> String) {
         if !self.0.is_hidden() {
-            self.0.set_message(text());
+            self.0.set_message(visible(&text()).into_owned());
         }
     }
 

@@ -6,7 +6,7 @@ use scrimp::report::{Losses, ReportInput, html, perfetto, perfetto_measured};
 use scrimp::{Optimality, Outcome, PlanSummary, Planned};
 
 use crate::args::ReportArgs;
-use crate::output::{OutputFile, claim};
+use crate::output::{OutputFile, Outputs};
 
 /// Where to write them.
 pub struct Reports {
@@ -16,10 +16,10 @@ pub struct Reports {
 
 impl Reports {
     /// Finds out whether they can be written.
-    pub fn claim(args: &ReportArgs) -> Result<Reports> {
+    pub fn claim(args: &ReportArgs, outputs: &mut Outputs) -> Result<Reports> {
         Ok(Reports {
-            page: claim(args.report.as_ref())?,
-            trace: claim(args.trace.as_ref())?,
+            page: outputs.claim(args.report.as_ref())?,
+            trace: outputs.claim(args.trace.as_ref())?,
         })
     }
 

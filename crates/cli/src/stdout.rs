@@ -1,7 +1,8 @@
 //! Standard output, reserved for the answer. Anything else that is written there, for example by a
 //! solver library, lands on standard error. So `--json` prints one object and nothing more.
 
-use std::io::Write;
+use std::io::{self, Write};
+use std::path::Path;
 
 #[cfg(unix)]
 static ANSWERS: std::sync::OnceLock<std::fs::File> = std::sync::OnceLock::new();
@@ -21,14 +22,24 @@ pub fn set_aside() {}
 
 /// Writes an answer to standard output; returns false if the reader has closed it.
 pub fn print(text: &str) -> bool {
+    write_with(|out| out.write_all(text.as_bytes())).is_ok()
+}
+
+/// Writes to standard output whatever `fill` writes.
+pub fn write_with(fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     #[cfg(unix)]
-    if let Some(mut own) = ANSWERS.get() {
-        return own.write_all(text.as_bytes()).is_ok();
+    if let Some(own) = ANSWERS.get() {
+        let mut out = io::BufWriter::new(own);
+        return fill(&mut out).and_then(|()| out.flush());
     }
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .is_ok()
+    let mut out = io::stdout().lock();
+    fill(&mut out).and_then(|()| out.flush())
+}
+
+/// Whether a path is a name of standard output. Opened by that name it would be standard error, see above.
+pub fn is_at(path: &Path) -> bool {
+    let names = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
+    names.iter().any(|name| path == Path::new(name))
 }
 
 #[cfg(all(test, unix))]

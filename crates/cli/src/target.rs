@@ -17,7 +17,8 @@ use scrimp::{Error, Fit, ModelSource, Recipe};
 use crate::args::{CostsArg, LossArg, OptimizerArg, RecipeArgs, SearchArgs, ShapeArgs, TargetArgs};
 use crate::failure::{Failure, Kind};
 use crate::interrupt;
-use crate::progress::{self, Line};
+use crate::progress::Line;
+use crate::terminal::tell;
 
 /// Reads a file in JSON.
 pub fn read(path: &Path) -> Result<Content> {
@@ -111,7 +112,7 @@ impl Model {
 pub fn import(model: &str, shape: &ShapeArgs, quiet: bool) -> Result<Graph> {
     let graph = Model::find(model, shape)?.import(shape.batch)?;
     if !quiet {
-        graph.remarks.iter().for_each(|text| progress::note(text));
+        graph.remarks.iter().for_each(|text| tell(text));
     }
     Ok(graph)
 }
@@ -248,7 +249,7 @@ pub fn costs(
     };
     let note = cache.as_ref().and_then(CostCache::note);
     if let Some(text) = note.filter(|_| !quiet) {
-        progress::note(text);
+        tell(text);
     }
     Ok((profile.costs.clone(), Some(profile)))
 }

@@ -311,3 +311,41 @@ fn plans_for_other_problems_and_wrong_plans() {
     let other = instance(other.path(), |file| file["nodes"][0]["memory"] = json!(11));
     assert!(fails(3, &["check", other.to_str().unwrap(), plan]).contains("fingerprint"));
 }
+
+/// A file can't write to the terminal as it likes; `--json` has its names as they are.
+#[test]
+fn control_characters_are_spelled_out() {
+    let folder = tempdir().unwrap();
+    let hostile = "\u{1b}[31mred";
+    let path = write(
+        folder.path(),
+        "tiny.onnx",
+        &onnx(&[node(hostile, &["x"], "y")]),
+    );
+    let args = ["inspect", path.to_str().unwrap()];
+    let sentence = fails(3, &args);
+    assert!(sentence.contains("\\x1b[31mred"), "{sentence}");
+    assert!(!sentence.contains('\u{1b}'), "{sentence}");
+    let error: Value =
+        serde_json::from_slice(&scrimp(&[&args[..], &["--json"]].concat()).stdout).unwrap();
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!(message.contains(hostile), "{message}");
+}
+
+#[test]
+fn sizes_beyond_all_bounds() {
+    let sentence = fails(2, &["inspect", "transformer", "--layers", "1000000"]);
+    assert!(
+        sentence.contains("layers") && sentence.contains("4096"),
+        "{sentence}"
+    );
+    let folder = tempdir().unwrap();
+    let buffers = json!({
+        "name": "huge", "kind": "allocation", "published": {}, "stats": {},
+        "buffer_fields": ["id", "lower", "upper", "size"],
+        "buffers": [["a", 0, 2, u64::MAX - 10], ["b", 1, 3, 20]],
+    });
+    let path = write(folder.path(), "huge.json", buffers.to_string().as_bytes());
+    let sentence = fails(3, &["place", path.to_str().unwrap()]);
+    assert!(sentence.contains("buffer 1"), "{sentence}");
+}

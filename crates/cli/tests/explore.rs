@@ -375,7 +375,8 @@ fn ctrl_c_keeps_the_best() {
         ["--time-limit", "300s", "--json", "--threads", "1"],
     );
     let run = |args: &[&str], code: i32| -> Value {
-        let output = support::interrupted(&[args, &long].concat());
+        let after = std::time::Duration::from_secs(2);
+        let output = support::interrupted(&[args, &long].concat(), after);
         assert_eq!(
             output.status.code(),
             Some(code),
@@ -410,4 +411,22 @@ fn ctrl_c_keeps_the_best() {
             assert!(found["batch"].as_u64() >= found["keep_all_batch"].as_u64());
         });
     });
+}
+
+/// A script makes what it puts into the background ignore the key.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_is_ignored_where_it_was() {
+    let folder = tempdir().unwrap();
+    let path = large(folder.path());
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", "trap '' INT; exec \"$@\"", "sh"])
+        .arg(assert_cmd::cargo::cargo_bin("scrimp"))
+        .args(["plan", path.to_str().unwrap(), "--budget", "85%", "--json"])
+        .args(["--time-limit", "8s", "--threads", "1"]);
+    let after = std::time::Duration::from_secs(2);
+    let output = support::interrupted_command(command, after).expect("the time limit ends it");
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["interrupted"], false);
 }

@@ -170,6 +170,7 @@ fn times_are_kept_from_one_run_to_the_next() {
             .unwrap()
             .args(words.split(' ').chain(more.iter().copied()))
             .env("SCRIMP_CACHE", &cache)
+            .timeout(support::LIMIT)
             .output()
             .unwrap();
         let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -241,30 +242,14 @@ fn reports_and_traces_are_written() {
 #[cfg(unix)]
 #[test]
 fn ctrl_c_saves_what_there_is() {
-    use std::process::{Command, Stdio};
-    use std::time::{Duration, Instant};
     let folder = tempdir().unwrap();
     let file = folder.path().join("w.safetensors");
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin("scrimp"));
-    let data = digits();
+    let (file, data) = (file.to_str().unwrap(), digits());
     let more = [
-        "0", "--steps", "1000000", "--costs", "static", "--json", "--data", &data,
+        "0", "--steps", "1000000", "--costs", "static", "--json", "--data", &data, "--save", file,
     ];
-    command.args(DIGITS).args(more).arg("--save").arg(&file);
-    let child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let start = Instant::now();
-    std::thread::sleep(Duration::from_secs(6));
-    let killed = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status()
-        .unwrap();
-    assert!(killed.success());
-    let output = child.wait_with_output().unwrap();
-    assert!(start.elapsed() < Duration::from_secs(60));
+    let after = std::time::Duration::from_secs(6);
+    let output = support::interrupted(&[DIGITS, &more].concat(), after);
     assert_eq!(
         output.status.code(),
         Some(130),
@@ -278,7 +263,6 @@ fn ctrl_c_saves_what_there_is() {
         run["losses"].as_array().unwrap().len()
     );
     assert!(support::complaint(&output).contains("saved"));
-    let file = file.to_str().unwrap();
     let more = [
         "0", "--steps", "1", "--costs", "static", "--data", &data, "--resume", file,
     ];
@@ -296,6 +280,7 @@ fn with_onednn(folder: &std::ffi::OsStr, args: &[&str]) -> std::process::Output 
         .args(args)
         .env("SCRIMP_ONEDNN", folder)
         .env("SCRIMP_CACHE", support::cache())
+        .timeout(support::LIMIT)
         .output()
         .unwrap()
 }
@@ -349,4 +334,53 @@ fn kernels_of_onednn() {
     let doctor: Value = serde_json::from_slice(&doctor.stdout).unwrap();
     assert!(doctor["onednn"]["error"].is_null());
     assert!(doctor["device"].as_str().unwrap().contains("onednn"));
+}
+
+#[test]
+fn a_loss_that_is_no_number_is_told() {
+    let data = digits();
+    let args = [
+        DIGITS,
+        &["0", "--steps", "4", "--costs", "static", "--lr", "1e30"],
+        &["--data", &data, "--json"],
+    ];
+    let output = support::scrimp(&args.concat());
+    let said = support::complaint(&output);
+    assert_eq!(output.status.code(), Some(10), "{said}");
+    let run: Value = serde_json::from_str(&text(&output)).unwrap();
+    let step = run["diverged_step"].as_u64().unwrap();
+    assert!(run["losses"][step as usize - 1].is_null());
+    assert_eq!(run["losses"].as_array().unwrap().len(), 4, "it went on");
+    assert!(
+        said.contains(&format!("the loss of step {step} is ")),
+        "{said}"
+    );
+    assert!(said.contains("--lr"), "{said}");
+}
+
+/// The number of steps in a file of weights can be anything.
+#[test]
+fn a_step_number_that_would_overflow_is_damage() {
+    let folder = tempdir().unwrap();
+    let file = folder.path().join("w.safetensors");
+    let file = file.to_str().unwrap();
+    let (data, steps) = (
+        digits(),
+        ["0", "--steps", "1", "--costs", "static", "--data"],
+    );
+    let train = [DIGITS, &steps, &[&data]].concat();
+    object(&[&train[..], &["--save", file]].concat());
+    let bytes = std::fs::read(file).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    let (header, elements) = bytes[8..].split_at(length as usize);
+    let mut header: Value = serde_json::from_slice(header).unwrap();
+    let notes = header["__metadata__"]["scrimp"].as_str().unwrap();
+    let mut notes: Value = serde_json::from_str(notes).unwrap();
+    notes["step"] = u64::MAX.to_string().into();
+    header["__metadata__"]["scrimp"] = notes.to_string().into();
+    let header = header.to_string();
+    let length = (header.len() as u64).to_le_bytes();
+    std::fs::write(file, [&length, header.as_bytes(), elements].concat()).unwrap();
+    let sentence = fails(3, &[&train[..], &["--resume", file]].concat());
+    assert!(sentence.contains("note 'step' is damaged"), "{sentence}");
 }

@@ -170,6 +170,15 @@ fn wrong_options() {
             },
             "dropout",
         ),
+        // Every layer takes time and memory, whatever its sizes.
+        (
+            "transformer",
+            NetworkOptions {
+                layers: Some(1_000_000),
+                ..base()
+            },
+            "layers",
+        ),
     ];
     for (name, options, field) in values {
         let error = wrong(name, options);

@@ -406,7 +406,11 @@ fn external_data() {
         );
         let path = inner.join("model.onnx");
         std::fs::write(&path, model.encode_to_vec()).unwrap();
-        import(&path, &ImportOptions::default())
+        let options = ImportOptions {
+            room: Some(16),
+            ..ImportOptions::default()
+        };
+        import(&path, &options)
     };
     let graph = stored("w.bin", "4").unwrap();
     let expected = scrimp_graph::Init::Floats([1.0, 2.0].into());
@@ -423,7 +427,44 @@ fn external_data() {
     {
         std::os::unix::fs::symlink(absolute, inner.join("link.bin")).unwrap();
         assert!(refused("link.bin", "0").contains("outside the model's folder"));
+        // To open a pipe would be to wait for its writer.
+        let pipe = std::process::Command::new("mkfifo")
+            .arg(inner.join("pipe.bin"))
+            .status();
+        assert!(pipe.unwrap().success());
+        assert!(refused("pipe.bin", "0").contains("not a regular file"));
     }
+}
+
+/// A file may claim any size without taking any room on disk.
+#[test]
+fn external_data_beyond_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let sparse = std::fs::File::create(folder.path().join("w.bin")).unwrap();
+    let elements = 1u64 << 38;
+    sparse.set_len(4 * elements).unwrap();
+    let tensor = TensorProto {
+        external_data: vec![StringStringEntryProto {
+            key: "location".into(),
+            value: "w.bin".into(),
+        }],
+        data_location: 1,
+        ..floats("w", &[elements as i64], &[])
+    };
+    let nodes = vec![node("Add", &["x", "w"], &["y"])];
+    let inputs = vec![value("x", &[Fixed(1), Fixed(elements as i64)])];
+    let path = folder.path().join("model.onnx");
+    std::fs::write(
+        &path,
+        model(nodes, vec![tensor], inputs, &["y"]).encode_to_vec(),
+    )
+    .unwrap();
+    let options = ImportOptions {
+        room: Some(1 << 30),
+        ..ImportOptions::default()
+    };
+    let error = import(&path, &options).unwrap_err().to_string();
+    assert!(error.contains("2199023255552 bytes of memory"), "{error}");
 }
 
 #[test]

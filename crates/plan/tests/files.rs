@@ -371,6 +371,11 @@ fn bad_allocation_instances_are_refused_with_the_buffer() {
             "buffer 0: `size` is missing",
         ),
         ("[\"x\",0,3,4]", "[\"x\",0,3,-4]", "buffer 0: `size` is -4"),
+        (
+            "[\"x\",0,3,4]",
+            "[\"x\",0,3,4],[\"z\",5,6,18446744073709551615]",
+            "all sizes together",
+        ),
         ("\"capacity\":8", "\"capacity\":-8", "`capacity` is -8"),
         ("\"size\"", "\"bytes\"", "buffer_fields"),
         ("\"buffers\"", "\"nodes\"", "some other JSON"),

@@ -57,7 +57,8 @@ impl Start {
         };
         let note = |key: &str| weights.notes.get(key).map_or("", String::as_str);
         let damaged = |key: &str| wrong(format!("its note '{key}' is damaged; save it again"));
-        let step = step.parse().map_err(|_| damaged(STEP))?;
+        let step = step.parse().ok().filter(|&step| step <= MOST_STEPS);
+        let step = step.ok_or_else(|| damaged(STEP))?;
         let saved: u64 = note(SEED).parse().map_err(|_| damaged(SEED))?;
         if note(OPTIMIZER) != name(optimizer) {
             return Err(wrong(format!(
@@ -95,6 +96,8 @@ impl Start {
     }
 }
 
+/// No training takes so many steps, and counting on from there can't overflow.
+const MOST_STEPS: u64 = 1 << 53;
 const STEP: &str = "step";
 const SEED: &str = "seed";
 const OPTIMIZER: &str = "optimizer";

@@ -63,6 +63,7 @@ use scrimp_solve::{
 };
 
 use crate::error::{Error, Result};
+use crate::machine;
 
 /// Where a model comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +106,7 @@ pub fn import(
         ModelSource::File(path) => {
             let options = ImportOptions {
                 batch,
+                room: machine::memory().available,
                 ..ImportOptions::default()
             };
             onnx::import(path, &options).map_err(|source| Error::Onnx {

@@ -28,7 +28,7 @@ pub use shared::{
     propagate_version = true,
     after_help = "Exit codes: 0 done, 1 internal error, 2 usage, 3 bad input, 4 budget too small, 5 plan \
         fails the check, 6 output not writable, 7 runs differ, 8 out of memory, 9 solver library \
-        missing, 130 interrupted."
+        missing, 10 loss not finite, 130 interrupted."
 )]
 pub struct Cli {
     /// Print exactly one JSON object on standard output (its keys are in docs/cli.md)

@@ -21,15 +21,16 @@ use serde_json::{Value, json};
 use super::plan;
 use crate::args::MaxBatchArgs;
 use crate::failure::{Failure, Kind};
-use crate::output::claim;
+use crate::output::Outputs;
 use crate::progress::Line;
 use crate::table::Table;
 use crate::{Answer, interrupt, target};
 
 /// Searches, writes what was asked for and tells.
 pub fn run(args: &MaxBatchArgs, quiet: bool) -> Result<Answer> {
-    let output = claim(args.output.as_ref())?;
-    let problem_out = claim(args.problem_out.as_ref())?;
+    let mut outputs = Outputs::beside([Path::new(&args.target)]);
+    let output = outputs.claim(args.output.as_ref())?;
+    let problem_out = outputs.claim(args.problem_out.as_ref())?;
     let line = Line::spinner(quiet, "trying");
     let found = match target::is_json(Path::new(&args.target)) {
         true => of_instance(args, &line)?,

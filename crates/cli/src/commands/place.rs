@@ -11,7 +11,7 @@ use crate::Answer;
 use crate::args::PlaceArgs;
 use crate::failure::{Failure, Kind};
 use crate::interrupt;
-use crate::output::claim;
+use crate::output::Outputs;
 use crate::table::Table;
 
 /// Places and checks; the placement and the bytes that it takes. The first Ctrl-C leaves it at the best so far.
@@ -29,7 +29,7 @@ pub fn place(instance: &AllocationInstance, capacity: Option<u64>) -> Result<(Pl
 
 /// Reads, places, checks.
 pub fn run(args: &PlaceArgs) -> Result<Answer> {
-    let output = claim(args.output.as_ref())?;
+    let output = Outputs::beside([&*args.instance]).claim(args.output.as_ref())?;
     let in_file = |source| Error::File {
         path: args.instance.clone(),
         source: Box::new(source),

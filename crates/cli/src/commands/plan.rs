@@ -1,5 +1,7 @@
 //! `scrimp plan`: a plan for a model, an instance or a problem.
 
+use std::path::Path;
+
 use anyhow::Result;
 use scrimp::plan::{Budget, Units, format_seconds, plan_to_json, problem_to_json};
 use scrimp::solve::{Method, Options, Progress, SolveError};
@@ -10,7 +12,7 @@ use crate::Answer;
 use crate::args::{PlanArgs, SolveArgs};
 use crate::failure::{Failure, Kind};
 use crate::interrupt;
-use crate::output::claim;
+use crate::output::Outputs;
 use crate::progress::Line;
 use crate::reports::Reports;
 use crate::table::Table;
@@ -18,9 +20,10 @@ use crate::target;
 
 /// Plans, writes what was asked for and summarizes.
 pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
-    let output = claim(args.output.as_ref())?;
-    let problem_out = claim(args.problem_out.as_ref())?;
-    let reports = Reports::claim(&args.reports)?;
+    let mut outputs = Outputs::beside([Path::new(&args.target.name)]);
+    let output = outputs.claim(args.output.as_ref())?;
+    let problem_out = outputs.claim(args.problem_out.as_ref())?;
+    let reports = Reports::claim(&args.reports, &mut outputs)?;
     let target::Target {
         problem,
         fit,

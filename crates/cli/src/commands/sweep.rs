@@ -1,5 +1,7 @@
 //! `scrimp sweep`: plans for many budgets, by one or several planners.
 
+use std::path::Path;
+
 use anyhow::Result;
 use scrimp::plan::{Budget, Units};
 use scrimp::report::{Curve, FoundPoint, Point, TradeOff, tradeoff};
@@ -13,7 +15,7 @@ use super::plan;
 use crate::args::SweepArgs;
 use crate::budgets::Budgets;
 use crate::failure::{Failure, Kind};
-use crate::output::claim;
+use crate::output::Outputs;
 use crate::progress::Line;
 use crate::table::Table;
 use crate::target;
@@ -21,8 +23,9 @@ use crate::{Answer, interrupt};
 
 /// Plans under each budget by each planner, and shows the trade-off.
 pub fn run(args: &SweepArgs, quiet: bool) -> Result<Answer> {
-    let report = claim(args.report.as_ref())?;
-    let csv = claim(args.csv.as_ref())?;
+    let mut outputs = Outputs::beside([Path::new(&args.target.name)]);
+    let report = outputs.claim(args.report.as_ref())?;
+    let csv = outputs.claim(args.csv.as_ref())?;
     let all = Budget::Percent(100.0);
     let problem = target::problem(&args.target, all, &args.solve.search, quiet)?.problem;
     let budgeted = scrimp::budget(&problem, all)?;

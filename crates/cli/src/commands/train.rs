@@ -12,27 +12,34 @@ use scrimp::{
     Budgeted, Error, Evaluation, Fit, Job, ModelSource, Outcome, PlanSummary, Planned, Recipe,
     Session, Start, StepRecord, training,
 };
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::plan;
 use super::trained::{Told, answer};
 use crate::args::{LossArg, OptimizerArg, TrainArgs};
 use crate::failure::{Failure, Kind};
-use crate::output::claim;
+use crate::output::Outputs;
 use crate::progress::Line;
 use crate::reports::Reports;
 use crate::target::Costing;
+use crate::terminal::tell;
 use crate::{Answer, interrupt, target};
 
 /// The stages of the pipeline, then the training loop, then the answer.
 pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
-    let save = claim(args.save.as_ref())?;
-    let plan_out = claim(args.plan_out.as_ref())?;
-    let reports = Reports::claim(&args.reports)?;
+    let paths = [&args.data, &args.plan].into_iter().flatten();
+    let paths = paths.map(PathBuf::as_path);
+    let mut outputs = Outputs::beside(paths.chain([Path::new(&args.model)]));
+    let save = outputs.claim(args.save.as_ref())?;
+    // Only the weights may go where those came from.
+    outputs.keep(args.resume.as_deref());
+    let plan_out = outputs.claim(args.plan_out.as_ref())?;
+    let reports = Reports::claim(&args.reports, &mut outputs)?;
+    let room = scrimp::machine::memory().available.unwrap_or(u64::MAX);
     let data = args
         .data
         .as_deref()
-        .map(Dataset::read)
+        .map(|path| Dataset::read(path, room))
         .transpose()
         .map_err(Error::from)?;
     let (train, test) = data.map_or((None, None), |data| (Some(data.train), data.test));
@@ -173,7 +180,15 @@ fn execute(
     finish: &mut dyn FnMut(&Session<'_>) -> Result<()>,
 ) -> Result<Outcome> {
     let line = Line::bar(quiet, "training", args.steps);
+    let mut diverged = false;
     let mut watch = |index: u64, record: &StepRecord| {
+        if !record.loss.is_finite() && !std::mem::replace(&mut diverged, true) {
+            tell(&format!(
+                "the loss of step {} is {}",
+                index + 1,
+                record.loss
+            ));
+        }
         line.at(index + 1);
         line.say(|| format!("loss {:.4}", record.loss));
     };

@@ -54,6 +54,10 @@ pub fn answer(told: &Told<'_>) -> Result<Answer> {
             "the run under the plan is not the same as without: {what} differs; please report this"
         );
         answer.failure = Some(Failure::new(Kind::Differs, sentence));
+    } else if let Some(step) = diverged(told).filter(|_| !told.job.feed.is_synthetic()) {
+        let sentence =
+            format!("the loss isn't a finite number from step {step} on; a lower --lr may help");
+        answer.failure = Some(Failure::new(Kind::Diverged, sentence));
     } else if interrupted && interrupt::requested() {
         let done = told.outcome.planned.records.len();
         let saved = if told.args.save.is_some() {
@@ -70,6 +74,14 @@ pub fn answer(told: &Told<'_>) -> Result<Answer> {
     Ok(answer)
 }
 
+/// The first step, counted from 1, whose loss isn't a finite number.
+fn diverged(told: &Told<'_>) -> Option<usize> {
+    let mut records = told.outcome.planned.records.iter();
+    records
+        .position(|record| !record.loss.is_finite())
+        .map(|index| index + 1)
+}
+
 fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
     let (run, base) = (&told.outcome.planned, told.outcome.base.as_ref());
     let processor = told.job.compiled.processor();
@@ -83,6 +95,7 @@ fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
         "device": processor.signature(),
         "synthetic_data": told.job.feed.is_synthetic(),
         "losses": run.losses(),
+        "diverged_step": diverged(told),
         "planned_peak_bytes": told.planned.plan().peak(told.planned.budgeted.device),
         "process_peak_bytes": peak_resident(),
         "resident_bytes": told.planned.budgeted.fixed_bytes,
@@ -117,6 +130,13 @@ fn describe(told: &Told<'_>, difference: Option<&str>) -> String {
             "loss",
             &format!("{last:.4}"),
             &format!("of the last step; {first:.4} of the first"),
+        ]);
+    }
+    if let Some(step) = diverged(told) {
+        table.row([
+            "diverged",
+            &step.to_string(),
+            "the first step whose loss isn't a finite number",
         ]);
     }
     if let Some(accuracy) = told.accuracy {

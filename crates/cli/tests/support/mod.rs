@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -14,6 +15,9 @@ pub fn digits() -> String {
         .to_string()
 }
 
+/// No command of a test takes nearly so long; one that does is ended, and its test fails.
+pub const LIMIT: Duration = Duration::from_secs(600);
+
 /// Runs the command.
 pub fn scrimp(args: &[&str]) -> Output {
     assert_cmd::Command::cargo_bin("scrimp")
@@ -21,6 +25,7 @@ pub fn scrimp(args: &[&str]) -> Output {
         .args(args)
         .env_remove("SCRIMP_ONEDNN")
         .env("SCRIMP_CACHE", cache())
+        .timeout(LIMIT)
         .output()
         .unwrap()
 }
@@ -169,17 +174,29 @@ pub fn large(folder: &Path) -> PathBuf {
     write(folder, "large.json", instance.to_string().as_bytes())
 }
 
-/// Starts the command, waits until it has worked for a while, presses Ctrl-C and waits for its end.
+/// Runs the command, presses Ctrl-C when it has worked for `after`, and waits for its end.
 #[cfg(unix)]
-pub fn interrupted(args: &[&str]) -> Output {
+pub fn interrupted(args: &[&str], after: Duration) -> Output {
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("scrimp"));
+    command.args(args);
+    let output = interrupted_command(command, after);
+    output.unwrap_or_else(|| panic!("{args:?} went on"))
+}
+
+/// Runs a command and presses Ctrl-C when it has worked for `after`; none if that doesn't end it in a minute. The
+/// command heeds the key even where this process, run in the background, has to ignore it.
+#[cfg(unix)]
+pub fn interrupted_command(mut command: std::process::Command, after: Duration) -> Option<Output> {
     use std::process::{Command, Stdio};
-    use std::time::{Duration, Instant};
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin("scrimp"));
-    command
-        .args(args)
+    use std::time::Instant;
+    // What is handled here is not ignored by children. There may be a handler already.
+    let _ = ctrlc::set_handler(|| std::process::exit(130));
+    let child = command
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let id = child.id().to_string();
     let start = Instant::now();
     // Processor time, where the system tells it: a busy machine starts programs late.
     let worked = || {
@@ -191,23 +208,24 @@ pub fn interrupted(args: &[&str]) -> Output {
             .parse::<u64>()
             .ok()
     };
-    while start.elapsed() < Duration::from_secs(2) || worked().is_some_and(|ticks| ticks < 50) {
+    while start.elapsed() < after || worked().is_some_and(|ticks| ticks < 50) {
         std::thread::sleep(Duration::from_millis(50));
-        assert!(
-            start.elapsed() < Duration::from_secs(60),
-            "{args:?} does nothing"
-        );
+        assert!(start.elapsed() < LIMIT, "{command:?} does nothing");
     }
-    let kill = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status();
-    assert!(kill.unwrap().success());
+    let send = |signal: &str, id: &str| Command::new("kill").args([signal, id]).status().unwrap();
+    assert!(send("-INT", &id).success());
+    let (done, ended) = std::sync::mpsc::channel::<()>();
+    let in_time = std::thread::spawn(move || {
+        let waited = ended.recv_timeout(Duration::from_secs(60));
+        let in_time = waited != Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+        if !in_time {
+            send("-KILL", &id);
+        }
+        in_time
+    });
     let output = child.wait_with_output().unwrap();
-    assert!(
-        start.elapsed() < Duration::from_secs(60),
-        "{args:?} went on"
-    );
-    output
+    drop(done);
+    in_time.join().unwrap().then_some(output)
 }
 
 /// Writes a file.

@@ -1,9 +1,10 @@
 //! Reading npz files: zip archives of npy arrays. Arrays `x` and `y` are the training samples,
 //! `x_test` and `y_test`, if there, the test samples; the first axis counts samples.
 //!
-//! Sizes are bounded before anything is allocated, and an npy header is parsed without recursion.
+//! Sizes are bounded before anything is allocated, and an npy header is parsed without recursion. An archive may be
+//! a thousand times as large as its file, so its reader says how much memory there is.
 
-use std::fs::File;
+use scrimp_plan::file::open_regular;
 use std::io::{BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -17,6 +18,9 @@ const MAX_ARRAY_BYTES: u64 = 1 << 36;
 
 /// Arrays in a file; four are used.
 const MAX_ARRAYS: usize = 4096;
+
+/// Bytes of an array that are unpacked at a time.
+const PIECE: u64 = 1 << 16;
 
 /// An npy header; numpy's own have about a hundred bytes.
 const MAX_HEADER_BYTES: usize = 1 << 16;
@@ -52,20 +56,27 @@ pub enum NpzError {
 }
 
 impl Dataset {
-    /// Read a file.
-    pub fn read(path: &Path) -> Result<Dataset, NpzError> {
-        let file = File::open(path).map_err(|source| NpzError::Io {
+    /// Read a file, whose arrays may take `room` bytes of memory in all.
+    ///
+    /// # Errors
+    /// If it can't be read, isn't in order, or takes more.
+    pub fn read(path: &Path, room: u64) -> Result<Dataset, NpzError> {
+        let (file, _) = open_regular(path).map_err(|source| NpzError::Io {
             path: path.to_owned(),
             source,
         })?;
-        Dataset::from_reader(BufReader::new(file)).map_err(|reason| NpzError::Format {
+        let data = Dataset::from_reader(BufReader::new(file), room);
+        data.map_err(|reason| NpzError::Format {
             path: path.to_owned(),
             reason,
         })
     }
 
-    /// The contents of a file; the error is a reason.
-    pub fn from_reader(reader: impl Read + Seek) -> Result<Dataset, String> {
+    /// The contents of a file, as [`Dataset::read`] reads them; the error is a reason.
+    ///
+    /// # Errors
+    /// If it isn't in order, or takes more memory than there is room.
+    pub fn from_reader(reader: impl Read + Seek, mut room: u64) -> Result<Dataset, String> {
         let archive = ZipArchive::new(reader);
         let mut archive = archive.map_err(|e| format!("it is not an npz file: {e}"))?;
         if archive.len() > MAX_ARRAYS {
@@ -74,9 +85,9 @@ impl Dataset {
                 archive.len()
             ));
         }
-        let train = samples(&mut archive, "x", "y")?;
+        let train = samples(&mut archive, "x", "y", &mut room)?;
         let train = train.ok_or("it has no array x; save it with np.savez(file, x=…, y=…)")?;
-        let test = samples(&mut archive, "x_test", "y_test")?;
+        let test = samples(&mut archive, "x_test", "y_test", &mut room)?;
         let differs = |t: &&Samples| t.x_shape != train.x_shape || t.y_shape != train.y_shape;
         if test.as_ref().filter(differs).is_some() {
             return Err("samples of x_test, y_test have other shapes than those of x, y".into());
@@ -89,11 +100,12 @@ fn samples<R: Read + Seek>(
     archive: &mut ZipArchive<R>,
     x: &str,
     y: &str,
+    room: &mut u64,
 ) -> Result<Option<Samples>, String> {
-    let Some(xs) = array(archive, x)? else {
+    let Some(xs) = array(archive, x, room)? else {
         return Ok(None);
     };
-    let ys = array(archive, y)?.ok_or_else(|| format!("it has {x}, but no array {y}"))?;
+    let ys = array(archive, y, room)?.ok_or_else(|| format!("it has {x}, but no array {y}"))?;
     let (Some((&count, x_shape)), Some((&labels, y_shape))) =
         (xs.shape.split_first(), ys.shape.split_first())
     else {
@@ -119,21 +131,24 @@ struct Array {
     contents: Contents,
 }
 
-fn array<R: Read + Seek>(archive: &mut ZipArchive<R>, name: &str) -> Result<Option<Array>, String> {
+fn array<R: Read + Seek>(
+    archive: &mut ZipArchive<R>,
+    name: &str,
+    room: &mut u64,
+) -> Result<Option<Array>, String> {
     let Some(index) = archive.index_for_name(&format!("{name}.npy")) else {
         return Ok(None);
     };
     let mut entry = archive
         .by_index(index)
         .map_err(|e| format!("array {name}: {e}"))?;
-    npy(&mut entry)
+    npy(&mut entry, room)
         .map(Some)
         .map_err(|reason| format!("array {name}: {reason}"))
 }
 
-/// Read one npy array.
-fn npy(reader: &mut impl Read) -> Result<Array, String> {
-    let cut = |e: std::io::Error| format!("it is cut short or damaged: {e}");
+/// Read one npy array into memory, of which there is less `room` then.
+fn npy(reader: &mut impl Read, room: &mut u64) -> Result<Array, String> {
     let mut start = [0; 8];
     reader.read_exact(&mut start).map_err(cut)?;
     let version = match start {
@@ -156,17 +171,36 @@ fn npy(reader: &mut impl Read) -> Result<Array, String> {
         .try_fold(kind.bytes(), |bytes, &n| bytes.checked_mul(n as u64))
         .filter(|&bytes| bytes <= MAX_ARRAY_BYTES)
         .ok_or_else(|| format!("shape {shape:?} is too large"))?;
-    // What the header claims is only believed as far as data follow.
-    let mut data = Vec::new();
-    reader.take(bytes).read_to_end(&mut data).map_err(cut)?;
-    if data.len() as u64 != bytes {
-        return Err(format!(
-            "shape {shape:?} needs {bytes} bytes, it has {}",
-            data.len()
-        ));
-    }
-    let contents = kind.decode(&data)?;
+    let held = bytes / kind.bytes() * kind.held_bytes();
+    *room = room.checked_sub(held).ok_or_else(|| {
+        format!("shape {shape:?} takes {held} bytes of memory, of which {room} are left")
+    })?;
+    let contents = elements(reader, kind, bytes)?;
     Ok(Array { shape, contents })
+}
+
+/// Unpacks an array's elements. What its header claims is only believed as far as data follow.
+fn elements(reader: &mut impl Read, kind: Kind, bytes: u64) -> Result<Contents, String> {
+    let mut contents = match kind.is_float() {
+        true => Contents::Floats(Vec::new()),
+        false => Contents::Ints(Vec::new()),
+    };
+    let (mut piece, mut read) = (Vec::new(), 0);
+    while read < bytes {
+        piece.clear();
+        let wanted = PIECE.min(bytes - read);
+        let filled = reader.take(wanted).read_to_end(&mut piece);
+        read += filled.map_err(cut)? as u64;
+        if (piece.len() as u64) < wanted {
+            return Err(format!("its shape needs {bytes} bytes, it has {read}"));
+        }
+        kind.decode(&piece, &mut contents)?;
+    }
+    Ok(contents)
+}
+
+fn cut(error: std::io::Error) -> String {
+    format!("it is cut short or damaged: {error}")
 }
 
 /// The element types that are read, little-endian.
@@ -212,36 +246,47 @@ impl Kind {
         }
     }
 
-    fn decode(self, data: &[u8]) -> Result<Contents, String> {
-        /// Little-endian elements, converted.
+    fn is_float(self) -> bool {
+        matches!(self, Kind::F16 | Kind::F32 | Kind::F64)
+    }
+
+    /// Bytes of an element in memory.
+    fn held_bytes(self) -> u64 {
+        if self.is_float() { 4 } else { 8 }
+    }
+
+    /// Appends little-endian elements to contents of this kind.
+    fn decode(self, data: &[u8], into: &mut Contents) -> Result<(), String> {
         macro_rules! elements {
             ($t:ty, $convert:expr) => {
                 data.chunks_exact(size_of::<$t>())
                     .map(|c| <$t>::from_le_bytes(c.try_into().expect("chunks have the exact size")))
                     .map($convert)
-                    .collect()
             };
         }
-        Ok(match self {
-            Kind::F16 => Contents::Floats(elements!(u16, crate::half::half_to_f32)),
-            Kind::F32 => Contents::Floats(elements!(f32, |v| v)),
-            Kind::F64 => Contents::Floats(elements!(f64, |v| v as f32)),
-            Kind::I8 => Contents::Ints(elements!(i8, i64::from)),
-            Kind::I16 => Contents::Ints(elements!(i16, i64::from)),
-            Kind::I32 => Contents::Ints(elements!(i32, i64::from)),
-            Kind::I64 => Contents::Ints(elements!(i64, |v| v)),
-            Kind::U8 => Contents::Ints(elements!(u8, i64::from)),
-            Kind::U16 => Contents::Ints(elements!(u16, i64::from)),
-            Kind::U32 => Contents::Ints(elements!(u32, i64::from)),
-            Kind::U64 => {
-                let values: Vec<u64> = elements!(u64, |v| v);
-                let fits = values
-                    .into_iter()
-                    .map(i64::try_from)
-                    .collect::<Result<_, _>>();
-                Contents::Ints(fits.map_err(|_| "a number does not fit a signed 64-bit integer")?)
-            }
-        })
+        match into {
+            Contents::Floats(floats) => match self {
+                Kind::F16 => floats.extend(elements!(u16, crate::half::half_to_f32)),
+                Kind::F64 => floats.extend(elements!(f64, |v| v as f32)),
+                _ => floats.extend(elements!(f32, |v| v)),
+            },
+            Contents::Ints(ints) => match self {
+                Kind::I8 => ints.extend(elements!(i8, i64::from)),
+                Kind::I16 => ints.extend(elements!(i16, i64::from)),
+                Kind::I32 => ints.extend(elements!(i32, i64::from)),
+                Kind::U8 => ints.extend(elements!(u8, i64::from)),
+                Kind::U16 => ints.extend(elements!(u16, i64::from)),
+                Kind::U32 => ints.extend(elements!(u32, i64::from)),
+                Kind::U64 => {
+                    for value in elements!(u64, i64::try_from) {
+                        let fits = "a number does not fit a signed 64-bit integer";
+                        ints.push(value.map_err(|_| fits)?);
+                    }
+                }
+                _ => ints.extend(elements!(i64, |v| v)),
+            },
+        }
+        Ok(())
     }
 }
 
@@ -290,16 +335,22 @@ mod tests {
     }
 
     fn error(bytes: &[u8]) -> String {
-        npy(&mut &bytes[..]).err().expect("an error")
+        npy(&mut &bytes[..], &mut { u64::MAX })
+            .err()
+            .expect("an error")
     }
 
     #[test]
     fn arrays() {
         let mut bytes = header("{'descr': '<f8', 'fortran_order': False, 'shape': (2, 1), }\n");
         bytes.extend([1.5f64, -2.0].iter().flat_map(|v| v.to_le_bytes()));
-        let array = npy(&mut &bytes[..]).unwrap();
+        let mut room = 10;
+        let array = npy(&mut &bytes[..], &mut room).unwrap();
         assert_eq!(array.shape, [2, 1]);
         assert_eq!(array.contents, Contents::Floats(vec![1.5, -2.0]));
+        assert_eq!(room, 2);
+        let error_of = npy(&mut &bytes[..], &mut room).err().expect("no room");
+        assert!(error_of.contains("takes 8 bytes of memory, of which 2 are left"));
         bytes.pop();
         assert!(error(&bytes).contains("needs 16 bytes, it has 15"));
     }

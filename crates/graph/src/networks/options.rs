@@ -122,6 +122,14 @@ impl OptionName {
             OptionName::Dropout => "dropout",
         }
     }
+
+    /// The largest value of a count.
+    fn most(self) -> usize {
+        match self {
+            OptionName::Layers => MAX_LAYERS,
+            _ => MAX_COUNT,
+        }
+    }
 }
 
 /// The choices for one network: a field is there exactly if the network has the option.
@@ -140,6 +148,9 @@ pub(super) struct Choices {
 
 /// No count in the options may be larger: far above any network, far below any overflow.
 const MAX_COUNT: usize = 1 << 24;
+
+/// Layers are counted one by one, in nodes of the graph, where other counts are sizes of its tensors.
+const MAX_LAYERS: usize = 1 << 12;
 
 impl Choices {
     /// A network without options.
@@ -178,13 +189,13 @@ impl Choices {
         let count = |name: OptionName, default: Option<usize>, value: Option<usize>| {
             let value = merge(network, name, default, value)?;
             match value {
-                Some(n) => positive(network, name.as_str(), n).map(Some),
+                Some(n) => positive(network, name.as_str(), n, name.most()).map(Some),
                 None => Ok(None),
             }
         };
         let image = merge(network, OptionName::Image, self.image, asked.image)?;
         for length in image.into_iter().flatten() {
-            positive(network, "image", length)?;
+            positive(network, "image", length, MAX_COUNT)?;
         }
         let dropout = merge(network, OptionName::Dropout, self.dropout, asked.dropout)?;
         if let Some(p) = dropout.filter(|p| !(0.0..1.0).contains(p)) {
@@ -192,7 +203,7 @@ impl Choices {
             return Err(value_error(network, "dropout", p, requirement));
         }
         Ok(Choices {
-            batch: positive(network, "batch", asked.batch)?,
+            batch: positive(network, "batch", asked.batch, MAX_COUNT)?,
             image,
             classes: count(OptionName::Classes, self.classes, asked.classes)?,
             layers: count(OptionName::Layers, self.layers, asked.layers)?,
@@ -220,11 +231,16 @@ fn merge<T>(
     }
 }
 
-fn positive(network: &str, option: &'static str, value: usize) -> Result<usize, NetworkError> {
-    if (1..=MAX_COUNT).contains(&value) {
+fn positive(
+    network: &str,
+    option: &'static str,
+    value: usize,
+    most: usize,
+) -> Result<usize, NetworkError> {
+    if (1..=most).contains(&value) {
         return Ok(value);
     }
-    let requirement = format!("it must be between 1 and {MAX_COUNT}");
+    let requirement = format!("it must be between 1 and {most}");
     Err(value_error(network, option, value, requirement))
 }
 

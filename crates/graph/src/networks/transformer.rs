@@ -2,6 +2,8 @@
 //! of 50257 it is GPT-2 small, parameter for parameter; the defaults are about a tenth of it, a few
 //! seconds a step at batch 8 on two cores.
 
+use std::sync::Arc;
+
 use super::net::{Built, named};
 use super::options::{Choices, NetworkError, value_error};
 use crate::builder::GraphBuilder;
@@ -66,10 +68,10 @@ fn graph(name: &str, sizes: &Sizes) -> Result<Graph, GraphError> {
     let x = b.binary("embed", Binary::Add, x, positions)?;
     let mut x = drop(&mut b, "drop", x, sizes)?;
     let later = (0..sequence * sequence).map(|i| i % sequence > i / sequence);
-    let mask: Vec<f32> = later
+    let mask: Arc<[f32]> = later
         .map(|later| if later { MASKED } else { 0.0 })
         .collect();
-    let mask = b.constant("mask", &[sequence, sequence], Init::Floats(mask.into()))?;
+    let mask = b.constant("mask", &[sequence, sequence], Init::Floats(mask))?;
     for layer in 0..sizes.layers {
         x = block(&mut b, &format!("h.{layer}"), x, mask, sizes)?;
     }

@@ -4,6 +4,8 @@
 use prost::Message;
 use prost::bytes::Bytes;
 use prost::encoding::{WireType, decode_key, decode_varint};
+use scrimp_plan::file::open_regular;
+use std::io::Read;
 use std::path::Path;
 
 use super::error::OnnxError;
@@ -22,14 +24,16 @@ pub(super) fn read(path: &Path) -> Result<Bytes, OnnxError> {
         path: path.to_owned(),
         source,
     };
-    let bytes = std::fs::metadata(path).map_err(fail)?.len();
+    let (mut file, bytes) = open_regular(path).map_err(fail)?;
     if bytes > MAX_FILE_BYTES {
         return Err(OnnxError::TooLarge {
             path: path.to_owned(),
             bytes,
         });
     }
-    std::fs::read(path).map(Bytes::from).map_err(fail)
+    let mut read = Vec::with_capacity(bytes as usize);
+    file.read_to_end(&mut read).map_err(fail)?;
+    Ok(read.into())
 }
 
 /// Decodes a model. The raw data of tensors stay slices of `bytes`.

@@ -19,7 +19,7 @@ pub(super) fn import(
     name: &str,
     options: &ImportOptions,
 ) -> Result<Graph, OnnxError> {
-    let reader = TensorReader::new(folder);
+    let reader = TensorReader::new(folder).with_room(options.room.unwrap_or(u64::MAX));
     let mut state = State::new(name, structure, reader, &options.frozen);
     initializers(&mut state)?;
     inputs(&mut state, options)?;

@@ -1,6 +1,7 @@
 //! Tensors whose contents are known at import, and how they are read from a file: typed data, raw
 //! data and external data. Every float type becomes f32, every integer type and bool i64.
 
+use scrimp_plan::file::open_regular;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -117,10 +118,11 @@ pub(super) fn checked_dims(dims: &[i64]) -> Result<Vec<usize>, String> {
     }
 }
 
-/// Reads tensors of one model; knows where external data may lie.
+/// Reads tensors of one model; knows where external data may lie and how much memory they may take.
 pub(super) struct TensorReader {
     folder: Option<PathBuf>,
-    files: HashMap<String, File>,
+    files: HashMap<String, (File, u64)>,
+    room: u64,
 }
 
 impl TensorReader {
@@ -129,7 +131,13 @@ impl TensorReader {
         TensorReader {
             folder: folder.map(Path::to_owned),
             files: HashMap::new(),
+            room: u64::MAX,
         }
+    }
+
+    /// With less memory for external data than they might ask for.
+    pub(super) fn with_room(self, room: u64) -> TensorReader {
+        TensorReader { room, ..self }
     }
 
     /// Load a tensor of the file.
@@ -189,27 +197,34 @@ impl TensorReader {
                 "external data has {length} bytes, but the shape and type need {expected}"
             ));
         }
-        let file = self.open(location)?;
-        let size = file
-            .metadata()
-            .map_err(|e| format!("{location:?}: {e}"))?
-            .len();
+        let room = self.room;
+        let (file, size) = self.open(location)?;
+        let size = *size;
         if offset.checked_add(expected).is_none_or(|end| end > size) {
             return Err(format!(
                 "external data {location:?} has {size} bytes; {expected} at offset {offset} are not in it"
             ));
         }
-        let length = usize::try_from(expected).map_err(|_| "too large for this machine")?;
-        let mut bytes = vec![0; length];
+        let held = count as u64 * held_bytes(tensor.data_type)?;
+        if expected + held > room {
+            return Err(format!(
+                "external data takes {} bytes of memory to read, of which {room} are left",
+                expected + held
+            ));
+        }
+        let mut bytes = Vec::new();
+        let reserved = bytes.try_reserve_exact(expected as usize);
+        reserved.map_err(|_| format!("there is no memory for {expected} bytes"))?;
         file.seek(SeekFrom::Start(offset))
-            .and_then(|_| file.read_exact(&mut bytes))
+            .and_then(|_| file.take(expected).read_to_end(&mut bytes))
             .map_err(|e| format!("external data {location:?}: {e}"))?;
+        self.room -= held;
         Ok(bytes)
     }
 
-    /// Open a file of the model's folder. The location must be relative, without `..`, and must not
+    /// Open a file of the model's folder, and tell its size. The location must be relative, without `..`, and must not
     /// lead out of the folder through a link.
-    fn open(&mut self, location: &str) -> Result<&mut File, String> {
+    fn open(&mut self, location: &str) -> Result<&mut (File, u64), String> {
         if !self.files.contains_key(location) {
             let folder = self.folder.as_deref();
             let folder = folder.ok_or("external data needs a model that is read from a file")?;
@@ -229,8 +244,8 @@ impl TensorReader {
             if !real.starts_with(folder.canonicalize().map_err(fail)?) {
                 return Err(outside());
             }
-            let file = File::open(&real).map_err(fail)?;
-            self.files.insert(location.to_owned(), file);
+            let opened = open_regular(&real).map_err(fail)?;
+            self.files.insert(location.to_owned(), opened);
         }
         Ok(self.files.get_mut(location).expect("just inserted"))
     }
@@ -249,6 +264,11 @@ fn element_bytes(code: i32) -> Result<u64, String> {
             data_type::name(code)
         )),
     }
+}
+
+/// Bytes of an element in memory.
+fn held_bytes(code: i32) -> Result<u64, String> {
+    Ok(if is_float(code)? { 4 } else { 8 })
 }
 
 /// Whether the importer treats an element type as floating point; an error if it knows neither way.

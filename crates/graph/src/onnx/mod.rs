@@ -55,6 +55,8 @@ pub struct ImportOptions {
     pub frozen: BTreeSet<String>,
     /// Contents of inputs that are to be known at import, such as shapes, by the inputs' names.
     pub known: BTreeMap<String, Literal>,
+    /// Bytes of memory that external data may take; none: no limit.
+    pub room: Option<u64>,
 }
 
 /// Imports a model from a file; external data are read from files in the same folder or below.
@@ -87,7 +89,9 @@ fn import_from(
     let mut model = decode::decode(bytes)?;
     let mut remark = None;
     if let Some(graph) = &mut model.graph {
-        let places = untie::places(graph, &mut literal::TensorReader::new(folder));
+        let room = options.room.unwrap_or(u64::MAX);
+        let mut reader = literal::TensorReader::new(folder).with_room(room);
+        let places = untie::places(graph, &mut reader);
         remark = untie::untie(graph, &places);
     }
     let structure = structure::Structure::of(&model)?;

@@ -79,6 +79,7 @@ pub fn read_allocation_instance(text: &str) -> Result<AllocationInstance, FileEr
         max_load: raw.stats.get("max_load").and_then(Json::as_u64),
         published: raw.published.clone(),
     };
+    let mut total = 0u64;
     for (i, row) in raw.buffers.iter().enumerate() {
         let at = || format!("buffer {i}");
         let (start, end) = (
@@ -94,6 +95,11 @@ pub fn read_allocation_instance(text: &str) -> Result<AllocationInstance, FileEr
             ));
         }
         let bytes = json::whole(row.get(size), at, "size")?;
+        // Then no offset overflows, however the buffers are placed.
+        total = total.checked_add(bytes).ok_or_else(|| {
+            let expected = "so small that all sizes together are below 2^64";
+            json::wrong(row.get(size), at(), "size", expected)
+        })?;
         instance.intervals.push(Interval { start, end, bytes });
         instance.ids.push(match row.get(id) {
             Some(Json::String(id)) => id.clone(),

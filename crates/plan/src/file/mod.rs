@@ -6,27 +6,32 @@
 
 mod allocation;
 mod disk;
+mod draft;
 mod error;
 mod fingerprint;
 mod instance;
 mod json;
+mod output;
 mod paging;
 mod plan;
 mod problem;
 mod raw;
 mod several;
+mod system;
 
 use crate::capacities::Capacities;
 use crate::problem::Problem;
 
 pub use allocation::{AllocationInstance, read_allocation_instance};
-pub use disk::{read_text, write_bytes, write_text};
+pub use disk::{open_regular, read_regular_text, read_text};
 pub use error::FileError;
 pub use fingerprint::Fingerprint;
 pub use instance::{Instance, read_instance};
+pub use output::{Output, write_bytes, write_text};
 pub use plan::{SavedPlan, plan_from_json, plan_to_json, saved_plan_from_json};
 pub use problem::{problem_from_json, problem_to_json};
 pub use raw::InstanceStats;
+pub use system::FileIdentity;
 
 /// The largest file that is read.
 pub const MAX_FILE_BYTES: u64 = 1 << 28;

@@ -1,10 +1,12 @@
 //! Measured seconds on disk, one file for each device, so that what was measured once needn't be measured
 //! again. A file that can't be read or has anything wrong in it is as good as none.
 
-use scrimp_plan::file::{read_text, write_text};
+use scrimp_plan::file::{read_regular_text, write_text};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use super::{Distinct, Profile, Times, last_level_cache};
@@ -17,6 +19,10 @@ const FORMAT: &str = "scrimp-costs";
 const VERSION: u64 = 4;
 /// Most measurements of a file; those made longest ago give way.
 const MOST: usize = 1 << 16;
+/// No operator runs so long, and none of its bytes takes so long to move: larger numbers are damage.
+const MOST_SECONDS: f64 = 1e6;
+/// How long to wait for another process that adds its measurements.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The file.
 #[derive(Serialize, Deserialize)]
@@ -88,7 +94,7 @@ impl CostCache {
         if !self.path.exists() {
             return Vec::new();
         }
-        let text = read_text(&self.path).map_err(|error| error.to_string());
+        let text = read_regular_text(&self.path).map_err(|error| error.to_string());
         let costs = text.and_then(|text| parse(&text, &self.device));
         costs.unwrap_or_else(|reason| {
             self.note = Some(format!(
@@ -99,14 +105,26 @@ impl CostCache {
         })
     }
 
-    /// Adds a profile's measurements; what is wrong with the file becomes a note. The file is read again before, as
-    /// another process may have written it.
+    /// Adds a profile's measurements; without success, what stood in the way becomes the note.
     pub fn keep(&mut self, profile: &Profile) {
-        let new: Vec<(u128, Times)> = hashes(&profile.distinct)
-            .zip(profile.times.iter().copied())
-            .collect();
+        let new = hashes(&profile.distinct).zip(profile.times.iter().copied());
+        if let Err(reason) = self.add(new.collect()) {
+            self.note = Some(format!(
+                "measured times can't be kept in '{}': {reason}",
+                self.path.display()
+            ));
+        }
+    }
+
+    /// Adds measurements to those of the file, which is read again: another process may have written it. The
+    /// folder is locked meanwhile, so that no process writes over what another one is adding.
+    fn add(&mut self, new: Vec<(u128, Times)>) -> Result<(), String> {
+        let folder = self.path.parent().unwrap_or(Path::new(".")).to_owned();
+        fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+        let _held = locked(&folder)?;
         let mut costs = self.read();
-        costs.retain(|(key, _)| !new.iter().any(|(other, _)| other == key));
+        let keys: HashSet<u128> = new.iter().map(|(key, _)| *key).collect();
+        costs.retain(|(key, _)| !keys.contains(key));
         costs.extend(new);
         costs.drain(..costs.len().saturating_sub(MOST));
         let file = CostFile {
@@ -125,18 +143,28 @@ impl CostCache {
                 })
                 .collect(),
         };
-        let written = serde_json::to_string(&file)
-            .map_err(|error| error.to_string())
-            .and_then(|text| {
-                let folder = self.path.parent().unwrap_or(Path::new("."));
-                std::fs::create_dir_all(folder).map_err(|error| error.to_string())?;
-                write_text(&self.path, &text).map_err(|error| error.to_string())
-            });
-        if let Err(reason) = written {
-            self.note = Some(format!(
-                "measured times can't be kept in '{}': {reason}",
-                self.path.display()
-            ));
+        let text = serde_json::to_string(&file).map_err(|error| error.to_string())?;
+        write_text(&self.path, &text).map_err(|error| error.to_string())
+    }
+}
+
+/// Locks a folder until the file is closed. Where folders can't be locked, processes rarely meet, and then one of
+/// them measures again.
+fn locked(folder: &Path) -> Result<Option<File>, String> {
+    let Ok(file) = File::open(folder) else {
+        return Ok(None);
+    };
+    let started = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(Some(file)),
+            Err(TryLockError::Error(_)) => return Ok(None),
+            Err(TryLockError::WouldBlock) if started.elapsed() < PATIENCE => {
+                std::thread::sleep(PATIENCE / 1000);
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err("another process holds the folder's lock".into());
+            }
         }
     }
 }
@@ -159,7 +187,7 @@ fn parse(text: &str, device: &str) -> Result<Vec<(u128, Times)>, String> {
     let entry = |&(ref key, seconds, warm, per_moved_byte): &(String, f64, f64, f64)| {
         let key = u128::from_str_radix(key, 16).ok()?;
         let numbers = [seconds, warm, per_moved_byte];
-        let sound = numbers.iter().all(|x| x.is_finite() && *x >= 0.0);
+        let sound = numbers.iter().all(|x| (0.0..MOST_SECONDS).contains(x));
         let times = Times {
             seconds,
             warm,
@@ -187,7 +215,6 @@ mod tests {
     use super::super::tests::{measured, training};
     use super::*;
     use crate::processor::Processor;
-    use std::fs;
 
     /// The profile, and whether it was measured.
     fn profile(cache: &mut CostCache, cpu: &Cpu) -> (Profile, bool) {
@@ -225,12 +252,15 @@ mod tests {
         let mut cache = CostCache::new(folder.path(), &cpu);
         profile(&mut cache, &cpu);
         let good = fs::read_to_string(cache.path()).expect("it was written");
+        let mut slow: CostFile = serde_json::from_str(&good).expect("it is whole");
+        slow.costs[0].1 = 1e31;
         let damages = [
             String::new(),
             good[..good.len() / 2].to_owned(),
             good.replace("scrimp-costs", "else"),
             good.replacen("\"costs\":[[\"", "\"costs\":[[\"x", 1),
             good.replacen("scrimp 0", "scrimp 9", 1),
+            serde_json::to_string(&slow).expect("text"),
         ];
         for damaged in damages {
             fs::write(cache.path(), &damaged).expect("written");
@@ -241,6 +271,44 @@ mod tests {
             let mut cache = CostCache::new(folder.path(), &cpu);
             assert!(!profile(&mut cache, &cpu).1 && cache.note().is_none());
         }
+    }
+
+    #[test]
+    fn what_processes_add_at_the_same_time_is_all_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cpu = Cpu::new(1).expect("threads start");
+        let cache = CostCache::new(folder.path(), &cpu);
+        let times = Times {
+            seconds: 1.0,
+            warm: 1.0,
+            per_moved_byte: 0.0,
+        };
+        std::thread::scope(|scope| {
+            for process in 0..4 {
+                let mut cache = cache.clone();
+                scope.spawn(move || {
+                    for key in 0..20 {
+                        let new = vec![(process * 100 + key, times)];
+                        assert_eq!(cache.add(new), Ok(()));
+                    }
+                });
+            }
+        });
+        assert_eq!(cache.clone().read().len(), 80);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_pipe_in_the_place_of_the_file_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cpu = Cpu::new(1).expect("threads start");
+        let mut cache = CostCache::new(folder.path(), &cpu);
+        let pipe = std::process::Command::new("mkfifo")
+            .arg(cache.path())
+            .status();
+        assert!(pipe.expect("it runs").success());
+        assert!(profile(&mut cache, &cpu).1);
+        assert!(cache.note().expect("told").contains("can't be kept"));
     }
 
     #[test]

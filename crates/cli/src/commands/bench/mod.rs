@@ -23,7 +23,7 @@ use self::measure::Ours;
 use self::published::{About, Batch, Published, Row};
 use crate::args::{BenchArgs, BenchCommand, OrdersArg, PapersArgs};
 use crate::failure::{Failure, Kind};
-use crate::output::claim;
+use crate::output::Outputs;
 use crate::progress::Line;
 use crate::{Answer, interrupt, target};
 
@@ -63,8 +63,8 @@ struct Tables {
 }
 
 fn papers(args: &PapersArgs, quiet: bool) -> Result<Answer> {
-    let output = claim(args.output.as_ref())?;
     let files = files(args)?;
+    let output = Outputs::beside(files.iter().map(PathBuf::as_path)).claim(args.output.as_ref())?;
     let line = Line::bar(quiet, "comparing", files.len() as u64);
     let mut tables = Tables {
         groups: Vec::new(),
