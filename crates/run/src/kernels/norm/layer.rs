@@ -178,16 +178,15 @@ struct Layer<'a, T, F> {
     f: F,
 }
 
-impl<T: Real, F: Activation<T>> Layer<'_, T, F> {
+impl<'a, T: Real, F: Activation<T>> Layer<'a, T, F> {
     /// dx's memory of these elements, which nothing has without dx.
+    ///
+    /// # Safety
+    /// Each row, or strip of a row, belongs to one task at a time, which takes pieces of it one by one.
     #[inline(always)]
-    #[allow(
-        clippy::mut_from_ref,
-        reason = "tasks have rows or parts of rows of their own"
-    )]
-    fn own(&self, at: usize, length: usize) -> &mut [T] {
-        // SAFETY: one task at a time has a row or its part of it.
-        #[allow(unsafe_code, reason = "disjoint pieces of one slice")]
+    #[allow(unsafe_code, reason = "disjoint pieces of one slice")]
+    unsafe fn own(&self, at: usize, length: usize) -> &'a mut [T] {
+        // SAFETY: the caller's promise.
         self.dx
             .as_ref()
             .map_or(&mut [], |dx| unsafe { dx.piece(at, length) })
@@ -198,7 +197,9 @@ impl<T: Real, F: Activation<T>> Layer<'_, T, F> {
         let (length, f) = (self.g.length, self.f);
         let (mean, inverse) = self.statistic(row);
         let at = row * length;
-        let own: &[T] = self.own(at, length);
+        // SAFETY: the row is this task's, and nothing else is taken of it here.
+        #[allow(unsafe_code, reason = "a piece of the task's own row")]
+        let own: &[T] = unsafe { self.own(at, length) };
         let x = self.x.map_or(own, |x| &x[at..at + length]);
         let dy = self.dy.map_or(own, |dy| &dy[at..at + length]);
         // Without an activation nothing reads the shift.
@@ -271,7 +272,9 @@ impl<T: Real, F: Activation<T>> Layer<'_, T, F> {
         let mut parts = [[T::ZERO; W]; 2];
         for (i, &(mean, inverse, [middle, slope])) in rows.iter().enumerate() {
             let at = (first + i) * self.g.length + column;
-            let own = self.own(at, W).first_chunk_mut::<W>();
+            // SAFETY: the strip of these rows is this task's, and each block of it is taken once.
+            #[allow(unsafe_code, reason = "a piece of the task's own strip")]
+            let own = unsafe { self.own(at, W) }.first_chunk_mut::<W>();
             let mut results = [T::ZERO; W];
             {
                 let x = match (self.x, &own) {
