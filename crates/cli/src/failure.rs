@@ -134,6 +134,21 @@ impl From<Error> for Failure {
             | Error::Data(_)
             | Error::NoAccuracy { .. }
             | Error::Run(_) => (Kind::Input, Value::Null),
+            Error::NoDevice(_) | Error::NoBudget { .. } | Error::MemoryBudget { .. } => {
+                (Kind::Usage, Value::Null)
+            }
+            Error::Solve(SolveError::EnergyCap {
+                cap,
+                least_found,
+                floor,
+            }) => {
+                let details = json!({
+                    "energy_cap_joules": cap,
+                    "least_found_joules": least_found,
+                    "floor_joules": floor,
+                });
+                (Kind::Budget, details)
+            }
             Error::File { .. }
             | Error::Onnx { .. }
             | Error::Graph(_)

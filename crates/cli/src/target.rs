@@ -9,7 +9,7 @@ use anyhow::Result;
 use scrimp::graph::networks::NetworkOptions;
 use scrimp::graph::{Costs, Graph, Loss, Optimizer, TrainingGraph};
 use scrimp::plan::file::{self, Content};
-use scrimp::plan::{Budget, Capacities, Problem};
+use scrimp::plan::{Budget, Capacities, PerDevice, Problem};
 use scrimp::run::{Compiled, CostCache, Cpu, Processor, Profile, ProfileProgress};
 use scrimp::solve::Options;
 use scrimp::{Error, Fit, ModelSource, Recipe};
@@ -161,6 +161,8 @@ pub fn is_json(path: &Path) -> bool {
 pub struct Target {
     /// As a problem.
     pub problem: Problem,
+    /// What its file states for its devices.
+    pub capacities: Capacities,
     /// What must fit a budget.
     pub fit: Fit,
     /// The signature of the device that workspaces and costs belong to; none for a file's.
@@ -184,19 +186,31 @@ pub struct Costing<'a> {
 /// budget if they are.
 pub fn problem(
     target: &TargetArgs,
-    budget: Budget,
+    budget: Option<&PerDevice<Budget>>,
     search: &SearchArgs,
     quiet: bool,
 ) -> Result<Target> {
     let path = Path::new(&target.name);
     if is_json(path) {
-        let FromFile { problem, fit, .. } = read_problem(path)?;
+        let FromFile {
+            problem,
+            capacities,
+            fit,
+        } = read_problem(path)?;
         return Ok(Target {
             problem,
+            capacities,
             fit,
             device: None,
         });
     }
+    // Training has one device.
+    let device = "cpu";
+    let &budget = budget
+        .and_then(|budget| budget.named(device))
+        .ok_or_else(|| Error::NoBudget {
+            device: device.into(),
+        })?;
     let graph = import(&target.name, &target.shape, quiet)?;
     let training = scrimp::differentiate(&graph, recipe(&target.recipe))?;
     let cpu = cpu(search.threads(), &target.recipe)?;
@@ -210,6 +224,7 @@ pub fn problem(
     let (costs, _) = costs(&training, &compiled, &cpu, &costing, quiet)?;
     Ok(Target {
         problem: scrimp::lower(&training, &costs)?.problem,
+        capacities: Capacities::unlimited(),
         fit: Fit::Layout,
         device: Some(cpu.signature()),
     })

@@ -37,4 +37,4 @@ pub use problem::{
 };
 pub use sequence::{Move, Sequence, SequenceError};
 pub use simulate::{Lane, Span, Timeline, simulate};
-pub use units::{UnitError, format_bytes, format_seconds, parse_bytes, parse_seconds};
+pub use units::{Joules, UnitError, format_bytes, format_seconds, parse_bytes, parse_seconds};

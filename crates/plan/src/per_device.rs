@@ -94,6 +94,18 @@ impl<T: fmt::Display> fmt::Display for PerDevice<T> {
 }
 
 impl<T> PerDevice<T> {
+    /// What is said for a device of this name, or for the only one that computes.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&T> {
+        match self {
+            PerDevice::Sole(what) => Some(what),
+            PerDevice::Named(named) => {
+                let mut named = named.iter();
+                named.find(|(other, _)| other == name).map(|(_, what)| what)
+            }
+        }
+    }
+
     /// The devices of a problem that something is said for.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Bytes and seconds as people write them: parsing and formatting.
 
+use std::str::FromStr;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -156,6 +157,25 @@ pub fn parse_seconds(text: &str) -> Result<Duration, UnitError> {
     duration
         .filter(|&duration| duration <= limit)
         .ok_or_else(|| UnitError::TooLarge { text: text.into() })
+}
+
+/// Energy as people write it: a number of joules.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Joules(pub f64);
+
+impl FromStr for Joules {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Joules, UnitError> {
+        let number = text.trim();
+        let number = number.strip_suffix('J').unwrap_or(number).trim_end();
+        let number = Decimal::parse(number).ok_or_else(|| UnitError::Syntax {
+            text: text.into(),
+            what: "an energy",
+            examples: "joules like `250` or `0.5`",
+        })?;
+        Ok(Joules(number.value()))
+    }
 }
 
 /// Writes a size with a binary unit and three significant digits or more: `1.50 GiB`, `512 B`.

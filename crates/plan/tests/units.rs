@@ -171,6 +171,15 @@ fn what_budgets_mean() {
 }
 
 #[test]
+fn energies() {
+    let parse = |text: &str| text.parse::<Joules>().map(|Joules(joules)| joules);
+    assert_eq!((parse("250"), parse(" 0.5 J")), (Ok(250.0), Ok(0.5)));
+    for wrong in ["", "-1", "nan", "inf", "1e9", "5W"] {
+        assert!(parse(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn budgets_for_devices() {
     let parse = |text: &str| text.parse::<PerDevice<Budget>>();
     assert_eq!(parse("50%"), Ok(PerDevice::Sole(Budget::Percent(50.0))));

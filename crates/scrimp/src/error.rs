@@ -9,7 +9,7 @@ use scrimp_graph::networks::NetworkError;
 use scrimp_graph::onnx::OnnxError;
 use scrimp_graph::weights::WeightsError;
 use scrimp_plan::file::FileError;
-use scrimp_plan::{Excess, LayoutViolation, SequenceError, UnitError, Violation};
+use scrimp_plan::{Excess, LayoutViolation, NoDevice, SequenceError, UnitError, Violation};
 use scrimp_run::RunError;
 use scrimp_solve::{PlaceError, SolveError};
 use thiserror::Error;
@@ -58,6 +58,25 @@ pub enum Error {
     SeveralDevices {
         /// Its name.
         problem: String,
+    },
+    /// No device for what is said of one.
+    #[error(transparent)]
+    NoDevice(#[from] NoDevice),
+    /// Nothing says how much memory a plan may use.
+    #[error(
+        "there is no budget for device `{device}`, and the file states no capacity; give one, like `--budget 60%`"
+    )]
+    NoBudget {
+        /// The device that computes.
+        device: String,
+    },
+    /// A share of a memory of which planning changes nothing.
+    #[error(
+        "the budget of `{device}` must be a number of bytes: a percentage or `min` is for the device that computes"
+    )]
+    MemoryBudget {
+        /// A device that doesn't compute.
+        device: String,
     },
     /// An order of runs that can't be executed.
     #[error(transparent)]

@@ -46,8 +46,8 @@ pub use checkpoint::Start;
 pub use error::{Error, Result};
 pub use evaluate::Evaluation;
 pub use pipeline::{
-    Budgeted, Fit, ModelSource, Planned, Provenance, Recipe, adopt, budget, copy_of, differentiate,
-    estimate, find_plan, import, lower,
+    Budgeted, Fit, ModelSource, Planned, Provenance, Recipe, adopt, budget, budgets, copy_of,
+    differentiate, estimate, find_plan, import, lower,
 };
 pub use profile::{predicted_seconds, profile};
 pub use session::{Breakdown, Job, Session, StepRecord};

@@ -54,7 +54,8 @@ use scrimp_graph::networks::{self, NetworkOptions};
 use scrimp_graph::onnx::{self, ImportOptions, ModelCopy};
 use scrimp_graph::{Costs, Graph, Loss, Lowered, Optimizer, Roofline, TrainingGraph};
 use scrimp_plan::{
-    Budget, Capacities, CheckedLayout, CheckedPlan, DeviceId, Plan, Problem, SavedPlan, check,
+    Budget, Capacities, CheckedLayout, CheckedPlan, DeviceId, PerDevice, Plan, Problem, SavedPlan,
+    check,
 };
 use scrimp_run::Compiled;
 use scrimp_solve::{
@@ -181,8 +182,12 @@ pub struct Budgeted {
     pub base: CheckedPlan,
     /// Bytes at all times that no plan can change.
     pub fixed_bytes: u64,
-    /// The most bytes in use on that device; none: the least for which a plan is found.
+    /// What was asked for on that device.
+    pub asked: Budget,
+    /// What it comes to, the most bytes in use there; none: the least for which a plan is found.
     pub budget_bytes: Option<u64>,
+    /// What else is limited: bytes of other devices, and energy.
+    pub beside: Capacities,
 }
 
 impl Budgeted {
@@ -207,7 +212,45 @@ pub fn budget(problem: &Problem, budget: Budget) -> Result<Budgeted> {
         problem: problem.clone(),
         device,
         base,
+        asked: budget,
         budget_bytes,
+        beside: Capacities::unlimited(),
+    })
+}
+
+/// Works out what budgets for several devices mean. Where none is given for a device, what is `stated` of it
+/// counts, as a file may do.
+///
+/// # Errors
+/// As [`budget`]; if there is no budget for the device that computes, or one of a memory that doesn't compute
+/// isn't a number of bytes.
+pub fn budgets(
+    problem: &Problem,
+    budgets: Option<&PerDevice<Budget>>,
+    stated: &Capacities,
+) -> Result<Budgeted> {
+    let device = problem.sole_device().ok_or_else(|| Error::SeveralDevices {
+        problem: problem.name().into(),
+    })?;
+    let mut beside = stated.clone();
+    let mut asked = stated.bytes(device).map(Budget::Units);
+    for (other, &budget) in budgets.map_or(Ok(Vec::new()), |budgets| budgets.of(problem))? {
+        if other == device {
+            asked = Some(budget);
+        } else if matches!(budget, Budget::Bytes(_) | Budget::Units(_)) {
+            beside = beside.with_bytes(other, budget.bytes(problem, other, 0)?);
+        } else {
+            return Err(Error::MemoryBudget {
+                device: problem.devices()[other].name.clone(),
+            });
+        }
+    }
+    let asked = asked.ok_or_else(|| Error::NoBudget {
+        device: problem.devices()[device].name.clone(),
+    })?;
+    Ok(Budgeted {
+        beside,
+        ..budget(problem, asked)?
     })
 }
 
@@ -233,7 +276,9 @@ pub struct Provenance {
     pub method: Method,
     /// Whether first runs had to keep the given order.
     pub order: Order,
-    /// No plan within the budget costs less, proven, in that order.
+    /// Seconds per joule: what was made small is seconds and this times joules.
+    pub alpha: f64,
+    /// No plan within the budget makes less of that, proven, in that order.
     pub lower_bound: f64,
     /// Whether the plan's cost is proven to be the least.
     pub optimal: bool,
@@ -295,12 +340,19 @@ pub fn find_plan(
 ) -> Result<Planned> {
     match budgeted.budget_bytes {
         Some(bytes) => under(budgeted, bytes, fit, options, watch),
-        None if options.method == Method::Search => least(budgeted, fit, options, watch),
+        None if options.method == Method::Search && !counts_energy(budgeted, options) => {
+            least(budgeted, fit, options, watch)
+        }
         None => {
             let bytes = least_of_method(budgeted, options, watch)?;
             under(budgeted, bytes, fit, options, watch)
         }
     }
+}
+
+/// Whether energy has a price or a cap.
+fn counts_energy(budgeted: &Budgeted, options: &Options) -> bool {
+    options.alpha != 0.0 || budgeted.beside.joules(budgeted.device).is_some()
 }
 
 /// The plan under a budget in bytes.
@@ -317,7 +369,10 @@ fn under(
         Fit::LiveBytes => Capacities::unlimited(),
     };
     let mut target = budget;
-    let mut provenance = Provenance::default();
+    let mut provenance = Provenance {
+        alpha: options.alpha,
+        ..Provenance::default()
+    };
     let mut needed = u64::MAX;
     let changeable = budgeted.base_peak().saturating_sub(budgeted.fixed_bytes);
     let mut margin = changeable / MARGIN;
@@ -462,12 +517,14 @@ fn least_of_method(
 impl Budgeted {
     /// The budget as capacities; no limit where the least is looked for.
     pub fn capacities(&self) -> Capacities {
-        Capacities::unlimited().with_bytes(self.device, self.budget_bytes)
+        self.beside
+            .clone()
+            .with_bytes(self.device, self.budget_bytes)
     }
 
-    /// At most this many bytes of the device that computes.
+    /// At most this many bytes of the device that computes, and the other limits.
     pub fn within(&self, bytes: u64) -> Capacities {
-        Capacities::bytes_of(self.device, bytes)
+        self.beside.clone().with_bytes(self.device, Some(bytes))
     }
 
     fn planned(
@@ -504,6 +561,7 @@ impl Provenance {
         Provenance {
             method: solved.method,
             order,
+            alpha: self.alpha,
             lower_bound,
             optimal: solved.cost <= lower_bound * (1.0 + 1e-9),
             elapsed: self.elapsed + solved.elapsed,

@@ -1,5 +1,8 @@
 //! The numbers of a plan, as programs read them. `docs/cli.md` documents the keys.
 
+use std::collections::BTreeMap;
+
+use scrimp_plan::{Lane, simulate};
 use scrimp_solve::floor_bytes;
 use serde::Serialize;
 
@@ -42,15 +45,22 @@ pub struct PlanSummary {
     pub base_peak_bytes: u64,
     /// Cost of running every task once.
     pub base_cost: f64,
-    /// Cost of the plan.
+    /// Cost of the plan: the seconds of all runs.
     pub cost: f64,
-    /// (cost / base_cost − 1) · 100.
+    /// From the first step to the last, devices and links beside each other: the cost, on one device without
+    /// copies.
+    pub makespan: f64,
+    /// (makespan / base_cost − 1) · 100.
     pub overhead_percent: f64,
-    /// Proven: no plan within the budget costs less.
+    /// Seconds per joule.
+    pub alpha: f64,
+    /// The cost and `alpha` times the joules of all runs and copies: what was made small.
+    pub objective: f64,
+    /// Proven: no plan within the budget has a smaller objective.
     pub lower_bound: f64,
-    /// The same for `lower_bound`.
+    /// How far that is above the objective of running every task once, in percent.
     pub lower_bound_percent: f64,
-    /// `overhead_percent` less `lower_bound_percent`.
+    /// The same for `objective`, less `lower_bound_percent`.
     pub gap_percent: f64,
     /// Whether the cost is proven to be the least.
     pub optimal: bool,
@@ -73,6 +83,36 @@ pub struct PlanSummary {
     pub values: usize,
     /// Steps of the plan.
     pub plan_steps: usize,
+    /// By name.
+    pub devices: BTreeMap<String, DeviceSummary>,
+    /// By the names of both devices, with a `-` between them.
+    pub links: BTreeMap<String, LinkSummary>,
+}
+
+/// What a plan does on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct DeviceSummary {
+    /// Most in use at any time.
+    pub peak_bytes: u64,
+    /// The most that may be; none if there is no limit.
+    pub capacity_bytes: Option<u64>,
+    /// Running.
+    pub busy_seconds: f64,
+    /// Waiting for copies between runs.
+    pub waiting_seconds: f64,
+    /// Energy of its runs.
+    pub joules: f64,
+}
+
+/// What a plan copies over one link.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LinkSummary {
+    /// Copying.
+    pub busy_seconds: f64,
+    /// In all copies.
+    pub bytes: u64,
+    /// Energy of its copies.
+    pub joules: f64,
 }
 
 /// (cost / base − 1) · 100; 0 where nothing costs anything.
@@ -97,14 +137,41 @@ impl PlanSummary {
         let (problem, plan) = (&budgeted.problem, planned.plan());
         let base_cost = budgeted.base.cost();
         let cost = plan.cost();
+        let alpha = provenance
+            .as_ref()
+            .map_or(0.0, |provenance| provenance.alpha);
+        let (objective, base) = (plan.objective(alpha), budgeted.base.objective(alpha));
         // Every plan runs every task, whoever made it.
         let lower_bound = provenance
             .as_ref()
-            .map_or(base_cost, |provenance| provenance.lower_bound)
-            .min(cost);
+            .map_or(base, |provenance| provenance.lower_bound)
+            .min(objective);
         let optimal = provenance
             .as_ref()
             .map_or(cost <= base_cost, |provenance| provenance.optimal);
+        let timeline = simulate(plan);
+        let capacities = budgeted.within(*budget_bytes);
+        let devices = problem.devices().iter().map(|(id, device)| {
+            let lane = Lane::Device(id);
+            let summary = DeviceSummary {
+                peak_bytes: plan.peak(id),
+                capacity_bytes: capacities.bytes(id),
+                busy_seconds: timeline.busy(lane),
+                waiting_seconds: timeline.waiting(lane),
+                joules: plan.joules(id),
+            };
+            (device.name.clone(), summary)
+        });
+        let links = problem.links().iter().map(|(id, link)| {
+            let [from, to] = [link.from, link.to].map(|end| &problem.devices()[end].name);
+            let copied = plan.copied(id);
+            let summary = LinkSummary {
+                busy_seconds: timeline.busy(Lane::Link(id)),
+                bytes: copied.bytes,
+                joules: copied.joules,
+            };
+            (format!("{from}-{to}"), summary)
+        });
         PlanSummary {
             name: problem.name().into(),
             memory_unit: problem.units().memory.clone(),
@@ -125,10 +192,13 @@ impl PlanSummary {
             base_peak_bytes: budgeted.base_peak(),
             base_cost,
             cost,
-            overhead_percent: percent_over(cost, base_cost),
+            makespan: timeline.makespan(),
+            overhead_percent: percent_over(timeline.makespan(), base_cost),
+            alpha,
+            objective,
             lower_bound,
-            lower_bound_percent: percent_over(lower_bound, base_cost),
-            gap_percent: percent_over(cost, base_cost) - percent_over(lower_bound, base_cost),
+            lower_bound_percent: percent_over(lower_bound, base),
+            gap_percent: percent_over(objective, base) - percent_over(lower_bound, base),
             optimal,
             order: provenance
                 .as_ref()
@@ -147,6 +217,8 @@ impl PlanSummary {
             tasks: problem.tasks().len(),
             values: problem.values().len(),
             plan_steps: plan.steps().len(),
+            devices: devices.collect(),
+            links: links.collect(),
         }
     }
 }

@@ -39,6 +39,17 @@ pub enum SolveError {
         /// Peak of its leanest plan, if it has one.
         least: Option<u64>,
     },
+    /// No plan within the cap on energy was found.
+    #[error("{}", over_the_cap(*cap, *least_found, *floor))]
+    EnergyCap {
+        /// The most joules that were allowed.
+        cap: f64,
+        /// Joules of the plan that takes the fewest; none if nothing was planned, as the cap is below the
+        /// floor.
+        least_found: Option<f64>,
+        /// Proven: every plan takes this many, those of running every task once.
+        floor: f64,
+    },
     /// The problem has something that the method can't plan.
     #[error("{0}")]
     Unsupported(String),
@@ -74,6 +85,17 @@ impl SolveError {
         SolveError::Unsupported(format!(
             "{method} can't plan this problem: {what}; use `--method search`"
         ))
+    }
+}
+
+fn over_the_cap(cap: f64, least_found: Option<f64>, floor: f64) -> String {
+    match least_found {
+        None => format!(
+            "no plan takes {cap} joules or fewer: running every task once takes {floor}; raise the cap"
+        ),
+        Some(least) => format!(
+            "no plan of {cap} joules or fewer was found: the least found is {least}, and none exists below {floor}; raise the cap to {least}, or the budget"
+        ),
     }
 }
 

@@ -7,6 +7,7 @@ pub use scrimp_solvers as solvers;
 mod bound;
 mod checked;
 mod cutoff;
+mod energy;
 mod error;
 mod exact;
 mod ids;

@@ -75,15 +75,20 @@ pub(crate) struct Model {
     pub resident: f64,
     /// Values whose buffer is in use throughout: given, and kept or overwritten in a chain that ends
     /// in a kept value.
-    pub pinned: PrimaryMap<ValueId, bool>,
+    pub fixed: PrimaryMap<ValueId, bool>,
     /// Bytes of those buffers.
-    pub pinned_bytes: f64,
+    pub fixed_bytes: f64,
 }
 
 impl Model {
-    /// The problem as seen by its only computing device, or by the first that can run every task.
+    /// The problem as seen by the only device that computes.
     pub fn new(problem: &Problem) -> Result<(Model, DeviceId), SolveError> {
-        let device = device_for_all(problem)?;
+        let device = problem.sole_device().ok_or_else(|| {
+            SolveError::Unsupported(
+                "several devices compute, and this version plans one: leave one that computes"
+                    .into(),
+            )
+        })?;
         let n = problem.tasks().len() as u32;
         let values = problem.values();
         let mut given = Vec::new();
@@ -154,7 +159,7 @@ impl Model {
             kept,
             resident: problem.devices()[device].resident as f64,
         });
-        model.pin(problem);
+        model.fix(problem, device);
         let total: f64 = model.resident
             + model.bytes.values().sum::<f64>()
             + model.workspace.values().sum::<f64>();
@@ -167,21 +172,12 @@ impl Model {
         Ok((model, device))
     }
 
-    /// Finds the pinned buffers.
-    fn pin(&mut self, problem: &Problem) {
-        let heads = self.outputs.of(self.start()).to_vec();
-        for head in heads {
-            let mut chain = vec![head];
-            let mut last = head;
-            while let Some(by) = problem.overwriter(last)
-                && let Some(output) = problem.task(by).overwritten_by(last)
-            {
-                chain.push(output);
-                last = output;
-            }
-            if problem.value(last).keep != Keep::No {
-                self.pinned_bytes += self.bytes[head];
-                chain.iter().for_each(|&v| self.pinned[v] = true);
+    /// Notes what stays in memory throughout.
+    fn fix(&mut self, problem: &Problem, device: DeviceId) {
+        for head in problem.fixed(device) {
+            self.fixed_bytes += self.bytes[head];
+            for value in problem.chain(head) {
+                self.fixed[value] = true;
             }
         }
     }
@@ -231,8 +227,8 @@ impl Model {
             overwriter,
             consumers: Lists::new(consumers),
             resident: p.resident,
-            pinned: std::iter::repeat_n(false, values).collect(),
-            pinned_bytes: 0.0,
+            fixed: std::iter::repeat_n(false, values).collect(),
+            fixed_bytes: 0.0,
         }
     }
 
@@ -281,10 +277,10 @@ impl Model {
         self.overwriter[v] == t.into()
     }
 
-    /// A value's bytes, which a pinned one has no own of.
+    /// A value's bytes; none of a fixed one, whose bytes are all in `fixed_bytes`.
     #[inline]
     pub fn size(&self, v: ValueId) -> f64 {
-        if self.pinned[v] { 0.0 } else { self.bytes[v] }
+        if self.fixed[v] { 0.0 } else { self.bytes[v] }
     }
 
     /// Seconds of running every task once.
@@ -304,23 +300,4 @@ pub(crate) struct Parts {
     pub given: Vec<ValueId>,
     pub kept: Vec<Input>,
     pub resident: f64,
-}
-
-/// The first computing device that can run every task.
-fn device_for_all(problem: &Problem) -> Result<DeviceId, SolveError> {
-    let computing: Vec<DeviceId> = problem
-        .devices()
-        .iter()
-        .filter(|(_, d)| d.computes)
-        .map(|(id, _)| id)
-        .collect();
-    computing
-        .into_iter()
-        .find(|&d| problem.tasks().values().all(|t| t.modes.iter().any(|m| m.device == d)))
-        .ok_or_else(|| {
-            SolveError::Unsupported(
-                "no single device can run every task, and this version plans one device: give every task a mode on it"
-                    .into(),
-            )
-        })
 }

@@ -34,7 +34,9 @@ pub struct Options {
     pub threads: usize,
     /// Set it to stop early with the best plan so far.
     pub stop: Option<Arc<AtomicBool>>,
-    /// The search stops as soon as it has a plan of no more seconds than this.
+    /// Seconds per joule: what is made small is seconds and this times joules.
+    pub alpha: f64,
+    /// The search stops as soon as it has a plan that costs no more than this.
     pub enough: Option<f64>,
     /// Exact methods stop when the cost is within this fraction of the bound.
     pub gap: f64,
@@ -62,6 +64,7 @@ impl Default for Options {
             threads: 2,
             deadline: None,
             stop: None,
+            alpha: 0.0,
             enough: None,
             gap: 1e-6,
             formulation: Formulation::default(),
@@ -106,9 +109,9 @@ pub struct Progress {
 pub struct Solved {
     /// The plan.
     pub plan: CheckedPlan,
-    /// Its seconds.
+    /// Its seconds, and the price of its joules where they have one.
     pub cost: f64,
-    /// Proven: no plan with the order that was asked for takes fewer seconds. Of a published exact
+    /// Proven: no plan with the order that was asked for costs less. Of a published exact
     /// method: no plan of its model does (see [`crate::published`]).
     pub lower_bound: f64,
     /// The cost meets the bound (but for rounding).

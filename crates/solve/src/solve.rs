@@ -6,6 +6,7 @@ use scrimp_plan::{Capacities, CheckedPlan, DeviceId, Problem, Sequence};
 
 use crate::bound;
 use crate::checked::checked;
+use crate::energy;
 use crate::error::SolveError;
 use crate::exact;
 use crate::method::{Method, Order, Published};
@@ -15,12 +16,45 @@ use crate::published;
 use crate::search::driver::{self, Found};
 use crate::search::state::State;
 
-/// Plans a problem within the capacity of the device that computes.
+/// Plans a problem within the capacities of the device that computes, in bytes and in joules.
 ///
 /// # Errors
-/// [`SolveError::Infeasible`] if no plan within the budget was found, [`SolveError::Unsupported`]
-/// for problems that no single device can run; of a published method, also what is wrong with it.
+/// [`SolveError::Infeasible`] if no plan within the budget was found, [`SolveError::EnergyCap`] if none was
+/// within the cap on energy, [`SolveError::Unsupported`] for problems of several devices that compute; of a
+/// published method, also what is wrong with it.
 pub fn solve(
+    problem: &Problem,
+    capacities: &Capacities,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Solved, SolveError> {
+    let (device, cap) = match problem.sole_device() {
+        Some(device) => (device, capacities.joules(device)),
+        None => return by_time(problem, capacities, options, progress),
+    };
+    if options.alpha == 0.0 && cap.is_none() {
+        return by_time(problem, capacities, options, progress);
+    }
+    let asked = energy::Asked {
+        problem,
+        device,
+        alpha: options.alpha,
+        cap,
+        time_limit: options.time_limit,
+        stopped: &|| options.stopped(),
+    };
+    let bytes = capacities.clone().with_joules(device, None);
+    energy::plan(&asked, &mut |priced, time_limit| {
+        let options = Options {
+            time_limit,
+            ..options.clone()
+        };
+        by_time(priced, &bytes, &options, progress)
+    })
+}
+
+/// Plans a problem of seconds and bytes alone.
+fn by_time(
     problem: &Problem,
     capacities: &Capacities,
     options: &Options,

@@ -7,13 +7,13 @@ mod shared;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use scrimp::plan::{Budget, parse_bytes};
+use scrimp::plan::{Budget, PerDevice, parse_bytes};
 
 pub use explore::{BenchArgs, BenchCommand, MaxBatchArgs, OrdersArg, PapersArgs, SweepArgs};
 use shared::positive;
 pub use shared::{
-    CostsArg, LossArg, OptimizerArg, RecipeArgs, ReportArgs, SearchArgs, ShapeArgs, SolveArgs,
-    TargetArgs,
+    CostsArg, EnergyArgs, LossArg, OptimizerArg, RecipeArgs, ReportArgs, SearchArgs, ShapeArgs,
+    SolveArgs, TargetArgs,
 };
 
 /// Run and train neural networks in less memory than they need.
@@ -81,9 +81,12 @@ pub struct InspectArgs {
   scrimp plan instance.json --budget 80% --method chen-sqrt-n
   scrimp plan problem.json --budget min --time-limit 30s --json")]
 pub struct PlanArgs {
-    /// Most memory in use at any time: bytes (8GiB), a share of what planning can change (50%), or min
+    /// Most memory in use at any time: bytes (8GiB), a share of what planning can change (50%), or min; for
+    /// several devices NAME=BUDGET,NAME=BUDGET. Without it the capacities that a problem's file states count
     #[arg(long, short)]
-    pub budget: Budget,
+    pub budget: Option<PerDevice<Budget>>,
+    #[command(flatten)]
+    pub energy: EnergyArgs,
     #[command(flatten)]
     pub target: TargetArgs,
     #[command(flatten)]
@@ -108,9 +111,10 @@ pub struct CheckArgs {
     pub problem: PathBuf,
     /// A plan in JSON
     pub plan: PathBuf,
-    /// Check against this budget instead of the capacity in the problem
+    /// Check against this budget instead of the capacity in the problem; for several devices
+    /// NAME=BUDGET,NAME=BUDGET
     #[arg(long, short)]
-    pub budget: Option<Budget>,
+    pub budget: Option<PerDevice<Budget>>,
 }
 
 /// Train a model inside a byte budget

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use scrimp::plan::parse_seconds;
+use scrimp::plan::{Capacities, DeviceId, Joules, NoDevice, PerDevice, Problem, parse_seconds};
 use scrimp::run::Library;
 use scrimp::solve::{Method, Options, Order};
 
@@ -118,6 +118,39 @@ pub struct SolveArgs {
     pub search: SearchArgs,
     #[command(flatten)]
     pub published: PublishedArgs,
+}
+
+/// What energy is worth, and how much of it there is.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Energy")]
+pub struct EnergyArgs {
+    /// Seconds that a joule is worth: what is made small is seconds and this times joules
+    #[arg(long, default_value_t = 0.0, value_parser = not_negative)]
+    pub alpha: f64,
+    /// Most joules of all runs; for several devices NAME=JOULES,NAME=JOULES
+    #[arg(long, value_name = "JOULES")]
+    pub energy_cap: Option<PerDevice<Joules>>,
+}
+
+impl EnergyArgs {
+    /// These capacities with the caps on energy.
+    ///
+    /// # Errors
+    /// If there is no device for a cap.
+    pub fn within(
+        &self,
+        problem: &Problem,
+        capacities: Capacities,
+    ) -> Result<Capacities, NoDevice> {
+        let caps = match &self.energy_cap {
+            Some(caps) => caps.of(problem)?,
+            None => Vec::new(),
+        };
+        let with = |all: Capacities, (device, cap): (DeviceId, &Joules)| {
+            all.with_joules(device, Some(cap.0))
+        };
+        Ok(caps.into_iter().fold(capacities, with))
+    }
 }
 
 /// What only published planners take.

@@ -15,17 +15,17 @@ use crate::target;
 /// Reads both files, checks, and says what the plan does.
 pub fn run(args: &CheckArgs) -> Result<Answer> {
     let read = target::read_problem(&args.problem)?;
-    let (problem, mut capacities) = (read.problem, read.capacities);
+    let (problem, stated) = (read.problem, read.capacities);
     let in_plan = |source| Error::File {
         path: args.plan.clone(),
         source: Box::new(source),
     };
     let text = read_text(&args.plan).map_err(in_plan)?;
     let plan = plan_from_json(&problem, &text).map_err(in_plan)?;
-    if let Some(budget) = args.budget {
-        let budgeted = scrimp::budget(&problem, budget)?;
-        capacities = capacities.with_bytes(budgeted.device, budgeted.budget_bytes);
-    }
+    let capacities = match &args.budget {
+        Some(budgets) => scrimp::budgets(&problem, Some(budgets), &stated)?.capacities(),
+        None => stated,
+    };
     let plan = check(&problem, plan).map_err(|wrong| invalid(args, &wrong))?;
     plan.within(&capacities)
         .map_err(|excesses| invalid(args, &excesses))?;

@@ -26,11 +26,25 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
     let reports = Reports::claim(&args.reports, &mut outputs)?;
     let target::Target {
         problem,
+        capacities,
         fit,
         device,
-    } = target::problem(&args.target, args.budget, &args.solve.search, quiet)?;
-    let budgeted = scrimp::budget(&problem, args.budget)?;
-    let planned = solve(&budgeted, fit, &args.solve, quiet)?;
+    } = target::problem(
+        &args.target,
+        args.budget.as_ref(),
+        &args.solve.search,
+        quiet,
+    )?;
+    let stated = args
+        .energy
+        .within(&problem, capacities)
+        .map_err(Error::from)?;
+    let budgeted = scrimp::budgets(&problem, args.budget.as_ref(), &stated)?;
+    let options = Options {
+        alpha: args.energy.alpha,
+        ..options(&args.solve)
+    };
+    let planned = solve(&budgeted, fit, &options, quiet)?;
     if let Some(output) = &problem_out {
         let capacities = budgeted.within(planned.budget_bytes);
         output.write(problem_to_json(&problem, &capacities).as_bytes())?;
@@ -42,17 +56,16 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
     }
     let summary = PlanSummary::new(&planned);
     reports.write(&planned, &summary, None)?;
-    let text = describe(&summary, args.budget, problem.units());
+    let text = describe(&summary, budgeted.asked, problem.units());
     let mut json = serde_json::to_value(&summary)?;
     json["interrupted"] = json!(interrupt::requested());
     Ok(Answer::new(json, text))
 }
 
 /// Plans with progress on the terminal; the first Ctrl-C ends it with the best plan so far.
-pub fn solve(budgeted: &Budgeted, fit: Fit, args: &SolveArgs, quiet: bool) -> Result<Planned> {
-    let options = options(args);
+pub fn solve(budgeted: &Budgeted, fit: Fit, options: &Options, quiet: bool) -> Result<Planned> {
     let line = Line::spinner(quiet, "planning");
-    let base = budgeted.base.cost();
+    let base = budgeted.base.objective(options.alpha);
     let mut watch = |news: Progress| {
         line.say(|| {
             let over = |cost| scrimp::percent_over(cost, base);
@@ -62,7 +75,7 @@ pub fn solve(budgeted: &Budgeted, fit: Fit, args: &SolveArgs, quiet: bool) -> Re
             format!("best {best}, bound {:+.2} %", over(news.lower_bound))
         });
     };
-    let planned = scrimp::find_plan(budgeted, fit, &options, &mut watch);
+    let planned = scrimp::find_plan(budgeted, fit, options, &mut watch);
     Ok(planned.map_err(|error| too_little(error, budgeted))?)
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use scrimp::plan::{Budget, Units};
+use scrimp::plan::{Budget, PerDevice, Units};
 use scrimp::report::{Curve, FoundPoint, Point, TradeOff, tradeoff};
 use scrimp::solve::{
     Method, Options, Order, Progress, SolveError, Solved, floor_bytes, solve_sweep,
@@ -27,7 +27,13 @@ pub fn run(args: &SweepArgs, quiet: bool) -> Result<Answer> {
     let report = outputs.claim(args.report.as_ref())?;
     let csv = outputs.claim(args.csv.as_ref())?;
     let all = Budget::Percent(100.0);
-    let problem = target::problem(&args.target, all, &args.solve.search, quiet)?.problem;
+    let problem = target::problem(
+        &args.target,
+        Some(&PerDevice::Sole(all)),
+        &args.solve.search,
+        quiet,
+    )?
+    .problem;
     let budgeted = scrimp::budget(&problem, all)?;
     let sweep = Sweep {
         asked: asked(&Budgets::all(&args.budgets), &budgeted)?,

@@ -169,6 +169,13 @@ impl CheckedPlan {
         self.joules.values().sum::<f64>() + copies.sum::<f64>()
     }
 
+    /// Seconds and `alpha` times joules of all runs and copies: what a planner that is told the price of a joule
+    /// makes small.
+    #[must_use]
+    pub fn objective(&self, alpha: f64) -> f64 {
+        self.cost + alpha * self.total_joules()
+    }
+
     /// Sum of the seconds of all runs: the time on one device, where nothing waits. Several devices
     /// and links take what [`simulate`](crate::simulate()) says.
     #[must_use]

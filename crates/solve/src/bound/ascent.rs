@@ -439,7 +439,7 @@ impl Stays {
         let mut level = 0.0;
         let in_use = chain.tasks.iter().zip(&change).map(|(&task, change)| {
             level += change;
-            level + model.workspace[task] + model.pinned_bytes - budget
+            level + model.workspace[task] + model.fixed_bytes - budget
         });
         in_use.collect()
     }

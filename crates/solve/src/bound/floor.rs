@@ -17,7 +17,7 @@ pub(crate) fn floor(model: &Model) -> f64 {
     let lasting = lasting(model);
     let lasting: Vec<ValueId> = model.value_ids().filter(|&v| lasting[v]).collect();
     let at = |t: TaskId| {
-        let mut bytes = model.pinned_bytes + model.workspace[t];
+        let mut bytes = model.fixed_bytes + model.workspace[t];
         bytes += model
             .outputs
             .of(t)

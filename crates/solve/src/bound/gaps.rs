@@ -118,7 +118,7 @@ fn lacks(model: &Model, chain: &Chain, gaps: &[Gap], budget: f64) -> Vec<f64> {
         let inputs = model.inputs.of(t).iter().filter(|i| !i.overwritten);
         let inputs: f64 = inputs.map(|i| model.size(i.value)).sum();
         let outputs: f64 = model.outputs.of(t).iter().map(|&v| model.size(v)).sum();
-        idle + inputs + outputs + model.workspace[t] + model.pinned_bytes - budget
+        idle + inputs + outputs + model.workspace[t] + model.fixed_bytes - budget
     });
     rows.collect()
 }

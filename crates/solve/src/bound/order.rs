@@ -137,7 +137,7 @@ fn lacks(model: &Model, reach: &Reach, budget: f64) -> PrimaryMap<TaskId, f64> {
             let inputs = model.inputs.of(t).iter();
             let overwritten = inputs.filter(|i| i.overwritten);
             let twice: f64 = overwritten.map(|i| model.size(i.value)).sum();
-            model.workspace[t] + model.pinned_bytes - budget - twice
+            model.workspace[t] + model.fixed_bytes - budget - twice
         })
         .collect();
     let mut across = vec![0u64; reach.words];

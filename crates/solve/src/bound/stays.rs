@@ -122,7 +122,7 @@ impl Stays {
         let lasting = lasting(model);
         let mut lack: Vec<f64> = rows
             .iter()
-            .map(|&r| model.workspace[chain.tasks[r]] + model.pinned_bytes - budget)
+            .map(|&r| model.workspace[chain.tasks[r]] + model.fixed_bytes - budget)
             .collect();
         let mut stays: PrimaryMap<ValueId, Stay> = PrimaryMap::with_capacity(model.bytes.len());
         for v in model.value_ids() {

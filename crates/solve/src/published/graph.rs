@@ -94,7 +94,7 @@ impl<'a> Graph<'a> {
             device,
             tasks: model.task_ids().map(|t| task(problem, &model, t)).collect(),
             values: model.value_ids().map(|v| value(&model, v)).collect(),
-            fixed: (model.resident + model.pinned_bytes) as u64,
+            fixed: (model.resident + model.fixed_bytes) as u64,
             capacity: 0,
             model,
             reruns: Reruns::Anywhere,

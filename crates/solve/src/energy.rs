@@ -1,0 +1,161 @@
+//! Plans that count energy: seconds and α times joules, under a cap on the joules of a device.
+//!
+//! On one device each run has its seconds and its joules, whenever it runs. So a plan for some price of a
+//! joule is a plan by time alone of a problem whose tasks take seconds + price · joules, by any method. A
+//! cap is met by raising the price (Lagrange): what no plan can undercut at a price λ above α bounds the
+//! plans within the cap too, for these take at most (λ − α) · cap less than their cost at that price.
+
+use std::time::{Duration, Instant};
+
+use scrimp_plan::{DeviceId, Problem, check};
+
+use crate::error::SolveError;
+use crate::options::Solved;
+
+/// How often the price is multiplied until the cap is met, and then halved between the last two.
+const RAISES: usize = 6;
+const HALVINGS: usize = 3;
+/// The first price is the seconds per joule of running every task once, less by this factor.
+const FIRST: f64 = 16.0;
+const FACTOR: f64 = 8.0;
+
+/// What is asked of energy.
+pub(crate) struct Asked<'a> {
+    pub problem: &'a Problem,
+    pub device: DeviceId,
+    /// Seconds per joule.
+    pub alpha: f64,
+    /// The most joules of a plan.
+    pub cap: Option<f64>,
+    /// Of each plan; raising the price takes as long again.
+    pub time_limit: Duration,
+    pub stopped: &'a dyn Fn() -> bool,
+}
+
+/// A planner that knows of seconds only, with the limit on its time.
+pub(crate) type ByTime<'a> = dyn FnMut(&Problem, Duration) -> Result<Solved, SolveError> + 'a;
+
+/// The cheapest plan that was found within the cap.
+pub(crate) fn plan(asked: &Asked<'_>, by_time: &mut ByTime<'_>) -> Result<Solved, SolveError> {
+    let start = Instant::now();
+    let modes = asked.problem.tasks().values();
+    let modes = modes.filter_map(|task| task.mode(asked.device));
+    let (seconds, joules) = modes.fold((0.0, 0.0), |(seconds, joules), mode| {
+        (seconds + mode.seconds, joules + mode.joules)
+    });
+    let mut prices = Prices {
+        asked,
+        by_time,
+        bound: 0.0,
+        best: None,
+        least: f64::INFINITY,
+    };
+    // Every plan runs every task, so nothing takes fewer joules.
+    let cap = asked.cap.unwrap_or(f64::INFINITY);
+    if joules <= cap {
+        let met = prices.at(asked.alpha, asked.time_limit)?;
+        if !met {
+            let unit = if joules > 0.0 { seconds / joules } else { 0.0 };
+            prices.raise(if unit > 0.0 { unit / FIRST } else { 1.0 })?;
+        }
+    }
+    let Prices {
+        bound, best, least, ..
+    } = prices;
+    let best = best.ok_or(SolveError::EnergyCap {
+        cap,
+        least_found: least.is_finite().then_some(least),
+        floor: joules,
+    })?;
+    Ok(Solved {
+        optimal: best.cost <= bound * (1.0 + 1e-9),
+        lower_bound: bound.min(best.cost),
+        elapsed: start.elapsed(),
+        ..best
+    })
+}
+
+/// The search for a price.
+struct Prices<'a, 'b> {
+    asked: &'a Asked<'a>,
+    by_time: &'a mut ByTime<'b>,
+    /// No plan within the cap costs less.
+    bound: f64,
+    /// The cheapest plan within the cap.
+    best: Option<Solved>,
+    /// Joules of the plan that takes the fewest.
+    least: f64,
+}
+
+impl Prices<'_, '_> {
+    /// Plans at a price; whether the plan is within the cap.
+    fn at(&mut self, price: f64, time_limit: Duration) -> Result<bool, SolveError> {
+        let Asked { problem, alpha, .. } = *self.asked;
+        let solved = (self.by_time)(&priced(problem, price)?, time_limit)?;
+        // The same steps, with the seconds that they really take.
+        let plan = check(problem, solved.plan.plan().clone()).map_err(|wrong| {
+            let what = wrong.iter().take(3).map(ToString::to_string);
+            SolveError::Defect {
+                method: solved.method.name(),
+                what: what.collect::<Vec<_>>().join("; "),
+            }
+        })?;
+        let joules = plan.joules(self.asked.device);
+        let cap = self.asked.cap.unwrap_or(f64::INFINITY);
+        let saved = if price > alpha {
+            (price - alpha) * cap
+        } else {
+            0.0
+        };
+        self.bound = self.bound.max(solved.lower_bound - saved);
+        self.least = self.least.min(joules);
+        let cost = plan.cost() + alpha * joules;
+        let met = joules <= cap;
+        if met && self.best.as_ref().is_none_or(|best| cost < best.cost) {
+            self.best = Some(Solved {
+                plan,
+                cost,
+                ..solved
+            });
+        }
+        Ok(met)
+    }
+
+    /// Multiplies what is added to α until the cap is met, then looks for the least that meets it.
+    fn raise(&mut self, first: f64) -> Result<(), SolveError> {
+        let alpha = self.asked.alpha;
+        let share = self.asked.time_limit / (RAISES + HALVINGS) as u32;
+        let (mut low, mut high) = (0.0, first);
+        for _ in 0..RAISES {
+            if (self.asked.stopped)() || self.at(alpha + high, share)? {
+                break;
+            }
+            (low, high) = (high, high * FACTOR);
+        }
+        for _ in 0..HALVINGS {
+            if self.best.is_none() || (self.asked.stopped)() {
+                break;
+            }
+            let middle = (low + high) / 2.0;
+            if self.at(alpha + middle, share)? {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The problem whose tasks take seconds + price · joules.
+fn priced(problem: &Problem, price: f64) -> Result<Problem, SolveError> {
+    if price == 0.0 {
+        return Ok(problem.clone());
+    }
+    let mut parts = problem.parts();
+    for mode in parts.tasks.values_mut().flat_map(|task| &mut task.modes) {
+        mode.seconds += price * mode.joules;
+    }
+    Problem::new(parts)
+        .map_err(|error| SolveError::Unsupported(format!("at {price} seconds per joule, {error}")))
+}
