@@ -159,3 +159,6 @@ fn priced(problem: &Problem, price: f64) -> Result<Problem, SolveError> {
     Problem::new(parts)
         .map_err(|error| SolveError::Unsupported(format!("at {price} seconds per joule, {error}")))
 }
+
+#[cfg(test)]
+mod tests;
