@@ -72,11 +72,9 @@ fn every_file_is_read_and_its_statistics_hold() {
                 counts.0 += 1;
             }
             Content::Allocation(instance) => {
-                assert_eq!(
-                    Some(max_load(&instance.intervals)),
-                    instance.max_load,
-                    "{name}"
-                );
+                if let Some(stated) = instance.max_load {
+                    assert_eq!(max_load(&instance.intervals), stated, "{name}");
+                }
                 counts.1 += 1;
             }
             Content::Problem(..) => panic!("{name} is no problem of ours"),

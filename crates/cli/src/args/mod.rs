@@ -86,11 +86,11 @@ pub struct PlanArgs {
     #[arg(long, short)]
     pub budget: Option<PerDevice<Budget>>,
     #[command(flatten)]
-    pub energy: EnergyArgs,
-    #[command(flatten)]
     pub target: TargetArgs,
     #[command(flatten)]
     pub solve: SolveArgs,
+    #[command(flatten)]
+    pub energy: EnergyArgs,
     /// Write the plan here
     #[arg(long, short, value_name = "PLAN.json", help_heading = "Outputs")]
     pub output: Option<PathBuf>,

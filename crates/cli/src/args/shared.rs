@@ -124,10 +124,10 @@ pub struct SolveArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Energy")]
 pub struct EnergyArgs {
-    /// Seconds that a joule is worth: what is made small is seconds and this times joules
+    /// Seconds that one joule is worth: planners minimize seconds + ALPHA · joules
     #[arg(long, default_value_t = 0.0, value_parser = not_negative)]
     pub alpha: f64,
-    /// Most joules of all runs; for several devices NAME=JOULES,NAME=JOULES
+    /// Most joules that all runs together may take; for several devices NAME=JOULES,NAME=JOULES
     #[arg(long, value_name = "JOULES")]
     pub energy_cap: Option<PerDevice<Joules>>,
 }
