@@ -10,26 +10,26 @@ use crate::units::{Decimal, UnitError, format_bytes, parse_bytes, split_unit};
 /// How much memory a plan may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
-    /// That many bytes, everything counted.
+    /// That many bytes, with everything counted.
     Bytes(u64),
-    /// That many of whatever the problem counts memory in, everything counted: bytes for our own
-    /// problems, something else for some instances.
+    /// That many of the problem's own units of memory, with everything counted. Our own problems count bytes;
+    /// some instances count something else.
     Units(u64),
-    /// Of what planning can change: fixed bytes + p/100 · (peak without planning − fixed bytes).
+    /// A share of what planning can change: fixed bytes + p/100 · (peak without planning − fixed bytes).
     Percent(f64),
-    /// The least for which a plan can be found.
+    /// The smallest budget for which a plan can be found.
     Min,
 }
 
 impl Budget {
-    /// The capacity of a device that this budget means, in the problem's unit of memory, given the
-    /// peak without planning; none for `Min`, which only a planner can tell.
+    /// The capacity that this budget gives a device, in the problem's unit of memory. `base_peak` is the peak
+    /// without planning. `None` for `Min`, whose capacity only a planner can find.
     ///
     /// # Errors
     /// If the budget is in bytes and the problem's unit isn't a number of bytes.
     ///
     /// # Panics
-    /// If the device isn't of the problem.
+    /// If the problem has no such device.
     pub fn bytes(
         &self,
         problem: &Problem,

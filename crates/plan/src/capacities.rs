@@ -1,5 +1,5 @@
-//! What a plan may use of each device: the question that is asked about a problem, beside it. The same
-//! problem is asked under many capacities.
+//! What a plan may use of each device. Capacities aren't part of a problem, because the same problem is
+//! planned under many capacities.
 
 use cranelift_entity::SecondaryMap;
 use thiserror::Error;
@@ -10,7 +10,7 @@ use crate::problem::Problem;
 /// What a plan may use of one device. `None` is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Capacity {
-    /// Bytes in use at any time, resident ones included.
+    /// Bytes in use at any time, including resident bytes.
     pub bytes: Option<u64>,
     /// Energy of all runs on the device.
     pub joules: Option<f64>,
@@ -26,9 +26,9 @@ pub struct Capacities {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("there is no device `{name}`; the devices are {known}")]
 pub struct UnknownDeviceName {
-    /// The name.
+    /// The name that was asked for.
     pub name: String,
-    /// The names that there are.
+    /// The names of all devices.
     pub known: String,
 }
 
@@ -45,14 +45,14 @@ impl Capacities {
         Capacities::default().with_bytes(device, Some(bytes))
     }
 
-    /// These capacities, but for the bytes of one device.
+    /// These capacities with another limit on the bytes of one device.
     #[must_use]
     pub fn with_bytes(mut self, device: DeviceId, bytes: Option<u64>) -> Capacities {
         self.of[device].bytes = bytes;
         self
     }
 
-    /// These capacities, but for the joules of one device.
+    /// These capacities with another limit on the joules of one device.
     #[must_use]
     pub fn with_joules(mut self, device: DeviceId, joules: Option<f64>) -> Capacities {
         self.of[device].joules = joules;
@@ -73,10 +73,10 @@ impl Capacities {
 }
 
 impl Problem {
-    /// The device of a name.
+    /// The device with this name.
     ///
     /// # Errors
-    /// If no device has it.
+    /// If no device has this name.
     pub fn device_named(&self, name: &str) -> Result<DeviceId, UnknownDeviceName> {
         let mut devices = self.devices().iter();
         let found = devices.find(|(_, device)| device.name == name);

@@ -1,4 +1,4 @@
-//! Newtype ids. Vectors keyed by them are `cranelift_entity::PrimaryMap`s; nothing else lives here.
+//! Newtype ids. Vectors keyed by them are `cranelift_entity::PrimaryMap`s.
 
 use cranelift_entity::entity_impl;
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ id!(
     "value"
 );
 id!(
-    /// One allocation of a checked plan: a stretch of steps during which some bytes are held.
+    /// One allocation of a checked plan: some bytes that are held during a stretch of steps.
     BufferId,
     "buffer"
 );

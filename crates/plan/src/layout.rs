@@ -1,8 +1,8 @@
-//! Byte offsets for the buffers of a checked plan, and the check that they are right.
+//! Byte offsets for the buffers of a checked plan, and the check that they don't collide.
 //!
-//! Offsets count from the start of a device's arena, which begins after its resident bytes. Two
-//! buffers of one device that are held during a common step share no byte. Whether the
-//! arenas fit some capacities is a comparison that [`CheckedLayout::within`] makes. Buffers of no bytes may be anywhere. Alignment is a matter of sizes: where
+//! Offsets count from the start of a device's arena, which begins after its resident bytes. Two buffers of
+//! one device that are held during a common step share no byte. Buffers of zero bytes may be anywhere.
+//! [`CheckedLayout::within`] compares the arenas with given capacities. Sizes alone decide alignment: where
 //! all sizes are multiples of it, a placement that stacks buffers has aligned offsets.
 
 use cranelift_entity::PrimaryMap;
@@ -12,7 +12,7 @@ use crate::capacities::Capacities;
 use crate::check::{Buffer, CheckedPlan, Excess};
 use crate::ids::{BufferId, DeviceId};
 
-/// An offset for each buffer of a plan. Says nothing about whether they are right.
+/// An offset for each buffer of a plan, not yet checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes from the start of the arena of the buffer's device.
@@ -29,14 +29,14 @@ pub enum LayoutViolation {
     /// Too few or too many offsets.
     #[error("the layout has {offsets} offsets for {buffers} buffers")]
     WrongCount { offsets: usize, buffers: usize },
-    /// An end beyond what 64 bits count.
+    /// A buffer that ends beyond the largest 64-bit address.
     #[error("{buffer} of {bytes} bytes at offset {offset} ends beyond the largest address")]
     Overflow {
         buffer: BufferId,
         offset: u64,
         bytes: u64,
     },
-    /// Two buffers that share bytes at a common step.
+    /// Two buffers that share bytes during a common step.
     #[error("{first} and {second} share bytes of {device} from step {step}")]
     Overlap {
         first: BufferId,
@@ -70,7 +70,7 @@ impl CheckedLayout {
     /// Where a buffer begins in its device's arena.
     ///
     /// # Panics
-    /// If the buffer isn't of this plan.
+    /// If the plan has no such buffer.
     #[must_use]
     pub fn offset(&self, buffer: BufferId) -> u64 {
         self.layout.offsets[buffer]
@@ -80,16 +80,16 @@ impl CheckedLayout {
     /// aren't in the arena.
     ///
     /// # Panics
-    /// If the device isn't of this problem.
+    /// If the problem has no such device.
     #[must_use]
     pub fn arena_bytes(&self, device: DeviceId) -> u64 {
         self.arenas[device]
     }
 
-    /// Bytes from which a device's arena and its resident bytes can be served.
+    /// The bytes of a device's arena and its resident bytes together.
     ///
     /// # Panics
-    /// If the device isn't of this problem.
+    /// If the problem has no such device.
     #[must_use]
     pub fn needed_bytes(&self, device: DeviceId) -> u64 {
         let resident = self.plan.problem().devices()[device].resident;
@@ -99,7 +99,7 @@ impl CheckedLayout {
     /// Whether plan and layout stay within these capacities.
     ///
     /// # Errors
-    /// What the plan exceeds, and each device where the plan fits and its placement doesn't.
+    /// The capacities that the plan exceeds, and each device where the plan fits but its placement doesn't.
     pub fn within(&self, capacities: &Capacities) -> Result<(), Vec<Excess>> {
         let mut excesses = self.plan.within(capacities).err().unwrap_or_default();
         for (device, what) in self.plan.problem().devices().iter() {
@@ -124,8 +124,8 @@ impl CheckedLayout {
     }
 }
 
-/// Checks a layout for a plan: overlap in time and space at once. The only constructor
-/// of [`CheckedLayout`]. Takes time proportional to buffers × buffers held at a time.
+/// Checks that no two buffers of a plan overlap in both time and space. This is the only constructor of
+/// [`CheckedLayout`]. Takes time proportional to buffers × buffers held at a time.
 ///
 /// # Errors
 /// Every violation, device by device.
@@ -173,11 +173,11 @@ pub fn check_layout(
 /// Some bytes that are held from `start` until before `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Interval {
-    /// First moment at which they are held.
+    /// The first moment at which they are held.
     pub start: u64,
-    /// First moment at which they aren't any more.
+    /// The first moment at which they are no longer held.
     pub end: u64,
-    /// How many.
+    /// How many bytes.
     pub bytes: u64,
 }
 
@@ -191,7 +191,7 @@ impl From<&Buffer> for Interval {
     }
 }
 
-/// One way in which offsets of intervals are wrong; `first`, `second` and `interval` count from 0.
+/// One way in which offsets of intervals are wrong. `first`, `second` and `interval` count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[allow(
     missing_docs,
@@ -201,7 +201,7 @@ pub enum OffsetViolation {
     /// Too few or too many offsets.
     #[error("there are {offsets} offsets for {intervals} intervals")]
     WrongCount { offsets: usize, intervals: usize },
-    /// An end beyond what 64 bits count.
+    /// An interval that ends beyond the largest 64-bit address.
     #[error(
         "interval {interval} of {bytes} bytes at offset {offset} ends beyond the largest address"
     )]
@@ -220,7 +220,7 @@ pub enum OffsetViolation {
 }
 
 impl OffsetViolation {
-    /// The same violation in terms of the plan whose buffers the intervals are.
+    /// The same violation, expressed by the plan's buffers instead of intervals.
     fn of_plan(self, device: DeviceId, ids: &[BufferId]) -> LayoutViolation {
         match self {
             OffsetViolation::WrongCount { offsets, intervals } => LayoutViolation::WrongCount {
@@ -250,11 +250,10 @@ impl OffsetViolation {
     }
 }
 
-/// Checks offsets of intervals in one memory. Intervals of no bytes or no duration are in nobody's
-/// way.
+/// Checks offsets of intervals in one memory. Intervals of zero bytes or zero duration never collide.
 ///
 /// # Errors
-/// Every violation; of each pair of intervals in each other's way, one.
+/// Every violation; one per colliding pair of intervals.
 ///
 /// # Returns
 /// The end of the highest interval.
@@ -278,7 +277,7 @@ pub fn check_offsets(intervals: &[Interval], offsets: &[u64]) -> Result<u64, Vec
             Some(end) => highest = highest.max(end),
         }
     }
-    // By start, each against those that are still held.
+    // Each interval, in order of start, is compared with those that are still held.
     order.sort_by_key(|&i| intervals[i].start);
     let mut held: Vec<usize> = Vec::new();
     for second in order {

@@ -1,6 +1,6 @@
 //! Problems, plans and layouts for planned memory, and the checker that proves them safe.
 //!
-//! Depends on no other crate of scrimp: the checker can't know a planner.
+//! This crate depends on no other crate of scrimp, so the checker can't know a planner.
 
 pub mod budget;
 pub mod capacities;

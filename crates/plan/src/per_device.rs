@@ -1,4 +1,4 @@
-//! What is said once for the device that computes, or for several devices by name: `2GiB`, or
+//! Settings that apply to the device that computes, or to several devices by name: `2GiB`, or
 //! `cpu=4GiB,gpu=2GiB`.
 
 use std::fmt;
@@ -9,19 +9,19 @@ use crate::capacities::UnknownDeviceName;
 use crate::ids::DeviceId;
 use crate::problem::Problem;
 
-/// Something for each of some devices.
+/// A setting for one or several devices.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PerDevice<T> {
-    /// For the device that computes, where there is one.
+    /// For the only device that computes.
     Sole(T),
-    /// By the names of devices, each at most once, in the order given.
+    /// By the names of devices, each at most once, in the given order.
     Named(Vec<(String, T)>),
 }
 
-/// Why a text isn't for devices.
+/// Why a text isn't a setting for devices.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PerDeviceError<E> {
-    /// What is said isn't what it should be.
+    /// The setting itself isn't valid.
     #[error(transparent)]
     What(E),
     /// An entry of a list without a name.
@@ -30,7 +30,7 @@ pub enum PerDeviceError<E> {
         /// The entry.
         entry: String,
     },
-    /// A name twice.
+    /// A name that occurs twice.
     #[error("device `{name}` is there twice; name it once")]
     Twice {
         /// The name.
@@ -38,13 +38,13 @@ pub enum PerDeviceError<E> {
     },
 }
 
-/// Why there is no device for what was said.
+/// Why a setting belongs to no device.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoDevice {
     /// A name that no device has.
     #[error(transparent)]
     Unknown(#[from] UnknownDeviceName),
-    /// One for all of several devices that compute.
+    /// A setting without a name where several devices compute.
     #[error("several devices compute: {known}; say which is meant, like `{first}=…`")]
     Several {
         /// Their names.
@@ -94,7 +94,7 @@ impl<T: fmt::Display> fmt::Display for PerDevice<T> {
 }
 
 impl<T> PerDevice<T> {
-    /// What is said for a device of this name, or for the only one that computes.
+    /// The setting for the device of this name, or for the only one that computes.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<&T> {
         match self {
@@ -106,10 +106,10 @@ impl<T> PerDevice<T> {
         }
     }
 
-    /// The devices of a problem that something is said for.
+    /// The devices of a problem that have a setting, with their settings.
     ///
     /// # Errors
-    /// A name that no device has, or no name where several devices compute.
+    /// If no device has one of the names, or a setting has no name and several devices compute.
     pub fn of(&self, problem: &Problem) -> Result<Vec<(DeviceId, &T)>, NoDevice> {
         match self {
             PerDevice::Named(named) => named

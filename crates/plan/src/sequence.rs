@@ -1,5 +1,5 @@
-//! Sequences of moves, which is what planners decide: what runs, what is stored elsewhere and what is
-//! brought back. Where each value is freed follows from that, and so does the plan.
+//! Sequences of moves: the decisions of planners, which are what runs, what is stored in another memory and
+//! what is brought back. They determine where each value is freed, and so the whole plan.
 
 use cranelift_entity::{EntityRef, SecondaryMap};
 use thiserror::Error;
@@ -15,16 +15,16 @@ pub enum Move {
     Run(TaskId),
     /// The value is copied to another memory.
     Store {
-        /// Which value.
+        /// The value.
         value: ValueId,
-        /// That memory.
+        /// The other memory.
         to: DeviceId,
     },
     /// The value is copied from another memory.
     Bring {
-        /// Which value.
+        /// The value.
         value: ValueId,
-        /// That memory.
+        /// The other memory.
         from: DeviceId,
     },
 }
@@ -32,14 +32,14 @@ pub enum Move {
 /// The moves of one device that computes, one after another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sequence {
-    /// Where tasks run.
+    /// The device on which tasks run.
     pub device: DeviceId,
     /// In order of issue.
     pub moves: Vec<Move>,
 }
 
 impl Sequence {
-    /// Runs alone, one task after another.
+    /// A sequence of runs alone.
     #[must_use]
     pub fn of_runs(device: DeviceId, tasks: impl IntoIterator<Item = TaskId>) -> Sequence {
         Sequence {
@@ -56,19 +56,19 @@ impl Sequence {
         })
     }
 
-    /// The plan that makes these moves. Each use of a value is served by its latest instance in the
-    /// memory where it is used: the latest run of its producer there, or the latest copy to it. An
-    /// instance is freed right after the last use it serves, at once if there is none, and not at all if it is
-    /// the one to keep. What a task overwrites needs no freeing. Runs in O(uses + values · devices).
+    /// The plan that makes these moves. Each use of a value is served by its latest instance in the memory of
+    /// the use: the latest run of its producer there, or the latest copy to it. An instance is freed right
+    /// after the last use it serves, or at once if it serves none; an instance that must be kept is never
+    /// freed. What a task overwrites needs no freeing. Takes O(uses + values · devices) time.
     ///
     /// # Errors
-    /// The first move that can't happen: an input that isn't there or was overwritten since, a task
-    /// that can't run there or again, a copy without a link; or a task that never runs.
+    /// The first move that can't happen (an input that is absent or was overwritten since, a task that can't
+    /// run there or again, a copy without a link), or a task that never runs.
     pub fn plan(&self, problem: &Problem) -> Result<Plan, SequenceError> {
         let frees = Walk::new(problem, self.device)?.all(&self.moves)?;
         let mut steps = Vec::with_capacity(2 * self.moves.len() + frees.at_start.len());
         steps.extend(frees.at_start.iter().map(Instance::free));
-        // Counting sort by move keeps the order in which the instances ended, hence is deterministic.
+        // The counting sort is stable: instances freed after one move stay in the order in which they ended.
         let mut heads = vec![0usize; self.moves.len() + 1];
         for &(at, _) in &frees.after {
             heads[at + 1] += 1;
@@ -130,7 +130,7 @@ pub enum SequenceError {
         name: String,
         device: DeviceId,
     },
-    /// A second run of a task that may run once.
+    /// A second run of a task that may run only once.
     #[error(
         "move {position} of the sequence repeats {task} ({name}), which may run only once; its first run is {first}"
     )]
@@ -140,7 +140,7 @@ pub enum SequenceError {
         name: String,
         first: usize,
     },
-    /// An input that no move before puts there.
+    /// An input that no earlier move makes or brings.
     #[error(
         "move {position} of the sequence, {task} ({name}), reads {value}, which isn't there before it; run its producer or bring it first"
     )]
@@ -150,7 +150,7 @@ pub enum SequenceError {
         name: String,
         value: ValueId,
     },
-    /// An input whose latest instance an earlier run took over.
+    /// An input whose latest instance an earlier run overwrote.
     #[error(
         "move {position} of the sequence, {task} ({name}), reads {value}, which move {overwriter} overwrote; run its producer again in between"
     )]
@@ -161,7 +161,7 @@ pub enum SequenceError {
         value: ValueId,
         overwriter: usize,
     },
-    /// A copy of a value that isn't at its source.
+    /// A copy of a value that is absent at its source.
     #[error(
         "move {position} of the sequence copies {value} ({name}) from {from}, where it isn't at that time"
     )]
@@ -186,7 +186,7 @@ pub enum SequenceError {
     /// A task without a run.
     #[error("the sequence never runs {task} ({name}); every task runs at least once")]
     NeverRun { task: TaskId, name: String },
-    /// A value that must end on another device.
+    /// A value that must be on another device at the end.
     #[error("{value} ({name}) must be on {device} at the end and isn't: store it there")]
     KeptElsewhere {
         value: ValueId,
@@ -195,16 +195,16 @@ pub enum SequenceError {
     },
 }
 
-/// What is known of a value in one memory while the sequence is walked.
+/// The state of a value in one memory during the walk over the sequence.
 #[derive(Clone, Copy, Default)]
 enum There {
-    /// Not yet, or not any more.
+    /// The value is absent.
     #[default]
     No,
-    /// There. `last` is the move after which it is free to go: its last use so far, or else the move
-    /// that put it there (nothing for a given value without a use).
+    /// The value is present. It may be freed after move `last`, which is its last use so far or else the move
+    /// that put it there; `None` for a given value without a use.
     Yes { last: Option<usize> },
-    /// Its buffer went to an output of this run.
+    /// Its buffer went to an output of the run at this position.
     Consumed { by: usize },
 }
 
@@ -228,7 +228,7 @@ impl Plan {
     /// The plan that runs `tasks` one after another on `device`; see [`Sequence::plan`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Sequence::plan`].
     pub fn from_runs(
         problem: &Problem,
         device: DeviceId,
@@ -240,20 +240,19 @@ impl Plan {
     /// The plan that recomputes nothing: all tasks in index order, each value freed after its last
     /// use.
     ///
-    /// # Errors
-    /// If the device alone can't do it: a task has no mode there, or a value is given or must end
+    /// If the device alone can't run everything: a task has no mode there, or a value is given or must end
     /// elsewhere.
     pub fn keep_all(problem: &Problem, device: DeviceId) -> Result<Plan, SequenceError> {
         Sequence::of_runs(device, problem.tasks().keys()).plan(problem)
     }
 }
 
-/// Where values are freed.
+/// The points at which values are freed.
 #[derive(Default)]
 struct Frees {
     /// Given values that nothing reads or keeps.
     at_start: Vec<Instance>,
-    /// Right after a move.
+    /// Values to free right after a move.
     after: Vec<(usize, Instance)>,
 }
 
@@ -320,7 +319,7 @@ impl<'a> Walk<'a> {
         Ok(self.frees)
     }
 
-    /// Where a value stays after the last move.
+    /// The device on which a kept value stays after the last move.
     fn kept(&mut self, value: ValueId) -> Result<Option<DeviceId>, SequenceError> {
         let problem = self.problem;
         let is_there =
@@ -428,7 +427,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// A new instance takes the place of the one before.
+    /// Starts a new instance, which replaces the one before.
     fn put(&mut self, position: usize, value: ValueId, device: DeviceId) {
         self.end(value, device);
         *self.at(value, device) = There::Yes {
@@ -436,7 +435,7 @@ impl<'a> Walk<'a> {
         };
     }
 
-    /// The latest instance serves no further use: it goes right after its last one.
+    /// Ends the latest instance: it is freed right after its last use.
     fn end(&mut self, value: ValueId, device: DeviceId) {
         if let There::Yes { last } = *self.at(value, device) {
             let instance = Instance { value, device };

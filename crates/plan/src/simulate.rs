@@ -1,5 +1,5 @@
-//! When each step of a checked plan happens and what it takes, as the semantics of [`crate::plan`] say.
-//! Shares no code with the checker.
+//! When each step of a checked plan happens and what it takes, by the semantics of [`crate::plan`]. This
+//! module shares no code with the checker.
 
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use std::cmp::Reverse;
@@ -22,14 +22,14 @@ pub enum Lane {
 /// When a step happens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
-    /// Where it takes its time.
+    /// The queue that it occupies.
     pub lane: Lane,
-    /// When its lane could have begun it: the end of the lane's previous step, or of the queue's. For a
-    /// copy also not before the destination took the bytes.
+    /// When its lane could have begun it: the end of the previous step of the lane, or of its queue. A copy
+    /// is also not ready before its destination has taken the bytes.
     pub ready: f64,
-    /// When it begins, after waiting for its inputs; in seconds from the start of the plan.
+    /// When it begins, after waiting for its inputs, in seconds from the start of the plan.
     pub start: f64,
-    /// When it is done. The same as `start` for a free.
+    /// When it is done. A free ends when it starts.
     pub end: f64,
     /// The energy that it takes.
     pub joules: f64,
@@ -49,7 +49,7 @@ impl Timeline {
         &self.spans
     }
 
-    /// Seconds until the last run and the last copy are done.
+    /// Seconds until the last run and the last copy have ended.
     #[must_use]
     pub fn makespan(&self) -> f64 {
         self.makespan
@@ -72,7 +72,7 @@ impl Timeline {
         spans.map(|span| span.joules).sum()
     }
 
-    /// Seconds that a lane waits for something other than its own previous step, between two steps.
+    /// Seconds between two steps of a lane in which it waits for something other than its own previous step.
     #[must_use]
     pub fn waiting(&self, lane: Lane) -> f64 {
         self.spans
@@ -83,12 +83,12 @@ impl Timeline {
     }
 }
 
-/// A value on one device, in time.
+/// When a value on one device was written and read.
 #[derive(Clone, Copy, Default)]
 struct Presence {
-    /// When it has been written.
+    /// When its writing ends.
     written: f64,
-    /// When the last copy that reads it is done.
+    /// When the last copy that reads it ends.
     read: f64,
 }
 
@@ -96,31 +96,32 @@ struct Presence {
 struct State<'a> {
     problem: &'a Problem,
     devices: PrimaryMap<DeviceId, Turns>,
-    /// When each queue has done its copies so far, under the link it is named after.
+    /// When each queue has finished its copies so far, by the link that names the queue.
     queues: PrimaryMap<LinkId, f64>,
     values: PrimaryMap<DeviceId, SecondaryMap<ValueId, Presence>>,
 }
 
 /// A device and its turns.
 struct Turns {
-    /// When it has had its turns so far.
+    /// When the device has finished its turns so far.
     last: f64,
-    /// Of a memory that doesn't compute, what bounds the copies into it.
+    /// For a memory that doesn't compute, what bounds the copies into it.
     memory: Option<Memory>,
 }
 
 /// The bytes of a memory that doesn't compute.
 struct Memory {
-    /// The most that may be in use.
+    /// The most bytes that may be in use.
     peak: u64,
-    /// Taken, and not known to have come back.
+    /// Bytes taken and not yet counted as returned.
     taken: u64,
-    /// Freed bytes and when they come back. Bits of times that aren't negative are ordered as they are.
+    /// Freed bytes and when they come back. Times are stored as bits, which sort like the times because none
+    /// is negative.
     returns: BinaryHeap<Reverse<(u64, u64)>>,
 }
 
 impl Memory {
-    /// When so many bytes can be taken, not before `turn`.
+    /// The earliest time, from `turn` on, at which this many bytes can be taken.
     fn take(&mut self, bytes: u64, mut turn: f64) -> f64 {
         self.taken += bytes;
         while self.taken > self.peak {
@@ -133,7 +134,7 @@ impl Memory {
     }
 }
 
-/// Plays a plan in time. On one device without copies the makespan is the plan's cost.
+/// Plays a plan through time. On one device without copies, the makespan is the plan's cost.
 #[must_use]
 pub fn simulate(plan: &CheckedPlan) -> Timeline {
     let problem = plan.problem();

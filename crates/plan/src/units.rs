@@ -1,44 +1,44 @@
-//! Bytes and seconds as people write them: parsing and formatting.
+//! Bytes and seconds in the notation of people: parsing and formatting.
 
 use std::str::FromStr;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Why a text isn't a budget, a size or a duration.
+/// Why a text isn't a valid budget, size or duration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UnitError {
-    /// Not a number with a unit.
+    /// A text that isn't a number with a unit.
     #[error("`{text}` isn't {what}; write {examples}")]
     Syntax {
-        /// What was read.
+        /// The text.
         text: String,
         /// What it should be.
         what: &'static str,
         /// How it could look.
         examples: &'static str,
     },
-    /// A unit that means two things.
+    /// A unit with two meanings.
     #[error("`{text}` could mean powers of 1000 or of 1024; write `{decimal}` or `{binary}`")]
     Ambiguous {
-        /// What was read.
+        /// The text.
         text: String,
         /// The decimal unit.
         decimal: String,
         /// The binary unit.
         binary: String,
     },
-    /// A size in bytes for a problem that counts something else.
+    /// A size in bytes for a problem that counts another unit.
     #[error(
         "the problem counts memory in `{unit}`, not in bytes; write the budget as a plain number of them, or as a percentage"
     )]
     NotBytes {
-        /// What the problem counts.
+        /// The unit that the problem counts.
         unit: String,
     },
-    /// More than can be counted.
+    /// A number that is too large to represent.
     #[error("`{text}` is too large")]
     TooLarge {
-        /// What was read.
+        /// The text.
         text: String,
     },
 }
@@ -50,7 +50,7 @@ pub(crate) struct Decimal {
 }
 
 impl Decimal {
-    /// At most 30 digits, so that nothing below overflows.
+    /// At most 30 digits, so that no arithmetic below overflows.
     pub(crate) fn parse(text: &str) -> Option<Decimal> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let digits: String = [whole, fraction].concat();
@@ -83,12 +83,11 @@ pub(crate) fn split_unit(text: &str) -> (&str, &str) {
     (&text[..end], text[end..].trim_start())
 }
 
-/// Reads a size: `8GiB`, `8 GB`, `1.5 MB`, `512 B`, `123456`. Decimal units are powers of 1000,
-/// binary ones (`KiB`, …) powers of 1024; upper and lower case are the same. Fractions of a byte are
-/// dropped.
+/// Parses a size: `8GiB`, `8 GB`, `1.5 MB`, `512 B`, `123456`. Decimal units are powers of 1000, binary ones
+/// (`KiB`, …) powers of 1024. Case doesn't matter, and fractions of a byte are dropped.
 ///
 /// # Errors
-/// If it isn't a number with such a unit, the unit is ambiguous (`8G`), or it exceeds 64 bits.
+/// If the text isn't a number with such a unit, the unit is ambiguous (`8G`), or the size exceeds 64 bits.
 pub fn parse_bytes(text: &str) -> Result<u64, UnitError> {
     let syntax = || UnitError::Syntax {
         text: text.into(),
@@ -128,10 +127,10 @@ pub fn parse_bytes(text: &str) -> Result<u64, UnitError> {
     bytes.ok_or_else(|| UnitError::TooLarge { text: text.into() })
 }
 
-/// Reads a duration: `250 ms`, `1.5s`, `2 min`, `1h`, or a plain number of seconds.
+/// Parses a duration: `250 ms`, `1.5s`, `2 min`, `1h`, or a plain number of seconds.
 ///
 /// # Errors
-/// If it isn't a number with such a unit, or is longer than ten years.
+/// If the text isn't a number with such a unit, or the duration exceeds ten years.
 pub fn parse_seconds(text: &str) -> Result<Duration, UnitError> {
     let syntax = || UnitError::Syntax {
         text: text.into(),
@@ -159,7 +158,7 @@ pub fn parse_seconds(text: &str) -> Result<Duration, UnitError> {
         .ok_or_else(|| UnitError::TooLarge { text: text.into() })
 }
 
-/// Energy as people write it: a number of joules.
+/// Parses and formats energy as a number of joules.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Joules(pub f64);
 
@@ -178,12 +177,12 @@ impl FromStr for Joules {
     }
 }
 
-/// Writes a size with a binary unit and three significant digits or more: `1.50 GiB`, `512 B`.
+/// Formats a size with a binary unit and at least three significant digits: `1.50 GiB`, `512 B`.
 #[must_use]
 pub fn format_bytes(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut power = (63 - bytes.max(1).leading_zeros() as usize) / 10;
-    // 1023.99 KiB would be written as `1024 KiB`.
+    // Otherwise 1023.99 KiB would be written as `1024 KiB`.
     if power + 1 < units.len() && bytes as f64 / 1024f64.powi(power as i32) >= 1023.5 {
         power += 1;
     }
@@ -194,7 +193,7 @@ pub fn format_bytes(bytes: u64) -> String {
     format!("{scaled:.*} {}", places(scaled), units[power])
 }
 
-/// Writes a duration with a fitting unit and three significant digits or more: `12.3 ms`, `2.05 s`.
+/// Formats a duration with a fitting unit and at least three significant digits: `12.3 ms`, `2.05 s`.
 #[must_use]
 pub fn format_seconds(seconds: f64) -> String {
     let magnitude = seconds.abs();
@@ -215,7 +214,7 @@ pub fn format_seconds(seconds: f64) -> String {
     }
 }
 
-/// Digits after the point that make three significant ones.
+/// The number of decimal places that makes three significant digits.
 fn places(scaled: f64) -> usize {
     match scaled.abs() {
         m if m < 9.995 => 2,

@@ -12,46 +12,46 @@ use crate::problem::Problem;
 /// What a buffer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BufferKind {
-    /// Holds this value from its start, and then in turn each value that overwrites it.
+    /// The buffer holds this value from its start, and then in turn each value that overwrites it.
     Value(ValueId),
-    /// Scratch of one run of this task.
+    /// The buffer is scratch memory of one run of this task.
     Workspace(TaskId),
 }
 
 /// One allocation on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// Where.
+    /// The device whose memory it takes.
     pub device: DeviceId,
-    /// How many bytes.
+    /// Its size.
     pub bytes: u64,
-    /// The first step during which it is held; 0 if it is there when the plan starts.
+    /// The first step during which it is held; 0 if it exists when the plan starts.
     pub start: usize,
-    /// The step after the last one during which it is held: the one after the step that frees it, or
-    /// the number of steps. Always greater than `start`.
+    /// The end of the half-open interval of steps during which it is held: one past the step that frees it,
+    /// or the number of steps. Always greater than `start`.
     pub end: usize,
-    /// What for.
+    /// What it is for.
     pub kind: BufferKind,
 }
 
 /// The buffers that one step touches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Binding {
-    /// Of a run, its task's inputs in order; of a copy, the source; of a free, what is freed.
+    /// For a run, the task's inputs in order; for a copy, the source; for a free, the freed buffer.
     pub inputs: Vec<BufferId>,
-    /// Of a run, its task's outputs in order; of a copy, the destination. An overwritten input and
-    /// its output have the same buffer.
+    /// For a run, the task's outputs in order; for a copy, the destination. An overwritten input and its
+    /// output share one buffer.
     pub outputs: Vec<BufferId>,
-    /// Scratch of a run whose mode has workspace bytes.
+    /// Scratch memory of a run whose mode has workspace bytes.
     pub workspace: Option<BufferId>,
 }
 
-/// What all copies over one link move and take.
+/// Totals over all copies of one link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Copied {
-    /// Bytes.
+    /// Bytes copied.
     pub bytes: u64,
-    /// Energy.
+    /// Energy taken.
     pub joules: f64,
 }
 
@@ -73,7 +73,7 @@ pub struct CheckedPlan {
 }
 
 impl CheckedPlan {
-    /// What was planned.
+    /// The problem that was planned.
     #[must_use]
     pub fn problem(&self) -> &Problem {
         &self.problem
@@ -91,16 +91,16 @@ impl CheckedPlan {
         &self.plan.steps
     }
 
-    /// The most bytes in use on a device, resident bytes included.
+    /// The most bytes in use on a device, including resident bytes.
     ///
     /// # Panics
-    /// If the device isn't of the problem; so do the methods below for ids of another problem.
+    /// If the problem has no such device. The methods below panic likewise for ids of another problem.
     #[must_use]
     pub fn peak(&self, device: DeviceId) -> u64 {
         self.profiles[device].iter().copied().max().unwrap_or(0)
     }
 
-    /// Bytes in use on a device during each step, resident bytes included.
+    /// Bytes in use on a device during each step, including resident bytes.
     #[must_use]
     pub fn profile(&self, device: DeviceId) -> &[u64] {
         &self.profiles[device]
@@ -109,8 +109,8 @@ impl CheckedPlan {
     /// Whether the plan stays within these capacities.
     ///
     /// # Errors
-    /// Of each device whose bytes it exceeds, the first step that does; each device whose joules it
-    /// exceeds.
+    /// For each device whose bytes the plan exceeds, the first step that exceeds them; and each device whose
+    /// joules it exceeds.
     pub fn within(&self, capacities: &Capacities) -> Result<(), Vec<Excess>> {
         let devices = self.problem.devices().keys();
         let excesses: Vec<Excess> = devices
@@ -156,7 +156,7 @@ impl CheckedPlan {
         self.joules[device]
     }
 
-    /// What went over a link.
+    /// What all copies over a link moved and took.
     #[must_use]
     pub fn copied(&self, link: LinkId) -> Copied {
         self.copied[link]
@@ -169,33 +169,33 @@ impl CheckedPlan {
         self.joules.values().sum::<f64>() + copies.sum::<f64>()
     }
 
-    /// Seconds and `alpha` times joules of all runs and copies: what a planner that is told the price of a joule
-    /// makes small.
+    /// The seconds of all runs plus `alpha` times the joules of all runs and copies. A planner that is given
+    /// a price of a joule minimizes this.
     #[must_use]
     pub fn objective(&self, alpha: f64) -> f64 {
         self.cost + alpha * self.total_joules()
     }
 
-    /// Sum of the seconds of all runs: the time on one device, where nothing waits. Several devices
-    /// and links take what [`simulate`](crate::simulate()) says.
+    /// Sum of the seconds of all runs. On one device without copies nothing waits, so this is the makespan;
+    /// for several devices and links see [`simulate`](crate::simulate()).
     #[must_use]
     pub fn cost(&self) -> f64 {
         self.cost
     }
 
-    /// Whether first runs are in the given order of the tasks.
+    /// Whether first runs follow the given order of the tasks.
     #[must_use]
     pub fn keeps_order(&self) -> bool {
         self.keeps_order
     }
 
-    /// How many runs there are beyond the first of each task.
+    /// The number of runs beyond the first of each task.
     #[must_use]
     pub fn recomputed(&self) -> usize {
         self.recomputed
     }
 
-    /// All buffers, in the order in which they begin.
+    /// All buffers, in the order in which they start.
     #[must_use]
     pub fn buffers(&self) -> &PrimaryMap<BufferId, Buffer> {
         &self.buffers
@@ -207,7 +207,7 @@ impl CheckedPlan {
         &self.bindings[step]
     }
 
-    /// The buffer of a given value at the start.
+    /// The buffer that a given value has at the start.
     #[must_use]
     pub fn given_buffer(&self, value: ValueId) -> Option<BufferId> {
         self.given[value].expand()

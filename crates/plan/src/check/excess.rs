@@ -1,17 +1,17 @@
-//! What a proven plan needs beyond some capacities: a comparison, not another proof.
+//! What a checked plan needs beyond some capacities. Comparing numbers finds it; no new proof is needed.
 
 use thiserror::Error;
 
 use crate::ids::DeviceId;
 
-/// One way in which a plan or its layout needs more than there is of a device.
+/// One way in which a plan or its layout needs more than a device has.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 #[allow(
     missing_docs,
     reason = "the fields are named after what they hold; the message says the rest"
 )]
 pub enum Excess {
-    /// More bytes in use than there are; `step` is the first one during which that is so.
+    /// More bytes are in use than the capacity allows; `step` is the first such step.
     #[error(
         "during step {step}, {bytes} bytes are in use on {device}, whose capacity is {capacity}"
     )]
@@ -21,7 +21,7 @@ pub enum Excess {
         bytes: u64,
         capacity: u64,
     },
-    /// Buffers that fit by their sizes but not where they are placed.
+    /// Buffers whose sizes fit but whose placement doesn't.
     #[error(
         "the buffers of {device} are placed in {arena} bytes, but {available} are left of its capacity after the resident ones"
     )]
@@ -30,7 +30,7 @@ pub enum Excess {
         arena: u64,
         available: u64,
     },
-    /// More energy than there is.
+    /// The runs take more energy than the cap allows.
     #[error("the runs on {device} take {joules} joules, of which there are {cap}")]
     Joules {
         device: DeviceId,

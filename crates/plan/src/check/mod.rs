@@ -1,39 +1,39 @@
-//! The checker: whether a plan is right for a problem. It trusts nothing a planner says and shares
-//! no code with anything that makes plans.
+//! The checker: decides whether a plan is right for a problem. It trusts nothing that a planner says and
+//! shares no code with anything that makes plans.
 //!
 //! # Semantics
 //!
-//! A state maps each pair (device, value) to the buffer that holds the value there, or to none. At
-//! the start, a value given on `d` has a buffer on `d`, and nothing else has one. Steps are taken in
-//! list order; a step is legal under the condition left of the arrow and changes the state as on its
+//! A state maps each pair (device, value) to the buffer that holds the value there, or to none. At the start,
+//! a value given on `d` has a buffer on `d`, and nothing else has one. Steps are taken in list order. Below,
+//! a step is legal under the condition to the left of the arrow and changes the state as described to its
 //! right:
 //!
-//! * `Run(t, d)`: `t` has a mode on `d`; each input has a buffer on `d`; no output has one; `t` has
-//!   not run before, or it is rerunnable and ran first on a device of the same arithmetic as `d` ⟶ each overwritten input has no buffer on `d` any more
-//!   and the output that overwrites it has that same buffer; every other output has a new buffer.
+//! * `Run(t, d)`: `t` has a mode on `d`; each input has a buffer on `d`; no output has one; `t` has not run
+//!   before, or it is rerunnable and first ran on a device with the same arithmetic as `d` ⟶ each overwritten
+//!   input loses its buffer on `d` to the output that overwrites it; every other output gets a new buffer.
 //!   The workspace, if it isn't empty, is a buffer of this one step.
-//! * `Free(v, d)`: `v` has a buffer on `d` ⟶ it has none there.
-//! * `Copy(v, d, e)`: a link leads from `d` to `e`; `v` has a buffer on `d` and none on `e` ⟶ it has a
-//!   new one on `e`.
+//! * `Free(v, d)`: `v` has a buffer on `d` ⟶ `v` has none there.
+//! * `Copy(v, d, e)`: a link leads from `d` to `e`; `v` has a buffer on `d` and none on `e` ⟶ `v` has a new
+//!   buffer on `e`.
 //!
-//! Let step `i` make a buffer and step `j` free it. The buffer holds its bytes during the steps
-//! `[i, j + 1)`: it is still held while it is being freed. A buffer of a given value begins at step 0;
-//! one that is never freed ends with the plan. *Bytes in use* on `d` during step `k`: the resident
-//! bytes of `d` and the bytes of its buffers that hold them during `k`. Whether they exceed a capacity is
-//! a comparison that [`CheckedPlan::within`] makes: what is proven here holds for any.
+//! Let step `i` make a buffer and step `j` free it. The buffer holds its bytes during the steps `[i, j + 1)`:
+//! it is still held while it is being freed. A buffer of a given value begins at step 0; a buffer that is
+//! never freed ends with the plan. *Bytes in use* on `d` during step `k` are the resident bytes of `d` and
+//! the bytes of all its buffers that are held during `k`. The proof holds for any capacity;
+//! [`CheckedPlan::within`] compares the bytes in use with given capacities.
 //!
 //! At the end, every task has run, every value kept on `d` has a buffer there, and every value kept
 //! anywhere has a buffer on some device.
 //!
-//! *Joules* of a device: those of its runs; of a link: those of its copies.
+//! The *joules* of a device are those of its runs; the joules of a link are those of its copies.
 //!
-//! Why list order is enough for every timing: a device that computes takes and gives back bytes in list
-//! order, so it passes through the states above whatever the links do. A memory that doesn't compute may
-//! give bytes back late, but takes none before they fit under the peak of the list order. Both are proven
-//! in [`crate::plan`].
+//! List order is enough for every timing. A device that computes takes and gives back bytes in list order, so
+//! it passes through the states above whatever the links do. A memory that doesn't compute may give bytes
+//! back late, but takes none before they fit under the peak of the list order. [`crate::plan`] proves both
+//! claims.
 //!
-//! After a violation the replay goes on as if the step had been made legal: what is missing appears,
-//! what is in the way is freed. So one pass reports every step that is wrong by itself.
+//! After a violation the replay goes on as if the step had been made legal: a missing buffer appears, and a
+//! buffer in the way is freed. So one pass reports every step that is wrong by itself.
 
 mod checked;
 mod excess;
@@ -50,8 +50,8 @@ pub use checked::{Binding, Buffer, BufferKind, CheckedPlan, Copied};
 pub use excess::Excess;
 pub use violation::Violation;
 
-/// Checks a plan, in time linear in its steps times devices, their operands and the values of the
-/// problem. The only constructor of [`CheckedPlan`].
+/// Checks a plan in time linear in steps times devices, the operands of all steps and the values of the
+/// problem. This is the only constructor of [`CheckedPlan`].
 ///
 /// # Errors
 /// Every violation of the semantics above, in order of steps.
@@ -80,7 +80,7 @@ struct OnDevice {
     profile: Vec<u64>,
 }
 
-/// The state after the first `k` steps, and what has been gathered on the way.
+/// The state after the first `k` steps, and what the replay has gathered so far.
 struct Replay<'a> {
     problem: &'a Problem,
     k: usize,
@@ -232,7 +232,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Notes a run of a task, and whether it may happen.
+    /// Counts a run of a task, and reports a rerun that isn't allowed.
     fn count(&mut self, task: TaskId, device: DeviceId) {
         self.runs += 1;
         match self.first_run[task] {
@@ -251,7 +251,7 @@ impl<'a> Replay<'a> {
             Some((first, before)) => {
                 let devices = self.problem.devices();
                 let same = devices[before].arithmetic == devices[device].arithmetic;
-                // Where it can't run at all, that is the violation to tell.
+                // A task without a mode here is reported as [`Violation::NoMode`] only.
                 if !same && self.problem.task(task).mode(device).is_some() {
                     self.violations.push(Violation::OtherArithmetic {
                         step: self.k,
@@ -327,7 +327,7 @@ impl<'a> Replay<'a> {
         Some(buffer)
     }
 
-    /// Gives the buffer of an overwritten input, which is there, to the output.
+    /// Hands the buffer of an overwritten input to the output.
     fn hand_over(&mut self, device: DeviceId, input: ValueId, output: ValueId) -> BufferId {
         let holds = &mut self.devices[device].holds;
         match holds[input].take() {

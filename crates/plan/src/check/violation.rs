@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::ids::{DeviceId, TaskId, ValueId};
 
-/// One way in which a plan breaks the semantics, with the step (counted from 0) where it does.
+/// One way in which a plan breaks the semantics, with the offending step (counted from 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[allow(
     missing_docs,
@@ -20,14 +20,14 @@ pub enum Violation {
     /// A device id out of range.
     #[error("step {step} names {device}, which isn't a device of the problem")]
     UnknownDevice { step: usize, device: DeviceId },
-    /// A run where the task can't run.
+    /// A run on a device where the task has no mode.
     #[error("step {step} runs {task} on {device}, where it can't run")]
     NoMode {
         step: usize,
         task: TaskId,
         device: DeviceId,
     },
-    /// A run without one of its inputs.
+    /// A run while one of its inputs is absent.
     #[error("step {step} runs {task} on {device}, where its input {value} isn't in memory")]
     InputAbsent {
         step: usize,
@@ -35,7 +35,7 @@ pub enum Violation {
         device: DeviceId,
         value: ValueId,
     },
-    /// A run whose output is there already.
+    /// A run while one of its outputs is already present.
     #[error(
         "step {step} runs {task} on {device}, where its output {value} is in memory already; free it first"
     )]
@@ -45,14 +45,14 @@ pub enum Violation {
         device: DeviceId,
         value: ValueId,
     },
-    /// A second run of a task that runs once.
+    /// A second run of a task that may run only once.
     #[error("step {step} runs {task} again, which may run only once and did in step {first}")]
     NotRerunnable {
         step: usize,
         task: TaskId,
         first: usize,
     },
-    /// A second run where the bits may differ.
+    /// A second run on a device with another arithmetic, where the bits may differ.
     #[error(
         "step {step} runs {task} again on {device}, whose arithmetic isn't that of the device of its first run, step {first}"
     )]
@@ -62,38 +62,38 @@ pub enum Violation {
         device: DeviceId,
         first: usize,
     },
-    /// A free of nothing.
+    /// A free of an absent value.
     #[error("step {step} frees {value} on {device}, where it isn't in memory")]
     FreeAbsent {
         step: usize,
         value: ValueId,
         device: DeviceId,
     },
-    /// A copy where no link leads.
+    /// A copy between devices without a link.
     #[error("step {step} copies from {from} to {to}, between which there is no link")]
     NoLink {
         step: usize,
         from: DeviceId,
         to: DeviceId,
     },
-    /// A copy of nothing.
+    /// A copy of an absent value.
     #[error("step {step} copies {value} from {from}, where it isn't in memory")]
     SourceAbsent {
         step: usize,
         value: ValueId,
         from: DeviceId,
     },
-    /// A copy onto itself.
+    /// A copy to a device that already holds the value.
     #[error("step {step} copies {value} to {to}, where it is in memory already")]
     DestinationPresent {
         step: usize,
         value: ValueId,
         to: DeviceId,
     },
-    /// A task without a run.
+    /// A task that never runs.
     #[error("{task} never runs; every task runs at least once")]
     NeverRun { task: TaskId },
-    /// A value that isn't there at the end.
+    /// A kept value that is absent at the end.
     #[error("{value} isn't in memory at the end{}, where it must be kept", match device { Some(d) => format!(" on {d}"), None => String::new() })]
     NotKept {
         value: ValueId,

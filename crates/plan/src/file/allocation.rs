@@ -1,4 +1,4 @@
-//! Allocation instances: lifetimes and sizes of buffers, and a capacity that fits them.
+//! Allocation instances: lifetimes and sizes of buffers, and a capacity into which they fit.
 
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -10,15 +10,15 @@ use crate::layout::Interval;
 /// Buffers to place in one memory.
 #[derive(Clone, Debug)]
 pub struct AllocationInstance {
-    /// For people.
+    /// A name for people to read.
     pub name: String,
-    /// Bytes into which they fit; none if the file states none.
+    /// Bytes into which the buffers fit; none if the file states no capacity.
     pub capacity: Option<u64>,
     /// Names of the buffers.
     pub ids: Vec<String>,
     /// Lifetimes and sizes, in the order of `ids`.
     pub intervals: Vec<Interval>,
-    /// Other systems' results, as in the file.
+    /// Other systems' results, as the file gives them.
     pub published: Json,
     /// The most bytes held at one moment, as the file states it.
     pub max_load: Option<u64>,
@@ -42,7 +42,7 @@ struct Raw {
 /// (exclusive) and `size`, in the order that `buffer_fields` gives.
 ///
 /// # Errors
-/// If it is something else, or a buffer's field isn't what it should be, with the buffer and field.
+/// If the text is something else, or a field of a buffer is wrong; the error names the buffer and the field.
 pub fn read_allocation_instance(text: &str) -> Result<AllocationInstance, FileError> {
     json::expect(text, Kind::Allocation)?;
     let raw: Raw = json::parse(text)?;
@@ -95,7 +95,7 @@ pub fn read_allocation_instance(text: &str) -> Result<AllocationInstance, FileEr
             ));
         }
         let bytes = json::whole(row.get(size), at, "size")?;
-        // Then no offset overflows, however the buffers are placed.
+        // With a sum below 2^64, no offset overflows, however the buffers are placed.
         total = total.checked_add(bytes).ok_or_else(|| {
             let expected = "so small that all sizes together are below 2^64";
             json::wrong(row.get(size), at(), "size", expected)

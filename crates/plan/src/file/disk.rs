@@ -1,4 +1,4 @@
-//! Reading files: bounded, and only from where reading ends.
+//! Reads files of bounded size, and only files that end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -9,26 +9,27 @@ use super::{FileError, MAX_FILE_BYTES};
 /// Reads a text file of at most [`MAX_FILE_BYTES`].
 ///
 /// # Errors
-/// If it can't be read, is larger, or isn't UTF-8.
+/// If the file can't be read, is larger, or isn't UTF-8.
 pub fn read_text(path: &Path) -> Result<String, FileError> {
     let file = File::open(path).map_err(|source| unreadable(path, source))?;
     text_of(file, path)
 }
 
-/// Reads a text file as [`read_text`] does, but only a regular one: it never waits for another process.
+/// Reads a text file as [`read_text`] does, but only a regular file, so that it never waits for another
+/// process.
 ///
 /// # Errors
-/// Those of [`read_text`] and of [`open_regular`].
+/// The errors of [`read_text`] and of [`open_regular`].
 pub fn read_regular_text(path: &Path) -> Result<String, FileError> {
     let (file, _) = open_regular(path).map_err(|source| unreadable(path, source))?;
     text_of(file, path)
 }
 
-/// Opens a regular file and tells its size. A device may have no end, and opening a pipe waits for its
-/// writer, so both are refused without reading from them.
+/// Opens a regular file and returns its size. Devices and pipes are refused without being read: a device may
+/// have no end, and opening a pipe waits for its writer.
 ///
 /// # Errors
-/// If the operating system refuses, or it is something else than a regular file.
+/// If the operating system refuses, or the path isn't a regular file.
 pub fn open_regular(path: &Path) -> io::Result<(File, u64)> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -47,7 +48,7 @@ pub fn open_regular(path: &Path) -> io::Result<(File, u64)> {
 
 fn text_of(file: File, path: &Path) -> Result<String, FileError> {
     let mut bytes = Vec::new();
-    // A file that grows, or whose size is unknown, is told from one byte more than allowed.
+    // Reading one byte beyond the limit detects a file that grows or whose size is unknown.
     (&file)
         .take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut bytes)

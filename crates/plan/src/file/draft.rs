@@ -1,9 +1,9 @@
-//! Drafts: files that are written aside and take their name when they are complete.
+//! Drafts: files that get their name only when they are complete.
 //!
-//! A draft has no name where the operating system offers that, so that nothing stays behind when the process is
-//! killed. Elsewhere, and between naming a draft and renaming it over an older file, it has a name beside the
-//! output. Its process then holds a lock on it: what lies under such a name and isn't locked is left over from a
-//! process that was killed, and the next draft of the same output removes it.
+//! Where the operating system allows it, a draft has no name, so that nothing stays behind when the process
+//! is killed. Elsewhere, and while a draft replaces an older file, it has a temporary name beside the output.
+//! Its process then holds a lock on it. An unlocked file under such a name is left over from a process that
+//! was killed, and the next draft of the same output removes it.
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
@@ -12,20 +12,20 @@ use std::path::{Path, PathBuf};
 
 use super::system;
 
-/// Drafts of one output at a time, by different processes.
+/// The most drafts that different processes can have of one output at a time.
 const MOST: usize = 1000;
 
-/// A file that hasn't got its name yet; it vanishes when dropped.
+/// A file without its final name; it vanishes when dropped.
 #[derive(Debug)]
 pub(super) struct Draft {
     file: File,
-    /// Where it lies meanwhile, if it must have a name.
+    /// Its temporary path, if it needs one.
     aside: Option<PathBuf>,
 }
 
 impl Draft {
-    /// An empty draft in the folder of what it is going to be, with the mode and, where permitted, the owner of
-    /// the file that has this name now.
+    /// Makes an empty draft in the output's folder, with the mode and, where permitted, the owner of the file
+    /// that it will replace.
     pub(super) fn new(name: &Path) -> io::Result<Draft> {
         let replaced = fs::metadata(name).ok();
         let draft = match system::nameless(system::folder(name), replaced.as_ref()) {
@@ -45,18 +45,18 @@ impl Draft {
         Ok(draft)
     }
 
-    /// What to write to.
+    /// The file to write to.
     pub(super) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Gives the draft its name, in the place of what has it now.
+    /// Gives the draft its final name, replacing any file that has it now.
     pub(super) fn publish(mut self, name: &Path) -> io::Result<()> {
         self.file.sync_all()?;
         if self.aside.is_none() {
             match system::link(&self.file, name) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    // Only a file that has a name can replace another.
+                    // Only a file with a name can replace another file.
                     let _ = self.file.try_lock();
                     let named = beside(name, |aside| system::link(&self.file, aside))?;
                     self.aside = Some(named.1);
@@ -75,13 +75,13 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         if let Some(aside) = &self.aside {
-            // There is nobody to tell; the next draft of the same output tries again.
+            // Nobody can be told of a failure here; the next draft of the same output tries again.
             let _ = fs::remove_file(aside);
         }
     }
 }
 
-/// Makes something under the first free name beside an output, and tells the name.
+/// Makes a file under the first free temporary name beside an output, and returns that name too.
 fn beside<T>(name: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(T, PathBuf)> {
     let file_name = name
         .file_name()
@@ -106,24 +106,25 @@ fn beside<T>(name: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(
     ))
 }
 
-/// Locks a new draft. Between its creation and the lock another process may have taken it for abandoned: then
-/// the name counts as taken.
+/// Locks a new draft. If another process took it for abandoned between its creation and the lock, its name
+/// counts as taken.
 fn locked(file: File, aside: &Path) -> io::Result<File> {
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(io::ErrorKind::AlreadyExists.into()),
-        // A file system without locks: nobody else can lock the draft either, so nobody removes it.
+        // The file system has no locks. So nobody else can lock the draft either, and nobody removes it.
         Err(TryLockError::Error(_)) => Ok(file),
         Ok(()) if system::is_at(&file, aside) => Ok(file),
         Ok(()) => Err(io::ErrorKind::AlreadyExists.into()),
     }
 }
 
-/// Removes a draft whose process is gone; false if there is none at this path.
+/// Removes a draft whose process is gone; returns false if there is none at this path.
 fn remove_abandoned(aside: &Path) -> bool {
     let Ok(file) = system::open_itself(aside) else {
         return false;
     };
-    // Only the holder of the lock renames or removes a draft, so the path still leads to it afterwards.
+    // Only the holder of the lock renames or removes a draft, so the path still leads to it once it is
+    // locked.
     file.try_lock().is_ok() && system::is_at(&file, aside) && fs::remove_file(aside).is_ok()
 }
 
@@ -152,7 +153,7 @@ mod tests {
         write("second");
         assert_eq!(fs::read(aside(0)).expect("it is there"), b"another's plan");
         assert!(!aside(1).exists());
-        // A link isn't a draft, wherever it leads.
+        // A link isn't a draft, whatever it points to.
         drop(other);
         fs::remove_file(aside(0)).expect("removed");
         #[cfg(unix)]

@@ -1,4 +1,4 @@
-//! What can be wrong with a file.
+//! Errors of reading and writing files.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::Fingerprint;
 use crate::problem::ProblemError;
 
-/// Why a file can't be read or written. The caller knows the file's name where the variant doesn't.
+/// Why a file can't be read or written. Where a variant has no path, the caller knows it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 #[allow(
@@ -15,7 +15,7 @@ use crate::problem::ProblemError;
     reason = "the fields are named after what they hold; the message says the rest"
 )]
 pub enum FileError {
-    /// The operating system says no.
+    /// The operating system refused.
     #[error("can't {doing} `{}`: {source}", path.display())]
     Io {
         path: PathBuf,
@@ -36,13 +36,13 @@ pub enum FileError {
         near: String,
         message: String,
     },
-    /// Something else than what was asked for.
+    /// A text of another kind than expected.
     #[error("this is {found}, not {expected}")]
     NotThis {
         expected: &'static str,
         found: &'static str,
     },
-    /// A version that isn't known.
+    /// An unknown version of a format.
     #[error(
         "the file has version {found} of the format; this program reads version {known}. Write it again with this version, or update the program"
     )]
@@ -54,7 +54,7 @@ pub enum FileError {
         count: usize,
         limit: usize,
     },
-    /// A number that can't be what it is for.
+    /// A number outside its range.
     #[error("{at}: `{field}` is {found}, but must be {expected}")]
     Field {
         at: String,
@@ -70,7 +70,7 @@ pub enum FileError {
         found: usize,
         expected: usize,
     },
-    /// An edge to a node that isn't there.
+    /// An edge to a node that doesn't exist.
     #[error("edge {edge} is [{from}, {to}], but there are only {nodes} nodes, counted from 0")]
     EdgeRange {
         edge: usize,
@@ -78,7 +78,7 @@ pub enum FileError {
         to: u64,
         nodes: usize,
     },
-    /// An edge against the order of nodes.
+    /// An edge that contradicts the order of the nodes.
     #[error(
         "edge {edge} is [{from}, {to}], which doesn't lead from a smaller to a larger node; the graph has a cycle or its nodes aren't in an executable order"
     )]

@@ -1,4 +1,4 @@
-//! A stable hash of what decides whether a plan is valid for a problem.
+//! A stable hash of everything that decides whether a plan is valid for a problem.
 
 use std::fmt;
 use xxhash_rust::xxh3::Xxh3;
@@ -7,8 +7,9 @@ use cranelift_entity::EntityRef;
 
 use crate::problem::{Keep, Mode, Origin, Problem};
 
-/// Names a problem up to what a plan's validity doesn't depend on: names, units, phases, costs,
-/// resident bytes and the speed of links. So a plan can be checked after another profiling run, but not for another graph or other sizes. 32 hexadecimal digits.
+/// Identifies a problem by what decides whether a plan is valid for it. Names, units, phases, costs, resident
+/// bytes and the speed of links don't count, so a plan stays usable after another profiling run, but not for
+/// another graph or other sizes. Displayed as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(u128);
 
@@ -25,13 +26,13 @@ impl fmt::Debug for Fingerprint {
 }
 
 impl Fingerprint {
-    /// The fingerprint of a problem; the same on every machine.
+    /// The fingerprint of a problem, which is the same on every machine.
     #[must_use]
     pub fn of(problem: &Problem) -> Fingerprint {
         Fingerprint::made(problem, true)
     }
 
-    /// The fingerprint of a problem up to workspaces too, which differ from device to device.
+    /// The fingerprint without workspaces, which differ from device to device.
     #[must_use]
     pub fn without_workspaces(problem: &Problem) -> Fingerprint {
         Fingerprint::made(problem, false)
@@ -44,7 +45,7 @@ impl Fingerprint {
             hash.number(u64::from(device.computes))
         });
         if let Some(classes) = shared_arithmetic(problem) {
-            // No list is as long, so no other problem feeds the same numbers.
+            // No list has this length, so no other problem feeds the same numbers.
             hash.number(u64::MAX);
             hash.all(classes.into_iter(), |hash, class| hash.number(class as u64));
         }
@@ -87,7 +88,7 @@ impl Fingerprint {
     }
 }
 
-/// For each device, the first one of the same arithmetic; none where each device has its own.
+/// For each device, the first device with the same arithmetic; `None` if every device has its own.
 fn shared_arithmetic(problem: &Problem) -> Option<Vec<usize>> {
     let devices = problem.devices();
     let first = |arithmetic: &str| {
@@ -102,8 +103,8 @@ fn shared_arithmetic(problem: &Problem) -> Option<Vec<usize>> {
     shared.then_some(classes)
 }
 
-/// Feeds numbers in a fixed byte order, and lists with their lengths, so that no two problems feed
-/// the same bytes.
+/// Feeds numbers in a fixed byte order, and lists preceded by their lengths, so that no two problems feed the
+/// same bytes.
 struct Hash(Xxh3);
 
 impl Hash {

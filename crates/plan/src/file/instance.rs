@@ -1,12 +1,12 @@
 //! Published instances: one node per task, one value per node, the order given by index.
 //!
-//! `nodes` have a `cost` and a `memory`, `edges` are pairs of node indices. A node's output is a value
-//! that every later node of an edge reads; an edge that is listed twice counts once. Nodes in
-//! `outputs` are kept, other sinks live one step. Budgets of published results are for the nodes
-//! alone, so the problem has no resident bytes and `fixed_memory` stands beside it.
+//! Each of the `nodes` has a `cost` and a `memory`; `edges` are pairs of node indices. A node's output is a
+//! value that the node at the end of each outgoing edge reads; a repeated edge counts once. Nodes in
+//! `outputs` are kept; other sinks live one step. Budgets of published results cover the nodes alone, so the
+//! problem has no resident bytes and `fixed_memory` stands beside it.
 //!
-//! Which devices there are depends on the file: with `devices` see the module `several`, with page
-//! energies the module `paging`, else there is one.
+//! The file's fields decide which devices there are: with `devices` the module `several` reads them, with
+//! page energies the module `paging`; otherwise there is one device.
 
 use cranelift_entity::EntityRef;
 use serde_json::Value as Json;
@@ -25,15 +25,15 @@ use crate::problem::{
 pub struct Instance {
     /// The graph as a problem.
     pub problem: Problem,
-    /// What the file states for its devices.
+    /// The capacities that the file states for its devices.
     pub capacities: Capacities,
-    /// What it is, in the file's words.
+    /// The kind of graph, in the file's words.
     pub kind: String,
-    /// Memory that is in use at all times beside the nodes, in the problem's unit.
+    /// Memory that is in use at all times besides the nodes, in the problem's unit.
     pub fixed_memory: Option<u64>,
-    /// The batch size that the values are of, where the file says so.
+    /// The batch size to which the sizes belong, if the file states one.
     pub batch_size: Option<u64>,
-    /// Other systems' results on this file, as in the file.
+    /// Other systems' results on this file, as the file gives them.
     pub published: Json,
     /// What the file says about the graph.
     pub stats: InstanceStats,
@@ -42,8 +42,8 @@ pub struct Instance {
 /// Reads a published instance.
 ///
 /// # Errors
-/// If it is something else, or a node's or edge's field isn't what it should be, with the node or
-/// edge and the field.
+/// If the text is something else, or a field of a node or an edge is wrong; the error names the node or edge
+/// and the field.
 pub fn read_instance(text: &str) -> Result<Instance, FileError> {
     json::expect(text, Kind::Instance)?;
     let raw: Raw = json::parse(text)?;
@@ -87,7 +87,7 @@ pub fn read_instance(text: &str) -> Result<Instance, FileError> {
     })
 }
 
-/// The tasks and values of the nodes, and the reads of the edges.
+/// Makes a task and a value of each node, and a read of each edge.
 fn graph(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileError> {
     for (i, node) in raw.nodes.iter().enumerate() {
         let at = || node_at(raw, i);
@@ -164,7 +164,7 @@ fn modes(raw: &Raw, node: usize) -> Result<Vec<Mode>, FileError> {
     }])
 }
 
-/// The unit without the remarks that follow it in the files: `bytes (float32 layer outputs)`.
+/// The unit without the remarks that files append, as in `bytes (float32 layer outputs)`.
 fn short(unit: &str) -> String {
     let end = unit.find([',', '(']).unwrap_or(unit.len());
     let end = [" measured", " by "]

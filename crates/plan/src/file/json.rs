@@ -1,4 +1,4 @@
-//! What all readers of JSON share: telling kinds of files apart, bounded parsing, numbers.
+//! What all readers of JSON share: recognizing kinds of files, bounded parsing, numbers.
 
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::{FileError, MAX_FILE_BYTES};
 
-/// The kinds of files that are told apart.
+/// The kinds of files that readers distinguish.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Problem,
@@ -34,7 +34,7 @@ impl Kind {
     }
 }
 
-/// The fields that tell kinds apart.
+/// The fields by which kinds are recognized.
 #[derive(Deserialize)]
 struct Marks {
     format: Option<Json>,
@@ -46,7 +46,7 @@ struct Marks {
     results: Option<IgnoredAny>,
 }
 
-/// Tells what a text holds from its top-level fields.
+/// Finds out what kind of file a text is from its top-level fields.
 pub(super) fn kind_of(text: &str) -> Result<Kind, FileError> {
     if !text.trim_start().starts_with('{') {
         parse::<IgnoredAny>(text)?;
@@ -83,8 +83,7 @@ pub(super) fn expect(text: &str, kind: Kind) -> Result<(), FileError> {
     })
 }
 
-/// Refuses a version of our formats that isn't the known one, before the fields of that one are
-/// expected.
+/// Refuses an unknown version of our formats before the fields of the known one are expected.
 pub(super) fn expect_version(text: &str, known: u64) -> Result<(), FileError> {
     #[derive(Deserialize)]
     struct Version {
@@ -158,7 +157,7 @@ pub(super) fn whole(
     field: &str,
 ) -> Result<u64, FileError> {
     let from_float = |number: f64| {
-        // Floats are whole and exact below 2^53.
+        // An `f64` is exact for whole numbers up to 2^53.
         let exact = (0.0..=9_007_199_254_740_992.0).contains(&number) && number.fract() == 0.0;
         exact.then_some(number as u64)
     };
@@ -166,7 +165,7 @@ pub(super) fn whole(
     number.ok_or_else(|| wrong(json, at(), field, "a whole number from 0 to 2^64 - 1"))
 }
 
-/// The error for a field that isn't as expected.
+/// Builds the error for a field that isn't as expected.
 pub(super) fn wrong(
     json: Option<&Json>,
     at: String,
@@ -185,7 +184,7 @@ pub(super) fn wrong(
     }
 }
 
-/// Refuses more than a limit.
+/// Refuses a count above a limit.
 pub(super) fn at_most(limit: usize, count: usize, what: &'static str) -> Result<(), FileError> {
     if count <= limit {
         Ok(())

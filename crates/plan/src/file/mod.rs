@@ -1,8 +1,8 @@
-//! Files: versioned JSON for problems and plans, and the neutral format of published instances. All
-//! readers are strict and bounded, and no input makes them panic.
+//! Files: versioned JSON for problems and plans, and the neutral format of published instances. All readers
+//! are strict and bounded, and no input makes them panic.
 //!
-//! Names of the format: the field `format` says what a file of ours is, `version` which version of
-//! it; the schemas are in `docs/schema`.
+//! In our own files the field `format` names the kind of file and `version` the version of its format. The
+//! schemas are in `docs/schema`.
 
 mod allocation;
 mod disk;
@@ -35,9 +35,9 @@ pub use system::FileIdentity;
 
 /// The largest file that is read.
 pub const MAX_FILE_BYTES: u64 = 1 << 28;
-/// The most tasks, or nodes of an instance.
+/// The most tasks of a problem, or nodes of an instance.
 pub const MAX_TASKS: usize = 1 << 20;
-/// The most values.
+/// The most values of a problem.
 pub const MAX_VALUES: usize = 1 << 22;
 /// The most reads and writes of all tasks together, or edges of an instance.
 pub const MAX_EDGES: usize = 1 << 24;
@@ -55,11 +55,10 @@ pub enum Content {
     Allocation(AllocationInstance),
 }
 
-/// Reads a text that may be a problem, an instance or an allocation instance, told apart by their
-/// fields.
+/// Reads a text that may be a problem, an instance or an allocation instance; its fields decide which.
 ///
 /// # Errors
-/// If it is none of them, with what it is instead, or is one with something wrong in it.
+/// If the text is none of these (the error says what it is instead), or something in it is wrong.
 pub fn read(text: &str) -> Result<Content, FileError> {
     match json::kind_of(text)? {
         json::Kind::Instance => read_instance(text).map(Box::new).map(Content::Instance),

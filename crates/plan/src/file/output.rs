@@ -1,11 +1,12 @@
-//! Output files: found unwritable before the work starts, then written whole or not at all.
+//! Output files: a path that can't be written is refused before the work starts, and a file is written whole
+//! or not at all.
 //!
-//! What a path names decides how it is written:
+//! How a path is written depends on what it names:
 //! * nothing yet, or a regular file: a draft takes the name once it is complete, with the mode and, where
 //!   permitted, the owner of the file that it replaces;
-//! * a symbolic link: what it leads to is written in this way, and the link stays;
-//! * a device or a pipe: it is opened when it is claimed, and written through;
-//! * a folder, a disk, a read-only file, a pipe that nobody reads: the claim is refused.
+//! * a symbolic link: its target is written in this way, and the link stays;
+//! * a device or a pipe: the claim opens it, and the contents are written straight through;
+//! * a folder, a disk, a read-only file, or a pipe that nobody reads: the claim is refused.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -24,24 +25,24 @@ pub struct Output {
 
 #[derive(Debug)]
 enum Target {
-    /// A regular file or nothing yet; the last part of the path isn't a link.
+    /// A regular file or nothing yet. The last part of the path isn't a link.
     Name(PathBuf),
     /// A device or a pipe.
     Stream(File),
 }
 
 impl Output {
-    /// Finds out whether the path can be written, and leaves nothing behind.
+    /// Finds out whether the path can be written, without leaving anything behind.
     ///
     /// # Errors
-    /// If it can't; the message says why.
+    /// If the path can't be written; the message says why.
     pub fn claim(path: &Path) -> io::Result<Output> {
         let target = match fs::metadata(path) {
             Ok(found) if found.is_file() => {
                 if found.permissions().readonly() {
                     return Err(io::Error::other("it is a read-only file"));
                 }
-                // Opening changes nothing, and finds what the mode doesn't tell.
+                // Opening the file changes nothing, and detects obstacles that its mode doesn't show.
                 OpenOptions::new().write(true).open(path)?;
                 replaceable(path)?
             }
@@ -64,16 +65,17 @@ impl Output {
     /// Writes the whole contents.
     ///
     /// # Errors
-    /// If the operating system refuses; a regular file is then as it was.
+    /// If the operating system refuses; a regular file then keeps its old contents.
     pub fn write(&self, contents: &[u8]) -> io::Result<()> {
         self.write_with(|out| out.write_all(contents))
     }
 
-    /// Writes whatever `fill` writes, piece by piece. Whoever reads a regular file meanwhile sees the old
-    /// contents or all of the new ones.
+    /// Writes whatever `fill` writes, piece by piece. A process that reads a regular file meanwhile sees
+    /// either all the old contents or all the new ones.
     ///
     /// # Errors
-    /// Those of `fill`, or if the operating system refuses; a regular file is then as it was.
+    /// The errors of `fill`, and refusals of the operating system; a regular file then keeps its old
+    /// contents.
     pub fn write_with(
         &self,
         fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -92,7 +94,7 @@ impl Output {
 /// Writes a text file as [`write_bytes`] does.
 ///
 /// # Errors
-/// If the path can't be written; the old file, if there was one, is then as it was.
+/// If the path can't be written; an old file then keeps its contents.
 pub fn write_text(path: &Path, text: &str) -> Result<(), FileError> {
     write_bytes(path, text.as_bytes()).map_err(|source| FileError::Io {
         path: path.into(),
@@ -104,7 +106,7 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), FileError> {
 /// Claims and writes an output.
 ///
 /// # Errors
-/// If the path can't be written; the old file, if there was one, is then as it was.
+/// If the path can't be written; an old file then keeps its contents.
 pub fn write_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Output::claim(path)?.write(bytes)
 }
@@ -115,7 +117,7 @@ fn filled(file: &File, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> i
     buffered.flush()
 }
 
-/// The name that a draft is going to take; that a draft can lie beside it is tried.
+/// The name that a draft will take, after trying to make a draft beside it.
 fn replaceable(path: &Path) -> io::Result<Target> {
     let name = system::followed(path)?;
     Draft::new(&name)?;

@@ -1,9 +1,9 @@
 //! Instances of small computers that page values to a slower memory: nodes with `runtime_s`, and a
 //! `chipset` with the latency and throughput of paging.
 //!
-//! A node's `cost` is its energy, so it becomes the mode's joules, and `runtime_s` its seconds. The
-//! slower memory is a device that doesn't compute, `PAGEOUT` the link to it and `PAGEIN` the link
-//! back; `MEMORY_POWER`, where the file has it, gives their joules.
+//! A node's `cost` is its energy, so it becomes the mode's joules; `runtime_s` becomes its seconds. The
+//! slower memory is a device that doesn't compute. `PAGEOUT` describes the link to it, `PAGEIN` the link
+//! back, and `MEMORY_POWER`, if the file has it, their joules.
 
 use cranelift_entity::EntityRef;
 use serde_json::Value as Json;
@@ -13,10 +13,10 @@ use super::{FileError, json};
 use crate::ids::DeviceId;
 use crate::problem::{Device, Link, Mode, ProblemParts, Units};
 
-/// Watts that paging takes.
+/// The field for the watts that paging takes.
 const POWER: &str = "MEMORY_POWER";
 
-/// Whether the file has what is needed.
+/// Whether the file has every field that paging needs.
 pub(super) fn is_there(raw: &Raw) -> bool {
     let has = |field| {
         raw.chipset
@@ -34,7 +34,7 @@ pub(super) fn is_there(raw: &Raw) -> bool {
     chipset && raw.nodes.iter().all(|node| node.runtime_s.is_some())
 }
 
-/// Adds the computer and the memory it pages to.
+/// Adds the computer and the memory to which it pages.
 pub(super) fn devices(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileError> {
     parts.units = Units {
         cost: "s".into(),
@@ -52,7 +52,7 @@ pub(super) fn devices(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileErr
             json::cost(json, || "the chipset".into(), name)
         };
         let (latency, bandwidth) = (field(latency)?, field(throughput)?);
-        // The memory takes its power as long as the copy lasts.
+        // The memory draws its power as long as the copy lasts.
         Ok::<Link, FileError>(Link {
             joules: power * latency,
             joules_per_byte: power / bandwidth,
@@ -74,7 +74,7 @@ pub(super) fn devices(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileErr
     Ok(())
 }
 
-/// One node's time and energy.
+/// One node's mode: its time and energy.
 pub(super) fn modes(raw: &Raw, node: usize) -> Result<Vec<Mode>, FileError> {
     let at = || node_at(raw, node);
     let seconds = json::cost(raw.nodes[node].runtime_s.as_ref(), at, "runtime_s")?;

@@ -19,7 +19,7 @@ struct PlanFile<'a> {
     /// The problem's name, for people.
     #[serde(default)]
     name: Cow<'a, str>,
-    /// What the problem's workspaces and costs belong to.
+    /// The device to which the problem's workspaces and costs belong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     device: Option<Cow<'a, str>>,
     /// The problem's fingerprint.
@@ -30,19 +30,19 @@ struct PlanFile<'a> {
     steps: Cow<'a, [Step]>,
 }
 
-/// A plan from a file, and what it was made for.
+/// A plan from a file, with what the file says about its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedPlan {
     /// The plan.
     pub plan: Plan,
-    /// The device whose workspaces and costs the plan was made with; none if it wasn't made for one.
+    /// The device with whose workspaces and costs the plan was made; none if they belong to no device.
     pub device: Option<String>,
-    /// Whether it was made for exactly this problem: if not, workspaces differ, nothing else.
+    /// Whether the plan was made for exactly this problem. If not, only the workspaces differ.
     pub exact: bool,
 }
 
-/// Writes a plan for a problem as one line of JSON. `device` says which device the problem's workspaces
-/// and costs belong to, if they belong to one.
+/// Writes a plan for a problem as one line of JSON. `device` names the device to which the problem's
+/// workspaces and costs belong, if there is one.
 #[must_use]
 pub fn plan_to_json(problem: &Problem, plan: &Plan, device: Option<&str>) -> String {
     let file = PlanFile {
@@ -57,10 +57,10 @@ pub fn plan_to_json(problem: &Problem, plan: &Plan, device: Option<&str>) -> Str
     serde_json::to_string(&file).expect("a plan has string keys and integers only")
 }
 
-/// Reads a plan for a problem. Whether it is valid is for [`check`](fn@crate::check) to say.
+/// Reads a plan for a problem. [`check`](fn@crate::check) decides whether the plan is valid.
 ///
 /// # Errors
-/// If the text isn't such a file, is too large, or was made for another problem.
+/// If the text isn't a plan file, is too large, or was made for another problem.
 pub fn plan_from_json(problem: &Problem, text: &str) -> Result<Plan, FileError> {
     let file = parse(text)?;
     if file.problem != Fingerprint::of(problem).to_string() {
@@ -71,11 +71,11 @@ pub fn plan_from_json(problem: &Problem, text: &str) -> Result<Plan, FileError> 
     })
 }
 
-/// Reads a plan for a problem whose workspaces may have changed since, with the device. Whether the
-/// plan is valid for the problem as it is now is for [`check`](fn@crate::check) to say.
+/// Reads a plan for a problem whose workspaces may have changed since, together with the plan's device.
+/// [`check`](fn@crate::check) decides whether the plan is valid for the problem as it is now.
 ///
 /// # Errors
-/// If the text isn't such a file, is too large, or was made for another problem.
+/// If the text isn't a plan file, is too large, or was made for another problem.
 pub fn saved_plan_from_json(problem: &Problem, text: &str) -> Result<SavedPlan, FileError> {
     let file = parse(text)?;
     let exact = file.problem == Fingerprint::of(problem).to_string();

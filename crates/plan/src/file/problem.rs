@@ -29,7 +29,7 @@ struct ProblemFile<'a> {
     values: Cow<'a, [Value]>,
 }
 
-/// A device and what may be used of it.
+/// A device with its capacity.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DeviceFile<'a> {
@@ -45,7 +45,7 @@ struct DeviceFile<'a> {
     resident: u64,
 }
 
-/// Writes a problem and capacities for its devices as one line of JSON.
+/// Writes a problem, with capacities for its devices, as one line of JSON.
 #[must_use]
 pub fn problem_to_json(problem: &Problem, capacities: &Capacities) -> String {
     let device = |(id, device): (DeviceId, &'_ Device)| DeviceFile {
@@ -73,7 +73,7 @@ pub fn problem_to_json(problem: &Problem, capacities: &Capacities) -> String {
 /// Reads a problem, and the capacities that the file states for its devices.
 ///
 /// # Errors
-/// If the text isn't such a file, is too large, or breaks an invariant of problems.
+/// If the text isn't a problem file, is too large, or breaks an invariant of problems.
 pub fn problem_from_json(text: &str) -> Result<(Problem, Capacities), FileError> {
     json::expect(text, Kind::Problem)?;
     json::expect_version(text, VERSION)?;

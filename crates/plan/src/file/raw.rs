@@ -1,9 +1,9 @@
-//! The fields of a published instance as they are in the file, and what its readers share.
+//! The fields of a published instance as the file has them, and what its readers share.
 
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-/// Numbers that a file states about its graph, to check the reader and the semantics against.
+/// Numbers that a file states about its graph. They serve to check the reader and the semantics.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct InstanceStats {
     /// Nodes.
@@ -12,13 +12,13 @@ pub struct InstanceStats {
     pub m: Option<u64>,
     /// Sum of the nodes' costs.
     pub total_cost: Option<f64>,
-    /// Peak of running all nodes in order, keeping everything until its last use.
+    /// Peak of running all nodes in order while keeping everything until its last use.
     pub peak_memory_no_remat: Option<u64>,
     /// Largest sum of a node's output and its inputs.
     pub max_working_set: Option<u64>,
 }
 
-/// The file's fields; unknown ones are notes.
+/// The file's fields; unknown fields are ignored as notes.
 #[derive(Deserialize)]
 pub(super) struct Raw {
     #[serde(default)]
@@ -61,7 +61,7 @@ pub(super) struct RawNode {
     pub(super) runtime_s: Option<Json>,
 }
 
-/// Where a node stands, for errors.
+/// Says where a node stands, for error messages.
 pub(super) fn node_at(raw: &Raw, node: usize) -> String {
     format!("node {node} ({})", raw.nodes[node].name)
 }

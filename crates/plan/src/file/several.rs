@@ -1,9 +1,9 @@
 //! Instances with several devices: `devices`, `budget_per_device`, `costs` of each node per device,
 //! and `copy_costs` of each edge per pair of devices.
 //!
-//! A copy moves a value, not an edge: where the edges of one value have different copy costs, the
-//! largest counts. A value that no edge leaves costs nothing to copy. Every pair of devices is
-//! linked, in both directions.
+//! A copy moves a value, not an edge: if the edges of one value have different copy costs, the largest one
+//! counts. Copying a value without outgoing edges costs nothing. Every pair of devices is linked in both
+//! directions.
 
 use cranelift_entity::EntityRef;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::capacities::Capacities;
 use crate::ids::{DeviceId, ValueId};
 use crate::problem::{Device, Link, MAX_DEVICES, Mode, ProblemParts};
 
-/// Adds the devices; their capacities where the file states them.
+/// Adds the devices, and returns the capacities that the file states for them.
 pub(super) fn devices(raw: &Raw, parts: &mut ProblemParts) -> Result<Capacities, FileError> {
     let names = raw.devices.as_deref().unwrap_or_default();
     json::at_most(MAX_DEVICES, names.len(), "devices")?;
@@ -39,7 +39,7 @@ pub(super) fn devices(raw: &Raw, parts: &mut ProblemParts) -> Result<Capacities,
     Ok(capacities)
 }
 
-/// One node's costs on all devices.
+/// One node's modes: its costs on all devices.
 pub(super) fn modes(raw: &Raw, node: usize) -> Result<Vec<Mode>, FileError> {
     let count = raw.devices.as_deref().unwrap_or_default().len();
     let at = || node_at(raw, node);
@@ -93,7 +93,7 @@ pub(super) fn copies(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileErro
             *largest = largest.max(cost);
         }
         let (from, to) = (DeviceId::new(from), DeviceId::new(to));
-        // Every value has its own seconds, so the bandwidth says nothing.
+        // Every value has its own seconds, so the bandwidth doesn't matter.
         parts.links.push(Link {
             seconds,
             ..Link::new(from, to, f64::MAX, 0.0)

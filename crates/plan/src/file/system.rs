@@ -1,5 +1,5 @@
-//! What operating systems do in different ways about files: modes and owners, pipes, files without names, and
-//! which file a path leads to.
+//! The parts of file handling that differ between operating systems: modes and owners, pipes, files without
+//! names, and which file a path leads to.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
@@ -17,15 +17,16 @@ pub(super) fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Links that are followed from a path to its file, as many as Linux follows.
+/// The most links that are followed from a path to its file; Linux follows as many.
 const MOST_LINKS: usize = 40;
 
-/// The path at the end of the links that a path's last part leads through. Nothing needs to be there.
+/// The path at the end of the chain of links that starts at a path's last part. No file needs to exist there.
 pub(super) fn followed(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
         match path.symlink_metadata() {
-            // A relative target starts at the link's folder; joining an absolute one replaces all.
+            // A relative target starts at the link's folder; joining an absolute target replaces the whole
+            // path.
             Ok(found) if found.is_symlink() => {
                 path = folder(&path).join(path.read_link()?);
             }
@@ -35,12 +36,13 @@ pub(super) fn followed(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("it leads through too many symbolic links"))
 }
 
-/// Which file a path leads to, by whatever names and links; of a file that isn't there yet, which it will be.
+/// Identifies the file that a path leads to, through whatever names and links; for a file that doesn't exist
+/// yet, the one that will be created.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
-    /// Of the file, or of its folder.
+    /// Identifies the file, or the folder of a file that doesn't exist yet.
     place: Place,
-    /// The name in that folder.
+    /// The name in that folder of a file that doesn't exist yet.
     new: Option<OsString>,
 }
 
@@ -51,7 +53,7 @@ type Place = (u64, u64);
 type Place = PathBuf;
 
 impl FileIdentity {
-    /// None if the path can't lead to a file, or leads to a device, which isn't anybody's own.
+    /// `None` if the path can't lead to a file, or leads to a device, which any number of outputs may share.
     pub fn of(path: &Path) -> Option<FileIdentity> {
         match path.metadata() {
             Ok(found) => Some(FileIdentity {
@@ -91,14 +93,14 @@ fn is_device(_: &Metadata) -> bool {
     false
 }
 
-/// Opens a device or a pipe to write to.
+/// Opens a device or a pipe for writing.
 #[cfg(unix)]
 pub(super) fn open_stream(path: &Path, found: &Metadata) -> io::Result<File> {
     use rustix::fs::OFlags;
     use std::os::unix::fs::FileTypeExt;
     use std::time::{Duration, Instant};
 
-    /// How long a pipe waits for a reader, who may be starting up.
+    /// How long opening a pipe waits for a reader, which may still be starting up.
     const PATIENCE: Duration = Duration::from_secs(2);
 
     if found.file_type().is_block_device() {
@@ -110,7 +112,7 @@ pub(super) fn open_stream(path: &Path, found: &Metadata) -> io::Result<File> {
     let started = Instant::now();
     let file = loop {
         match options.open(path) {
-            // A pipe that nobody reads; opened in another way, it would wait for a reader for ever.
+            // Nobody reads the pipe. A blocking open would wait for a reader forever.
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {
                 if !found.file_type().is_fifo() {
                     return Err(error);
@@ -133,12 +135,12 @@ pub(super) fn open_stream(path: &Path, _: &Metadata) -> io::Result<File> {
     OpenOptions::new().write(true).open(path)
 }
 
-/// A new file without a name, which no older file's readers can read that couldn't read the older; none where
-/// there is no such thing.
+/// Makes a new file without a name. Nobody may read it who couldn't read the file that it replaces. `None`
+/// where files without names aren't supported.
 #[cfg(target_os = "linux")]
 pub(super) fn nameless(folder: &Path, replaced: Option<&Metadata>) -> Option<File> {
     use rustix::fs::{Mode, OFlags};
-    // Only through this folder can the file get a name.
+    // The file can get a name only through this folder.
     if !Path::new("/proc/self/fd").exists() {
         return None;
     }
@@ -152,7 +154,7 @@ pub(super) fn nameless(_: &Path, _: Option<&Metadata>) -> Option<File> {
     None
 }
 
-/// Names a file without a name.
+/// Gives a name to a file without one.
 #[cfg(target_os = "linux")]
 pub(super) fn link(file: &File, name: &Path) -> io::Result<()> {
     use rustix::fs::{AtFlags, CWD};
@@ -172,7 +174,7 @@ pub(super) fn link(_: &File, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// A new file, to write to, under a name that is free.
+/// Makes a new file for writing, under a free name.
 pub(super) fn create(name: &Path, replaced: Option<&Metadata>) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -183,7 +185,7 @@ pub(super) fn create(name: &Path, replaced: Option<&Metadata>) -> io::Result<Fil
     options.open(name)
 }
 
-/// The mode of a new file, before the user's mask.
+/// The mode of a new file, before the user's mask applies.
 #[cfg(unix)]
 fn mode(replaced: Option<&Metadata>) -> u32 {
     replaced.map_or(0o666, |replaced| replaced.mode() & 0o666)
@@ -196,11 +198,11 @@ pub(super) fn resemble(file: &File, replaced: &Metadata) -> io::Result<()> {
     use std::os::unix::fs::{PermissionsExt, fchown};
     let own = file.metadata()?;
     if (own.uid(), own.gid()) != (replaced.uid(), replaced.gid()) {
-        // Only root may give a file away; a group may be kept by its members.
+        // Only root may give a file away, but members of a group may keep the file in it.
         let kept = fchown(file, Some(replaced.uid()), Some(replaced.gid()));
         let _ = kept.or_else(|_| fchown(file, None, Some(replaced.gid())));
     }
-    // Without the bits that run a program as its owner, who may have changed.
+    // The bits that run a program as its owner are dropped, because the owner may have changed.
     file.set_permissions(Permissions::from_mode(replaced.mode() & 0o777))
 }
 
@@ -209,7 +211,7 @@ pub(super) fn resemble(_: &File, _: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the regular file at a path, not what a link or a pipe there leads to.
+/// Opens the regular file at a path, without following a link or waiting for a pipe.
 pub(super) fn open_itself(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true);
@@ -226,7 +228,7 @@ pub(super) fn open_itself(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Whether a path leads to this file and not to another one.
+/// Whether a path leads to this very file.
 #[cfg(unix)]
 pub(super) fn is_at(file: &File, path: &Path) -> bool {
     let place = |found: Metadata| (found.dev(), found.ino());

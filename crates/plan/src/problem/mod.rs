@@ -1,9 +1,9 @@
-//! The planning problem: devices, links, tasks and values. No operators and no tensor contents.
+//! The planning problem: devices, links, tasks and values. It knows no operators and no tensor contents.
 //!
 //! # Vocabulary and units
 //!
-//! * Memory is in **bytes** (`u64`). Instances may use another unit; the arithmetic is the same and
-//!   [`Units`] says which it is.
+//! * Memory is in **bytes** (`u64`). Instances may use another unit; the arithmetic is the same, and
+//!   [`Units`] names the unit.
 //! * Time is in **seconds** (`f64`, finite, not negative), energy in **joules**; again, instances
 //!   may use another unit of cost.
 //! * Intervals are half-open, `[start, end)`, and counted in steps of a plan.
@@ -14,15 +14,16 @@
 //! * The index order of tasks is executable as it stands on one device with enough memory: a task
 //!   reads only values that are given or produced by a task of smaller index, and an overwritten
 //!   value has no reader of larger index than the task that overwrites it. Hence the graph is acyclic.
-//! * Costs are finite, not negative and at most [`MAX_COST`](crate::problem::MAX_COST); what could be
-//!   on a device at once is at most [`MAX_BYTES`](crate::problem::MAX_BYTES), so that sums of bytes
-//!   and signed differences of them don't overflow.
+//! * Costs are finite, not negative and at most [`MAX_COST`](crate::problem::MAX_COST). The bytes that could
+//!   be on a device at once are at most [`MAX_BYTES`](crate::problem::MAX_BYTES), so that sums of bytes and
+//!   their signed differences don't overflow.
 //! * There is at least one task and one device that computes; device names are distinct; a link joins
 //!   two different devices, and at most one link joins them in that direction.
-//! * Links that share a queue name the first of them, which has a queue of its own.
-//! * An overwriting task reads the overwritten value, writes the overwriting one, and both have the
+//! * Links that share a queue name the first of them, which has its own queue.
+//! * An overwriting task reads the overwritten value and writes the overwriting value, and the two have the
 //!   same size. A value is overwritten by at most one task.
-//! * A value that is overwritten isn't kept: it is gone when that task has run, and every task runs.
+//! * An overwritten value isn't kept: every task runs, and the value is gone once its overwriting task has
+//!   run.
 
 mod parts;
 mod valid;

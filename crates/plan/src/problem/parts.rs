@@ -1,4 +1,4 @@
-//! The fields of a problem, before they are known to make one.
+//! The fields of a problem before validation.
 
 use cranelift_entity::PrimaryMap;
 use serde::{Deserialize, Serialize};
@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use crate::ids::{DeviceId, LinkId, TaskId, ValueId};
 use crate::units::{format_bytes, format_seconds};
 
-/// A memory space. The host that swapped values go to is a device that doesn't compute.
+/// A memory space. A host to which values are swapped is a device that doesn't compute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Unique among the devices of a problem.
     pub name: String,
-    /// Devices of equal arithmetic promise equal bits: a task that ran on one may run again on the other.
-    /// Without other knowledge it is the device's own name.
+    /// Devices of equal arithmetic promise equal bits: a task that ran on one of them may run again on
+    /// another. If nothing more is known, the arithmetic is the device's own name.
     pub arithmetic: String,
-    /// Whether tasks can run here.
+    /// Whether tasks can run on the device.
     pub computes: bool,
-    /// Bytes in use at all times that no value of the problem accounts for.
+    /// Bytes in use at all times that belong to no value of the problem.
     pub resident: u64,
 }
 
@@ -44,7 +44,7 @@ impl Device {
     }
 }
 
-/// A directed connection. Its copies run one after another, beside compute.
+/// A directed connection. Its copies run one after another, while devices compute.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
@@ -56,23 +56,23 @@ pub struct Link {
     pub bandwidth: f64,
     /// Seconds before the first byte arrives.
     pub latency: f64,
-    /// Seconds of particular values, where they don't follow from bandwidth and latency.
+    /// Seconds of particular values, if they don't follow from bandwidth and latency.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub seconds: BTreeMap<ValueId, f64>,
-    /// Energy of each copy, whatever its size; zero where unknown.
+    /// Energy per copy, whatever its size; zero if unknown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub joules: f64,
-    /// Energy of each byte, in addition.
+    /// Additional energy per byte; zero if unknown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub joules_per_byte: f64,
-    /// The link of smaller index whose queue this one's copies join, as in half duplex; none: its own
-    /// queue.
+    /// The link of smaller index whose queue this link's copies join, as in half duplex; none if the link has
+    /// its own queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<LinkId>,
 }
 
 impl Link {
-    /// A link with a queue of its own and no known energy.
+    /// A link with its own queue and no known energy.
     #[must_use]
     pub fn new(from: DeviceId, to: DeviceId, bandwidth: f64, latency: f64) -> Link {
         Link {
@@ -116,15 +116,15 @@ pub struct Mode {
     pub device: DeviceId,
     /// Duration.
     pub seconds: f64,
-    /// Energy; zero where unknown.
+    /// Energy; zero if unknown.
     #[serde(default)]
     pub joules: f64,
-    /// Scratch bytes in use only while the task runs.
+    /// Scratch bytes that are in use only while the task runs.
     #[serde(default)]
     pub workspace: u64,
 }
 
-/// `output` takes the buffer of `input`, which is gone afterwards.
+/// `output` takes over the buffer of `input`, which is gone afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Overwrite {
@@ -138,21 +138,21 @@ pub struct Overwrite {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
-    /// For people; need not be unique.
+    /// A name for people to read; need not be unique.
     pub name: String,
-    /// The part of the step it belongs to.
+    /// The part of the training step to which the task belongs.
     pub phase: Phase,
-    /// Values it reads, each at most once.
+    /// Values that the task reads, each at most once.
     pub inputs: Vec<ValueId>,
-    /// Values it writes, all of them at every run.
+    /// Values that the task writes, all of them in every run.
     pub outputs: Vec<ValueId>,
     /// In-place pairs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overwrites: Vec<Overwrite>,
-    /// One entry per device that can run it, by ascending device.
+    /// One entry per device that can run the task, by ascending device.
     pub modes: Vec<Mode>,
-    /// Whether it may run more than once. Updates may not; a random operator may, with the random
-    /// state of its first run.
+    /// Whether the task may run more than once. Updates may not; a random operator may, because it reuses the
+    /// random state of its first run.
     pub rerunnable: bool,
 }
 
@@ -160,9 +160,9 @@ pub struct Task {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// In memory of this device when the plan starts. It can't be made again.
+    /// The value is in the memory of this device when the plan starts. It can't be made again.
     Given(DeviceId),
-    /// Written by this task.
+    /// This task writes the value.
     Task(TaskId),
 }
 
@@ -179,22 +179,22 @@ pub enum Keep {
     On(DeviceId),
 }
 
-/// One storage. Views of it share it; lowering has merged them.
+/// One storage. Views of a storage share one value; lowering has merged them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Value {
-    /// For people; need not be unique.
+    /// A name for people to read; need not be unique.
     pub name: String,
     /// Size.
     pub bytes: u64,
-    /// Who writes it.
+    /// What writes it.
     pub origin: Origin,
-    /// Whether it must be there at the end.
+    /// Whether and where it must be present at the end.
     #[serde(default)]
     pub keep: Keep,
 }
 
-/// What the numbers of a problem mean, for people. Ours are seconds and bytes.
+/// What the numbers of a problem mean, for people to read. Our own problems use seconds and bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Units {
@@ -214,7 +214,7 @@ impl Default for Units {
 }
 
 impl Units {
-    /// Bytes in one unit of memory; none if it isn't a number of bytes.
+    /// Bytes in one unit of memory; none if the unit isn't a number of bytes.
     #[must_use]
     pub fn bytes_per_unit(&self) -> Option<u64> {
         match self.memory.as_str() {
@@ -225,10 +225,10 @@ impl Units {
         }
     }
 
-    /// Seconds in one unit of cost; none if it isn't a time.
+    /// Seconds in one unit of cost; none if the unit isn't a time.
     #[must_use]
     pub fn seconds_per_unit(&self) -> Option<f64> {
-        // Published costs come in units like `1/100 ms` too.
+        // Published costs also come in units like `1/100 ms`.
         let fraction = self
             .cost
             .strip_prefix("1/")
@@ -247,7 +247,7 @@ impl Units {
         (divisor > 0).then(|| seconds / f64::from(divisor))
     }
 
-    /// An amount of memory for people: `1.50 GiB`, or `1500 abstract units`.
+    /// Formats an amount of memory: `1.50 GiB`, or `1500 abstract units`.
     #[must_use]
     pub fn format_memory(&self, amount: u64) -> String {
         match self
@@ -259,7 +259,7 @@ impl Units {
         }
     }
 
-    /// An amount of cost for people: `12.3 ms`, or `47769 abstract time units`.
+    /// Formats an amount of cost: `12.3 ms`, or `47769 abstract time units`.
     #[must_use]
     pub fn format_cost(&self, amount: f64) -> String {
         match self.seconds_per_unit() {
@@ -272,22 +272,22 @@ impl Units {
 /// The fields of a problem before validation.
 #[derive(Clone, Debug, Default)]
 pub struct ProblemParts {
-    /// For people.
+    /// A name for people to read.
     pub name: String,
     /// What the numbers mean.
     pub units: Units,
-    /// At least one that computes.
+    /// All devices; at least one computes.
     pub devices: PrimaryMap<DeviceId, Device>,
-    /// At most one per directed pair.
+    /// All links; at most one per directed pair of devices.
     pub links: PrimaryMap<LinkId, Link>,
-    /// In the given order.
+    /// All tasks, in the given order.
     pub tasks: PrimaryMap<TaskId, Task>,
-    /// In any order.
+    /// All values, in any order.
     pub values: PrimaryMap<ValueId, Value>,
 }
 
 impl Task {
-    /// How the task runs on a device, if it can.
+    /// How the task runs on a device, if it can run there.
     #[must_use]
     pub fn mode(&self, device: DeviceId) -> Option<&Mode> {
         self.modes.iter().find(|mode| mode.device == device)

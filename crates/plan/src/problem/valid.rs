@@ -1,4 +1,4 @@
-//! A validated problem, and what is derived from its fields.
+//! A validated problem, and what follows from its fields.
 
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
@@ -8,8 +8,7 @@ use super::parts::{Device, Keep, Link, Origin, ProblemParts, Task, Units, Value}
 use super::validate::{ProblemError, validate};
 use crate::ids::{DeviceId, LinkId, TaskId, ValueId};
 
-/// A valid planning problem; see [`crate::problem`] for what valid means. Clones share
-/// everything.
+/// A valid planning problem; [`crate::problem`] lists the invariants. Clones share their contents.
 #[derive(Clone, Debug)]
 pub struct Problem {
     shared: Arc<Shared>,
@@ -25,7 +24,7 @@ struct Shared {
     values: PrimaryMap<ValueId, Value>,
     consumers: SecondaryMap<ValueId, Vec<TaskId>>,
     overwriter: SecondaryMap<ValueId, PackedOption<TaskId>>,
-    /// `[from][to]`, for all pairs of devices.
+    /// By `[from][to]`, for all pairs of devices.
     link_between: Vec<PackedOption<LinkId>>,
 }
 
@@ -33,7 +32,7 @@ impl Problem {
     /// Validates every invariant of [`crate::problem`] and derives the reverse edges.
     ///
     /// # Errors
-    /// The first invariant that doesn't hold, with the task, value, device or link at fault.
+    /// The first invariant that doesn't hold, with the offending task, value, device or link.
     pub fn new(parts: ProblemParts) -> Result<Problem, ProblemError> {
         validate(&parts)?;
         let ProblemParts {
@@ -74,7 +73,7 @@ impl Problem {
         })
     }
 
-    /// For people.
+    /// The name, for people to read.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
@@ -113,7 +112,7 @@ impl Problem {
     /// One task.
     ///
     /// # Panics
-    /// If the id isn't of this problem.
+    /// If the problem has no such task.
     #[must_use]
     pub fn task(&self, task: TaskId) -> &Task {
         &self.shared.tasks[task]
@@ -122,13 +121,13 @@ impl Problem {
     /// One value.
     ///
     /// # Panics
-    /// If the id isn't of this problem.
+    /// If the problem has no such value.
     #[must_use]
     pub fn value(&self, value: ValueId) -> &Value {
         &self.shared.values[value]
     }
 
-    /// The tasks that read a value, ascending; the task that overwrites it is one of them.
+    /// The tasks that read a value, ascending, including the task that overwrites it.
     #[must_use]
     pub fn consumers(&self, value: ValueId) -> &[TaskId] {
         &self.shared.consumers[value]
@@ -143,7 +142,7 @@ impl Problem {
     /// The task that writes a value; none for a given value.
     ///
     /// # Panics
-    /// If the id isn't of this problem.
+    /// If the problem has no such value.
     #[must_use]
     pub fn producer(&self, value: ValueId) -> Option<TaskId> {
         match self.value(value).origin {
@@ -162,10 +161,10 @@ impl Problem {
         self.shared.link_between[from.index() * count + to.index()].expand()
     }
 
-    /// Seconds that a copy of a value over a link takes, waiting not included.
+    /// Seconds that a copy of a value over a link takes, not counting waits.
     ///
     /// # Panics
-    /// If an id isn't of this problem.
+    /// If the problem has no such link or value.
     #[must_use]
     pub fn copy_seconds(&self, link: LinkId, value: ValueId) -> f64 {
         let link = &self.shared.links[link];
@@ -178,35 +177,35 @@ impl Problem {
     /// Joules that a copy of a value over a link takes.
     ///
     /// # Panics
-    /// If an id isn't of this problem.
+    /// If the problem has no such link or value.
     #[must_use]
     pub fn copy_joules(&self, link: LinkId, value: ValueId) -> f64 {
         let link = &self.shared.links[link];
         link.joules + self.value(value).bytes as f64 * link.joules_per_byte
     }
 
-    /// The link whose queue the copies of a link wait in: another's where they share it.
+    /// The link in whose queue the copies of a link wait: the link itself, or the one whose queue it shares.
     ///
     /// # Panics
-    /// If the id isn't of this problem.
+    /// If the problem has no such link.
     #[must_use]
     pub fn queue(&self, link: LinkId) -> LinkId {
         self.shared.links[link].queue.unwrap_or(link)
     }
 
-    /// The values that one buffer holds in turn: this one, then each that overwrites the one before.
+    /// The values that one buffer holds in turn: this value, then each value that overwrites its predecessor.
     ///
     /// # Panics
-    /// If the id isn't of this problem.
+    /// If the problem has no such value.
     pub fn chain(&self, value: ValueId) -> impl Iterator<Item = ValueId> + '_ {
         std::iter::successors(Some(value), |&value| {
             self.task(self.overwriter(value)?).overwritten_by(value)
         })
     }
 
-    /// The given values of a device whose buffers are in use from start to end whatever runs there: kept
-    /// themselves, or the head of a [`chain`](Problem::chain) that ends in a value that is. Only a copy to
-    /// another memory could make room for a while.
+    /// The given values of a device whose buffers are in use from start to end, whatever runs there. Each is
+    /// kept, or is the head of a [`chain`](Problem::chain) that ends in a kept value. Only a copy to another
+    /// memory could make room for a while.
     pub fn fixed(&self, device: DeviceId) -> impl Iterator<Item = ValueId> + '_ {
         let stays = move |value: ValueId| match self.chain(value).last() {
             Some(last) => match self.value(last).keep {
@@ -221,26 +220,26 @@ impl Problem {
         given.map(|(id, _)| id).filter(move |&id| stays(id))
     }
 
-    /// Bytes that are in use on a device at all times whatever runs there: resident ones and those of
-    /// [`fixed`](Problem::fixed) values. Other devices and links don't change the number.
+    /// Bytes that are in use on a device at all times, whatever runs there: resident bytes and those of
+    /// [`fixed`](Problem::fixed) values. Other devices and links don't change this number.
     ///
     /// # Panics
-    /// If the device isn't of this problem.
+    /// If the problem has no such device.
     #[must_use]
     pub fn fixed_bytes(&self, device: DeviceId) -> u64 {
         let values: u64 = self.fixed(device).map(|id| self.value(id).bytes).sum();
         self.devices()[device].resident + values
     }
 
-    /// Cost of running every task once, each on the first device that can run it: the sum of seconds.
+    /// Cost of running every task once, each on the first device that can run it, as a sum of seconds.
     #[must_use]
     pub fn base_cost(&self) -> f64 {
         let seconds = |task: &Task| task.modes.first().map_or(0.0, |mode| mode.seconds);
         self.tasks().values().map(seconds).sum()
     }
 
-    /// The device that computes, if there is just one: what a plan for one device, its budget and its
-    /// report are about.
+    /// The only device that computes, if there is just one. A plan for one device, its budget and its report
+    /// are about this device.
     #[must_use]
     pub fn sole_device(&self) -> Option<DeviceId> {
         let mut computing = self.devices().iter().filter(|(_, device)| device.computes);
@@ -250,7 +249,7 @@ impl Problem {
         }
     }
 
-    /// A copy of the fields, to build a changed problem from.
+    /// A copy of the fields, from which a changed problem can be built.
     #[must_use]
     pub fn parts(&self) -> ProblemParts {
         let Shared {

@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets: what must hold for any bytes. The ordinary tests run them too.
+//! The bodies of the fuzz targets: properties that must hold for any bytes. The ordinary tests run them too.
 
 use arbitrary::{Result, Unstructured};
 
@@ -12,20 +12,20 @@ use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::simulate::simulate;
 
-/// Reading any text as a problem gives an error or a problem that is written and read unchanged.
+/// Reading any text as a problem gives an error, or a problem that survives writing and reading unchanged.
 ///
 /// # Panics
-/// If that doesn't hold.
+/// If the property doesn't hold.
 pub fn problem_text(data: &[u8]) {
     if let Ok((problem, capacities)) = problem_from_json(&String::from_utf8_lossy(data)) {
         same_when_read_again(&problem, &capacities);
     }
 }
 
-/// Reading any text as an instance gives an error or a problem with a plan that keeps everything.
+/// Reading any text as an instance gives an error, or a problem with a plan that keeps everything.
 ///
 /// # Panics
-/// If that doesn't hold.
+/// If the property doesn't hold.
 pub fn instance_text(data: &[u8]) {
     if let Ok(Content::Instance(instance)) = read(&String::from_utf8_lossy(data)) {
         let problem = &instance.problem;
@@ -38,10 +38,10 @@ pub fn instance_text(data: &[u8]) {
     }
 }
 
-/// Reading any text as a plan gives an error or a plan that the checker survives.
+/// Reading any text as a plan gives an error, or a plan on which the checker doesn't panic.
 ///
 /// # Panics
-/// If it panics.
+/// If the property doesn't hold.
 pub fn plan_text(problem: &Problem, data: &[u8]) {
     if let Ok(plan) = plan_from_json(problem, &String::from_utf8_lossy(data)) {
         let again = plan_from_json(problem, &plan_to_json(problem, &plan, None))
@@ -53,14 +53,14 @@ pub fn plan_text(problem: &Problem, data: &[u8]) {
     }
 }
 
-/// Any problem has a valid plan; on one device keeping everything is one; spoiling plans makes
-/// neither checker nor simulator panic.
+/// Any problem has a valid plan; on one device, keeping everything is one. Damaged plans make neither the
+/// checker nor the simulator panic.
 ///
 /// # Errors
-/// Never by itself: an exhausted source gives zeros.
+/// Never, because an exhausted source gives zeros.
 ///
 /// # Panics
-/// If that doesn't hold.
+/// If a property doesn't hold.
 pub fn generate_and_check(data: &[u8]) -> Result<()> {
     let u = &mut Unstructured::new(data);
     let shape = if u.ratio(1, 2)? {

@@ -1,5 +1,5 @@
-//! Random problems, valid random plans, and wrong plans, for tests and fuzz targets. Everything is
-//! drawn from an [`Unstructured`], so that a fuzzer's bytes and a seed's bytes share one generator.
+//! Random problems, valid random plans, and wrong plans, for tests and fuzz targets. Everything is drawn from
+//! an [`Unstructured`], so that one generator serves a fuzzer's bytes and a seed's bytes.
 
 mod fuzz;
 mod plans;
@@ -10,7 +10,7 @@ pub use fuzz::{generate_and_check, instance_text, plan_text, problem_text};
 pub use plans::{mutate, plan};
 pub use problems::{Shape, problem};
 
-/// Bytes that depend on the seed alone (splitmix64).
+/// Bytes that depend only on the seed (splitmix64).
 #[must_use]
 pub fn random_bytes(seed: u64, count: usize) -> Vec<u8> {
     let mut state = seed;
@@ -26,10 +26,10 @@ pub fn random_bytes(seed: u64, count: usize) -> Vec<u8> {
     bytes
 }
 
-/// A problem that depends on the seed and the shape alone.
+/// A problem that depends only on the seed and the shape.
 ///
 /// # Panics
-/// Never: the generator only draws what it has bytes for, and a drawn problem is valid.
+/// Never: the generator draws no more than its bytes allow, and every drawn problem is valid.
 #[must_use]
 pub fn random_problem(seed: u64, shape: &Shape) -> crate::Problem {
     let bytes = random_bytes(seed, 256 + 64 * shape.max_tasks);

@@ -1,4 +1,4 @@
-//! Random valid plans built from legal steps only, and changes that may spoil them.
+//! Random valid plans made only of legal steps, and changes that may damage them.
 
 use arbitrary::{Result, Unstructured};
 use cranelift_entity::EntityRef;
@@ -8,11 +8,11 @@ use crate::ids::{DeviceId, TaskId, ValueId};
 use crate::plan::{Plan, Step};
 use crate::problem::{Keep, Origin, Problem};
 
-/// Draws a valid plan for a problem whose devices are all linked. It
-/// reruns, copies and frees at random, never what is still needed.
+/// Draws a valid plan for a problem whose devices are all linked. The plan reruns, copies and frees at
+/// random, but never frees what is still needed.
 ///
 /// # Errors
-/// Never by itself: an exhausted source gives zeros.
+/// Never, because an exhausted source gives zeros.
 pub fn plan(u: &mut Unstructured<'_>, problem: &Problem) -> Result<Plan> {
     let mut present = vec![BTreeSet::new(); problem.devices().len()];
     for (value, what) in problem.values().iter() {
@@ -56,7 +56,7 @@ struct RandomPlan<'a> {
     present: Vec<BTreeSet<ValueId>>,
     /// The first task that hasn't run yet.
     next: TaskId,
-    /// Where each task ran first.
+    /// The device on which each task first ran.
     first: BTreeMap<TaskId, DeviceId>,
     steps: Vec<Step>,
 }
@@ -156,11 +156,11 @@ impl RandomPlan<'_> {
     }
 }
 
-/// Changes a plan in one place: a step is dropped, doubled, moved, replaced or inserted. The result
-/// may be valid or not, and may name what isn't there.
+/// Changes a plan in one place: drops, doubles, moves, replaces or inserts a step. The result may be valid or
+/// not, and may name ids that don't exist.
 ///
 /// # Errors
-/// Never by itself: an exhausted source gives zeros.
+/// Never, because an exhausted source gives zeros.
 pub fn mutate(u: &mut Unstructured<'_>, problem: &Problem, plan: &Plan) -> Result<Plan> {
     let mut steps = plan.steps.clone();
     if steps.is_empty() {
@@ -182,7 +182,7 @@ pub fn mutate(u: &mut Unstructured<'_>, problem: &Problem, plan: &Plan) -> Resul
 }
 
 fn any_step(u: &mut Unstructured<'_>, problem: &Problem) -> Result<Step> {
-    // One id beyond the last is drawn too.
+    // The id one beyond the last is drawn too.
     let device =
         |u: &mut Unstructured<'_>| Ok(DeviceId::new(u.int_in_range(0..=problem.devices().len())?));
     let value =

@@ -11,21 +11,21 @@ use crate::problem::{
 /// What random problems may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// From one to this many tasks.
+    /// The most tasks; there is at least one.
     pub max_tasks: usize,
-    /// Up to two devices that compute and two memories, all linked, some links sharing a queue; else one
-    /// device.
+    /// Up to two devices that compute and two memories, all linked, where some links share a queue; otherwise
+    /// one device.
     pub several_devices: bool,
     /// Tasks that overwrite inputs.
     pub overwriting: bool,
     /// Tasks that may run only once.
     pub once_only: bool,
-    /// Tasks with other than one output, and workspace.
+    /// Tasks with any number of outputs, and with workspace.
     pub outputs_and_workspace: bool,
 }
 
 impl Shape {
-    /// Everything a problem can have.
+    /// Everything that a problem can have.
     #[must_use]
     pub fn everything(max_tasks: usize) -> Shape {
         Shape {
@@ -59,13 +59,13 @@ impl Shape {
     }
 }
 
-/// Draws a problem. On one device `Plan::keep_all` has a plan for it.
+/// Draws a problem. On one device, `Plan::keep_all` has a plan for it.
 ///
 /// # Errors
-/// Never by itself: an exhausted source gives zeros.
+/// Never, because an exhausted source gives zeros.
 ///
 /// # Panics
-/// If what was drawn isn't valid, which is a mistake in here.
+/// If the drawn problem isn't valid, which would be a mistake in this module.
 pub fn problem(u: &mut Unstructured<'_>, shape: &Shape) -> Result<Problem> {
     let mut draw = Draw {
         shape,
@@ -84,7 +84,7 @@ pub fn problem(u: &mut Unstructured<'_>, shape: &Shape) -> Result<Problem> {
     for i in 0..u.int_in_range(1..=shape.max_tasks.max(1))? {
         draw.task(u, i)?;
     }
-    // What no task overwrites may be kept; what nothing reads usually is.
+    // Values that no task overwrites may be kept; values that nothing reads usually are.
     for value in std::mem::take(&mut draw.open) {
         let read = draw
             .parts
@@ -151,7 +151,7 @@ impl Draw<'_> {
         Ok(())
     }
 
-    /// Sometimes it shares the queue of an earlier link.
+    /// Adds a link, which sometimes shares the queue of an earlier one.
     fn link(&mut self, u: &mut Unstructured<'_>, from: DeviceId, to: DeviceId) -> Result<()> {
         let bandwidth = f64::from(u.int_in_range(1..=20u8)?);
         let latency = f64::from(u.int_in_range(0..=2u8)?);
@@ -187,7 +187,7 @@ impl Draw<'_> {
         let mut inputs = Vec::new();
         if !self.open.is_empty() {
             for _ in 0..u.int_in_range(0..=3)? {
-                // Mostly recent values: long chains with some skips, as in networks.
+                // Mostly recent values are read: this gives long chains with some skips, as in networks.
                 let back = if u.ratio(2, 3)? {
                     u.int_in_range(1..=4usize)?
                 } else {

@@ -1,20 +1,20 @@
-//! What can be wrong with a problem, and the limits.
+//! What can be wrong with a problem, and the limits on its size.
 
 use thiserror::Error;
 
 use crate::ids::{DeviceId, LinkId, TaskId, ValueId};
 use crate::problem::parts::Origin;
 
-/// The largest seconds or joules of one task or one copy.
+/// The most seconds or joules of one task or one copy.
 pub const MAX_COST: f64 = 1e30;
 
-/// The largest sum of bytes that a device could ever be asked for: everything on it at once.
+/// The most bytes that a device could ever be asked for: everything on it at once.
 pub const MAX_BYTES: u64 = i64::MAX as u64;
 
-/// The most devices: profiles and states of plans are kept for each.
+/// The most devices. Plans keep profiles and states for each of them.
 pub const MAX_DEVICES: usize = 64;
 
-/// Why a problem isn't one.
+/// Why the fields don't make a problem.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 #[allow(
@@ -22,13 +22,13 @@ pub const MAX_DEVICES: usize = 64;
     reason = "the fields are named after what they hold; the message says the rest"
 )]
 pub enum ProblemError {
-    /// There is nothing to plan.
+    /// A problem without tasks.
     #[error("the problem has no tasks; give it at least one")]
     NoTasks,
-    /// Nowhere to run anything.
+    /// A problem without a device that computes.
     #[error("none of the problem's devices computes; set `computes` on at least one")]
     NoComputingDevice,
-    /// More devices than a plan's profiles are kept for.
+    /// More devices than a plan keeps profiles for.
     #[error("the problem has {count} devices; at most {MAX_DEVICES} are supported")]
     TooManyDevices { count: usize },
     /// Two devices with one name.
@@ -75,7 +75,7 @@ pub enum ProblemError {
         "{link} has a bandwidth of {bandwidth}; it must be positive and finite, in bytes per second"
     )]
     BadBandwidth { link: LinkId, bandwidth: f64 },
-    /// A queue that isn't an earlier link's own.
+    /// A link that joins a queue other than the own queue of an earlier link.
     #[error(
         "{link} joins the queue of {queue}; name the first of the links that share it, which has a queue of its own"
     )]
@@ -89,7 +89,7 @@ pub enum ProblemError {
         field: &'static str,
         number: f64,
     },
-    /// A task that can run nowhere.
+    /// A task that can't run anywhere.
     #[error("{task} ({name}) has no mode; give it one entry per device that can run it")]
     NoModes { task: TaskId, name: String },
     /// Modes out of order, or two for one device.
@@ -117,7 +117,7 @@ pub enum ProblemError {
         name: String,
         value: ValueId,
     },
-    /// An output whose origin is something else.
+    /// An output whose origin isn't the task that lists it.
     #[error(
         "{task} ({name}) writes {value}, whose origin is {origin:?}; a value has one origin, the task that writes it"
     )]

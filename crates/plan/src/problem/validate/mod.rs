@@ -1,5 +1,4 @@
-//! The invariants of a problem, one function per kind of thing, and the errors that name what is at
-//! fault. Called by `Problem::new` only.
+//! Checks the invariants of a problem, with one function per kind of thing and errors that name the culprit.
 
 mod error;
 
@@ -11,7 +10,7 @@ use crate::problem::parts::{Keep, Link, Origin, ProblemParts, Task, Value};
 
 pub use error::{MAX_BYTES, MAX_COST, MAX_DEVICES, ProblemError};
 
-/// Checks every invariant, in an order in which later checks may rely on earlier ones.
+/// Checks every invariant. Later checks rely on earlier ones.
 pub(super) fn validate(parts: &ProblemParts) -> Result<(), ProblemError> {
     devices(parts)?;
     links(parts)?;
@@ -103,7 +102,7 @@ fn link_costs(parts: &ProblemParts, id: LinkId, link: &Link) -> Result<(), Probl
     Ok(())
 }
 
-/// Queues are shared with an earlier link that has its own, so that each has one name.
+/// A shared queue must be the own queue of an earlier link, so that every queue has one name.
 fn link_queue(parts: &ProblemParts, id: LinkId, link: &Link) -> Result<(), ProblemError> {
     match link.queue {
         Some(queue) if queue >= id || parts.links[queue].queue.is_some() => {
@@ -223,7 +222,8 @@ fn overwrites(parts: &ProblemParts, id: TaskId, task: &Task) -> Result<(), Probl
 }
 
 fn origins(parts: &ProblemParts) -> Result<(), ProblemError> {
-    // Each output names its task already; so a value is written if some task's outputs hold it.
+    // Each output has been checked to name its task as origin. So a value is written if it is an output of
+    // some task.
     let mut written: SecondaryMap<ValueId, bool> = SecondaryMap::new();
     for &output in parts.tasks.values().flat_map(|task| &task.outputs) {
         written[output] = true;
