@@ -4,7 +4,7 @@ use scrimp_plan::{CheckedPlan, Problem, Sequence, Step, TaskId, check};
 
 use crate::error::SolveError;
 
-/// The plan of a sequence that a method made, proven.
+/// Checks the plan of a sequence that a method made.
 pub(crate) fn checked(
     problem: &Problem,
     sequence: &Sequence,

@@ -1,4 +1,4 @@
-//! When work must end: at a moment, or as soon as somebody says so.
+//! When work must end: at a given moment, or as soon as a flag is set.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ pub struct Cutoff<'a> {
 }
 
 impl<'a> Cutoff<'a> {
-    /// Never.
+    /// The work never has to end.
     pub const NEVER: Cutoff<'static> = Cutoff {
         deadline: None,
         stop: None,
     };
 
-    /// As soon as the flag is set.
+    /// The work must end as soon as the flag is set.
     #[must_use]
     pub fn on(stop: &'a AtomicBool) -> Cutoff<'a> {
         Cutoff {
@@ -26,7 +26,7 @@ impl<'a> Cutoff<'a> {
         }
     }
 
-    /// As soon as the flag is set, if there is one.
+    /// The work must end as soon as the flag is set, if there is one.
     pub(crate) fn on_any(stop: Option<&'a AtomicBool>) -> Cutoff<'a> {
         Cutoff {
             stop,
@@ -34,7 +34,7 @@ impl<'a> Cutoff<'a> {
         }
     }
 
-    /// No later than a moment, if there is one.
+    /// The same cutoff, but no later than a moment, if there is one.
     #[must_use]
     pub fn by(self, moment: Option<Instant>) -> Cutoff<'a> {
         let deadline = match (self.deadline, moment) {
@@ -44,7 +44,7 @@ impl<'a> Cutoff<'a> {
         Cutoff { deadline, ..self }
     }
 
-    /// The same, but not before so long from now, unless somebody says so.
+    /// The same cutoff, but no earlier than this time from now unless the flag is set.
     pub(crate) fn not_within(self, time: Duration) -> Cutoff<'a> {
         let soonest = Instant::now() + time;
         Cutoff {
@@ -59,12 +59,12 @@ impl<'a> Cutoff<'a> {
         self.stopped() || self.deadline.is_some_and(|at| Instant::now() >= at)
     }
 
-    /// Whether somebody said so.
+    /// Whether the flag is set.
     pub(crate) fn stopped(&self) -> bool {
         self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
-    /// How long until the moment; a long time if there is none.
+    /// The time left until the moment; a long time if there is none.
     pub(crate) fn left(&self) -> Duration {
         self.deadline
             .map_or(Duration::from_secs(u64::from(u32::MAX)), |at| {

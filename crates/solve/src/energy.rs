@@ -1,9 +1,10 @@
-//! Plans that count energy: seconds and α times joules, under a cap on the joules of a device.
+//! Plans that count energy: they minimize seconds plus α times joules, under a cap on the joules of a device.
 //!
-//! On one device each run has its seconds and its joules, whenever it runs. So a plan for some price of a
-//! joule is a plan by time alone of a problem whose tasks take seconds + price · joules, by any method. A
-//! cap is met by raising the price (Lagrange): what no plan can undercut at a price λ above α bounds the
-//! plans within the cap too, for these take at most (λ − α) · cap less than their cost at that price.
+//! On one device each run takes the same seconds and joules, whenever it runs. So a plan for a given price of
+//! a joule is a plan by time alone of a problem whose tasks take seconds + price · joules, and any method can
+//! make it. To meet a cap, the price is raised (Lagrange). A lower bound on the cost of all plans at a price
+//! λ above α also bounds the plans within the cap, because their cost at that price exceeds their own by at
+//! most (λ − α) · cap.
 
 use std::time::{Duration, Instant};
 
@@ -12,30 +13,31 @@ use scrimp_plan::{DeviceId, Problem, check};
 use crate::error::SolveError;
 use crate::options::Solved;
 
-/// How often the price is multiplied until the cap is met, and then halved between the last two.
+/// How often the price is multiplied at most until the cap is met, and how often the last interval is then
+/// halved.
 const RAISES: usize = 6;
 const HALVINGS: usize = 3;
-/// The first price is the seconds per joule of running every task once, less by this factor.
+/// The first price is this factor below the seconds per joule of running every task once.
 const FIRST: f64 = 16.0;
 const FACTOR: f64 = 8.0;
 
-/// What is asked of energy.
+/// The caller's request.
 pub(crate) struct Asked<'a> {
     pub problem: &'a Problem,
     pub device: DeviceId,
-    /// Seconds per joule.
+    /// The price of a joule in seconds.
     pub alpha: f64,
-    /// The most joules of a plan.
+    /// The most joules that a plan may take.
     pub cap: Option<f64>,
-    /// Of each plan; raising the price takes as long again.
+    /// The time limit of each plan; raising the price takes as long again.
     pub time_limit: Duration,
     pub stopped: &'a dyn Fn() -> bool,
 }
 
-/// A planner that knows of seconds only, with the limit on its time.
+/// A planner that counts seconds only, called with a time limit.
 pub(crate) type ByTime<'a> = dyn FnMut(&Problem, Duration) -> Result<Solved, SolveError> + 'a;
 
-/// The cheapest plan that was found within the cap.
+/// Finds the cheapest plan within the cap.
 pub(crate) fn plan(asked: &Asked<'_>, by_time: &mut ByTime<'_>) -> Result<Solved, SolveError> {
     let start = Instant::now();
     let modes = asked.problem.tasks().values();
@@ -50,7 +52,7 @@ pub(crate) fn plan(asked: &Asked<'_>, by_time: &mut ByTime<'_>) -> Result<Solved
         best: None,
         least: f64::INFINITY,
     };
-    // Every plan runs every task, so nothing takes fewer joules.
+    // Every plan runs every task, so no plan takes fewer joules than running each once.
     let cap = asked.cap.unwrap_or(f64::INFINITY);
     if joules <= cap {
         let met = prices.at(asked.alpha, asked.time_limit)?;
@@ -75,24 +77,24 @@ pub(crate) fn plan(asked: &Asked<'_>, by_time: &mut ByTime<'_>) -> Result<Solved
     })
 }
 
-/// The search for a price.
+/// The search for a price of a joule.
 struct Prices<'a, 'b> {
     asked: &'a Asked<'a>,
     by_time: &'a mut ByTime<'b>,
-    /// No plan within the cap costs less.
+    /// No plan within the cap costs less than this.
     bound: f64,
-    /// The cheapest plan within the cap.
+    /// The cheapest plan within the cap so far.
     best: Option<Solved>,
-    /// Joules of the plan that takes the fewest.
+    /// Joules of the plan with the fewest so far.
     least: f64,
 }
 
 impl Prices<'_, '_> {
-    /// Plans at a price; whether the plan is within the cap.
+    /// Plans at a price; returns whether the plan is within the cap.
     fn at(&mut self, price: f64, time_limit: Duration) -> Result<bool, SolveError> {
         let Asked { problem, alpha, .. } = *self.asked;
         let solved = (self.by_time)(&priced(problem, price)?, time_limit)?;
-        // The same steps, with the seconds that they really take.
+        // The plan has the same steps, but with their real seconds.
         let plan = check(problem, solved.plan.plan().clone()).map_err(|wrong| {
             let what = wrong.iter().take(3).map(ToString::to_string);
             SolveError::Defect {
@@ -121,7 +123,8 @@ impl Prices<'_, '_> {
         Ok(met)
     }
 
-    /// Multiplies what is added to α until the cap is met, then looks for the least that meets it.
+    /// Multiplies the increase over α until the cap is met, then looks for the smallest increase that meets
+    /// it.
     fn raise(&mut self, first: f64) -> Result<(), SolveError> {
         let alpha = self.asked.alpha;
         let share = self.asked.time_limit / (RAISES + HALVINGS) as u32;
@@ -147,7 +150,7 @@ impl Prices<'_, '_> {
     }
 }
 
-/// The problem whose tasks take seconds + price · joules.
+/// The same problem with tasks that take seconds + price · joules.
 fn priced(problem: &Problem, price: f64) -> Result<Problem, SolveError> {
     if price == 0.0 {
         return Ok(problem.clone());

@@ -10,23 +10,23 @@ pub enum SolveError {
     /// No plan within the budget was found.
     #[error("{}", infeasible(*budget, *least_found, *floor))]
     Infeasible {
-        /// What was asked for.
+        /// The budget that was asked for.
         budget: u64,
-        /// Peak of the leanest plan that was found; within the budget if the search found one where a
-        /// published planner did not.
+        /// The peak of the leanest plan that was found. It is within the budget if a published planner failed
+        /// but the search found a plan.
         least_found: u64,
-        /// Proven: every plan needs this much.
+        /// A proven floor: every plan needs at least this many bytes.
         floor: u64,
     },
-    /// Proven: an exact method's model has no plan within the budget.
+    /// An exact method has proven that its model has no plan within the budget.
     #[error("{method} proved that its model has no plan within {budget} bytes; raise the budget")]
     OutsideModel {
         /// The method's name.
         method: &'static str,
-        /// What was asked for.
+        /// The budget that was asked for.
         budget: u64,
     },
-    /// A published planner found none, which proves nothing.
+    /// A published planner found no plan, which proves nothing.
     #[error(
         "{method} found no plan within {budget} bytes{}; raise the budget, or give it more time if it is an exact method",
         least.map(|least| format!(" (its leanest needs {least})")).unwrap_or_default()
@@ -34,26 +34,26 @@ pub enum SolveError {
     NotFound {
         /// The method's name.
         method: &'static str,
-        /// What was asked for.
+        /// The budget that was asked for.
         budget: u64,
-        /// Peak of its leanest plan, if it has one.
+        /// The peak of its leanest plan, if it has any.
         least: Option<u64>,
     },
-    /// No plan within the cap on energy was found.
+    /// No plan was found within the cap on energy.
     #[error("{}", over_the_cap(*cap, *least_found, *floor))]
     EnergyCap {
-        /// The most joules that were allowed.
+        /// The cap in joules.
         cap: f64,
-        /// Joules of the plan that takes the fewest; none if nothing was planned, as the cap is below the
+        /// Joules of the plan with the fewest; none if nothing was planned because the cap is below the
         /// floor.
         least_found: Option<f64>,
-        /// Proven: every plan takes this many, those of running every task once.
+        /// A proven floor: every plan takes at least the joules of running every task once.
         floor: f64,
     },
     /// The problem has something that the method can't plan.
     #[error("{0}")]
     Unsupported(String),
-    /// A method's program of the problem would take too much memory.
+    /// A method's program for the problem would take too much memory.
     #[error(
         "{method}'s program of this problem would take about {}, more than {}; use `--method search`",
         scrimp_plan::format_bytes(*bytes), scrimp_plan::format_bytes(*most)
@@ -61,26 +61,26 @@ pub enum SolveError {
     TooLarge {
         /// The method's name.
         method: &'static str,
-        /// About what it would take.
+        /// Roughly the bytes that it would take.
         bytes: u64,
-        /// What it may take.
+        /// The most bytes that it may take.
         most: u64,
     },
     /// A solver library is missing or failed.
     #[error(transparent)]
     Solver(#[from] SolverError),
-    /// A planner made a sequence that isn't a plan. A defect of this crate.
+    /// A planner made a sequence that isn't a plan, which is a defect of this crate.
     #[error("internal error, please report: the {method} method made an invalid plan: {what}")]
     Defect {
-        /// Which planner.
+        /// The method's name.
         method: &'static str,
-        /// What the checker says.
+        /// The checker's message.
         what: String,
     },
 }
 
 impl SolveError {
-    /// The problem has something that a method's model doesn't.
+    /// The problem has something that is outside a method's model.
     pub(crate) fn unsupported(method: &'static str, what: &str) -> SolveError {
         SolveError::Unsupported(format!(
             "{method} can't plan this problem: {what}; use `--method search`"

@@ -1,11 +1,12 @@
-//! Relax, then restrict: checkmate's program with only the recomputations that can be part of a
+//! Relax, then restrict: solves checkmate's program with only those recomputations that can be part of a
 //! better plan.
 //!
-//! The search gives a plan, the stay program ([`crate::bound`]) a bound and, by the growth of its
-//! Lagrangian, for each task and time by how much the bound grows if the task runs again then. Where it
-//! grows to the cost of the known plan, that run is in no cheaper one; so the program without these
-//! runs proves the optimum of checkmate's whole program, and is a fraction of its size. Before that, the
-//! same with only the tasks that the known plan or the bound run again improves the plan, which leaves fewer.
+//! The search gives a plan, and the stay program ([`crate::bound`]) a lower bound. The growth of the stay
+//! program's Lagrangian also says, for each task and time, by how much the bound grows if the task runs again
+//! then. If the bound then reaches the cost of the known plan, no cheaper plan contains that run. So the
+//! program without these runs proves the optimum of checkmate's whole program at a fraction of its size. A
+//! first restricted program, with only the tasks that the known plan or the bound runs again, improves the
+//! plan, so that fewer runs remain.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,8 +27,8 @@ use crate::published::graph::{Graph, Reruns};
 use crate::published::stages::Stages;
 use crate::search::driver;
 
-/// How long the search for a first plan may take: so much for each task, at most so many seconds, and
-/// at most this share of the time.
+/// The limit on the search for a first plan: this time per task, at most this many seconds, and at most this
+/// share of the whole time.
 const SEARCH_PER_TASK: f64 = 0.015;
 const SEARCH_SECONDS: f64 = 5.0;
 const SEARCH_SHARE: f64 = 0.2;
@@ -85,7 +86,7 @@ pub(crate) fn plan(
         }
     }
     let plan = best.ok_or(graph.not_found(None))?;
-    // No plan that is cheaper than the known one means that the known one is the bound.
+    // If no plan is cheaper than the known one, the known plan's cost is the bound.
     let bound = bound.min(plan.cost());
     Ok(Solved {
         note,
@@ -93,7 +94,7 @@ pub(crate) fn plan(
     })
 }
 
-/// The tasks that the known plan or the bound's relaxation runs again, in all stages.
+/// The tasks that the known plan or the bound's relaxation runs again; they may do so in any stage.
 fn promising(graph: &Graph<'_>, known: Option<&CheckedPlan>, ascent: &Ascent<'_>) -> Reruns {
     let mut again = ascent.reruns();
     if let Some(plan) = known {
@@ -106,7 +107,7 @@ fn promising(graph: &Graph<'_>, known: Option<&CheckedPlan>, ascent: &Ascent<'_>
     Reruns::Of(again.values().copied().collect())
 }
 
-/// The plan of the default search in the given order, or the caller's.
+/// The caller's plan, or the plan of the default search in the given order.
 fn first_plan(
     graph: &Graph<'_>,
     options: &Options,
@@ -148,10 +149,10 @@ struct Restricted<'a> {
     bound: f64,
 }
 
-/// What a restricted program found.
+/// The result of a restricted program.
 struct Answer {
     plan: Option<CheckedPlan>,
-    /// Of the restricted program.
+    /// The restricted program's bound.
     bound: f64,
     infeasible: bool,
 }
@@ -187,7 +188,7 @@ impl Restricted<'_> {
     }
 }
 
-/// A plan's stages, if it has some and reruns only what may, where it may.
+/// A plan's stages, if it has stages and all its reruns are allowed ones.
 fn stages(graph: &Graph<'_>, plan: &CheckedPlan) -> Option<Stages> {
     let of_plan: Vec<usize> = runs(plan).map(|task| task.index()).collect();
     let stages = Stages::from_sequence(graph, &of_plan)?;

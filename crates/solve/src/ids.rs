@@ -1,26 +1,26 @@
-//! Ids of the sequences that planners edit. Tasks and values keep the problem's own ids.
+//! Ids of the sequences that planners edit. Tasks and values keep the ids of the problem.
 
 use std::ops::{Add, Sub};
 
 use cranelift_entity::{EntityRef, entity_impl};
 
-/// Names a run for as long as it is in a sequence.
+/// Names a run as long as it is in a sequence.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub(crate) struct Run(u32);
 entity_impl!(Run, "run");
 
-/// A place in a sequence of runs, counted from its start.
+/// A place in a sequence of runs, counted from the start.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub(crate) struct Position(u32);
 entity_impl!(Position, "position");
 
 impl Position {
-    /// The place of the sequence's first run.
+    /// The place of the first run of a sequence.
     pub const FIRST: Position = Position(0);
 
-    /// The positions from this one to before `end`.
+    /// The positions from this one up to, but not including, `end`.
     #[inline]
     pub fn until(
         self,
@@ -54,7 +54,7 @@ impl Sub<u32> for Position {
     }
 }
 
-/// How far this position is behind an earlier one.
+/// The distance of this position from an earlier one.
 impl Sub for Position {
     type Output = u32;
 

@@ -1,6 +1,6 @@
-//! Planners: one function, [`solve`], whose method is an option, and placement, [`place`].
+//! Planners: the function [`solve`], whose options choose the method, and placement, [`place`].
 //!
-//! Every plan that leaves this crate has been through [`fn@scrimp_plan::check`].
+//! Every plan that leaves this crate has passed [`fn@scrimp_plan::check`].
 
 pub use scrimp_solvers as solvers;
 

@@ -1,4 +1,4 @@
-//! The methods by name, and the choices that published ones have.
+//! The methods by name, and the variants of the published methods.
 
 use std::str::FromStr;
 
@@ -8,20 +8,20 @@ use thiserror::Error;
 /// A way to plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
-    /// The default: repair at the worst peak, ruin and recreate.
+    /// The default search: repairs at the worst peak, then ruins and recreates.
     #[default]
     Search,
     /// Recompute nothing.
     KeepAll,
-    /// Checkmate's program with only the recomputations that can be part of a better plan than the
-    /// search's. The same optimum as checkmate's.
+    /// Solves checkmate's program with only those recomputations that can be part of a better plan than the
+    /// search's. It proves the same optimum as checkmate.
     Exact,
     /// A published planner.
     Published(Published),
 }
 
 impl Method {
-    /// Every method; [`Method::Exact`] stands beside the programs whose optimum it proves.
+    /// Every method; [`Method::Exact`] stands beside the published programs whose optimum it proves.
     pub const ALL: [Method; 3 + Published::ALL.len()] = {
         let mut all = [Method::Search; 3 + Published::ALL.len()];
         (all[1], all[4]) = (Method::KeepAll, Method::Exact);
@@ -43,7 +43,7 @@ impl Method {
         }
     }
 
-    /// The solver library that it needs.
+    /// The solver library that it needs, if any.
     #[must_use]
     pub fn library(self) -> Option<Library> {
         match self {
@@ -53,8 +53,8 @@ impl Method {
         }
     }
 
-    /// Another name that [`FromStr`] reads: Chen et al. planned chains, and the tasks of any graph in index
-    /// order are one.
+    /// Another name that [`FromStr`] reads. Chen et al. planned chains, and the tasks of any graph in index
+    /// order form a chain.
     pub fn alias(self) -> Option<&'static str> {
         match self {
             Method::Published(Published::ChenSqrtN(Candidates::Linearized)) => Some("chen-sqrt-n"),
@@ -82,10 +82,10 @@ impl FromStr for Method {
 /// Whether first runs keep the given order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Any topological order.
+    /// First runs may be in any topological order.
     #[default]
     Free,
-    /// First runs in index order, as checkmate and moccasin (2.3) have it.
+    /// First runs are in index order, as in checkmate and moccasin (2.3).
     Fixed,
 }
 
@@ -130,15 +130,15 @@ pub struct UnknownName {
 pub enum Published {
     /// Checkmate's mixed-integer program, equations 1–9.
     Checkmate(Formulation),
-    /// Its linear relaxation, rounded in two phases (algorithm 2), with a search over ε.
+    /// Checkmate's linear relaxation, rounded in two phases (algorithm 2), with a search over ε.
     CheckmateRounding(Rounding),
     /// Moccasin's constraint program, in stages (domain 11).
     MoccasinStaged,
     /// Moccasin's constraint program in any order (domain 9).
     MoccasinUnstaged,
-    /// Chen et al. 2016 with √n segments.
+    /// Chen et al. 2016, with √n segments.
     ChenSqrtN(Candidates),
-    /// Chen et al. 2016 by size of segments, with its parameter searched.
+    /// Chen et al. 2016, with segments of a given size, which is searched.
     ChenGreedy(Candidates),
     /// Griewank & Walther 2000: binomial checkpointing, with the number of checkpoints searched.
     Griewank(Candidates),
@@ -181,7 +181,7 @@ impl Published {
         }
     }
 
-    /// The solver library that it needs.
+    /// The solver library that it needs, if any.
     #[must_use]
     pub fn library(self) -> Option<Library> {
         match self {
@@ -201,38 +201,38 @@ impl Published {
 /// Which forward tasks may become checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Candidates {
-    /// The articulation points of the forward graph, without directions (B.1).
+    /// The articulation points of the undirected forward graph (B.1).
     Articulation,
-    /// All of them, as if each depended on the one before (B.2).
+    /// All forward tasks, as if each depended on its predecessor (B.2).
     Linearized,
 }
 
-/// How the program ties `FREE` to what prevents it.
+/// How the program ties `FREE` to the hazards that prevent it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Formulation {
-    /// As published: the number of hazards, between `1 - FREE` and `κ (1 - FREE)` (7a–7c).
+    /// As published: bounds the number of hazards between `1 - FREE` and `κ (1 - FREE)` (7a–7c).
     #[default]
     Published,
-    /// One row `FREE ≤ 1 - hazard` for each hazard and no lower bound: the same integer optimum, a
-    /// stronger relaxation, more rows.
+    /// One row `FREE ≤ 1 - hazard` per hazard, and no lower bound: this gives the same integer optimum and a
+    /// stronger relaxation, but has more rows.
     Disaggregated,
 }
 
-/// How the fractional `S` becomes 0 and 1.
+/// How the fractional `S` is rounded to 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
-    /// By a threshold: one half as in the paper, and the other tenths as in its code.
+    /// By a threshold: one half as in the paper, and other tenths as in its code.
     Deterministic,
-    /// Each entry is 1 with its value as the probability.
+    /// At random: each entry becomes 1 with its value as the probability.
     Randomized,
 }
 
-/// How the program says that inputs are in memory.
+/// How the program states that inputs are in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precedence {
-    /// A reservoir for each input of each run (10), as the paper does.
+    /// A reservoir for each input of each run (10), as in the paper.
     #[default]
     Reservoir,
-    /// A literal for each interval that may serve an input of a run: (5) as it stands.
+    /// A literal for each interval that may serve an input of a run: a direct form of (5).
     Choice,
 }

@@ -1,8 +1,8 @@
-//! The single-device problem as flat arrays, which is all that the planners of this crate read.
+//! The single-device problem as flat arrays, which are all that the planners of this crate read.
 //!
-//! Two tasks are added so that nothing is a special case: [`Model::start`] writes the given values,
-//! [`Model::end`] reads the kept ones. Bytes are `f64`: they are integers below 2⁵², so sums and
-//! differences are exact, and minima and maxima of stretches vectorize.
+//! Two extra tasks avoid special cases: [`Model::start`] writes the given values, and [`Model::end`] reads
+//! the kept ones. Bytes are `f64` but hold integers below 2⁵², so sums and differences are exact, and minima
+//! and maxima of stretches vectorize.
 
 use std::marker::PhantomData;
 
@@ -19,11 +19,11 @@ const EXACT: f64 = (1u64 << 52) as f64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Input {
     pub value: ValueId,
-    /// The task's output takes this input's buffer, which is gone afterwards.
+    /// Whether the task's output takes over this input's buffer, so that the input is gone afterwards.
     pub overwritten: bool,
 }
 
-/// Lists of varying length in one array, one per id.
+/// Lists of varying length in one array, with one list per id.
 #[derive(Clone, Debug)]
 pub(crate) struct Lists<K, T> {
     first: Vec<u32>,
@@ -51,10 +51,10 @@ impl<K: EntityRef, T: Copy> Lists<K, T> {
     }
 }
 
-/// The problem on its one computing device.
+/// The problem as the computing device sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
-    /// Number of the problem's tasks; `start` and `end` come after them.
+    /// The number of the problem's tasks; `start` and `end` come after them.
     pub tasks: u32,
     /// Seconds of one run.
     pub cost: PrimaryMap<TaskId, f64>,
@@ -62,26 +62,26 @@ pub(crate) struct Model {
     pub workspace: PrimaryMap<TaskId, f64>,
     pub inputs: Lists<TaskId, Input>,
     pub outputs: Lists<TaskId, ValueId>,
-    /// Bytes allocated by one run: its outputs less the overwritten inputs, and its workspace.
+    /// Bytes that one run allocates: its outputs less the overwritten inputs, and its workspace.
     pub grows: PrimaryMap<TaskId, f64>,
     pub rerunnable: PrimaryMap<TaskId, bool>,
-    /// Per value.
+    /// Bytes of each value.
     pub bytes: PrimaryMap<ValueId, f64>,
     pub producer: PrimaryMap<ValueId, TaskId>,
     overwriter: PrimaryMap<ValueId, PackedOption<TaskId>>,
-    /// Tasks that read a value, `end` included.
+    /// The tasks that read a value, including `end`.
     pub consumers: Lists<ValueId, TaskId>,
-    /// Bytes that are always in use beside the values.
+    /// Bytes that are always in use besides the values.
     pub resident: f64,
-    /// Values whose buffer is in use throughout: given, and kept or overwritten in a chain that ends
-    /// in a kept value.
+    /// Whether a value's buffer is in use throughout: the value is given, and kept or overwritten in a chain
+    /// that ends in a kept value.
     pub fixed: PrimaryMap<ValueId, bool>,
-    /// Bytes of those buffers.
+    /// The bytes of those buffers.
     pub fixed_bytes: f64,
 }
 
 impl Model {
-    /// The problem as seen by the only device that computes.
+    /// The problem as the only computing device sees it.
     pub fn new(problem: &Problem) -> Result<(Model, DeviceId), SolveError> {
         let device = problem.sole_device().ok_or_else(|| {
             SolveError::Unsupported(
@@ -172,7 +172,7 @@ impl Model {
         Ok((model, device))
     }
 
-    /// Notes what stays in memory throughout.
+    /// Marks the values that stay in memory throughout.
     fn fix(&mut self, problem: &Problem, device: DeviceId) {
         for head in problem.fixed(device) {
             self.fixed_bytes += self.bytes[head];
@@ -265,19 +265,19 @@ impl Model {
         self.task_ids().collect()
     }
 
-    /// The task that takes a value's buffer for its output.
+    /// The task that takes over a value's buffer for its output.
     #[inline]
     pub fn overwriter(&self, v: ValueId) -> Option<TaskId> {
         self.overwriter[v].expand()
     }
 
-    /// Whether a task takes a value's buffer for its output.
+    /// Whether a task takes over a value's buffer for its output.
     #[inline]
     pub fn overwrites(&self, t: TaskId, v: ValueId) -> bool {
         self.overwriter[v] == t.into()
     }
 
-    /// A value's bytes; none of a fixed one, whose bytes are all in `fixed_bytes`.
+    /// A value's bytes; zero for a fixed value, because `fixed_bytes` counts its bytes.
     #[inline]
     pub fn size(&self, v: ValueId) -> f64 {
         if self.fixed[v] { 0.0 } else { self.bytes[v] }
@@ -289,7 +289,7 @@ impl Model {
     }
 }
 
-/// What [`Model::from_lists`] derives the rest from.
+/// The fields from which [`Model::from_lists`] derives the rest.
 pub(crate) struct Parts {
     pub cost: Vec<f64>,
     pub workspace: Vec<f64>,

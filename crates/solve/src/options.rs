@@ -1,4 +1,4 @@
-//! What a caller asks for and what it gets: options, progress, outcome.
+//! What a caller asks for and what it gets: options, progress and outcome.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,47 +10,47 @@ use scrimp_plan::{CheckedPlan, Sequence};
 use crate::cutoff::Cutoff;
 use crate::method::{Formulation, Method, Order, Precedence};
 
-/// What to plan with.
+/// How to plan.
 ///
-/// The search does a number of units of work that follows from the problem's size and the time
-/// limit, not from the clock, so the same seed gives the same plan on any machine, with any number
-/// of threads, as long as the work is done before the limit. On a machine too slow for that the
-/// limit cuts the search off, and the best plan so far is returned.
+/// The search does a number of units of work that follows from the problem's size and the time limit, not
+/// from the clock. So the same seed gives the same plan on any machine and with any number of threads, as
+/// long as the work ends before the limit. On a machine that is too slow for that, the limit cuts the search
+/// off, and the best plan so far is returned.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How.
+    /// The method that plans.
     pub method: Method,
     /// Whether first runs keep the given order.
     pub order: Order,
-    /// How much work to do, as the time that it takes. A first plan is looked for two seconds at least;
-    /// a solver library may overrun it by about two seconds.
+    /// How much work to do, as the time that the work takes. The search for a first plan takes up to two
+    /// seconds even if the limit is shorter, and a solver library may overrun the limit by about two seconds.
     pub time_limit: Duration,
-    /// A moment at which to stop, whatever is left of the work: that of a caller who has more to do than
-    /// plan once.
+    /// A moment at which planning stops, even with work left, for callers that plan more than once in a given
+    /// time.
     pub deadline: Option<Instant>,
-    /// Another seed, another search.
+    /// Seed of the search's random choices.
     pub seed: u64,
-    /// Threads to use, 1 or 2; more bring nothing. Does not change the plan.
+    /// Threads to use, 1 or 2; more don't help. The number does not change the plan.
     pub threads: usize,
-    /// Set it to stop early with the best plan so far.
+    /// A flag that the caller sets to stop early with the best plan so far.
     pub stop: Option<Arc<AtomicBool>>,
-    /// Seconds per joule: what is made small is seconds and this times joules.
+    /// The price of a joule in seconds: planners minimize seconds plus `alpha` times joules.
     pub alpha: f64,
     /// The search stops as soon as it has a plan that costs no more than this.
     pub enough: Option<f64>,
     /// Exact methods stop when the cost is within this fraction of the bound.
     pub gap: f64,
-    /// How checkmate's programs behind rounding and the largest batch state when memory is freed.
+    /// How checkmate's programs state when memory is freed, for rounding and for the largest batch.
     pub formulation: Formulation,
     /// Moccasin's C_v: how often a task may run, its first run included.
     pub runs_per_task: usize,
-    /// How moccasin's program states that inputs are there.
+    /// How moccasin's program states that inputs are in memory.
     pub precedence: Precedence,
-    /// A known plan to start exact methods from. Ignored where it is outside the method's model.
+    /// A known plan from which exact methods start. It is ignored if it is outside the method's model.
     pub start: Option<Sequence>,
-    /// Where HiGHS is, if it shouldn't be looked for.
+    /// The path of HiGHS, if it shouldn't be searched for.
     pub highs: Option<PathBuf>,
-    /// Where OR-tools is, if it shouldn't be looked for.
+    /// The path of OR-tools, if it shouldn't be searched for.
     pub ortools: Option<PathBuf>,
 }
 
@@ -78,7 +78,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// When work that began at a moment and may take so long must end.
+    /// The cutoff of work that started at a moment and may take a given time.
     #[must_use]
     pub fn cutoff(&self, began: Instant, limit: Duration) -> Cutoff<'_> {
         Cutoff::on_any(self.stop.as_deref())
@@ -96,7 +96,7 @@ impl Options {
 /// News from a running search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// Since the start.
+    /// Time since the start.
     pub elapsed: Duration,
     /// Seconds of the cheapest plan so far that fits.
     pub cost: Option<f64>,
@@ -109,17 +109,18 @@ pub struct Progress {
 pub struct Solved {
     /// The plan.
     pub plan: CheckedPlan,
-    /// Its seconds, and the price of its joules where they have one.
+    /// Its seconds, plus the price of its joules if they have one.
     pub cost: f64,
-    /// Proven: no plan with the order that was asked for costs less. Of a published exact
-    /// method: no plan of its model does (see [`crate::published`]).
+    /// A proven bound: no plan in the requested order costs less. For a published exact method, no plan of
+    /// its model does (see [`crate::published`]).
     pub lower_bound: f64,
-    /// The cost meets the bound (but for rounding).
+    /// Whether the cost meets the bound, apart from rounding.
     pub optimal: bool,
-    /// How it was found.
+    /// The method that found the plan.
     pub method: Method,
-    /// Wall time.
+    /// Wall time of planning.
     pub elapsed: Duration,
-    /// What a reader should know: the parameter that a published planner chose, a limit that binds.
+    /// Further facts for a reader, such as the parameter that a published planner chose or a limit that was
+    /// binding.
     pub note: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! [`solve`]: dispatches to a method; every plan comes from the checker.
+//! [`solve`]: calls the chosen method. Every plan it returns has passed the checker.
 
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,12 @@ use crate::published;
 use crate::search::driver::{self, Found};
 use crate::search::state::State;
 
-/// Plans a problem within the capacities of the device that computes, in bytes and in joules.
+/// Plans a problem within the device's capacities, in bytes and in joules; exactly one device must compute.
 ///
 /// # Errors
-/// [`SolveError::Infeasible`] if no plan within the budget was found, [`SolveError::EnergyCap`] if none was
-/// within the cap on energy, [`SolveError::Unsupported`] for problems of several devices that compute; of a
-/// published method, also what is wrong with it.
+/// [`SolveError::Infeasible`] if no plan was found within the budget, [`SolveError::EnergyCap`] if none was
+/// found within the cap on energy, [`SolveError::Unsupported`] for problems with several devices that
+/// compute; and the published methods' own errors.
 pub fn solve(
     problem: &Problem,
     capacities: &Capacities,
@@ -53,7 +53,7 @@ pub fn solve(
     })
 }
 
-/// Plans a problem of seconds and bytes alone.
+/// Plans a problem by seconds and bytes alone.
 fn by_time(
     problem: &Problem,
     capacities: &Capacities,
@@ -74,7 +74,7 @@ fn by_time(
     outside.or_else(|error| Err(infeasible(problem, options, error)?))
 }
 
-/// By the default search.
+/// Plans by the default search.
 fn searched(
     problem: &Problem,
     capacities: &Capacities,
@@ -104,7 +104,7 @@ fn searched(
     Ok(solved(plan, found.lower_bound, start))
 }
 
-/// The checked plan of what the search found, and its peak, resident bytes not counted.
+/// The checked plan of the search's result, and its peak without resident bytes.
 fn plan_of(
     problem: &Problem,
     model: &Model,
@@ -130,7 +130,7 @@ fn solved(plan: CheckedPlan, lower_bound: f64, start: Instant) -> Solved {
     }
 }
 
-/// Every task once, in the given order.
+/// Plans to run every task once, in the given order.
 fn kept(problem: &Problem, capacities: &Capacities) -> Result<Solved, SolveError> {
     let start = Instant::now();
     let (model, device) = Model::new(problem)?;
@@ -149,11 +149,11 @@ fn kept(problem: &Problem, capacities: &Capacities) -> Result<Solved, SolveError
     })
 }
 
-/// The leanest plan that the search finds within its limits, whatever it costs, and the least budget for which
+/// The leanest plan that the search finds within its limits, at whatever cost, and the least budget for which
 /// it is known to find one. There always is a plan: at worst it keeps everything.
 ///
 /// # Errors
-/// As [`solve`], but for a budget that is too small.
+/// The errors of [`solve`], except for a budget that is too small.
 pub fn leanest(
     problem: &Problem,
     options: &Options,
@@ -167,10 +167,10 @@ pub fn leanest(
     Ok((least as u64, solved(plan, found.lower_bound, start)))
 }
 
-/// How long the search looks for a lean plan where a published planner has none.
+/// How long the search looks for a lean plan when a published planner has none.
 const LEAST_LIMIT: Duration = Duration::from_secs(2);
 
-/// The error of a method without any plan, with the least budget that is known: its own, or else that of the
+/// The error of a method that has no plan, with the least known budget: the method's own, or else that of the
 /// search's leanest plan. `Err` holds an error of another kind.
 fn infeasible(
     problem: &Problem,
@@ -211,10 +211,10 @@ fn infeasible(
     })
 }
 
-/// Bytes without which no plan of this problem exists, resident ones included.
+/// Bytes without which no plan of this problem exists, including resident bytes.
 ///
 /// # Errors
-/// As [`solve`].
+/// The errors of [`solve`].
 pub fn floor_bytes(problem: &Problem) -> Result<u64, SolveError> {
     Ok(bound::floor(&Model::new(problem)?.0) as u64)
 }

@@ -10,15 +10,15 @@ use crate::model::Model;
 use crate::options::{Options, Progress, Solved};
 use crate::solve::solve;
 
-/// Plans the problem under each budget (in bytes, resident ones included) and returns the outcomes in
-/// the order of the budgets. Each budget gets the options' time limit. A plan for another budget
-/// serves where it fits and is the faster of the two, or as fast and leaner: neither cost nor peak of
-/// a larger budget's plan is on the wrong side of a smaller one's. Budgets that a stop came before are
-/// left out. `progress` is called when the work on a budget begins, and with news of it.
+/// Plans the problem under each budget (in bytes, including resident bytes) and returns the outcomes in the
+/// order of the budgets. Each budget gets the options' time limit. A budget also takes over the plan of
+/// another budget if that plan fits and is faster, or as fast and leaner. So a larger budget's plan is never
+/// slower than a smaller one's, and its peak never lower. Budgets that weren't reached before a stop are left
+/// out. `progress` is called when work on a budget begins, and with its news.
 ///
 /// # Errors
-/// [`SolveError::Unsupported`] for problems that no single device can run; what goes wrong with one
-/// budget is in its own outcome.
+/// [`SolveError::Unsupported`] for problems that no single device can run. An error of one budget is in that
+/// budget's outcome.
 #[allow(
     clippy::type_complexity,
     reason = "one outcome per budget, in their order"
@@ -73,7 +73,7 @@ pub fn solve_sweep(
         .collect())
 }
 
-/// A plan for a larger budget that fits a smaller one, and is no slower and leaner or faster, is taken.
+/// Gives a smaller budget the plan of a larger one, if that plan fits and is faster, or as fast and leaner.
 fn pass_plans_down(
     device: DeviceId,
     budgets: &[u64],
@@ -106,7 +106,7 @@ fn pass_plans_down(
     }
 }
 
-/// What no plan within a budget can undercut, none within a smaller one can.
+/// Passes bounds down: a bound on all plans within a budget also holds for every smaller budget.
 fn pass_bounds_down(ascending: &[usize], outcomes: &mut [Option<Result<Solved, SolveError>>]) {
     let mut above = 0.0f64;
     for &k in ascending.iter().rev() {
@@ -118,7 +118,7 @@ fn pass_bounds_down(ascending: &[usize], outcomes: &mut [Option<Result<Solved, S
     }
 }
 
-/// The plan for another budget, which this one has room for too.
+/// Another budget's plan, which this budget has room for too.
 fn adopted(other: &Solved, bound: f64) -> Solved {
     let lower_bound = bound.min(other.cost);
     Solved {

@@ -1,4 +1,4 @@
-//! For tests: random small problems with everything the semantics has, and their exact optimum.
+//! Support for tests: random small problems with every feature of the semantics, and their exact optimum.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -15,7 +15,7 @@ use crate::random::Random;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub tasks: usize,
-    /// Overwriting, several outputs, workspaces, tasks that run once, given and kept values.
+    /// Whether it has overwriting, several outputs, workspaces, tasks that run once, given and kept values.
     pub rich: bool,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn problem(shape: Shape, rng: &mut Random) -> Problem {
         let mut inputs: Vec<ValueId> = Vec::new();
         for _ in 0..1 + rng.below(2) + rng.below(2) {
             if !readable.is_empty() {
-                // Mostly recent values, now and then any.
+                // Mostly recent values are read, now and then any value.
                 let back = if rng.below(3) > 0 {
                     rng.below(readable.len().min(3))
                 } else {
@@ -119,7 +119,7 @@ pub(crate) fn device() -> DeviceId {
     DeviceId::from_u32(0)
 }
 
-/// Peak without planning.
+/// The peak without planning.
 pub(crate) fn base_peak(problem: &Problem) -> u64 {
     let plan = Plan::keep_all(problem, device()).expect("one device");
     check(problem, plan)
@@ -127,8 +127,8 @@ pub(crate) fn base_peak(problem: &Problem) -> u64 {
         .peak(device())
 }
 
-/// The least seconds of any plan within `capacity`, by search over (values present, tasks done);
-/// `None` if there is no plan. For a dozen values and tasks at most.
+/// The least seconds of any plan within `capacity`, by search over (values present, tasks done); `None` if
+/// there is no plan. For at most a dozen values and tasks.
 pub(crate) fn optimum(problem: &Problem, capacity: u64, order: Order) -> Option<f64> {
     let bytes: Vec<u64> = problem.values().values().map(|v| v.bytes).collect();
     let resident = problem.devices()[device()].resident;

@@ -1,4 +1,4 @@
-//! Tests of the whole crate on random small problems, against exact optima.
+//! Tests of the whole crate on small random problems, compared with exact optima.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -94,7 +94,7 @@ fn the_profile_is_the_checkers() {
     }
 }
 
-/// Small problems are solved exactly: plans are optimal and say so, and none is missed.
+/// Asserts that small problems are solved exactly: plans are optimal and say so, and none is missed.
 fn exactly(order: Order, seed: u64, rounds: usize) {
     let mut rng = Random::new(seed, 0);
     for round in 0..rounds {
@@ -142,7 +142,7 @@ fn small_problems_are_solved_exactly_in_free_order() {
     exactly(Order::Free, 4, 20);
 }
 
-/// What beams and walks find on random problems that the exact search solves too.
+/// Compares what beams and walks find with the exact search, on random problems that it solves too.
 fn near_the_optimum(order: Order, problems: impl Iterator<Item = Problem>) {
     let (mut solved, mut good, mut missed) = (0, 0, 0);
     for p in problems {
@@ -445,7 +445,7 @@ fn larger_budgets_are_not_slower_in_a_sweep() {
     }
 }
 
-/// Average share of what the budget costs that the bound proves; never above the optimum.
+/// The average share of a budget's cost that the bound proves; asserts that it never exceeds the optimum.
 fn bound_share(order: Order, seed: u64, rounds: usize) -> f64 {
     let mut rng = Random::new(seed, 0);
     let (mut share, mut count) = (0.0, 0);
@@ -461,7 +461,7 @@ fn bound_share(order: Order, seed: u64, rounds: usize) -> f64 {
         let base = model.base_cost();
         for budget in budgets(&p) {
             if let Some(exact) = optimum(&p, budget, order) {
-                // A wrong idea of what is possible must not make the bound wrong.
+                // A wrong guess of the known cost must not make the bound wrong.
                 let known = (exact - base) * [1.0, 3.0, 0.5][round % 3] + (round % 2) as f64;
                 let bytes = budget as f64 - model.resident;
                 let mut bound = crate::bound::seconds(&model, bytes, order, known);

@@ -1,4 +1,4 @@
-//! The ascent to good prices of the stay program, which chooses the program's rows as it goes.
+//! The ascent to good prices of the stay program, which adds rows to the program as it goes.
 
 use super::gaps;
 use super::order::Chain;
@@ -10,29 +10,30 @@ use crate::model::Model;
 
 /// Steps of the gap program's ascent.
 const GAP_STEPS: usize = 2500;
-/// Rows to begin with, rows at most, and how many are added at a time.
+/// Rows at the start, rows at most, and rows added at a time.
 const FIRST_ROWS: usize = 12;
 const MOST_ROWS: usize = 28;
 const MORE_ROWS: usize = 3;
-/// Prices of rules at most; each takes eight bytes, and there are two sets of them.
+/// The most prices of rules; each takes eight bytes, and there are two sets of them.
 const MOST_PRICES: usize = 10_000_000;
-/// Steps without progress after which the step is shortened, and by how much.
+/// Steps without progress after which the step is shortened, and the factor by which it shrinks.
 const PATIENCE: u32 = 20;
 const SHORTER: f64 = 0.7;
-/// The step's first length, as a share of Polyak's, and the one at which the ascent has converged.
+/// The step's first length, as a share of Polyak's, and the length at which the ascent has converged.
 const FIRST_STEP: f64 = 0.3;
 const LAST_STEP: f64 = 2e-4;
 const RESTARTS: u32 = 3;
-/// What counts as progress, as a share of what is missing to the known plan.
+/// The least growth that counts as progress, as a share of the distance to the known plan.
 const PROGRESS: f64 = 1e-5;
-/// A byte's weight against a rule's in the direction of a step, with bytes in units of the mean value's.
+/// A byte's weight against a rule's in the direction of a step, with bytes in units of the mean value.
 const WEIGHT: f64 = 10.0;
-/// Every so many steps the bytes in use at all rows of the chain are sampled, with this share in the mean.
+/// Every `SAMPLE` steps the bytes in use at all rows of the chain are sampled, and enter the mean with this
+/// share.
 const SAMPLE: u64 = 8;
 const SAMPLE_SHARE: f64 = 0.1;
-/// Rows are added as long as the last ones gained this share of what is missing.
+/// Rows are added as long as the last ones gained this share of the distance to the known plan.
 const GAIN: f64 = 0.005;
-/// Operations on floats per unit of work, so that a unit takes about as long as one of the search's.
+/// Floating-point operations per unit of work, so that a unit takes about as long as a unit of the search.
 const PER_UNIT: u64 = 6;
 
 /// A lower bound on the seconds that a budget adds, which grows with the work put into it.
@@ -47,17 +48,17 @@ pub(crate) struct Ascent<'m> {
     answer: Answer,
     scale: f64,
     idle: u32,
-    /// How often the step may become long again where no row is worth adding.
+    /// How often the step may become long again when no row is worth adding.
     restarts: u32,
     steps: u64,
-    /// Mean bytes over the budget at every row of the chain, as far as sampled.
+    /// Mean bytes over the budget at every row of the chain, from the samples so far.
     excess: Vec<f64>,
-    /// What the bound was when rows were last added.
+    /// The bound when rows were last added.
     before: f64,
     converged: bool,
-    /// Seconds that all costs are whole multiples of, zero if there are none.
+    /// A number of seconds of which all costs are whole multiples; zero if there is none.
     whole: f64,
-    /// Squared bytes that weigh as much as one rule.
+    /// The weight of a squared byte against a rule.
     unit: f64,
     proven: f64,
 }
@@ -69,7 +70,7 @@ struct Best {
 }
 
 impl<'m> Ascent<'m> {
-    /// `known` is what a known plan adds.
+    /// `known` is the number of seconds that a known plan adds.
     pub(super) fn new(model: &'m Model, chain: Chain, budget: f64, known: f64) -> Ascent<'m> {
         let gaps = gaps::prices(model, &chain, budget, known, GAP_STEPS);
         let rules: usize = model
@@ -106,7 +107,7 @@ impl<'m> Ascent<'m> {
         }
     }
 
-    /// Seconds that every plan takes at the least, as far as known.
+    /// A proven lower bound on the seconds of every plan.
     pub fn proven(&self) -> f64 {
         let base = self.model.base_cost();
         // The sums' rounding errors are far below this.
@@ -118,8 +119,8 @@ impl<'m> Ascent<'m> {
         }
     }
 
-    /// Works on the bound for about `work` units, or until it meets what a known plan adds, or `stop`; returns
-    /// the work that is spared where nothing is left to do.
+    /// Works on the bound for about `work` units, until the bound meets what a known plan adds, or until
+    /// `stop`. Returns the work left over.
     pub fn advance(&mut self, work: u64, known: f64, stop: &dyn Fn() -> bool) -> u64 {
         let mut left = work;
         let met = self.model.base_cost() + known * (1.0 - 1e-9);
@@ -180,7 +181,7 @@ impl<'m> Ascent<'m> {
         self.converged = !moved;
     }
 
-    /// Adds the rows that lack most bytes, and says whether there were any worth it.
+    /// Adds the rows that exceed the budget by most; returns false if none is worth adding.
     fn add_rows(&mut self, known: f64) -> bool {
         let missing = known - self.best.value;
         let gained = self.best.value - self.before;
@@ -217,7 +218,7 @@ impl<'m> Ascent<'m> {
         true
     }
 
-    /// By task, whether the relaxation that was looked at last runs it again.
+    /// By task, whether the last evaluated relaxation runs it again.
     pub fn reruns(&self) -> PrimaryMap<TaskId, bool> {
         let mut again: PrimaryMap<TaskId, bool> = self.model.cost.values().map(|_| false).collect();
         let rows = self.rows.len().max(1);
@@ -229,7 +230,7 @@ impl<'m> Ascent<'m> {
         again
     }
 
-    /// Where a run besides the first can be part of a plan that takes less than `cost` seconds in all.
+    /// Where a rerun can be part of a plan that takes less than `cost` seconds in all.
     pub fn worthwhile(&self, cost: f64) -> Worthwhile {
         let slack = cost * (1.0 + 1e-9) - self.model.base_cost() - self.best.value;
         let of_value = if self.rows.is_empty() {
@@ -252,26 +253,27 @@ impl<'m> Ascent<'m> {
     }
 }
 
-/// By task and block between the first runs of some tasks, whether a run besides the first is worth it.
+/// By task and block between the first runs of some tasks, whether a rerun is worth it.
 pub(crate) struct Worthwhile {
     rows: Vec<TaskId>,
     blocks: PrimaryMap<TaskId, Vec<bool>>,
 }
 
 impl Worthwhile {
-    /// Whether one of `task` between the first runs of task `stage - 1` and `stage` of a fixed order is.
+    /// Whether a rerun of `task` between the first runs of tasks `stage - 1` and `stage` of a fixed order is
+    /// worth it.
     pub fn before(&self, task: TaskId, stage: TaskId) -> bool {
         let block = self.rows.partition_point(|&row| row < stage);
         self.blocks[task][block]
     }
 }
 
-/// How many rows a program with so many rules may have.
+/// The most rows that a program with this many rules may have.
 fn affordable(rules: usize) -> usize {
     (MOST_PRICES / rules.max(1)).isqrt().max(2) - 1
 }
 
-/// The greatest number of which all costs are whole multiples, if they are whole numbers themselves.
+/// The greatest common divisor of all costs if they are whole numbers.
 fn common_divisor<'c>(costs: impl Iterator<Item = &'c f64> + Clone) -> f64 {
     const EXACT: f64 = (1u64 << 52) as f64;
     if costs.clone().any(|&c| c.fract() != 0.0 || c >= EXACT) {
@@ -305,7 +307,7 @@ fn first_rows(prices: &[f64], most: usize) -> (Vec<usize>, Vec<f64>) {
     (rows, of_row)
 }
 
-/// The same prices for a program with more rows: the Lagrangian is the same.
+/// The same prices for a program with more rows; the Lagrangian stays the same.
 fn carry(prices: &Prices, rows: &[usize], program: &Stays, more: &[usize]) -> Prices {
     let (t, s) = (rows.len(), more.len());
     let at = |k: usize| {
@@ -338,8 +340,8 @@ impl Stays {
             + 1
     }
 
-    /// A step along the subgradient whose length is such that the bound grows by `gain` if it is linear.
-    /// False if there is nowhere to go.
+    /// Takes a step along the subgradient, of a length at which the bound would grow by `gain` if it were
+    /// linear. Returns false if no price can change.
     fn climb(&self, prices: &mut Prices, answer: &Answer, unit: f64, gain: f64) -> bool {
         let t = self.rows;
         let mut square = 0.0;
@@ -373,7 +375,8 @@ impl Stays {
         true
     }
 
-    /// Visits the rules, rows and blocks whose price may change: those with prices, and those broken.
+    /// Visits the rules, rows and blocks whose price may change: those with prices and those that are
+    /// violated.
     fn slopes(&self, positive: &[bool], answer: &Answer, visit: &mut dyn FnMut(usize, usize, f64)) {
         let t = self.rows;
         for (number, rule) in self.rules.iter() {
@@ -394,7 +397,7 @@ impl Stays {
         }
     }
 
-    /// Bytes over the budget at every row of the chain, for stays of this program's rows.
+    /// Bytes over the budget at every row of the chain, given the stays at this program's rows.
     fn sample(
         &self,
         model: &Model,
@@ -418,7 +421,8 @@ impl Stays {
                 let until = next.get(j).map_or(t, |&n| (n as usize).min(t));
                 let after = next.get(j).is_some_and(|&n| n != NEVER);
                 let l = (j..until).find(|&k| !held[k]).unwrap_or(until);
-                // In memory through row `l - 1`, then to the last read before the next row.
+                // The value is in memory through row `l - 1`, and then until its last read before the next
+                // row.
                 let limit = rows.get(l).copied().unwrap_or(n);
                 let last = reads.iter().rev().find(|&&r| r < limit).copied();
                 let row = if l > j { rows[l - 1] } else { start };

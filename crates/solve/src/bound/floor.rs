@@ -6,12 +6,12 @@ use scrimp_plan::{TaskId, ValueId};
 use super::order::Reach;
 use crate::model::Model;
 
-/// Bytes without which no plan exists, whatever the order: for each task what it reads and writes,
-/// its workspace, and every value that can't leave memory while it runs.
+/// Bytes without which no plan exists in any order. Each task needs its inputs, its outputs, its workspace
+/// and every value that can't leave memory while it runs.
 ///
-/// A value that can't be made again can't leave before its last reader has run. So while task `t`
-/// runs for the first time, every such value is there that was made before `t` (it is given, or `t`
-/// descends from its producer) and is read after it (by `t` or a descendant of `t`, or at the end).
+/// A value that can't be made again can't leave before its last reader has run. So while task `t` runs for
+/// the first time, every such value is in memory that was made before `t` (it is given, or `t` descends from
+/// its producer) and is read after it (by `t`, by a descendant of `t`, or at the end).
 pub(crate) fn floor(model: &Model) -> f64 {
     let reach = Reach::new(model);
     let lasting = lasting(model);
@@ -51,8 +51,8 @@ pub(crate) fn floor(model: &Model) -> f64 {
     inner.max(given).max(kept) + model.resident
 }
 
-/// Values that can't be made again: given, written by a task that runs once, or made only from a
-/// value that the making destroyed and that can't be made again.
+/// Values that can't be made again: given values, outputs of tasks that run once, and outputs of tasks that
+/// overwrite a value which can't be made again.
 pub(super) fn lasting(model: &Model) -> PrimaryMap<ValueId, bool> {
     let mut lasting: PrimaryMap<ValueId, bool> = model.bytes.values().map(|_| false).collect();
     let tasks = std::iter::once(model.start()).chain(model.task_ids());

@@ -1,15 +1,15 @@
-//! The gap program: what a budget costs if recomputation itself needed nothing.
+//! The gap program: what a budget costs if the reruns themselves needed no memory.
 //!
-//! Where a row of the chain runs that comes after a value was made and before it is read again, the value is
-//! idle. It is in memory then, or its producer runs again after that row and before the reader. Let `x = 1`
-//! for the gaps in which the value is absent at some row, at the producer's seconds `c`; gaps of one value
-//! are such that no run can serve two of them, and a task with several outputs shares its seconds among
-//! them. At each row that exceeds the budget by `d` bytes if all idle values are there, those with `x = 1`
-//! must make up for `d`.
+//! A value is idle at a row of the chain that runs after the value was made and before it is read again.
+//! Either it is in memory at that row, or its producer runs again after the row and before the reader. Let `x
+//! = 1` for the gaps in which the value is absent at some row, at the producer's seconds `c`. Gaps of one
+//! value are chosen such that no run can serve two of them, and a task with several outputs shares its
+//! seconds among them. If a row exceeds the budget by `d` bytes when all idle values are in memory, the
+//! values with `x = 1` must make up for `d` there.
 //!
-//! This is a covering program. Its linear form is bounded by its Lagrangian: for any prices `λ ≥ 0` per
-//! row, `Σ λ d + Σ min(0, c − bytes · Σ λ over the gap)` is below its optimum. A subgradient ascent makes
-//! the prices good. They say which rows matter; [`super::stays`] goes on from there.
+//! This is a covering program. Its Lagrangian bounds its linear relaxation: for any prices `λ ≥ 0` per row,
+//! `Σ λ d + Σ min(0, c − bytes · Σ λ over the gap)` is below the optimum. A subgradient ascent finds good
+//! prices. The prices show which rows matter; [`super::stays`] goes on from there.
 
 use super::floor::lasting;
 use super::order::Chain;
@@ -27,12 +27,13 @@ struct Gap {
 
 /// Prices of a byte at each row.
 pub(super) struct Prices {
-    /// The seconds they prove that the budget adds.
+    /// The seconds that these prices prove the budget to add.
     pub added: f64,
     pub of_row: Vec<f64>,
 }
 
-/// The best prices that an ascent of so many steps finds. `known` is what a known plan adds.
+/// The best prices that an ascent of `steps` steps finds. `known` is the number of seconds that a known plan
+/// adds.
 pub(super) fn prices(
     model: &Model,
     chain: &Chain,
@@ -86,8 +87,8 @@ fn gaps(model: &Model, chain: &Chain) -> Vec<Gap> {
             .map(|&r| chain.place(r))
             .collect();
         readers.sort_unstable_by_key(|r| (r.until, r.after));
-        // The reader that comes first for certain, among those after `from`: a run for a later gap comes
-        // after it.
+        // Of the readers after `from`, the one that certainly comes first ends the gap: a rerun for a later
+        // gap comes after it.
         for reader in &readers {
             let to = reader.after.min(reader.until);
             if to > from {
@@ -104,7 +105,7 @@ fn gaps(model: &Model, chain: &Chain) -> Vec<Gap> {
     gaps
 }
 
-/// Bytes over the budget at each row with all idle values.
+/// Bytes over the budget at each row if all idle values are in memory.
 fn lacks(model: &Model, chain: &Chain, gaps: &[Gap], budget: f64) -> Vec<f64> {
     let n = chain.tasks.len();
     let mut change = vec![0.0; n + 1];
@@ -170,7 +171,7 @@ fn ascend(gaps: &[Gap], lack: &[f64], known: f64, steps: usize) -> (f64, Vec<f64
         let mut square = 0.0;
         for p in 0..n {
             level += change[p];
-            // A price of zero that would fall stays.
+            // A zero price can't fall.
             let slope = if lack[p] > 0.0 { lack[p] + level } else { 0.0 };
             sums[p] = if slope < 0.0 && price[p] <= 0.0 {
                 0.0

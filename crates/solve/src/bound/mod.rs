@@ -1,4 +1,4 @@
-//! Lower bounds: bytes without which there is no plan, and seconds that a budget costs at the least.
+//! Lower bounds: the bytes without which no plan exists, and the seconds that a budget costs at least.
 
 mod ascent;
 mod floor;
@@ -15,8 +15,8 @@ use crate::method::Order;
 use crate::model::Model;
 use order::{Chain, Reach};
 
-/// Begins a bound on the seconds that plans within `budget` bytes take beyond those of running every task
-/// once. `known` is by how much a known plan exceeds that.
+/// Starts a bound on the seconds that plans within `budget` bytes take beyond running every task once.
+/// `known` is the number of seconds that a known plan takes beyond that.
 pub(crate) fn seconds(model: &Model, budget: f64, order: Order, known: f64) -> Ascent<'_> {
     let chain = match order {
         Order::Fixed => Chain::fixed(model),
@@ -25,11 +25,11 @@ pub(crate) fn seconds(model: &Model, budget: f64, order: Order, known: f64) -> A
     Ascent::new(model, chain, budget, known)
 }
 
-/// Steps that make prices to steer by.
+/// Steps of the ascent that makes prices for steering a search.
 const PRICE_STEPS: usize = 300;
 
-/// What a byte is worth while each task of this order runs, in seconds, where each task runs once; zero
-/// before the first and after the last. `known` as above.
+/// The price of a byte, in seconds, while each task of this order runs, in a plan that runs each task once.
+/// The prices before the first and after the last task are zero. `known` is as for [`seconds`].
 pub(crate) fn position_prices(
     model: &Model,
     order: &[TaskId],

@@ -1,8 +1,8 @@
-//! What is known about when tasks run for the first time: rows, a chain of tasks each of which runs
-//! after the one before, and where every other task lies among them.
+//! What is known about when tasks run for the first time: rows, which are a chain of tasks each of which runs
+//! after its predecessor, and the place of every other task among them.
 //!
-//! In a fixed order the chain is all tasks and every place is known. In a free order the chain is a path of
-//! the graph, and a task is known to come after its ancestors and before its descendants on it.
+//! In a fixed order the chain consists of all tasks, and every place is known. In a free order the chain is a
+//! path of the graph. A task then comes after its ancestors on the path and before its descendants.
 
 use cranelift_entity::{EntityRef, PrimaryMap};
 use scrimp_plan::TaskId;
@@ -12,12 +12,12 @@ use crate::model::Model;
 /// The stretch of the chain in which a task runs for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// How many tasks of the chain certainly run before it.
+    /// The number of tasks of the chain that certainly run before the task.
     pub after: usize,
-    /// The first task of the chain that certainly doesn't run before it; the chain's length if there is
+    /// The first task of the chain that certainly doesn't run before it, or the chain's length if there is
     /// none.
     pub until: usize,
-    /// It is that task.
+    /// Whether the task is itself that task of the chain.
     pub exact: bool,
 }
 
@@ -25,17 +25,17 @@ pub(super) struct Place {
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     pub tasks: Vec<TaskId>,
-    /// By task; `start` and `end` included.
+    /// By task, including `start` and `end`.
     places: PrimaryMap<TaskId, Place>,
 }
 
 impl Chain {
-    /// All tasks in the given order.
+    /// The chain of all tasks in the given order.
     pub fn fixed(model: &Model) -> Chain {
         Chain::of(model.given_order())
     }
 
-    /// All tasks in some topological order.
+    /// The chain of all tasks in some topological order.
     pub fn of(tasks: Vec<TaskId>) -> Chain {
         let nowhere = Place {
             after: 0,
@@ -52,7 +52,7 @@ impl Chain {
         Chain { tasks, places }
     }
 
-    /// No chain: nothing is known of any task.
+    /// An empty chain, with which nothing is known of any task.
     fn of_ends(model: &Model) -> Chain {
         let anywhere = Place {
             after: 0,
@@ -65,14 +65,14 @@ impl Chain {
         }
     }
 
-    /// The path of the graph with the most bytes over the budget in all, where at each task those count
-    /// that must be there in any order or be made again.
+    /// The path of the graph with the most bytes over the budget in total. The bytes of a task are those
+    /// that, in any order, must be in memory at the task or be made again.
     pub fn free(model: &Model, reach: &Reach, budget: f64) -> Chain {
         if reach.unknown() {
             return Chain::of_ends(model);
         }
         let lack = lacks(model, reach, budget);
-        // The weight of the heaviest path to each task, and the task before it there.
+        // The weight of the heaviest path to each task, and the task's predecessor on that path.
         let mut best: PrimaryMap<TaskId, (f64, Option<TaskId>)> =
             lack.values().map(|_| (0.0, None)).collect();
         let mut last = None;
@@ -113,7 +113,7 @@ impl Chain {
         Chain { tasks, places }
     }
 
-    /// Where a task, `start` or `end` lies.
+    /// The place of a task, `start` or `end`.
     pub fn place(&self, t: TaskId) -> Place {
         self.places[t]
     }
@@ -128,8 +128,8 @@ fn ends(length: usize) -> [Place; 2] {
     })
 }
 
-/// For each task, by how many bytes its working set and what was made before it and is read after it,
-/// whatever the order, exceed the budget.
+/// For each task, by how many bytes the budget is exceeded by its working set together with the values that
+/// in any order are made before it and read after it.
 fn lacks(model: &Model, reach: &Reach, budget: f64) -> PrimaryMap<TaskId, f64> {
     let mut lack: PrimaryMap<TaskId, f64> = model
         .task_ids()
@@ -174,17 +174,17 @@ fn lacks(model: &Model, reach: &Reach, budget: f64) -> PrimaryMap<TaskId, f64> {
     lack.values().map(|l| l.max(0.0)).collect()
 }
 
-/// Which tasks descend from which.
+/// The descendants and ancestors of each task.
 pub(super) struct Reach {
     words: usize,
-    /// By task, the tasks that descend from it.
+    /// By task, its descendants.
     after: Vec<u64>,
-    /// By task, those it descends from.
+    /// By task, its ancestors.
     before: Vec<u64>,
     tasks: u32,
 }
 
-/// With more tasks than this no descendants are known: their table would take too much memory.
+/// The most tasks for which descendants are computed; their table takes too much memory for more.
 const MOST_TASKS: u32 = 20_000;
 
 impl Reach {
@@ -230,7 +230,7 @@ impl Reach {
         reach
     }
 
-    /// Whether nothing is known, for there are too many tasks.
+    /// Whether nothing is known because there are too many tasks.
     pub fn unknown(&self) -> bool {
         self.tasks == 0
     }
@@ -243,13 +243,13 @@ impl Reach {
                 .is_some_and(|bits| bits[b.index() / 64] >> (b.index() % 64) & 1 == 1)
     }
 
-    /// The tasks after a task, as bits; none of `start` and `end`.
+    /// The descendants of a task, as bits; none of `start` and `end`.
     fn after(&self, t: TaskId) -> Option<&[u64]> {
         let from = t.index() * self.words;
         (t.as_u32() < self.tasks).then(|| &self.after[from..from + self.words])
     }
 
-    /// The tasks before a task, likewise.
+    /// The ancestors of a task, as bits; none of `start` and `end`.
     fn before(&self, t: TaskId) -> Option<&[u64]> {
         let from = t.index() * self.words;
         (t.as_u32() < self.tasks).then(|| &self.before[from..from + self.words])

@@ -1,22 +1,23 @@
-//! The stay program: what a budget costs, with what recomputation itself needs.
+//! The stay program: what a budget costs, including what the reruns themselves need.
 //!
-//! Rows are a few tasks of a chain that runs in this order ([`super::order`]); block `i` is the time between
-//! the first runs of rows `i − 1` and `i`. The program knows of each value only at which rows it is in
-//! memory and in which blocks its producer runs again:
+//! Rows are a few tasks of a chain that runs in this order ([`super::order`]). Block `i` is the time between
+//! the first runs of rows `i − 1` and `i`. Of each value the program knows only the rows at which it is in
+//! memory and the blocks in which its producer runs again:
 //!
-//! 1. Made or made again in block `j`, and next made again in block `n`, a value is in memory at rows
-//!    `j … l − 1` and absent at rows `l … n − 1`, for some `l`; reads of first runs force `l` or `n`.
+//! 1. Made or made again in block `j`, and next made again in block `n`, a value is in memory at rows `j … l
+//!    − 1` and absent at rows `l … n − 1`, for some `l`. Reads by first runs constrain `l` or `n`.
 //! 2. At each row, the bytes in memory are within the budget.
 //! 3. For each input `w` of the producer of `v`, row `k` and block `e > k`: if `v` is made again in a
 //!    block of `k + 1 … e`, then `w` is in memory at row `k` or made again in one of these blocks.
 //!
-//! Every plan obeys these rules, so the least seconds of reruns under them are a lower bound. The third
-//! is what makes it strong: whatever is dropped at row `k` and made again by block `e` needs a whole tree of
-//! runs that starts from what row `k` holds. (The same rule for each block of its own, as in
-//! checkmate's program, loses that: a linear relaxation then spreads a run thinly over many blocks.)
+//! Every plan obeys these rules, so the least seconds of reruns under them are a lower bound. The third rule
+//! makes the bound strong: whatever is dropped at row `k` and made again by block `e` needs a whole tree of
+//! runs that starts from what row `k` holds. (Checkmate's program has this rule for each single block
+//! instead, which is weaker: its linear relaxation spreads a run thinly over many blocks.)
 //!
-//! With a price for each row of 2 and each rule of 3 the values fall apart, and the cheapest stays of each
-//! are a shortest path over its blocks. So the Lagrangian is evaluated in `O(values · rows² + rules)`.
+//! With a price for each row of rule 2 and for each instance of rule 3, the values become independent, and
+//! the cheapest stays of each are a shortest path over its blocks. So the Lagrangian is evaluated in
+//! `O(values · rows² + rules)`.
 
 use super::floor::lasting;
 use super::order::{Chain, Place};
@@ -25,34 +26,35 @@ use scrimp_plan::ValueId;
 
 use crate::model::Model;
 
-/// Rounding errors of the Lagrangian are below this share of what is added up.
+/// Rounding errors of the Lagrangian are below this share of the sum of its terms.
 pub(super) const ROUNDING: f64 = 1e-12;
 
-/// Not made again.
+/// Stands for a value that isn't made again.
 pub(super) const NEVER: u32 = u32::MAX;
 
-/// One value's facts.
+/// What the program knows about one value.
 pub(super) struct Stay {
     pub bytes: f64,
-    /// Seconds of making it again; infinite if it can't be.
+    /// Seconds of making the value again; infinite if that is impossible.
     seconds: f64,
-    /// Known made when this row runs.
+    /// The first row by which the value has certainly been made.
     pub begin: usize,
-    /// For each next block, the last one standing for none: the `l` that reads before it force on a
-    /// value that was made before them.
+    /// By next block, where the last entry stands for none: the `l` that reads before that block force on a
+    /// value that was made before those reads.
     forced: Vec<u32>,
     gone: Option<Gone>,
-    /// Rules in which it is made from something, and in which something is made from it.
+    /// The rules in which the value is made, and the rules in which another value is made from it.
     inputs: Vec<RuleId>,
     readers: Vec<RuleId>,
 }
 
-/// A value is overwritten: one made in a block before `from` isn't in memory at row `cap` or later.
+/// For a value that is overwritten: if made in a block before `from`, it isn't in memory at row `cap` or
+/// later.
 #[derive(Clone, Copy)]
 struct Gone {
     from: usize,
     cap: usize,
-    /// The row whose run overwrites it.
+    /// The row whose run overwrites the value.
     row: Option<usize>,
 }
 
@@ -73,9 +75,9 @@ pub(super) struct Stays {
     pub rows: usize,
     pub stays: PrimaryMap<ValueId, Stay>,
     pub rules: PrimaryMap<RuleId, Rule>,
-    /// Bytes over the budget at each row beside the values.
+    /// Bytes by which each row exceeds the budget without the values.
     lack: Vec<f64>,
-    /// Of all values.
+    /// The bytes of all values together.
     bytes: f64,
 }
 
@@ -89,24 +91,24 @@ pub(super) struct Prices {
     pub positive: Vec<bool>,
 }
 
-/// The cheapest stays at some prices.
+/// The cheapest stays at given prices.
 pub(super) struct Answer {
     /// Bytes over the budget at each row.
     pub excess: Vec<f64>,
-    /// By value and row: whether it is in memory, and the next block in which it is made again.
+    /// By value and row: whether the value is in memory, and the next block in which it is made again.
     pub held: Vec<bool>,
     pub next: Vec<u32>,
 }
 
 /// Buffers of one evaluation, by row or block.
 struct Scratch {
-    /// Price of being in memory at the rows before.
+    /// The price of being in memory at all earlier rows; and per row, the reward for being in memory.
     rent: Vec<f64>,
     reward: Vec<f64>,
     /// By row and block: the price of being made again next in that block.
     toll: Vec<f64>,
     tolled: Vec<bool>,
-    /// Least cost from a block on, and the next block and `l` that give it.
+    /// The least cost from a block on, and the next block and `l` that achieve it.
     least: Vec<f64>,
     choice: Vec<(u32, u32)>,
 }
@@ -140,7 +142,7 @@ impl Stays {
                 if model.overwrites(reader, v) {
                     gone = Gone::new(at, made.until);
                     if at.exact {
-                        // Its buffer is the output's.
+                        // The value's buffer belongs to the output.
                         lack[at.until] -= model.size(v);
                     }
                 }
@@ -192,7 +194,7 @@ impl Stays {
         }
     }
 
-    /// Prices of rows, and none for rules.
+    /// Prices of rows, with all prices of rules zero.
     pub fn prices(&self, of_row: Vec<f64>) -> Prices {
         Prices {
             of_row,
@@ -221,8 +223,8 @@ impl Stays {
         }
     }
 
-    /// The Lagrangian at these prices: seconds of reruns at the least. Rounded down, for sums that nearly
-    /// cancel out are inexact where prices are high.
+    /// The Lagrangian at these prices: a lower bound on the seconds of reruns. It is rounded down, because
+    /// sums that nearly cancel are inexact where prices are high.
     pub fn evaluate(&self, prices: &Prices, answer: &mut Answer) -> f64 {
         let mut scratch = self.scratch();
         let (rent, tolls) = (
@@ -249,20 +251,19 @@ impl Stays {
         total - ROUNDING * summed
     }
 
-    /// For each value and block, by how much the Lagrangian grows at least if the value is made again in
-    /// that block.
+    /// For each value and block, the least growth of the Lagrangian if the value is made again in that block.
     pub fn growth(&self, prices: &Prices) -> PrimaryMap<ValueId, Vec<f64>> {
         let mut scratch = self.scratch();
         let t = self.rows;
         let mut growth = PrimaryMap::with_capacity(self.stays.len());
         for stay in self.stays.values() {
-            // Runs that the program doesn't know of cost their seconds.
+            // A rerun that the program doesn't model adds its own seconds.
             let mut by_block = vec![stay.seconds; t + 1];
             if stay.bytes > 0.0 && stay.begin < t && stay.seconds.is_finite() {
                 self.set_tolls(stay, prices, &mut scratch);
                 self.shortest(stay, &mut scratch);
                 let least = scratch.least[stay.begin];
-                // Least cost up to being made in a block.
+                // The least cost up to a rerun in each block.
                 let mut before = vec![f64::INFINITY; t + 1];
                 before[stay.begin] = 0.0;
                 for next in stay.begin + 1..=t {
@@ -283,7 +284,7 @@ impl Stays {
         growth
     }
 
-    /// What a stay of this value pays: rent by row, tolls by row and next block.
+    /// Computes what a stay of this value pays: rent by row, and tolls by row and next block.
     fn set_tolls(&self, stay: &Stay, prices: &Prices, scratch: &mut Scratch) {
         let t = self.rows;
         scratch.clear(t, stay.begin);
@@ -309,7 +310,7 @@ impl Stays {
             }
         }
         for k in (stay.begin..t).filter(|&k| scratch.tolled[k]) {
-            // Made again in a block, it is so for every later `e`.
+            // A value made again in a block counts as made again for every later `e`.
             for e in (k * (t + 1)..k * (t + 1) + t).rev() {
                 scratch.toll[e] += scratch.toll[e + 1];
             }
@@ -324,7 +325,7 @@ impl Stays {
         }
     }
 
-    /// The rows from `begin` on at which a rule has prices, and those of the blocks.
+    /// The rows from `begin` on at which a rule has prices, with the prices of their blocks.
     fn paid<'p>(
         &self,
         prices: &'p Prices,
@@ -343,7 +344,7 @@ impl Stays {
             })
     }
 
-    /// The cheapest stays from each block on.
+    /// Finds the cheapest stays from each block on.
     fn shortest(&self, stay: &Stay, scratch: &mut Scratch) {
         let t = self.rows;
         let begin = stay.begin;
@@ -420,8 +421,8 @@ impl Scratch {
 }
 
 impl Gone {
-    /// `made` is the row by which the value is made. Of one that may be overwritten before that, nothing
-    /// is known.
+    /// `made` is the row by which the value is made. `None` if the value may be overwritten before that row,
+    /// because then nothing is known.
     fn new(at: Place, made: usize) -> Option<Gone> {
         let row = at.exact.then_some(at.until);
         let gone = Gone {
@@ -433,10 +434,10 @@ impl Gone {
     }
 }
 
-/// The cheapest row at which to leave memory, for descending `j` and one next block.
+/// Finds the cheapest row at which to leave memory, for descending `j` and one next block.
 struct Leave {
     best: (f64, usize),
-    /// Rows from this one on have been looked at.
+    /// Rows from this one on have been considered.
     seen: usize,
     last: usize,
 }
@@ -450,7 +451,7 @@ impl Leave {
         }
     }
 
-    /// The least rent up to leaving, infinite if that can't be, and `l`.
+    /// The least rent up to leaving memory, infinite if leaving is impossible, and the `l` that achieves it.
     fn cheapest(
         &mut self,
         stay: &Stay,

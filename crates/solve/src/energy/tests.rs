@@ -1,4 +1,4 @@
-//! Prices and caps of energy against numbers that can be checked by hand, and against brute force.
+//! Prices and caps of energy, compared with hand-computed numbers and brute force.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ fn options(order: Order, method: Method) -> Options {
     }
 }
 
-/// Two values of ten bytes wait while a task with much scratch memory runs, and one of them must go: `a` is
-/// quick and takes many joules, `b` is slow and takes few.
+/// Two values of ten bytes wait while a task with much scratch memory runs, and one of them must be dropped.
+/// Making `a` again is quick but takes many joules; making `b` again is slow but takes few.
 fn thrifty_or_quick() -> Problem {
     let mut parts = ProblemParts::default();
     let device = parts.devices.push(Device::computing("cpu"));
@@ -63,7 +63,7 @@ fn thrifty_or_quick() -> Problem {
     Problem::new(parts).unwrap()
 }
 
-/// Every task once takes 7 s and 14 J; `a` again 1 s and 10 J, `b` again 3 s and 1 J.
+/// Running every task once takes 7 s and 14 J. Running `a` again takes 1 s and 10 J, `b` again 3 s and 1 J.
 #[test]
 fn joules_have_a_price_and_a_cap() {
     let problem = thrifty_or_quick();
@@ -97,7 +97,8 @@ fn joules_have_a_price_and_a_cap() {
     assert_eq!(ask(0.0, Some(13.0)), refused(13.0, None));
 }
 
-/// With a price, the search finds what brute force finds for tasks that take that much longer.
+/// At a given price, the search finds what brute force finds for tasks that take the correspondingly longer
+/// time.
 #[test]
 fn priced_joules_are_planned_as_seconds_are() {
     let mut rng = Random::new(77, 0);

@@ -1,8 +1,8 @@
-//! Local search for a packing of a given height: an item without a place takes the one that ejects
-//! least, and what it ejects is placed next.
+//! Local search for a packing of a given height: an item without a place takes the place that ejects least,
+//! and the ejected items are placed next.
 //!
-//! An item that finds no free place becomes harder to eject from then on, so the search leaves the
-//! places where it goes round in circles.
+//! An item that finds no free place becomes harder to eject from then on. So the search escapes from places
+//! where it goes round in circles.
 
 use super::items::Items;
 use super::packing::Packing;
@@ -11,26 +11,26 @@ use crate::random::Random;
 const NOWHERE: u64 = u64::MAX;
 /// Work of comparing two items, in units of about a nanosecond.
 const PER_PAIR: u64 = 120;
-/// Prices of places are compared with this much chance.
+/// Prices of places are multiplied by random factors of up to this much more than one.
 const NOISE: f64 = 0.2;
-/// The next height takes off one part in this many of what is too much.
+/// The next height removes one part in this many of the excess.
 const STEPS: u64 = 10;
 
-/// A search that keeps what it has learned from one height to the next.
+/// A search that keeps its learned prices from one height to the next.
 pub(crate) struct Ejection<'a> {
     items: &'a Items,
     neighbours: &'a [Vec<u32>],
-    /// What divides all sizes. Heights are multiples of it, and so are offsets: buffers stay aligned.
+    /// The common divisor of all sizes. Heights and offsets are multiples of it, so buffers stay aligned.
     step: u64,
-    /// [`NOWHERE`] for items to be placed.
+    /// By item; [`NOWHERE`] for items that have no place yet.
     offsets: Vec<u64>,
     out: Vec<u32>,
-    /// What ejecting an item costs, and by how much that grows.
+    /// The cost of ejecting an item, and by how much it grows.
     price: Vec<f64>,
     growth: Vec<f64>,
     rng: Random,
     work: u64,
-    /// Where what is in the way begins and ends, with its price; and offsets to try.
+    /// Where items in the way begin and end, with their prices; and offsets to try.
     begins: Vec<(u64, f64)>,
     ends: Vec<(u64, f64)>,
     places: Vec<u64>,
@@ -62,7 +62,7 @@ impl<'a> Ejection<'a> {
         }
     }
 
-    /// Lowers the best packing step by step towards a goal, for some work.
+    /// Lowers the best packing step by step towards a goal, with a limited amount of work.
     pub fn turn(&mut self, best: &mut Packing, goal: u64, work: u64) {
         self.work = work;
         let step = self.step;
@@ -75,7 +75,7 @@ impl<'a> Ejection<'a> {
         }
     }
 
-    /// Whether everything got a place below the height before the work was done.
+    /// Places everything below the height; returns false if the work is used up first.
     fn fit(&mut self, height: u64) -> bool {
         let bytes = &self.items.bytes;
         for (k, at) in self.offsets.iter_mut().enumerate() {
@@ -107,7 +107,7 @@ impl<'a> Ejection<'a> {
         self.out.is_empty()
     }
 
-    /// The place of an item that ejects least: the lowest free one, or a cheap one next to others.
+    /// The place that ejects least: the lowest free one, or a cheap one next to other items.
     fn cheapest_place(&mut self, k: u32, height: u64) -> u64 {
         let size = self.items.bytes[k as usize];
         let last = height - size;
@@ -137,7 +137,8 @@ impl<'a> Ejection<'a> {
         self.places.dedup();
         self.begins.sort_unstable_by_key(|&(at, _)| at);
         self.ends.sort_unstable_by_key(|&(at, _)| at);
-        // Ascending, with what begins before the end of the place and ends after its start.
+        // Places ascend, so items that begin before a place's end enter, and items that end by its start
+        // leave.
         let (mut begun, mut ended, mut price) = (0, 0, 0.0);
         let mut cheapest = (f64::INFINITY, 0);
         for &at in &self.places {

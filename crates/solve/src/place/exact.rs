@@ -1,9 +1,9 @@
-//! Exact packing at a given height by depth-first search over items in order of offset.
+//! Exact packing at a given height, by depth-first search over items in order of offset.
 //!
-//! Any packing can be pushed down until every item lies on another or on the floor, and then built up
-//! by ascending offset. So items are placed with offsets that never fall, each on top of what is
-//! below it. A branch dies when a section can't hold what is still to come, or when an item is skipped
-//! that would fit below the one chosen. Items that fall apart in time are packed one group at a time.
+//! Any packing can be pushed down until every item lies on another or on the floor, and can then be built by
+//! ascending offset. So items are placed with offsets that never fall, each on top of what is below it. A
+//! branch dies when a section can't hold its remaining items, or when it skips an item that would fit below
+//! the chosen one. Items that don't overlap in time are packed in separate groups.
 
 use std::cmp::Reverse;
 
@@ -11,14 +11,14 @@ use super::items::Items;
 use super::packing::Packing;
 use crate::random::Random;
 
-/// Nodes of an attempt, besides two per item: a lucky order needs few, an unlucky one millions.
+/// Nodes of an attempt beyond two per item. A lucky order needs few nodes, an unlucky one millions.
 const NODES: u64 = 1_000;
-/// Work of an item in a node, in units of about a nanosecond.
+/// Work of one item in a node, in units of about a nanosecond.
 const PER_ITEM: u64 = 40;
 /// How far later attempts move items in the order, as a share of their number.
 const SHAKE: f64 = 0.1;
 
-/// What a search has found out.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Yes,
@@ -26,15 +26,15 @@ enum Answer {
     Unknown,
 }
 
-/// What attempts came to.
+/// The result of attempts.
 pub(crate) enum Verdict {
     Packed(Packing),
-    /// There is none, which was proven with this much work.
+    /// There is no packing; this much work proved it.
     Impossible(u64),
     Unknown,
 }
 
-/// Attempts at one height, each with an order of its own.
+/// Attempts at one height, each with its own order.
 pub(crate) struct Attempts<'a> {
     items: &'a Items,
     neighbours: &'a [Vec<u32>],
@@ -72,7 +72,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Tries orders until the work is done, one at least.
+    /// Tries at least one order, and more until the work is used up.
     pub fn turn(&mut self, goal: u64, mut work: u64) -> Verdict {
         let all: Vec<u32> = (0..self.items.len() as u32).collect();
         while work > 0 {
@@ -86,7 +86,8 @@ impl<'a> Attempts<'a> {
         Verdict::Unknown
     }
 
-    /// The next order, as the rank of each item. The first ones are as they are, later ones shaken.
+    /// The next order, as the rank of each item. The first orders are used as they are, later ones are
+    /// shaken.
     fn ranks(&mut self) -> Vec<u32> {
         let order = &self.orders[self.made % self.orders.len()];
         let shake = match self.made < self.orders.len() {
@@ -107,30 +108,30 @@ impl<'a> Attempts<'a> {
     }
 }
 
-/// An item placed, with what that changed.
+/// A placed item, with the offsets that it changed.
 struct Placed {
     item: u32,
-    /// Items whose least offset it raised, itself included, with the offset before.
+    /// Items whose least offset it raised, including itself, with their previous offsets.
     raised: Vec<(u32, u64)>,
 }
 
-/// What is under way, from the outside in.
+/// A group or set of groups under way; frames are nested from the outside in.
 enum Frame {
     All(All),
     One(One),
 }
 
-/// Groups that are packed one after the other; all of them must be.
+/// Groups that are packed one after the other. All of them must fit.
 struct All {
     groups: Vec<Vec<u32>>,
     next: usize,
-    /// Offset of the item placed before, and the item.
+    /// The previously placed item and its offset.
     least: u64,
     last: u32,
     mark: usize,
 }
 
-/// A group of which one item after the other is tried as the next; one must lead to a packing.
+/// A group whose items are tried in turn as the next item. One of them must lead to a packing.
 struct One {
     set: Vec<u32>,
     candidates: Vec<(u64, u32)>,
@@ -141,7 +142,7 @@ struct One {
 
 enum Step {
     Open(Frame),
-    /// The frame is done, with this answer for the one around it.
+    /// The frame is done, with this answer for the frame around it.
     Close(Answer),
     /// An answer for this frame itself.
     Tell(Answer),
@@ -151,17 +152,17 @@ struct Search<'a> {
     items: &'a Items,
     neighbours: &'a [Vec<u32>],
     goal: u64,
-    /// Among equal offsets, lower ranks first.
+    /// Among equal offsets, lower ranks come first.
     rank: Vec<u32>,
-    /// Least offset of an item to come; offset of a placed one.
+    /// The least offset of an item that isn't placed yet; the offset of a placed one.
     offset: Vec<u64>,
     placed: Vec<bool>,
-    /// Per section, the bytes still to come.
+    /// Per section, the bytes that aren't placed yet.
     to_come: Vec<u64>,
     stack: Vec<Placed>,
     nodes: u64,
     work: u64,
-    /// Scratch: items with offset and rank; leads from a section to the next that isn't done.
+    /// Scratch: items with offset and rank; and for each section, the next one that isn't done.
     sorted: Vec<(u64, u32, u32)>,
     skip: Vec<u32>,
 }
@@ -184,7 +185,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Packs items, sorted by start, within a number of nodes.
+    /// Packs items, sorted by start, using at most this many nodes.
     fn run(&mut self, all: &[u32], nodes: u64) -> Answer {
         self.nodes = nodes;
         let mut frames = vec![self.all(all.iter().copied(), 0, u32::MAX)];
@@ -206,8 +207,8 @@ impl<'a> Search<'a> {
         answer.unwrap_or(Answer::Unknown)
     }
 
-    /// Splits items, sorted by start, whose offsets are `least` or more, into groups that don't meet.
-    /// `last` is the item placed before, at `least`.
+    /// Splits items, sorted by start, whose offsets are at least `least`, into groups that don't overlap in
+    /// time. `last` is the previously placed item, at `least`.
     fn all(&self, set: impl Iterator<Item = u32>, least: u64, last: u32) -> Frame {
         let mut groups = Vec::new();
         let mut group: Vec<u32> = Vec::new();
@@ -268,7 +269,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Finds out which items of a group that hangs together in time can be its lowest.
+    /// Finds the items of a connected group that can be its lowest.
     fn one(&mut self, set: Vec<u32>, least: u64, last: u32) -> Step {
         if self.nodes == 0 {
             return Step::Tell(Answer::Unknown);
@@ -296,7 +297,7 @@ impl<'a> Search<'a> {
         step
     }
 
-    /// Items that may be placed next, from those of a group sorted by offset and rank.
+    /// The items that may be placed next, from a group sorted by offset and rank.
     fn candidates(&self, sorted: &[(u64, u32, u32)], least: u64, last: u32) -> Vec<(u64, u32)> {
         let tops = sorted
             .iter()
@@ -304,11 +305,11 @@ impl<'a> Search<'a> {
         let lowest_top = tops.min().unwrap_or(0);
         let mut candidates: Vec<(u64, u32)> = Vec::new();
         for &(offset, rank, k) in sorted {
-            // An item above the top of another leaves room for that one below.
+            // An item above the top of another leaves room for the other one below.
             if offset >= lowest_top {
                 break;
             }
-            // Items at one offset don't meet: one order of placing them is enough.
+            // Items at one offset don't overlap, so one order of placing them is enough.
             let misplaced = last != u32::MAX && offset == least && rank < self.rank[last as usize];
             let known = candidates
                 .iter()
@@ -326,15 +327,15 @@ impl<'a> Search<'a> {
         i.from[a] == i.from[b] && i.to[a] == i.to[b] && i.bytes[a] == i.bytes[b]
     }
 
-    /// Whether every section can hold what is still to come above the least offset of any item that
-    /// is to come in it. The items are sorted by offset.
+    /// Whether every section can hold its remaining items above their least offset. The items are sorted by
+    /// offset.
     fn sections_hold(&mut self, sorted: &[(u64, u32, u32)]) -> bool {
         let starts = sorted.iter().map(|&(_, _, k)| self.items.from[k as usize]);
         let ends = sorted.iter().map(|&(_, _, k)| self.items.to[k as usize]);
         let (Some(first), Some(end)) = (starts.min(), ends.max()) else {
             return true;
         };
-        // `skip[s - first]` leads to the next section without an offset yet.
+        // `skip[s - first]` leads to the next section without an offset.
         self.work += u64::from(end - first);
         self.skip.clear();
         self.skip.extend(0..=end - first);
@@ -342,7 +343,7 @@ impl<'a> Search<'a> {
             let to = self.items.to[k as usize] - first;
             let mut s = self.items.from[k as usize] - first;
             loop {
-                // Follow and shorten the path.
+                // Follow the path and shorten it.
                 while self.skip[s as usize] != s {
                     let next = self.skip[s as usize];
                     self.skip[s as usize] = self.skip[next as usize];
@@ -361,7 +362,7 @@ impl<'a> Search<'a> {
         true
     }
 
-    /// Places an item; false if one of its sections can't hold what is still to come.
+    /// Places an item; returns false if one of its sections can't hold its remaining items.
     fn put(&mut self, k: u32, offset: u64) -> bool {
         let item = k as usize;
         let top = offset + self.items.bytes[item];

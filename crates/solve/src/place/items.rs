@@ -1,25 +1,25 @@
-//! What is packed: items with a size and a range of sections, and how a set of them falls apart into
-//! parts that can be packed on their own.
+//! The items to pack, each with a size and a range of sections, and how a set of items splits into parts that
+//! can be packed independently.
 
 use scrimp_plan::Interval;
 
-/// Intervals that take room, by ascending start, with times counted in sections: the moments at
-/// which a set of items is held that no other moment's set includes. Two items meet if and only if
-/// they share a section.
+/// Intervals that take room, by ascending start. Time is counted in sections. A section is a moment at which
+/// the set of held items is included in no other moment's set. Two items overlap in time if and only if they
+/// share a section.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Items {
-    /// Sections `[from, to)` during which the item is held.
+    /// The sections `[from, to)` during which the item is held.
     pub from: Vec<u32>,
     pub to: Vec<u32>,
     pub bytes: Vec<u64>,
-    /// Index of the interval.
+    /// The index of the item's interval.
     pub origin: Vec<u32>,
     /// Bytes held per section.
     pub load: Vec<u64>,
 }
 
 impl Items {
-    /// All intervals that have bytes and a duration.
+    /// Makes items of all intervals with bytes and a duration.
     pub fn new(intervals: &[Interval]) -> Items {
         let held = |k: &u32| {
             let i = &intervals[*k as usize];
@@ -36,7 +36,7 @@ impl Items {
         Items::of_spans(&spans, &origin)
     }
 
-    /// A part of the items, with sections of its own.
+    /// A part of the items, with its own sections.
     fn part(&self, members: &[u32]) -> Items {
         let spans: Vec<(u64, u64, u64)> = members
             .iter()
@@ -64,7 +64,7 @@ impl Items {
             load: vec![0; moments.len()],
             ..Items::default()
         };
-        // The load as differences first: what starts to be held, less what no longer is.
+        // The load starts as differences: the bytes that begin to be held, less those that end.
         let mut differences = vec![0i128; moments.len() + 1];
         for &(start, end, bytes) in &spans {
             let from = moments.partition_point(|&m| m < start);
@@ -96,7 +96,7 @@ impl Items {
         self.load.iter().copied().max().unwrap_or(0)
     }
 
-    /// Sections during which the item is held.
+    /// The number of sections during which the item is held.
     pub fn width(&self, k: usize) -> u64 {
         u64::from(self.to[k] - self.from[k])
     }
@@ -106,9 +106,9 @@ impl Items {
         self.bytes[k].saturating_mul(self.width(k))
     }
 
-    /// Per item, the largest load of any of its sections.
+    /// Per item, the largest load of its sections.
     pub fn crowds(&self) -> Vec<u64> {
-        // Sparse table: maxima of stretches whose lengths are powers of two.
+        // A sparse table holds maxima of stretches whose lengths are powers of two.
         let mut table = vec![self.load.clone()];
         while let Some(last) = table.last() {
             let step = 1 << (table.len() - 1);
@@ -128,7 +128,7 @@ impl Items {
             .collect()
     }
 
-    /// How many pairs of items meet.
+    /// The number of pairs of items that overlap in time.
     pub fn meetings(&self) -> u64 {
         let mut ends = vec![0u32; self.sections() + 1];
         let (mut open, mut pairs, mut section) = (0u64, 0u64, 0);
@@ -144,7 +144,7 @@ impl Items {
         pairs
     }
 
-    /// Per item, the items it meets.
+    /// Per item, the items with which it overlaps in time.
     pub fn neighbours(&self) -> Vec<Vec<u32>> {
         let mut neighbours = vec![Vec::new(); self.len()];
         let mut open: Vec<u32> = Vec::new();
@@ -160,7 +160,8 @@ impl Items {
     }
 }
 
-/// Moments at which a largest set of spans, sorted by start, is held: the last start before an end.
+/// The moments at which a maximal set of spans, sorted by start, is held: each is the last start before an
+/// end.
 fn widest_moments(spans: &[(u64, u64, u64)]) -> Vec<u64> {
     let mut ends: Vec<u64> = spans.iter().map(|&(_, end, _)| end).collect();
     ends.sort_unstable();
@@ -172,7 +173,7 @@ fn widest_moments(spans: &[(u64, u64, u64)]) -> Vec<u64> {
             ended += 1;
         }
         match moments.last_mut() {
-            // Nothing has ended since: the later set includes the earlier.
+            // Nothing has ended since, so the later set includes the earlier one.
             Some(last) if ended == before => *last = start,
             _ => moments.push(start),
         }
@@ -189,12 +190,11 @@ pub(crate) struct Part {
     pub base: u64,
 }
 
-/// Takes items apart. Those that are held throughout go to the bottom, which costs nothing; the rest
-/// falls apart where nothing is held across, and again.
+/// Splits items into independent parts. Items that are held throughout go to the bottom, which loses nothing.
+/// The rest is split at moments across which nothing is held, and each part is split again, up to a limited
+/// depth.
 ///
-/// Sets nested deeply are taken apart to some depth only.
-///
-/// Returns the parts, and origin and offset of the items that are placed already.
+/// Returns the parts, and the origin and offset of the items that are already placed.
 pub(crate) fn take_apart(items: Items) -> (Vec<Part>, Vec<(u32, u64)>) {
     let mut parts = Vec::new();
     let mut placed = Vec::new();

@@ -1,10 +1,10 @@
-//! Placement: byte offsets for the buffers of a plan, aiming at the bytes that are live at the worst
-//! moment, below which nothing fits.
+//! Placement: byte offsets for the buffers of a plan. It aims at the most bytes that are live at one moment,
+//! because no placement can take fewer.
 //!
-//! Greedy packing first. If that loses bytes, items that are held throughout go to the bottom and the
-//! rest falls apart into parts ([`items`]). Each part is packed by turns ([`pack`]) by three methods: a
-//! skyline whose keys learn, a search that ejects items, and an exact search.
-//! Everything is deterministic: work is counted, not timed.
+//! Greedy packing comes first. If it loses bytes, items that are held throughout go to the bottom, and the
+//! rest is split into parts ([`items`]). Three methods take turns to pack each part ([`pack`]): a skyline
+//! with keys that learn, a search that ejects items, and an exact search. Everything is deterministic,
+//! because work is counted, not timed.
 
 mod eject;
 mod exact;
@@ -32,11 +32,12 @@ use items::{Items, Part};
 use pack::Goals;
 use stir::stirred;
 
-/// Work for a part that can't be packed without loss, in units of about a nanosecond: for bare
-/// intervals, and for plans, which may be made again if they don't fit.
+/// Work on a part that can't be packed without loss, in units of about a nanosecond: for bare intervals, and
+/// for plans, which may be planned again if they don't fit.
 const WORK: u64 = 3_000_000_000;
 const PLAN_WORK: u64 = 500_000_000;
-/// Other orders of a plan's runs that are tried where at most one byte in so many would be lost.
+/// The number of other orders of a plan's runs that are tried, and the limit for trying them: at most one
+/// byte in this many is lost.
 const VARIANTS: u64 = 4;
 const FEW: u64 = 200;
 
@@ -45,11 +46,11 @@ const FEW: u64 = 200;
 pub struct Placement {
     /// One per interval, in their order.
     pub offsets: Vec<u64>,
-    /// End of the highest interval.
+    /// The end of the highest interval.
     pub arena_bytes: u64,
-    /// Bytes held at the worst moment.
+    /// The most bytes held at one moment.
     pub live_bytes: u64,
-    /// Proven: no placement has a smaller arena. The live bytes, or more.
+    /// A proven floor, no less than the live bytes: no placement has a smaller arena.
     pub floor_bytes: u64,
 }
 
@@ -57,18 +58,18 @@ pub struct Placement {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PlaceError {
-    /// The best packing found is larger than the device.
+    /// The best packing that was found is larger than the device.
     #[error(
         "the buffers were packed into {arena} bytes at best, but the device has {available}: tighten the budget to {} bytes or less and plan again",
         available.saturating_sub(arena - available)
     )]
     OverCapacity {
-        /// End of the highest buffer.
+        /// The end of the highest buffer.
         arena: u64,
-        /// Capacity less resident bytes.
+        /// The capacity less resident bytes.
         available: u64,
     },
-    /// A packing that isn't one. A defect of this crate.
+    /// The packing isn't valid, which is a defect of this crate.
     #[error("internal error, please report: the placement is wrong: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Defect(Vec<LayoutViolation>),
 }
@@ -76,7 +77,7 @@ pub enum PlaceError {
 /// Places all buffers of a plan within the capacities.
 ///
 /// # Errors
-/// [`PlaceError::OverCapacity`] if fragmentation costs more than the budget allows.
+/// [`PlaceError::OverCapacity`] if fragmentation takes more than the budget leaves.
 pub fn place(plan: &CheckedPlan, capacities: &Capacities) -> Result<CheckedLayout, PlaceError> {
     placed(plan, capacities, PLAN_WORK, Cutoff::NEVER)
 }
@@ -115,12 +116,12 @@ fn placed(
     check_layout(plan, Layout { offsets }).map_err(PlaceError::Defect)
 }
 
-/// Places all buffers of a plan, and if that loses a few bytes, those of plans with the same runs in other
-/// orders, first runs in the given one if that isn't free. Takes the packing with the smallest arena of those
-/// made before the cutoff.
+/// Places all buffers of a plan. If that loses a few bytes, also tries plans with the same runs in other
+/// orders; first runs keep the given order unless it is free. Returns the packing with the smallest arena
+/// found before the cutoff.
 ///
 /// # Errors
-/// As [`place`].
+/// The errors of [`place`].
 pub fn place_reordered(
     plan: &CheckedPlan,
     capacities: &Capacities,
@@ -155,9 +156,9 @@ pub fn place_reordered(
     best
 }
 
-/// Offsets for intervals such that none that are held at the same moment share a byte. Aims at the
-/// live bytes; with a capacity, at the capacity if the live bytes are out of reach. A cutoff leaves it at the
-/// best so far.
+/// Offsets for intervals such that no two intervals that are held at the same moment share a byte. Placement
+/// aims at the live bytes, or at the capacity, if there is one and the live bytes are out of reach. A cutoff
+/// ends it with the best placement so far.
 #[must_use]
 pub fn place_intervals(
     intervals: &[Interval],
@@ -194,7 +195,7 @@ fn place_with(
         offsets[interval as usize] = offset;
         arena_bytes = arena_bytes.max(offset.saturating_add(intervals[interval as usize].bytes));
     }
-    // What one part needs, the others may use.
+    // Space that one part needs anyway is free for the others.
     parts.sort_by_key(|part| Reverse(part.base.saturating_add(part.items.live_bytes())));
     for Part { items, base } in parts {
         let goals = Goals {

@@ -1,4 +1,4 @@
-//! Packing of one part: the methods, in the order in which they are tried, and how much of each.
+//! Packing of one part: which methods are tried, in what order, and with how much work.
 //!
 //! Work is counted in units of about a nanosecond, so the result doesn't depend on the machine.
 
@@ -12,29 +12,29 @@ use super::packing::Packing;
 use super::skyline::Wheel;
 use crate::cutoff::Cutoff;
 
-/// Pairs that meet, above which only the skyline packs: lists of them would take too much memory.
+/// Overlapping pairs above which only the skyline packs, because lists of pairs would take too much memory.
 const MOST_PAIRS: u64 = 30_000_000;
-/// Items above which the exact search has no chance.
+/// Items above which the exact search is hopeless.
 const MOST_EXACT: usize = 5_000;
-/// Work of a method's first turn; each round has longer turns than the one before.
+/// Work of a method's first turn. Turns get longer from round to round.
 const TURN: u64 = 10_000_000;
-/// Work below what is enough is this part of all work.
+/// Going below a height that is enough gets one part in this many of all work.
 const BEYOND: u64 = 2;
-/// Sums of bytes that can't overflow, whatever is added up.
+/// A limit on the sum of bytes below which no sum overflows.
 const MOST_BYTES: u128 = u64::MAX as u128 / 8;
 
-/// Heights to aim at, and how hard.
+/// Heights to aim at, and the effort for them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goals {
-    /// Nothing is gained below.
+    /// Packing lower than this gains nothing.
     pub least: u64,
-    /// Not worth much work below.
+    /// Packing lower than this isn't worth much work.
     pub enough: u64,
-    /// Most work, in units of about a nanosecond.
+    /// The most work, in units of about a nanosecond.
     pub work: u64,
 }
 
-/// The lowest packing found, and a height that is proven to be the least for these items.
+/// The lowest packing found, and a height below which no packing of these items exists.
 pub(crate) fn pack(items: &Items, goals: Goals, cutoff: Cutoff<'_>) -> (Packing, u64) {
     let live = items.live_bytes();
     let bytes: u128 = items.bytes.iter().map(|&b| u128::from(b)).sum();
@@ -76,7 +76,7 @@ fn gcd(a: u64, b: u64) -> u64 {
     }
 }
 
-/// First fit in a few orders.
+/// Tries first fit in a few orders.
 fn by_first_fit(items: &Items, neighbours: &[Vec<u32>], goal: u64, best: &mut Packing) {
     let crowds = items.crowds();
     let keys: [&dyn Fn(usize) -> [u64; 2]; 4] = [
@@ -95,8 +95,8 @@ fn by_first_fit(items: &Items, neighbours: &[Vec<u32>], goal: u64, best: &mut Pa
     }
 }
 
-/// Three methods by turns: the exact search is strong where no byte may be lost, ejection where some
-/// may, the skyline where there are thousands of items.
+/// Three methods that take turns. The exact search is strong where no byte may be lost, ejection where some
+/// may, and the skyline where there are thousands of items.
 struct Search<'a> {
     wheel: Wheel<'a>,
     ejection: Ejection<'a>,
@@ -104,12 +104,12 @@ struct Search<'a> {
     best: Packing,
     /// No packing is lower.
     floor: u64,
-    /// Heights of packings whose items lie on each other are multiples of it.
+    /// The heights of packings whose items lie on each other are multiples of this.
     step: u64,
 }
 
 impl Search<'_> {
-    /// Works towards a goal, or towards the least that isn't proven to be impossible.
+    /// Works towards a goal, or towards the least height that isn't proven impossible.
     fn towards(&mut self, mut goal: u64, work: u64, cutoff: Cutoff<'_>) {
         let mut left = work;
         let mut turn = TURN;

@@ -1,4 +1,4 @@
-//! A packing: offsets of items and the arena that they take.
+//! A packing: offsets of items, and the size of the arena that they take.
 
 use super::items::Items;
 
@@ -19,7 +19,7 @@ impl Packing {
         }
     }
 
-    /// Becomes the other one if that is lower.
+    /// Replaces this packing by another if that one is lower.
     pub fn improve(&mut self, other: Packing) {
         if other.arena < self.arena {
             *self = other;

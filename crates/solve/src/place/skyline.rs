@@ -1,5 +1,5 @@
-//! Greedy packing of any number of items: the lowest stretch of the skyline gets the largest item that
-//! fits into it, or is filled up to its lower neighbour. Close to n log n.
+//! Greedy packing of any number of items in almost n log n time. The lowest stretch of the skyline gets the
+//! largest item that fits into it, or else is filled up to its lower neighbour.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,24 +9,24 @@ use super::packing::Packing;
 use crate::cutoff::Cutoff;
 use crate::random::Random;
 
-/// Nodes of the tree looked at for one item, beyond which the best found so far is taken.
+/// The most tree nodes that are visited for one item; beyond that the best item found so far is taken.
 const LOOKS: u32 = 200;
 
-/// Work of an item, in units of about a nanosecond, times the logarithm of their number.
+/// Work of an item, in units of about a nanosecond, times the logarithm of the number of items.
 const PER_ITEM: u64 = 200;
-/// How much keys differ by chance from one packing to the next.
+/// How much keys vary at random from one packing to the next.
 const NOISE: f64 = 0.2;
-/// What the key of an item that ends too high is multiplied with.
+/// The factor on the key of an item that ends too high.
 const PROMOTION: f64 = 1.2;
-/// Keys grow no further.
+/// The largest key.
 const MOST_KEY: f64 = 1e60;
 
-/// Packings with keys that learn: items that end too high get larger ones.
+/// Packings with keys that learn: items that end too high get larger keys.
 pub(crate) struct Wheel<'a> {
     items: &'a Items,
-    /// Several keys per item, one of which is used at a time.
+    /// Several sets of keys, one of which is used at a time.
     keys: [Vec<f64>; 3],
-    /// Whose turn it is.
+    /// The set of keys to use next.
     next: usize,
     rng: Random,
 }
@@ -46,7 +46,7 @@ impl<'a> Wheel<'a> {
         }
     }
 
-    /// The best packing with the keys as they are, or the first that reaches the goal.
+    /// The best packing with the unchanged keys, or the first packing that reaches the goal.
     pub fn plain(&mut self, goal: u64) -> Packing {
         let mut best = pack(self.items, &self.keys[0]);
         for keys in &self.keys[1..] {
@@ -57,10 +57,10 @@ impl<'a> Wheel<'a> {
         best
     }
 
-    /// Improves a packing for some work.
+    /// Improves a packing with a limited amount of work.
     pub fn turn(&mut self, best: &mut Packing, goal: u64, mut work: u64, cutoff: Cutoff<'_>) {
         while work > 0 && best.arena > goal && !cutoff.reached() {
-            // Bytes alone are a worse key than what has a duration.
+            // Bytes alone are a worse key than the two that count the duration.
             self.next = (self.next + 1) % 2;
             let keys = &mut self.keys[self.next];
             let noisy: Vec<f64> = keys
@@ -108,15 +108,15 @@ fn pack(items: &Items, keys: &[f64]) -> Packing {
     packing
 }
 
-/// Items to come, in a tree over their starts.
+/// The items that wait to be packed, in a tree over their starts.
 struct Waiting<'a> {
     items: &'a Items,
     keys: &'a [f64],
-    /// Leaves of the tree.
+    /// The number of leaves of the tree.
     leaves: usize,
-    /// Per node, the earliest end of an item that waits.
+    /// Per node, the earliest end of a waiting item.
     ends: Vec<u32>,
-    /// Per node, the largest key.
+    /// Per node, the largest key of a waiting item.
     best: Vec<f64>,
 }
 
@@ -145,7 +145,7 @@ impl<'a> Waiting<'a> {
 
     /// Takes an item with a large key that lies within the sections `[from, to)`.
     fn take(&mut self, from: u32, to: u32) -> Option<usize> {
-        // Items are sorted by start: a stretch of leaves starts within the sections.
+        // Items are sorted by start, so those that start within the sections are a stretch of leaves.
         let first = self.items.from.partition_point(|&f| f < from);
         let last = self.items.from.partition_point(|&f| f < to);
         let mut looks = 0;
@@ -174,7 +174,7 @@ impl<'a> Waiting<'a> {
         Some(k)
     }
 
-    /// The best item below a node that ends by `to`, if it is better than the one found.
+    /// Looks below a node for an item that ends by `to` and is better than the one found.
     fn look(&self, node: usize, to: u32, looks: &mut u32, found: &mut Option<(f64, usize)>) {
         let enough = found.is_some_and(|(key, _)| self.best[node] <= key || *looks > LOOKS);
         if self.ends[node] > to || enough {
@@ -196,20 +196,20 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// A stretch of sections of one height; it begins at its index.
+/// A stretch of sections of equal height, indexed by its first section.
 #[derive(Clone, Copy, Default)]
 struct Stretch {
     height: u64,
     to: u32,
-    /// Where the stretch before it begins.
+    /// Where the previous stretch begins.
     before: u32,
     alive: bool,
 }
 
-/// The tops of what is packed.
+/// The tops of the packed items.
 struct Skyline {
     stretches: Vec<Stretch>,
-    /// Height and beginning; outdated ones are skipped.
+    /// The height and first section of each stretch; outdated entries are skipped.
     heap: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
@@ -239,7 +239,7 @@ impl Skyline {
         self.heap.push(Reverse((height, from)));
     }
 
-    /// Height and sections of the lowest stretch, the leftmost of several.
+    /// The height and sections of the lowest stretch; of several, the leftmost.
     fn lowest(&mut self) -> Option<(u64, u32, u32)> {
         while let Some(&Reverse((height, from))) = self.heap.peek() {
             let stretch = self.stretches[from as usize];
@@ -251,7 +251,7 @@ impl Skyline {
         None
     }
 
-    /// Lays something of a height onto a part of the stretch that begins at `at`.
+    /// Lays something of a given height onto a part of the stretch that begins at `at`.
     fn lay(&mut self, at: u32, from: u32, to: u32, height: u64) {
         let old = self.stretches[at as usize];
         let mut before = old.before;
@@ -266,7 +266,7 @@ impl Skyline {
         self.merge(from);
     }
 
-    /// Raises a stretch to its lower neighbour, or out of sight if it has none.
+    /// Raises a stretch to its lower neighbour, or out of reach if it has none.
     fn fill(&mut self, at: u32) {
         let old = self.stretches[at as usize];
         let left = (at > 0).then(|| self.stretches[old.before as usize].height);
@@ -276,7 +276,7 @@ impl Skyline {
         self.merge(at);
     }
 
-    /// Joins a stretch with neighbours of the same height.
+    /// Joins a stretch with neighbours of equal height.
     fn merge(&mut self, at: u32) {
         let Stretch {
             height, to, before, ..

@@ -8,10 +8,10 @@ use crate::model::Model;
 use crate::random::Random;
 use crate::search::arrange::Arrangement;
 
-/// How hot other orders are annealed, one after the other.
+/// The temperatures at which other orders are annealed.
 const HEATS: [f64; 3] = [1.0, 10.0, 100.0];
 
-/// The runs of a plan in another order, within the same capacity; `None` if there is no such thing.
+/// The runs of a plan in another order within the same capacity; `None` if no such order was found.
 pub(super) fn stirred(
     plan: &CheckedPlan,
     capacities: &Capacities,

@@ -1,5 +1,5 @@
-//! Tests of placement: nothing overlaps, nothing is below the live bytes, sets that are known to fit
-//! without loss do.
+//! Tests of placement: nothing overlaps, nothing is below the live bytes, and sets that are known to fit
+//! without loss do fit.
 
 use scrimp_plan::{Interval, check_offsets};
 
@@ -8,8 +8,8 @@ use super::{Placement, place_intervals};
 use crate::cutoff::Cutoff;
 use crate::random::Random;
 
-/// Pieces of a rectangle of `time` by `bytes` that was cut in two again and again: they fit into
-/// `bytes`, and at no moment is a byte to spare.
+/// Pieces of a rectangle of `time` by `bytes` that was cut in two again and again. They fit into `bytes`, and
+/// no byte is free at any moment.
 fn pieces(rng: &mut Random, count: usize, time: u64, bytes: u64) -> Vec<Interval> {
     let mut pieces = vec![(0, time, bytes)];
     while pieces.len() < count {
@@ -44,7 +44,7 @@ fn random(rng: &mut Random, count: usize, longest: usize, largest: usize) -> Vec
         .collect()
 }
 
-/// The bytes held at the worst moment, counted at every start.
+/// The most bytes held at one moment, counted at every start.
 fn live_bytes(intervals: &[Interval]) -> u64 {
     let at = |moment: u64| {
         let held = intervals
@@ -55,7 +55,7 @@ fn live_bytes(intervals: &[Interval]) -> u64 {
     intervals.iter().map(|i| at(i.start)).max().unwrap_or(0)
 }
 
-/// Places, checks, and returns the bytes lost.
+/// Places intervals, checks the placement, and returns the bytes lost.
 fn lost(intervals: &[Interval], capacity: Option<u64>) -> u64 {
     let placed = place_intervals(intervals, capacity, Cutoff::NEVER);
     let arena = check_offsets(intervals, &placed.offsets).unwrap();
@@ -120,7 +120,7 @@ fn nested_intervals_lose_nothing_however_deep() {
     assert_eq!(lost(&nested(3_000), None), 0);
 }
 
-/// Whether there are offsets for the intervals from `offsets.len()` on below a height, by trying all.
+/// Whether the intervals from `offsets.len()` on fit below a height, by trying all offsets.
 fn fit(intervals: &[Interval], height: u64, offsets: &mut Vec<u64>) -> bool {
     let Some(next) = intervals.get(offsets.len()) else {
         return true;
@@ -139,7 +139,7 @@ fn fit(intervals: &[Interval], height: u64, offsets: &mut Vec<u64>) -> bool {
     false
 }
 
-/// Placement finds the least arena and proves it; a capacity as large is met.
+/// Asserts that placement finds and proves the least arena, and meets a capacity of that size.
 fn is_optimal(intervals: &[Interval]) -> Placement {
     let placed = place_intervals(intervals, None, Cutoff::NEVER);
     let live = live_bytes(intervals);
