@@ -1,20 +1,20 @@
-//! Memory as checkmate's published code counts it for stages, which differs from what a plan needs.
+//! Memory of stages as checkmate's published code counts it, which differs from what a plan needs.
 
 use super::graph::Graph;
 use super::stages::Stage;
 
-/// The largest sum of the values in memory, fixed memory not included, when stages are executed the
-/// way checkmate's code does: a value is freed at the start of a stage, or after a run of the stage
-/// that it or a reader of it has a place for, once neither a later run of the stage reads it nor the
-/// next stage holds it. What a checkpoint policy holds without need is counted; a value that is
-/// computed again while it is there is counted once. Workspace isn't counted.
+/// The largest sum of the values in memory, without fixed memory, when stages are executed as in checkmate's
+/// code. A value is freed at the start of a stage, or in task order at the place of its own task or of one of
+/// its readers, once neither a later run of the stage reads it nor the next stage holds it. A value that a
+/// checkpoint policy holds without need counts; a value that is computed again while it is present counts
+/// once. Workspace doesn't count.
 pub(super) struct Accounting<'g, 'p> {
     graph: &'g Graph<'p>,
     live: Vec<bool>,
     now: u64,
-    /// Of the stages so far.
+    /// The peak of the stages so far.
     pub(super) peak: u64,
-    /// Seconds of their runs.
+    /// Seconds of the stages' runs.
     pub(super) seconds: f64,
 }
 

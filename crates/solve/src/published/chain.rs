@@ -1,10 +1,10 @@
-//! The forward graph as a chain of candidates for checkpoints, and the checkpoints that a policy
-//! holds in each stage (checkmate, appendix B).
+//! The forward graph as a chain of candidates for checkpoints, and the values that a checkpoint policy holds
+//! in each stage (checkmate, appendix B).
 //!
-//! A training graph in checkmate's form has `2f + 1` tasks: `f` forward tasks, the loss, and the
-//! backward tasks in reverse, so that task `i` and task `2f - i` belong together. Other graphs have
-//! their forward tasks up to the first that isn't one; a later stage belongs to the last of the
-//! forward tasks whose outputs it reads.
+//! A training graph in checkmate's form has `2f + 1` tasks: `f` forward tasks, the loss, and the backward
+//! tasks in reverse, so that task `i` and task `2f - i` belong together. In any other graph, the forward
+//! tasks are those before the first task that isn't a forward task; a later stage belongs to the last forward
+//! task whose outputs its task reads.
 
 use std::ops::{ControlFlow, Range};
 
@@ -21,11 +21,11 @@ use crate::method::{Candidates, Method, Published};
 /// How checkpoints are chosen among the candidates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Selection {
-    /// Every one.
+    /// Every candidate.
     All,
-    /// Every ⌊√candidates⌋-th.
+    /// Every ⌊√candidates⌋-th candidate.
     SqrtN,
-    /// The next one when more than so many bytes have been produced since the last.
+    /// The next candidate once more than this many bytes have been produced since the last checkpoint.
     Greedy {
         /// The size of a segment.
         bytes: f64,
@@ -37,18 +37,18 @@ pub enum Selection {
 pub struct Accounted {
     /// Seconds of all runs.
     pub cost: f64,
-    /// The most bytes of values in memory, as that code frees them; fixed memory isn't in it.
+    /// The most bytes of values in memory, freed as that code frees them, without fixed memory.
     pub activation_peak: u64,
 }
 
 /// The forward part of a graph.
 pub(super) struct Chain<'g, 'p> {
     graph: &'g Graph<'p>,
-    /// Forward tasks are `0..forward`; in checkmate's form the loss isn't one.
+    /// Forward tasks are `0..forward`. In checkmate's form the loss isn't one of them.
     pub(super) forward: usize,
     /// Whether task `i` and task `n - 1 - i` belong together.
     mirrored: bool,
-    /// For each stage, the forward task it belongs to.
+    /// For each stage, the forward task to which it belongs.
     place: Vec<usize>,
 }
 
@@ -88,7 +88,7 @@ impl<'g, 'p> Chain<'g, 'p> {
         }
     }
 
-    /// The forward graph without directions.
+    /// The undirected forward graph.
     fn neighbours(&self) -> Vec<Vec<usize>> {
         let mut neighbours = vec![Vec::new(); self.forward];
         for task in 0..self.forward {
@@ -138,8 +138,8 @@ impl<'g, 'p> Chain<'g, 'p> {
             .sum()
     }
 
-    /// What is held whatever the checkpoints: what isn't forward until its last reader that isn't, and
-    /// kept values to the end.
+    /// What is held whatever the checkpoints: backward values until their last backward reader, and kept
+    /// values to the end.
     fn gradients(&self) -> Policy {
         let n = self.graph.tasks.len();
         let mut policy = Policy::default();
@@ -156,8 +156,8 @@ impl<'g, 'p> Chain<'g, 'p> {
         policy
     }
 
-    /// As [`Chain::gradients`], and what is forward until its last reader that is: the forward pass
-    /// recomputes nothing, the backward pass starts from what checkpoints hold.
+    /// What [`Chain::gradients`] holds, and forward values until their last forward reader. So the forward
+    /// pass recomputes nothing, and the backward pass starts from what checkpoints hold.
     pub(super) fn one_forward_pass(&self) -> Policy {
         let mut policy = self.gradients();
         for (value, what) in self.graph.values.iter().enumerate() {
@@ -172,7 +172,8 @@ impl<'g, 'p> Chain<'g, 'p> {
         policy
     }
 
-    /// Holds the outputs of `tasks` when these stages begin, as far as they have run before.
+    /// Holds the outputs of `tasks` at the start of each of these stages, from the first stage after the
+    /// task's own run.
     pub(super) fn hold(
         &self,
         policy: &mut Policy,
@@ -186,8 +187,8 @@ impl<'g, 'p> Chain<'g, 'p> {
         }
     }
 
-    /// The segments between checkpoints: half-open ranges of tasks that begin at 0 or a checkpoint;
-    /// the last one reaches beyond the loss.
+    /// The segments between checkpoints: half-open ranges of tasks that begin at 0 or at a checkpoint. The
+    /// last range ends after the loss.
     fn segments(&self, checkpoints: &[usize]) -> Vec<Range<usize>> {
         let end = (self.forward + 1).min(self.graph.tasks.len());
         let starts = std::iter::once(0).chain(checkpoints.iter().copied());
@@ -195,7 +196,7 @@ impl<'g, 'p> Chain<'g, 'p> {
         starts.zip(ends).map(|(start, end)| start..end).collect()
     }
 
-    /// While a stage works on a segment, forward or backward, holds all of the segment.
+    /// Holds a whole segment while a stage works on it, forward or backward.
     fn hold_segments(&self, policy: &mut Policy, checkpoints: &[usize]) {
         let n = self.graph.tasks.len();
         let segments = self.segments(checkpoints);
@@ -215,13 +216,13 @@ impl<'g, 'p> Chain<'g, 'p> {
         }
     }
 
-    /// Chen's policy: checkpoints are held from their first run on, and segments while they are
-    /// worked on. With `whole_blocks`, the gradients of a segment are too, as the code behind
-    /// checkmate's published numbers does; that takes memory and saves nothing.
+    /// Chen's policy: checkpoints are held from their first run on, and segments while stages work on them.
+    /// With `whole_blocks`, the gradients of a segment are held too, as in the code behind checkmate's
+    /// published numbers; that takes memory and saves nothing.
     pub(super) fn policy(&self, checkpoints: &[usize], whole_blocks: bool) -> Policy {
         let n = self.graph.tasks.len();
         let mut policy = self.gradients();
-        // Each task's inputs are there when its stage begins.
+        // Each task's inputs are held when its stage begins.
         for (value, what) in self.graph.values.iter().enumerate() {
             for &reader in &what.consumers {
                 policy.hold(value, reader..reader + 1);
@@ -239,13 +240,13 @@ impl<'g, 'p> Chain<'g, 'p> {
         policy
     }
 
-    /// The forward task a stage belongs to.
+    /// The forward task to which a stage belongs.
     pub(super) fn place(&self, stage: usize) -> usize {
         self.place[stage]
     }
 }
 
-/// The stretches of stages in which something stays the same.
+/// The stretches of stages in which a property stays the same.
 pub(super) fn stretches<T: PartialEq>(
     stages: Range<usize>,
     what: impl Fn(usize) -> T,
@@ -261,7 +262,7 @@ pub(super) fn stretches<T: PartialEq>(
 }
 
 impl Graph<'_> {
-    /// An error for checkpoints that can't be completed.
+    /// The error for checkpoints that can't be completed to a plan.
     pub(super) fn lost(&self, lost: Lost) -> SolveError {
         let value = scrimp_plan::ValueId::new(lost.value);
         let name = &self.problem.value(value).name;
@@ -273,10 +274,10 @@ impl Graph<'_> {
     }
 }
 
-/// The checkpoints that a selection among candidates gives.
+/// The checkpoints that a selection takes from the candidates.
 ///
 /// # Errors
-/// If the problem has several devices that compute, or values that are elsewhere.
+/// If the problem has several devices that compute, or values on other devices.
 pub fn checkpoints(
     problem: &Problem,
     candidates: Candidates,
@@ -290,12 +291,12 @@ pub fn checkpoints(
     Ok(chosen.into_iter().map(TaskId::new).collect())
 }
 
-/// Cost and peak of a checkpoint policy the way checkmate's published code accounts for it: whole
-/// blocks of gradients held, checkpoints held to the very end whether or not they are used again, and
-/// fixed memory not counted. A plan of ours for the same runs frees after the last use and needs less.
+/// Cost and peak of a checkpoint policy as checkmate's published code accounts for them: whole blocks of
+/// gradients are held, checkpoints are held to the very end whether or not they are used again, and fixed
+/// memory isn't counted. A plan of ours for the same runs frees after the last use and needs less.
 ///
 /// # Errors
-/// As [`checkpoints`], or if something is needed that can't be made again.
+/// The errors of [`checkpoints`], and an error if a needed value can't be made again.
 pub fn checkmate_accounting(
     problem: &Problem,
     checkpoints: &[TaskId],
@@ -319,8 +320,8 @@ pub fn checkmate_accounting(
     })
 }
 
-/// The vertices whose removal disconnects what is connected, where the first vertex hangs on a source
-/// and the last on a sink (both are then articulation points themselves), in O(V + E).
+/// The vertices whose removal disconnects the graph, in O(V + E). The first vertex is also connected to a
+/// source and the last to a sink, so both can be articulation points themselves.
 fn articulation_points(neighbours: &[Vec<usize>]) -> Vec<usize> {
     let n = neighbours.len();
     let mut found = vec![false; n];
@@ -336,7 +337,7 @@ fn articulation_points(neighbours: &[Vec<usize>]) -> Vec<usize> {
         }
         (depth[root], low[root]) = (0, 0);
         let mut branches = 0;
-        // Vertices of the path with their parents and the next neighbour to look at.
+        // The path's vertices, each with its parent and its next neighbour to visit.
         let mut path = vec![(root, usize::MAX, 0)];
         while let Some(top) = path.last_mut() {
             let (vertex, parent, next) = *top;
@@ -371,7 +372,7 @@ fn articulation_points(neighbours: &[Vec<usize>]) -> Vec<usize> {
 mod tests {
     use super::articulation_points;
 
-    /// By definition: count components without each vertex.
+    /// By definition: counts the components that remain without each vertex.
     fn by_removal(neighbours: &[Vec<usize>]) -> Vec<usize> {
         let n = neighbours.len();
         let components = |without: usize| {
@@ -414,7 +415,7 @@ mod tests {
             let n = 2 + random.below(9);
             let mut neighbours = vec![Vec::new(); n];
             for v in 1..n {
-                // Connected, with a few more edges.
+                // The graph is connected and has a few more edges.
                 for _ in 0..1 + random.below(2) {
                     let u = random.below(v);
                     neighbours[u].push(v);

@@ -15,7 +15,7 @@ use crate::error::SolveError;
 use crate::method::Formulation;
 use crate::options::{Options, Solved};
 
-/// How often a solution that is over the budget by the solver's tolerance is sent back.
+/// How often a solution that exceeds the budget within the solver's tolerance is sent back.
 const ATTEMPTS: usize = 5;
 
 pub(crate) fn plan(
@@ -47,7 +47,7 @@ pub(crate) fn plan(
             !options.stopped()
         })?;
         if attempt == 0 {
-            // What the tolerances let slip is far below a billionth of the cost.
+            // The effect of the tolerances is far below a billionth of the cost.
             lower_bound =
                 lower_bound.max(solution.bound.min(1e300) * program.cost_unit * (1.0 - 1e-9));
             if solution.status == Status::Infeasible && best.is_none() {
@@ -67,7 +67,7 @@ pub(crate) fn plan(
     Ok(outcome(graph, plan, lower_bound, options.gap, began))
 }
 
-/// HiGHS's options, with so much time.
+/// HiGHS's options with a time limit.
 pub(crate) fn solver_options(
     options: &Options,
     time_limit: Duration,
@@ -81,7 +81,7 @@ pub(crate) fn solver_options(
     }
 }
 
-/// The outcome of an exact method: proven where cost and bound meet.
+/// The outcome of an exact method, which is proven optimal if its cost meets the bound.
 pub(crate) fn outcome(
     graph: &Graph<'_>,
     plan: CheckedPlan,
@@ -108,7 +108,7 @@ pub(crate) fn cheaper(best: Option<CheckedPlan>, plan: CheckedPlan) -> Option<Ch
     }
 }
 
-/// The cheaper of running everything once and the plan the caller knows, if it fits and has stages.
+/// The cheaper of running everything once and the caller's known plan, if it fits and has stages.
 fn known_plan(
     graph: &Graph<'_>,
     options: &Options,
@@ -135,7 +135,7 @@ fn known_plan(
     Ok(best)
 }
 
-/// The plan of a solution; `Err` holds its peak if that is over the budget, by the tolerance.
+/// The plan of a solution. `Err` holds its peak if the plan exceeds the budget, which the tolerance allows.
 pub(crate) fn decode(
     graph: &Graph<'_>,
     program: &Program,

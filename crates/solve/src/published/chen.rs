@@ -1,5 +1,5 @@
-//! Chen et al. 2016, generalized by checkmate (appendix B): checkpoints among candidates, held to the
-//! end, then the fewest runs for them.
+//! Chen et al. 2016, generalized by checkmate (appendix B): selects checkpoints among candidates, holds them
+//! to the end, and completes them with the fewest runs.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,11 +18,11 @@ use crate::error::SolveError;
 use crate::method::Candidates;
 use crate::options::{Options, Solved};
 
-/// The steps of the search for greedy's parameter, and how many of them make the peak of √n.
+/// The steps of the search for the parameter of greedy, and the number of them that reach the peak of √n.
 const STEPS: usize = 300;
 const STEPS_PER_PEAK: f64 = 100.0;
-/// Sequences longer than so many runs per task, and so many more, are no use: they take too much memory to
-/// be looked at.
+/// Sequences with more runs per task than this, plus a constant, are given up: looking at them takes too much
+/// memory.
 const RUNS_PER_TASK: usize = 32;
 const MORE_RUNS: usize = 1_000_000;
 
@@ -40,8 +40,8 @@ pub(super) fn sqrt_n(
     search.outcome()
 }
 
-/// The policies of greedy's whole sweep: with every size of segments from nothing to three times the
-/// peak of √n.
+/// The policies of the whole sweep of greedy, with every size of segments from zero to three times the peak
+/// of √n.
 pub(super) fn greedy_sweep(
     graph: &Graph<'_>,
     candidates: Candidates,
@@ -62,7 +62,7 @@ pub(super) fn greedy_sweep(
     }
     let peak = accounting.peak as f64;
     let allowed = chain.candidates(candidates);
-    // By their hashes: there may be hundreds of thousands of checkpoints.
+    // Policies are compared by their hashes, because there may be hundreds of thousands of checkpoints.
     let mut seen = HashSet::new();
     for step in 0..STEPS {
         if cutoff.reached() {
@@ -99,7 +99,7 @@ fn go_on(yes: bool) -> ControlFlow<()> {
     }
 }
 
-/// The runs of a policy's schedule; none if it is cut off or has too many.
+/// The runs of a policy's schedule; `None` if it is cut off or has too many runs.
 pub(super) fn runs(
     graph: &Graph<'_>,
     policy: Policy,
@@ -116,7 +116,7 @@ pub(super) fn runs(
     Ok(ended.then_some(runs))
 }
 
-/// The cheapest plan that fits among those offered.
+/// The search for the cheapest plan that fits among those offered.
 pub(super) struct Search<'g, 'p> {
     graph: &'g Graph<'p>,
     began: Instant,
@@ -137,7 +137,7 @@ impl<'g, 'p> Search<'g, 'p> {
         }
     }
 
-    /// Completes checkpoints to a plan and keeps it if it fits and is cheapest.
+    /// Completes checkpoints to a plan, and keeps the plan if it fits and is the cheapest so far.
     pub(super) fn offer(
         &mut self,
         policy: Policy,
@@ -148,7 +148,7 @@ impl<'g, 'p> Search<'g, 'p> {
             return Ok(());
         };
         let seconds: f64 = runs.iter().map(|&task| graph.tasks[task].seconds).sum();
-        // Checking takes longer than all else.
+        // Checking takes longer than everything else.
         if self
             .best
             .as_ref()

@@ -1,12 +1,12 @@
 //! Checkmate's mixed-integer program: problem (9) with the simplifications of section 4.8.
 //!
-//! Stages advance the frontier (8a–8c), so `R` and `S` are lower triangular and the diagonal of `R`
-//! is 1; `FREE[t,k,k]` is left out; and so is what can serve nothing any more: runs and checkpoints in
-//! stages after the last one that could read them, and `FREE` after the last run of a stage, whose
-//! successor starts from `S`. Beyond the paper: tasks with several outputs (their unread outputs can
-//! be freed at once, which takes `FREE[t,v,k]` for `k` the producer of `v`), workspace (counted in `U`
-//! while its task runs), given values (no `R`), values that must be there at the end (`S` of a stage
-//! `n`), and tasks that overwrite an input (no memory for the output, no `S` for the input after).
+//! Stages advance the frontier (8a–8c), so `R` and `S` are lower triangular, the diagonal of `R` is 1, and
+//! `FREE[t,k,k]` is left out. The program also leaves out what serves nothing any more: runs and checkpoints
+//! in stages after the last one that could read them, and `FREE` after the last run of a stage, because the
+//! next stage starts from `S`. Beyond the paper, it has tasks with several outputs (their unread outputs can
+//! be freed at once, which takes `FREE[t,v,k]` for `k` the producer of `v`), workspace (counted in `U` while
+//! its task runs), given values (no `R`), values that must be in memory at the end (`S` of a stage `n`), and
+//! tasks that overwrite an input (no memory for the output, no `S` for the input afterwards).
 
 use scrimp_solvers::highs::{Column, Kind, Model};
 
@@ -15,16 +15,16 @@ use super::stages::Stages;
 use crate::error::SolveError;
 use crate::method::Formulation;
 
-/// What to minimize under which limit.
+/// What to minimize, and under which limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal {
-    /// Cost within the bytes of a budget.
+    /// The cost within a budget of bytes.
     Cost { budget: u64 },
-    /// The peak in bytes within a cost (equation 10, divided by the batch size).
+    /// The peak in bytes within a limit on the cost (equation 10, divided by the batch size).
     Peak { cost: f64 },
 }
 
-/// An entry of `R` or `S`: fixed, or a column.
+/// An entry of `R` or `S`: a fixed number or a column.
 #[derive(Clone, Copy, Debug)]
 enum Entry {
     Never,
@@ -32,22 +32,22 @@ enum Entry {
     Column(Column),
 }
 
-/// A program and where its columns are.
+/// A program, and the places of its columns.
 pub(crate) struct Program {
     pub(crate) model: Model,
     runs: Vec<Vec<Entry>>,
     held: Vec<Vec<Entry>>,
     usage: Vec<Column>,
-    /// Seconds per unit of the objective (of a cost), bytes per unit of memory.
+    /// Seconds per unit of the objective (if that is a cost), and bytes per unit of memory.
     pub(crate) cost_unit: f64,
     pub(crate) byte_unit: f64,
     fixed: u64,
 }
 
-/// Bytes that a program takes here and in the solver, for each column and for each entry of `R` and `S`.
+/// Bytes that a program takes here and in the solver: per column, and per entry of `R` and `S`.
 const BYTES_PER_COLUMN: u64 = 1000;
 const BYTES_PER_ENTRY: u64 = 2 * size_of::<Entry>() as u64;
-/// What a workstation has to spare.
+/// The bytes that a workstation can spare.
 const MOST_BYTES: u64 = 4_000_000 * BYTES_PER_COLUMN;
 
 /// A linear row under construction.
@@ -66,7 +66,7 @@ impl Sum {
         }
     }
 
-    /// `lower ≤ sum ≤ upper` as a row; dropped if it has no columns and holds.
+    /// Adds `lower ≤ sum ≤ upper` as a row, or drops it if it has no columns and holds.
     fn row(self, model: &mut Model, lower: f64, upper: f64) {
         let holds = self.constant >= lower - 1e-9 && self.constant <= upper + 1e-9;
         if !self.terms.is_empty() || !holds {
@@ -75,12 +75,12 @@ impl Sum {
     }
 }
 
-/// Refuses a program that would take too much memory, before it is built.
+/// Refuses a program that would take too much memory, before the program is built.
 pub(crate) fn fits_in_memory(graph: &Graph<'_>) -> Result<(), SolveError> {
     let stages = graph.tasks.len() as u64 + 1;
     let entries = stages.saturating_mul(stages + graph.values.len() as u64);
     let of_entries = entries.saturating_mul(BYTES_PER_ENTRY);
-    // Counting columns takes a while: only where it can matter.
+    // Counting columns takes a while, so columns are counted only where it can matter.
     let bytes = match of_entries > MOST_BYTES {
         true => of_entries,
         false => of_entries + columns(graph) * BYTES_PER_COLUMN,
@@ -103,7 +103,7 @@ fn columns(graph: &Graph<'_>) -> u64 {
     for (task, &last) in reach.iter().enumerate() {
         let again = (task + 1..=last.min(n - 1)).filter(|&stage| graph.may_rerun(task, stage));
         let stages = again.count() + 1;
-        // Run, use of memory, one FREE per input.
+        // A run, its use of memory, and one FREE per input.
         count += stages * (2 + graph.tasks[task].inputs.len());
     }
     for (value, what) in graph.values.iter().enumerate() {
@@ -132,7 +132,7 @@ impl Program {
         program
     }
 
-    /// `R` and `S` (1f, 8a–8c) with the objective (1a), or the limit on it.
+    /// `R` and `S` (1f, 8a–8c) with the objective (1a) or the limit on the cost.
     fn decisions(&mut self, graph: &Graph<'_>, goal: Goal) {
         let n = graph.tasks.len();
         let reach = graph.reach();
@@ -180,8 +180,8 @@ impl Program {
         }
     }
 
-    /// Dependencies are in memory (1b), checkpoints come from somewhere (1c), and what is overwritten
-    /// isn't held.
+    /// Dependencies are in memory (1b), checkpoints come from somewhere (1c), and overwritten values aren't
+    /// held.
     fn correctness(&mut self, graph: &Graph<'_>) {
         for stage in 0..graph.tasks.len() {
             for (task, what) in graph.tasks.iter().enumerate().take(stage + 1) {
@@ -226,8 +226,8 @@ impl Program {
             .map_or(Entry::Never, |task| self.runs[stage][task])
     }
 
-    /// The recurrence of `U` (2, 3, 4) within the budget or the peak to minimize. `U` here includes
-    /// the workspace of the task at its place.
+    /// The recurrence of `U` (2, 3, 4), within the budget or the peak to minimize. Here `U` includes the
+    /// workspace of the task at its place.
     fn memory(&mut self, graph: &Graph<'_>, formulation: Formulation, goal: Goal) {
         let scale = |bytes: u64| bytes as f64 / self.byte_unit;
         let (limit, peak) = match goal {
@@ -256,7 +256,7 @@ impl Program {
             .map(|task| scale(task.workspace))
             .collect();
         for stage in 0..graph.tasks.len() {
-            // The last task before that may run in this stage, and its column.
+            // The previous task that may run in this stage, and its column.
             let mut carried: Option<(usize, Column)> = None;
             for task in 0..=stage {
                 let run = self.runs[stage][task];
@@ -372,7 +372,7 @@ impl Program {
         }
     }
 
-    /// The model with another budget.
+    /// The same model with another budget.
     pub(crate) fn with_budget(&self, budget: u64) -> Model {
         let mut model = self.model.clone();
         let limit = budget.saturating_sub(self.fixed) as f64 / self.byte_unit;
@@ -382,13 +382,13 @@ impl Program {
         model
     }
 
-    /// The relaxed or integral `S` of a solution, `[stage][value]`.
+    /// The values of `S` in a relaxed or integral solution, `[stage][value]`.
     pub(crate) fn held(&self, values: &[f64]) -> Vec<Vec<f64>> {
         matrix(&self.held, values)
     }
 
-    /// The stages of an integral solution, with the fewest runs for its checkpoints: the solver may
-    /// have left runs that serve nothing. None if there is no solution.
+    /// The stages of an integral solution, with the fewest runs for its checkpoints, because the solver may
+    /// have left runs that serve nothing. `None` if there is no solution.
     pub(crate) fn stages(&self, graph: &Graph<'_>, values: &[f64]) -> Option<Stages> {
         if values.is_empty() {
             return None;
@@ -401,7 +401,7 @@ impl Program {
         Some(Stages::complete(graph, &held).unwrap_or(Stages { runs, held }))
     }
 
-    /// Values of the columns of `R` and `S` for given stages; the others follow from them.
+    /// Values of the columns of `R` and `S` for given stages; all other columns follow from them.
     pub(crate) fn start(&self, stages: &Stages) -> Vec<(Column, f64)> {
         let runs = self.runs.iter().zip(&stages.runs);
         let held = self.held.iter().zip(&stages.held);
@@ -428,8 +428,8 @@ fn matrix(entries: &[Vec<Entry>], values: &[f64]) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// Bytes per unit: the greatest common divisor where that keeps numbers small, else a millionth of
-/// the budget.
+/// Bytes per unit: the greatest common divisor if that keeps numbers small, otherwise a millionth of the
+/// budget.
 fn byte_unit(graph: &Graph<'_>, goal: Goal) -> f64 {
     let sizes = graph.values.iter().map(|value| value.bytes);
     let workspaces = graph.tasks.iter().map(|task| task.workspace);

@@ -1,4 +1,4 @@
-//! The model as the published methods see it: tasks and values by index, and in which stages tasks may
+//! The model as the published methods see it: tasks and values by index, and the stages in which tasks may
 //! run again.
 
 use cranelift_entity::EntityRef;
@@ -14,42 +14,42 @@ use crate::model::Model;
 pub(crate) struct Task {
     pub(crate) inputs: Vec<usize>,
     pub(crate) outputs: Vec<usize>,
-    /// Inputs whose buffer an output takes.
+    /// Inputs whose buffer an output takes over.
     pub(crate) overwrites: Vec<usize>,
     pub(crate) seconds: f64,
     pub(crate) workspace: u64,
     pub(crate) rerunnable: bool,
     pub(crate) forward: bool,
-    /// Bytes of the outputs that need a buffer of their own.
+    /// Bytes of the outputs that need their own buffer.
     pub(crate) allocates: u64,
 }
 
 /// One value.
 pub(crate) struct Value {
-    /// None for a given one.
+    /// None for a given value.
     pub(crate) producer: Option<usize>,
     /// Ascending.
     pub(crate) consumers: Vec<usize>,
     pub(crate) overwriter: Option<usize>,
-    /// Zero where the bytes are in use whatever the plan, and counted in [`Graph::fixed`].
+    /// Zero if the bytes are in use whatever the plan; then [`Graph::fixed`] counts them.
     pub(crate) bytes: u64,
     pub(crate) kept: bool,
 }
 
 impl Value {
-    /// Always there: given, kept and never overwritten.
+    /// Whether the value is always in memory: given, kept and never overwritten.
     pub(crate) fn constant(&self) -> bool {
         self.producer.is_none() && self.kept && self.overwriter.is_none()
     }
 }
 
-/// In which stages tasks may run besides their own.
+/// The stages, besides their own, in which tasks may run.
 pub(crate) enum Reruns {
-    /// Wherever they can.
+    /// All tasks, wherever they can.
     Anywhere,
     /// These tasks, wherever they can.
     Of(Vec<bool>),
-    /// Where the bound says that it can be worth it.
+    /// Tasks and stages for which the bound says that a rerun can be worth it.
     Where(Worthwhile),
 }
 
@@ -64,7 +64,7 @@ impl Reruns {
     }
 }
 
-/// A model with what is asked about it.
+/// A model, with facts about it that the methods ask for.
 pub(crate) struct Graph<'a> {
     pub(crate) problem: &'a Problem,
     pub(crate) capacities: &'a Capacities,
@@ -73,9 +73,9 @@ pub(crate) struct Graph<'a> {
     pub(crate) model: Model,
     pub(crate) tasks: Vec<Task>,
     pub(crate) values: Vec<Value>,
-    /// Bytes in use whatever the plan.
+    /// Bytes that are in use whatever the plan.
     pub(crate) fixed: u64,
-    /// The budget; of an unlimited device, more than anything can use.
+    /// The budget; for an unlimited device, more bytes than anything can use.
     pub(crate) capacity: u64,
     reruns: Reruns,
 }
@@ -108,7 +108,7 @@ impl<'a> Graph<'a> {
         Ok(graph)
     }
 
-    /// The same in which tasks run again only in some stages.
+    /// The same graph with reruns in some stages only.
     pub(crate) fn restricted(&self, reruns: Reruns) -> Result<Self, SolveError> {
         let mut graph = Graph::new(self.problem, self.capacities, self.method)?;
         let n = graph.tasks.len();
@@ -120,7 +120,7 @@ impl<'a> Graph<'a> {
         Ok(graph)
     }
 
-    /// A task that overwrites something that can't be made again can't run again either.
+    /// Forbids reruns of tasks that overwrite something which can't be made again.
     fn forbid_impossible_reruns(&mut self) {
         for task in 0..self.tasks.len() {
             let replaceable = |&input: &usize| {
@@ -137,8 +137,8 @@ impl<'a> Graph<'a> {
         self.tasks.iter().map(|task| task.seconds).sum()
     }
 
-    /// The plan of a sequence of runs, whether or not it fits: `Err` holds the peak of one that
-    /// doesn't.
+    /// The plan of a sequence of runs, whether or not it fits. `Err` holds the peak of a plan that doesn't
+    /// fit.
     pub(crate) fn check(&self, runs: &[usize]) -> Result<Result<CheckedPlan, u64>, SolveError> {
         let runs = runs.iter().map(|&run| TaskId::new(run));
         let sequence = Sequence::of_runs(self.device, runs);
@@ -154,7 +154,7 @@ impl<'a> Graph<'a> {
         self.capacities.bytes(self.device).unwrap_or(self.capacity)
     }
 
-    /// No plan was found; the leanest one needs so many bytes, if there is one.
+    /// The error when no plan was found; the leanest plan, if there is one, needs `least` bytes.
     pub(crate) fn not_found(&self, least: Option<u64>) -> SolveError {
         SolveError::NotFound {
             method: self.method.name(),
@@ -163,7 +163,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// There is no plan in the method's model.
+    /// The error when the method's model has no plan.
     pub(crate) fn infeasible(&self) -> SolveError {
         SolveError::OutsideModel {
             method: self.method.name(),
@@ -177,7 +177,7 @@ impl<'a> Graph<'a> {
         producer.is_none_or(|task| !self.tasks[task].rerunnable)
     }
 
-    /// The last task whose first run reads a value; the number of tasks if it must be there at the
+    /// The last task whose first run reads a value; the number of tasks if the value must be in memory at the
     /// end, 0 if nothing needs it.
     pub(crate) fn last_use(&self, value: usize) -> usize {
         let value = &self.values[value];
@@ -185,7 +185,7 @@ impl<'a> Graph<'a> {
         if value.kept { self.tasks.len() } else { last }
     }
 
-    /// The most bytes, beside the fixed ones, that some task has in memory while it runs.
+    /// The most bytes, besides the fixed ones, that a task has in memory while it runs.
     pub(crate) fn working_set(&self) -> u64 {
         let sets = self.tasks.iter().map(|task| {
             let inputs = task.inputs.iter().map(|&value| self.values[value].bytes);
@@ -194,13 +194,13 @@ impl<'a> Graph<'a> {
         sets.max().unwrap_or(0)
     }
 
-    /// Whether a task may run in a stage besides its own.
+    /// Whether a task may run in a stage other than its own.
     pub(crate) fn may_rerun(&self, task: usize, stage: usize) -> bool {
         self.tasks[task].rerunnable && stage > task && self.reruns.allow(task, stage)
     }
 
-    /// For each task, the last stage in which running it can serve anything: its own, or the last one
-    /// in which one of its outputs can be read or must be there. `tasks.len()` is the end.
+    /// For each task, the last stage in which running it can serve anything: its own stage, or the last one
+    /// in which one of its outputs can be read or must be in memory. `tasks.len()` stands for the end.
     pub(crate) fn reach(&self) -> Vec<usize> {
         let n = self.tasks.len();
         let mut reach = vec![0; n];
@@ -212,7 +212,7 @@ impl<'a> Graph<'a> {
         reach
     }
 
-    /// The last stage in which a value can be read or must be there, given the reach of its readers.
+    /// The last stage in which a value can be read or must be in memory, given the reach of its readers.
     pub(crate) fn value_reach(&self, value: usize, reach: &[usize]) -> usize {
         let value = &self.values[value];
         if value.kept {

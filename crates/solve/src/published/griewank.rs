@@ -1,5 +1,5 @@
-//! Griewank & Walther 2000: binomial checkpointing ("revolve") on the chain of candidates, followed by
-//! the fewest runs for its checkpoints.
+//! Griewank & Walther 2000: binomial checkpointing ("revolve") on the chain of candidates, completed with the
+//! fewest runs.
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ pub(super) fn plan(
     search.outcome()
 }
 
-/// Numbers of checkpoints worth trying: all up to 32, then ever larger steps.
+/// Numbers of checkpoints worth trying: every number up to 32, then in ever larger steps.
 fn counts(candidates: usize) -> Vec<usize> {
     let mut counts = vec![0];
     while let Some(&last) = counts.last()
@@ -42,7 +42,7 @@ fn counts(candidates: usize) -> Vec<usize> {
     counts
 }
 
-/// What is held in each stage with so many slots beside the input's.
+/// What each stage holds with this many slots besides the slot of the input.
 pub(super) fn policy(
     graph: &Graph<'_>,
     chain: &Chain<'_, '_>,
@@ -50,9 +50,9 @@ pub(super) fn policy(
     slots: usize,
 ) -> Policy {
     let n = graph.tasks.len();
-    // Step `j` of the chain leads from candidate `j - 1` (the input, for 0) to candidate `j`, and the
-    // last one beyond the last candidate. A stage that belongs to a task reverses the step behind it; while
-    // the forward pass goes on, what is stored is what the last step needs.
+    // Step `j` of the chain leads from candidate `j - 1` (or the input, for 0) to candidate `j`; the last
+    // step leads beyond the last candidate. A stage that belongs to a task reverses the step after that task.
+    // During the forward pass, what is stored is what the last step needs.
     let steps = candidates.len() + 1;
     let step_of = |stage: usize| match stage >= chain.forward {
         true => candidates.partition_point(|&candidate| candidate <= chain.place(stage)),
@@ -66,7 +66,7 @@ pub(super) fn policy(
             chain.hold(&mut policy, stages, [candidates[state - 1]]);
         }
     }
-    // What the stage before has read, or made again for the same step, serves this one too.
+    // What the previous stage read, or made again, for the same step serves this stage too.
     for stage in chain.forward + 1..n {
         for &value in &graph.tasks[stage].inputs {
             if graph.tasks[stage - 1].inputs.contains(&value) {
@@ -84,7 +84,7 @@ pub(super) fn policy(
     policy
 }
 
-/// The stretches of which something holds, those next to each other as one.
+/// The stretches with a property, where adjacent ones are joined.
 fn joined(stretches: &[Range<usize>], holds: impl Fn(&Range<usize>) -> bool) -> Vec<Range<usize>> {
     let mut joined: Vec<Range<usize>> = Vec::new();
     for stretch in stretches.iter().filter(|stretch| holds(stretch)) {
@@ -96,11 +96,11 @@ fn joined(stretches: &[Range<usize>], holds: impl Fn(&Range<usize>) -> bool) -> 
     joined
 }
 
-/// For a chain of `steps`, the states that are stored, each with the steps during whose reversal it is, if
-/// state 0 always is and `slots` others can be. State `j` is the input of step `j`.
+/// The states of a chain of `steps` that are stored, each with the steps during whose reversal it is stored.
+/// State `j` is the input of step `j`. State 0 is always stored, and `slots` others can be.
 fn revolve(steps: usize, slots: usize) -> Vec<(usize, Range<usize>)> {
     let mut stored = Vec::new();
-    // Ranges of steps still to be reversed, the last first, with the number of states stored below them.
+    // Ranges of steps still to be reversed, last range first, each with the number of states stored below it.
     let mut ranges = vec![(0..steps, 0)];
     while let Some((range, below)) = ranges.pop() {
         let free = slots.saturating_sub(below);
@@ -115,10 +115,10 @@ fn revolve(steps: usize, slots: usize) -> Vec<(usize, Range<usize>)> {
     stored
 }
 
-/// How far to advance before the next checkpoint, with `steps` to reverse and `slots` left beside the
-/// one that the range begins with. Let `c = slots + 1`, β(c, r) = (c + r choose c), and r be the least
-/// number of repetitions for which β(c, r) ≥ steps. An advance within [β(c, r − 2), β(c, r − 1)] that
-/// leaves a rest within [β(c − 1, r − 1), β(c − 1, r)] is optimal; the largest one is taken.
+/// How far to advance before the next checkpoint, with `steps` to reverse and `slots` left besides the slot
+/// of the range's first state. Let `c = slots + 1`, β(c, r) = (c + r choose c), and r be the least number of
+/// repetitions for which β(c, r) ≥ steps. An advance within [β(c, r − 2), β(c, r − 1)] that leaves a rest
+/// within [β(c − 1, r − 1), β(c − 1, r)] is optimal; the largest one is taken.
 fn advance(steps: usize, slots: usize) -> usize {
     let mut repetitions = 1;
     while binomial(slots + 1, repetitions) < steps {
@@ -145,12 +145,12 @@ fn binomial(s: usize, r: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Forward steps that reversing takes beyond the first sweep, by dynamic programming over where
-    /// to put the next checkpoint.
+    /// Forward steps that reversing takes beyond the first sweep, by dynamic programming over the place of
+    /// the next checkpoint.
     fn least_advances(steps: usize, slots: usize) -> Vec<Vec<usize>> {
         let mut best = vec![vec![0; slots + 1]; steps + 1];
         for n in 2..=steps {
-            // Without a slot, each step is reached from the start.
+            // Without a slot, each step is reached from the start of the range.
             best[n][0] = n * (n - 1) / 2;
             for s in 1..=slots {
                 let options = (1..n).map(|m| m + best[n - m][s - 1] + best[m][s]);
@@ -160,7 +160,7 @@ mod tests {
         best
     }
 
-    /// Forward steps of the schedule: for each range, advancing to the checkpoint and to each step.
+    /// Forward steps of the schedule: for each range, the advance to the checkpoint or to each step.
     fn advances(steps: usize, slots: usize) -> usize {
         if steps <= 1 {
             0

@@ -1,9 +1,9 @@
 //! Checkmate's largest batch (equation 10) without its quadratic constraints.
 //!
-//! All values grow with the batch size `B` and costs are compared with costs at the same size, so the
-//! set of schedules within the cost limit is that of batch size 1, and a schedule whose values take at
-//! most `P` bytes at batch size 1 fits `B = ⌊(memory − fixed) / P⌋`. So the program minimizes the peak
-//! under a limit on the cost, and what it proves about `P` it proves about `B`.
+//! All values grow with the batch size `B`, and costs are compared with costs at the same size. So the
+//! schedules within the cost limit are those of batch size 1, and a schedule whose values take at most `P`
+//! bytes at batch size 1 fits `B = ⌊(memory − fixed) / P⌋`. The program therefore minimizes the peak under a
+//! limit on the cost, and a bound on `P` bounds `B`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,14 +22,14 @@ use crate::error::SolveError;
 use crate::method::{Candidates, Method, Published};
 use crate::options::Options;
 
-/// What a largest batch is asked for.
+/// The limits under which the largest batch is sought.
 #[derive(Clone, Copy, Debug)]
 pub struct MaxBatchOptions {
     /// Bytes of the device.
     pub memory: u64,
     /// Bytes that don't grow with the batch: twice the parameters in the paper.
     pub fixed: u64,
-    /// The most seconds a schedule may take, at the graph's batch size; equation 10 allows one more
+    /// The most seconds that a schedule may take at the graph's batch size. Equation 10 allows one more
     /// forward pass.
     pub cost: f64,
 }
@@ -39,7 +39,7 @@ pub struct MaxBatchOptions {
 pub struct MaxBatch {
     /// The largest batch size that the schedule fits.
     pub batch: u64,
-    /// No schedule of the program fits a larger one.
+    /// No schedule of the program fits a larger batch than this.
     pub bound: u64,
     /// The schedule, at the graph's batch size.
     pub plan: CheckedPlan,
@@ -47,7 +47,7 @@ pub struct MaxBatch {
     pub elapsed: Duration,
 }
 
-/// Schedules of the heuristics within the cost.
+/// Schedules of the heuristics that keep the limit on the cost.
 fn known(graph: &Graph<'_>, cost: f64, cutoff: Cutoff<'_>) -> Result<Vec<Vec<usize>>, SolveError> {
     let mut known = Vec::new();
     for candidates in [Candidates::Articulation, Candidates::Linearized] {
@@ -64,7 +64,7 @@ fn known(graph: &Graph<'_>, cost: f64, cutoff: Cutoff<'_>) -> Result<Vec<Vec<usi
     Ok(known)
 }
 
-/// The plan with the least peak within the cost, with its runs.
+/// The plan with the least peak within the limit on the cost, and its runs.
 fn leanest<'c>(
     graph: &Graph<'_>,
     candidates: &'c [Vec<usize>],
@@ -84,11 +84,11 @@ fn leanest<'c>(
     Ok(best)
 }
 
-/// Finds the largest batch by checkmate's program. `problem` is the graph at batch size `at`, with
-/// costs of that size too; resident bytes aren't counted beside `fixed`.
+/// Finds the largest batch by checkmate's program. `problem` is the graph at batch size `at`, with costs for
+/// that size too. Resident bytes don't count in addition to `fixed`.
 ///
 /// # Errors
-/// If the problem is outside the program, HiGHS is missing or fails, or no schedule was found.
+/// If the problem is outside the program, HiGHS is missing or fails, or no schedule is found.
 pub fn max_batch(
     problem: &Problem,
     at: u64,

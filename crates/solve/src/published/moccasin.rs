@@ -1,4 +1,5 @@
-//! Moccasin in two phases (2.4): first a solution that fits the memory, then, from it, a cheap one.
+//! Moccasin in two phases (2.4): first finds a solution that fits the memory, then starts from it to find a
+//! cheap one.
 
 use std::time::Instant;
 
@@ -15,11 +16,11 @@ use crate::cutoff::Cutoff;
 use crate::error::SolveError;
 use crate::options::{Options, Solved};
 
-/// Bytes that the program takes here and in the solver, for each use of a value that there may be and for each
-/// place of a run.
+/// Bytes that the program takes here and in the solver, for each possible use of a value and for each place
+/// of a run.
 const BYTES_PER_USE: u64 = 10_000;
 const BYTES_PER_PLACE: u64 = 40;
-/// What CP-SAT presolves within hours.
+/// The largest program that CP-SAT presolves within hours.
 const MOST_BYTES: u64 = 200_000 * BYTES_PER_USE;
 
 pub(super) fn plan(
@@ -61,7 +62,8 @@ pub(super) fn plan(
     })
 }
 
-/// Refuses what the program can't express, and what would make it too large, before it is built.
+/// Refuses a problem that the program can't express or that would make it too large, before the program is
+/// built.
 fn supported(graph: &Graph<'_>, options: &Options, staged: bool) -> Result<(), SolveError> {
     if let Some(task) = graph
         .tasks
@@ -77,7 +79,7 @@ fn supported(graph: &Graph<'_>, options: &Options, staged: bool) -> Result<(), S
     let runs = options.runs_per_task.max(1) as u64;
     let inputs: usize = graph.tasks.iter().map(|task| task.inputs.len()).sum();
     let uses = runs.saturating_mul(inputs as u64);
-    // In stages, each run but the first has a domain of the stages in which it may take place.
+    // In stages, each run but the first has a domain: the stages in which it may take place.
     let reach = if staged { graph.reach() } else { Vec::new() };
     let places = reach.iter().enumerate().map(|(task, last)| last - task);
     let places = (runs - 1).saturating_mul(places.sum::<usize>() as u64);
@@ -108,7 +110,7 @@ impl TwoPhases<'_, '_> {
         Program::new(self.graph, self.staged, limit, precedence, goal)
     }
 
-    /// Running everything once, or the plan the caller knows, where it fits.
+    /// Running everything once, or the caller's known plan, if it fits.
     fn known(&self) -> Result<Option<(Vec<usize>, CheckedPlan)>, SolveError> {
         let once: Vec<usize> = (0..self.graph.tasks.len()).collect();
         let given = self.options.start.as_ref();
@@ -133,7 +135,7 @@ impl TwoPhases<'_, '_> {
             .solve(model, &options, &mut |_| !self.options.stopped())?)
     }
 
-    /// A sequence that fits the memory.
+    /// Finds a sequence that fits the memory.
     fn first_phase(&self) -> Result<Vec<usize>, SolveError> {
         let mut program = self.program(&Goal::Memory);
         let once: Vec<usize> = (0..self.graph.tasks.len()).collect();
@@ -152,7 +154,7 @@ impl TwoPhases<'_, '_> {
         }
     }
 
-    /// The cheapest plan found from a first one.
+    /// Finds a cheap plan, starting from a first one.
     fn second_phase(
         &mut self,
         program: &Program,

@@ -1,11 +1,10 @@
-//! The published planners, each faithful to its paper and usable by name: checkmate's integer program
-//! and its rounding, moccasin's constraint program, and the checkpointing heuristics that checkmate
-//! generalizes.
+//! The published planners, each faithful to its paper and available by name: checkmate's integer program and
+//! its rounding, moccasin's constraint program, and the checkpointing heuristics that checkmate generalizes.
 //!
-//! All of them keep the given order of first runs, but for moccasin's unstaged program. The exact
-//! ones prove their optimum *in their model*: a stage ends with the first run of its task, and before
-//! that runs others at most once each, in index order. A plan outside the model (a stage that runs a
-//! task twice, or others out of index order) can be cheaper than that optimum.
+//! All of them except moccasin's unstaged program keep the given order of first runs. The exact ones prove
+//! their optimum *in their model*: a stage ends with the first run of its task, and before that runs other
+//! tasks at most once each, in index order. A plan outside the model (a stage that runs a task twice, or
+//! other tasks out of index order) can be cheaper than that optimum.
 
 mod accounting;
 mod chain;

@@ -1,5 +1,5 @@
-//! What a checkpoint policy holds, as the stages at whose begin each value is held: a few stretches per
-//! value, so that memory grows with the graph and not with its square.
+//! What a checkpoint policy holds: for each value, the stages at whose start it is held. A few stretches per
+//! value represent these stages, so memory grows with the graph and not with its square.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ struct Stretch {
 }
 
 impl Policy {
-    /// Holds a value when these stages begin.
+    /// Holds a value at the start of each of these stages.
     pub(super) fn hold(&mut self, value: usize, stages: Range<usize>) {
         if !stages.is_empty() {
             self.stretches.push(Stretch {
@@ -28,13 +28,13 @@ impl Policy {
         }
     }
 
-    /// How many stretches there are.
+    /// The number of stretches.
     #[cfg(test)]
     pub(super) fn stretches(&self) -> usize {
         self.stretches.len()
     }
 
-    /// The rows of `S`, which must be asked for in order, from the first stage on.
+    /// The rows of `S`. They must be requested in order, from the first stage on.
     pub(super) fn rows(mut self, values: usize) -> impl FnMut(usize, &mut [bool]) {
         let mut ends: Vec<(u32, u32)> = (self.stretches.iter())
             .map(|stretch| (stretch.until, stretch.value))

@@ -1,12 +1,12 @@
-//! Moccasin's constraint program: retention intervals (1–8), with memory as a cumulative resource (4)
-//! and inputs as reservoirs (10) or as explicit choices (5).
+//! Moccasin's constraint program: retention intervals (1–8), with memory as a cumulative resource (4) and
+//! inputs as reservoirs (10) or as explicit choices (5).
 //!
-//! A value is in memory during the events `s..=e` of its active intervals, the first of which is the
-//! run that makes it; the solver's half-open intervals end at `e + 1`. In the staged program (2.3) task
-//! `k` of `n`, counted from 1, may run only at event `k` of a stage `j ≥ k`, at time `j(j-1)/2 + k`, and
-//! runs first in stage `k`; in the unstaged one (domain 9) all starts differ. Beyond the paper: values
-//! of one task share their starts, given values have one interval that begins before all events, kept
-//! ones an interval that reaches the last event, and workspace is an interval of one event.
+//! A value is in memory during the events `s..=e` of its active intervals, the first of which starts with the
+//! run that makes the value. The solver's half-open intervals end at `e + 1`. In the staged program (2.3),
+//! task `k` of `n`, counted from 1, may run only at event `k` of a stage `j ≥ k`, at time `j(j-1)/2 + k`, and
+//! first runs in stage `k`. In the unstaged program (domain 9), all starts differ. Beyond the paper, values
+//! of one task share their starts, a given value has one interval that begins before all events, a kept value
+//! has an interval that reaches the last event, and workspace is an interval of one event.
 
 use scrimp_solvers::cpsat::{Change, Expr, Literal, Model, Solution, Var};
 
@@ -35,15 +35,15 @@ pub(super) enum Goal {
     Cost,
 }
 
-/// The choice among the intervals that may serve a use, or reach the end.
+/// A choice among the intervals that may serve a use, or may reach the end.
 struct Choice {
-    /// Run of the reader; none for the end.
+    /// The reader's run; none for the end.
     reader: Option<(usize, usize)>,
     value: usize,
     literals: Vec<Literal>,
 }
 
-/// A program and where its variables are.
+/// A program, and the places of its variables.
 pub(super) struct Program {
     pub(super) model: Model,
     runs: Vec<Vec<Run>>,
@@ -52,7 +52,7 @@ pub(super) struct Program {
     peak: Option<(Var, Var)>,
     staged: bool,
     horizon: i64,
-    /// Seconds per unit of the objective, and by how much rounding may overstate a plan's cost.
+    /// Seconds per unit of the objective, and the most by which rounding may overstate a plan's cost.
     pub(super) cost_unit: f64,
     pub(super) cost_slack: f64,
     byte_unit: u64,
@@ -180,7 +180,7 @@ impl Program {
         }
     }
 
-    /// (5): at each run, each input is in memory since before.
+    /// (5): at each run, each input has been in memory since before the run.
     fn inputs(&mut self, graph: &Graph<'_>, precedence: Precedence) {
         for (task, what) in graph.tasks.iter().enumerate() {
             for &value in &what.inputs {
@@ -197,7 +197,7 @@ impl Program {
         }
     }
 
-    /// (10): the input's level is what its intervals give, less one while the run takes it.
+    /// (10): an input's level is the sum of what its intervals give, less one while the run takes it.
     fn reservoir(&mut self, task: usize, i: usize, value: usize) {
         let run = &self.runs[task][i];
         let mut changes: Vec<Change> = vec![
@@ -211,7 +211,7 @@ impl Program {
         self.model.reservoir(&changes, 0);
     }
 
-    /// (5) as it stands, with a literal for each interval that may serve the run.
+    /// (5) directly, with a literal for each interval that may serve the run.
     fn choice(&mut self, task: usize, i: usize, value: usize) {
         let (start, active) = (self.runs[task][i].start, self.runs[task][i].active);
         let mut literals = Vec::new();
@@ -255,7 +255,7 @@ impl Program {
         }
     }
 
-    /// (1) or (12); returns the capacity of the memory.
+    /// (1) or (12); returns the capacity of memory.
     fn objective(&mut self, graph: &Graph<'_>, goal: &Goal) -> Expr {
         match goal {
             Goal::Cost => {
@@ -289,7 +289,7 @@ impl Program {
         }
     }
 
-    /// (4) or (13).
+    /// Memory: (4) or (13).
     fn memory(&mut self, graph: &Graph<'_>, capacity: Expr) {
         let mut intervals = Vec::new();
         for (retentions, what) in self.retentions.iter().zip(&graph.values) {
@@ -316,7 +316,7 @@ impl Program {
         self.model.cumulative(&intervals, capacity);
     }
 
-    /// The sequence of runs of a solution.
+    /// The sequence of runs that a solution describes.
     pub(super) fn sequence(&self, solution: &Solution) -> Vec<usize> {
         let mut runs: Vec<(i64, usize)> = Vec::new();
         for (task, possible) in self.runs.iter().enumerate() {
@@ -327,7 +327,7 @@ impl Program {
         runs.into_iter().map(|(_, task)| task).collect()
     }
 
-    /// How many tasks that may run again use every run they may have.
+    /// The number of tasks that may run again and use every run that they may have.
     pub(super) fn exhausted(&self, sequence: &[usize]) -> usize {
         let mut counts = vec![0; self.runs.len()];
         for &task in sequence {
@@ -341,8 +341,8 @@ impl Program {
             .count()
     }
 
-    /// Values for all variables that follow from a sequence of runs; none if it isn't of this
-    /// program: too many runs of a task, or not in stages.
+    /// Values for all variables that follow from a sequence of runs. `None` if the sequence is outside this
+    /// program: a task runs too often, or the runs don't form stages.
     pub(super) fn hint(&self, graph: &Graph<'_>, sequence: &[usize]) -> Option<Vec<i64>> {
         let times = self.times(graph, sequence)?;
         let mut hint = Hint {
@@ -399,7 +399,7 @@ impl Program {
         Some(times.collect())
     }
 
-    /// Runs that don't take place have some time, and in the unstaged program one of their own.
+    /// Gives a time to each run that doesn't take place; in the unstaged program, a time of its own.
     fn hint_idle(&self, seen: &[usize], hint: &mut Hint) {
         let mut free = seen.iter().sum::<usize>() as i64;
         for (task, runs) in self.runs.iter().enumerate() {
@@ -416,7 +416,7 @@ impl Program {
         }
     }
 
-    /// Chooses for each use the latest run of its producer; returns the last use of each interval.
+    /// Chooses the latest run of its producer for each use; returns the last use of each interval.
     fn hint_uses(
         &self,
         graph: &Graph<'_>,
@@ -470,14 +470,14 @@ impl Hint {
     }
 }
 
-/// How many intervals of a value are active.
+/// The number of active intervals of a value.
 fn seen_of(graph: &Graph<'_>, value: usize, seen: &[usize]) -> usize {
     graph.values[value].producer.map_or(1, |task| seen[task])
 }
 
-/// Costs as integers: in units of their greatest common divisor where they are whole numbers, else
-/// rounded to a trillionth of their sum. Returns the unit, and by how much rounding can overstate the
-/// cost of a plan.
+/// Costs as integers: in units of their greatest common divisor if they are whole numbers, otherwise rounded
+/// to a trillionth of their sum. Also returns the unit, and the most by which rounding can overstate the cost
+/// of a plan.
 fn integer_costs(graph: &Graph<'_>, runs: &[Vec<Run>]) -> (Vec<i64>, f64, f64) {
     let seconds: Vec<f64> = graph.tasks.iter().map(|task| task.seconds).collect();
     let total: f64 = seconds.iter().sum();

@@ -1,5 +1,5 @@
-//! Two-phase rounding of checkmate's linear relaxation (section 5): round `S`, then find the fewest
-//! runs for it (algorithm 2), with the allowance ε on the budget searched (5.3, appendix D).
+//! Two-phase rounding of checkmate's linear relaxation (section 5): rounds `S`, then finds the fewest runs
+//! for it (algorithm 2), and searches the allowance ε on the budget (5.3, appendix D).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,9 +18,9 @@ use crate::method::Rounding;
 use crate::options::{Options, Solved};
 use crate::random::Random;
 
-/// Allowances tried, the paper's first. They apply to the bytes that planning can change.
+/// The allowances to try, the paper's first. They apply to the bytes that planning can change.
 const ALLOWANCES: [f64; 10] = [0.1, 0.0, 0.05, 0.02, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5];
-/// Thresholds tried, the paper's first.
+/// The thresholds to try, the paper's first.
 const THRESHOLDS: [f64; 9] = [0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8, 0.1, 0.9];
 /// Samples per allowance.
 const SAMPLES: usize = 50;
@@ -97,7 +97,7 @@ fn round(
     allowance: f64,
     best: &mut Best,
 ) -> Result<(), SolveError> {
-    // A threshold each, or none for a sample.
+    // A threshold for each try, or none for a random sample.
     let tries: Vec<Option<f64>> = match rounding {
         Rounding::Deterministic => THRESHOLDS.map(Some).to_vec(),
         Rounding::Randomized => vec![None; SAMPLES],

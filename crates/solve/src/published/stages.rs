@@ -1,11 +1,11 @@
-//! Frontier-advancing stages (checkmate 4.6): stage `t` ends with the first run of task `t`, and runs
-//! others before it at most once each, in index order.
+//! Frontier-advancing stages (checkmate 4.6): stage `t` ends with the first run of task `t`, and before that
+//! runs other tasks at most once each, in index order.
 //!
-//! `R[t][k]` says that stage `t` runs task `k`, `S[t][v]` that value `v` is in memory when stage `t`
-//! begins; there is one more row of `S` for the end. Where the paper counts a spurious checkpoint for
-//! its whole stage, and a value that is computed again while it is still there twice, a plan made
-//! from the runs alone frees every value right after the last use its run serves. So the plan never
-//! needs more than the paper's `U`; the two agree wherever `S` holds nothing that isn't used.
+//! `R[t][k]` says that stage `t` runs task `k`, and `S[t][v]` that value `v` is in memory when stage `t`
+//! begins; one more row of `S` describes the end. The paper counts a spurious checkpoint for its whole stage.
+//! It also counts twice any value that is computed again while it is present. A plan made from the runs alone
+//! frees every value right after the last use that its run serves. So the plan never needs more than the
+//! paper's `U`, and needs exactly `U` if `S` holds only what is used.
 
 use std::ops::{ControlFlow, RangeInclusive};
 
@@ -16,12 +16,12 @@ use super::graph::Graph;
 pub(crate) struct Stages {
     /// `[stage][task]`.
     pub(crate) runs: Vec<Vec<bool>>,
-    /// `[stage][value]`, one row more.
+    /// `[stage][value]`, with one more row for the end.
     pub(crate) held: Vec<Vec<bool>>,
 }
 
-/// Why checkpoints can't be completed to a plan: this value is needed in this stage, isn't held, and
-/// can't be made again.
+/// Why checkpoints can't be completed to a plan: this stage needs this value, which isn't held and can't be
+/// made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lost {
     pub(crate) value: usize,
@@ -37,12 +37,13 @@ pub(crate) struct Stage<'s> {
     pub(crate) next: &'s [bool],
 }
 
-/// The fewest runs for the given checkpoints (algorithm 2; appendix B: "optimal R for its S"), told stage by
-/// stage: `rows` fills in what the policy holds when a stage begins, and is asked for one stage after the
-/// other. Memory is that of a few rows. `visit` may end it early; says whether it went to the end.
+/// Visits the fewest runs for the given checkpoints (algorithm 2; appendix B: "optimal R for its S"), stage
+/// by stage. `rows` fills in what the policy holds when a stage begins, and is called for the stages in
+/// order, so only a few rows are in memory. `visit` may end this early; returns whether all stages were
+/// visited.
 ///
-/// What can't be made again is held as long as it may be needed, whatever the policy says, and what a stage
-/// overwrites isn't held after it.
+/// A value that can't be made again is held as long as it may be needed, whatever the policy says. A value
+/// that a stage overwrites isn't held afterwards.
 pub(crate) fn complete(
     graph: &Graph<'_>,
     rows: &mut dyn FnMut(usize, &mut [bool]),
@@ -74,7 +75,8 @@ pub(crate) fn complete(
         runs[stage] = true;
         for task in (0..=stage).rev() {
             let outputs = &graph.tasks[task].outputs;
-            // (1c): what is held next must be held already or made now, if it can serve anything.
+            // (1c): a value that is held next must be held already or made now, if it can still serve
+            // anything.
             let missing = |&value: &usize| next[value] && !now[value] && stage < reach[value];
             if outputs.iter().any(missing) {
                 runs[task] |= can_run(task, stage);
@@ -85,7 +87,7 @@ pub(crate) fn complete(
             for &input in &graph.tasks[task].overwrites {
                 next[input] = false;
             }
-            // (1b): what a run reads must be held or made now.
+            // (1b): each input of a run must be held or made now.
             for &value in &graph.tasks[task].inputs {
                 let what = &graph.values[value];
                 if now[value] || what.constant() {
@@ -129,14 +131,14 @@ impl Stages {
         })
     }
 
-    /// The sequence of runs, stage by stage.
+    /// The runs, stage by stage, as one sequence.
     pub(crate) fn sequence(&self) -> Vec<usize> {
         let rows = self.runs.iter();
         rows.flat_map(|row| (0..row.len()).filter(|&task| row[task]))
             .collect()
     }
 
-    /// The stages of a sequence of runs; none if a stage has a task twice or out of index order.
+    /// The stages of a sequence of runs; `None` if a stage runs a task twice or out of index order.
     pub(crate) fn from_sequence(graph: &Graph<'_>, sequence: &[usize]) -> Option<Stages> {
         let n = graph.tasks.len();
         let mut runs = vec![vec![false; n]; n];
@@ -159,7 +161,7 @@ impl Stages {
     }
 }
 
-/// What each stage must find in memory for these runs: backwards from the last use.
+/// The values that each stage must find in memory for these runs, computed backwards from their last uses.
 fn held(graph: &Graph<'_>, runs: &[Vec<bool>]) -> Vec<Vec<bool>> {
     let n = graph.tasks.len();
     let mut needed: Vec<bool> = graph.values.iter().map(|value| value.kept).collect();
@@ -179,8 +181,9 @@ fn held(graph: &Graph<'_>, runs: &[Vec<bool>]) -> Vec<Vec<bool>> {
     held
 }
 
-/// For each task, the last stage in which it may run again; none if it runs once. A task needs what it
-/// reads: a value that can't be made again is there until the stage of the task that overwrites it.
+/// For each task, the last stage in which it may run again; `None` if it runs once. A task can run only while
+/// its inputs can be present, and a value that can't be made again is gone after the stage of the task that
+/// overwrites it.
 fn last_reruns(graph: &Graph<'_>) -> Vec<Option<usize>> {
     let n = graph.tasks.len();
     let mut last: Vec<Option<usize>> = Vec::with_capacity(n);
@@ -196,8 +199,8 @@ fn last_reruns(graph: &Graph<'_>) -> Vec<Option<usize>> {
     last
 }
 
-/// By value, the stages at whose begin it must be held because it can't be made again in them any more: from
-/// there, or from where it is made, to the last stage that may need it.
+/// By value, the stages at whose start it must be held because it can't be made again in them. They reach
+/// from there, or from where the value is made, to the last stage that may need it.
 fn irreplaceable(
     graph: &Graph<'_>,
     last_rerun: &[Option<usize>],
@@ -208,7 +211,7 @@ fn irreplaceable(
             None => 0,
             Some(task) => task.max(last_rerun[task].unwrap_or(task)) + 1,
         };
-        // Gone for good with the first run of the task that overwrites it.
+        // The value is gone for good after the first run of the task that overwrites it.
         first..=what.overwriter.unwrap_or(reach[value])
     });
     stages.collect()

@@ -1,5 +1,5 @@
-//! The exact methods against brute force and each other on random small problems. Tests that need a
-//! solver are skipped, with a line that says so, where it isn't installed.
+//! The exact methods, compared with brute force and each other on small random problems. Tests that need a
+//! missing solver are skipped, and print a line that says so.
 #![allow(clippy::print_stderr, reason = "tells which tests were skipped")]
 
 use std::cmp::Reverse;
@@ -24,7 +24,7 @@ use crate::options::{Options, Solved};
 use crate::random::Random;
 use crate::testing::{Shape, base_peak, device, optimum, problem};
 
-/// Whether HiGHS and CP-SAT are there, with a line where one isn't.
+/// Whether HiGHS and CP-SAT are installed; prints a line for each that isn't.
 fn installed() -> (bool, bool) {
     let highs = scrimp_solvers::Highs::load(None).map(|_| ());
     let cpsat = scrimp_solvers::CpSat::load(None).map(|_| ());
@@ -115,7 +115,7 @@ fn within(budget: u64) -> Capacities {
     Capacities::bytes_of(device(), budget)
 }
 
-/// What a method should find: this cost, proven; or a proof that there is nothing.
+/// Asserts what a method finds: a proven plan of this cost, or a proof that there is no plan.
 fn expect(what: &str, outcome: Result<Solved, SolveError>, optimum: Option<f64>) -> Option<Solved> {
     match (outcome, optimum) {
         (Ok(outcome), Some(cost)) => {
@@ -165,7 +165,7 @@ fn checkmate_agrees_with_brute_force() {
             best,
         ) {
             assert!(outcome.plan.keeps_order());
-            // Free within a stage can only be better.
+            // A plan that is free within a stage can't cost more.
             assert!(optimum(&problem, budget, Order::Fixed).unwrap() <= outcome.plan.cost());
             found += 1;
             saved += usize::from(outcome.plan.recomputed() > 0);
@@ -190,7 +190,7 @@ fn moccasin_agrees_with_brute_force() {
             0 => Precedence::Reservoir,
             _ => Precedence::Choice,
         };
-        // As many runs as there are stages lose nothing.
+        // Allowing as many runs as there are stages loses nothing.
         let options = Options {
             precedence,
             runs_per_task: 8,
@@ -209,8 +209,9 @@ fn moccasin_agrees_with_brute_force() {
     assert!(saved > 15, "{saved} with recomputation");
 }
 
-/// The two exact programs, brute force and the search on the same problems: the programs prove the same
-/// optimum, and the search is never better than it with a plan in stages, nor than the best of any kind.
+/// Compares the two exact programs, brute force and the search on the same problems. The programs prove the
+/// same optimum. The search beats it only with plans outside the stages, and never beats the best plan of any
+/// kind.
 #[test]
 fn the_programs_agree_with_each_other_and_bound_the_search() {
     let (highs, cpsat) = installed();
@@ -328,7 +329,7 @@ fn two_phase_rounding_is_never_better_than_the_program_and_its_bound_holds() {
     assert!(found > 20, "{found} plans");
 }
 
-/// A plan's stages hold what it needs, and nothing more than their completion.
+/// A plan's stages hold what it needs, and no more than their completion.
 #[test]
 fn stages_and_sequences_describe_the_same_plans() {
     for seed in 4000..4200 {
@@ -340,7 +341,7 @@ fn stages_and_sequences_describe_the_same_plans() {
         assert_eq!(stages.sequence(), once);
         let completed = Stages::complete(&graph, &stages.held).unwrap();
         assert_eq!(completed.sequence(), once, "seed {seed}");
-        // Any checkpoints can be completed, or it is said what is lost.
+        // Any checkpoints either can be completed, or give an error that names what is lost.
         let mut random = Random::new(seed, 3);
         let mut held = stages.held.clone();
         for held in held.iter_mut().flatten() {
@@ -446,8 +447,8 @@ fn an_absent_solver_is_an_error_that_says_how_to_get_it() {
     }
 }
 
-/// Its plan may be outside the stages, where the search found one there: never worse than the best in
-/// stages, never better than the best in this order, and the bound holds for stages.
+/// The plan may be outside the stages if the search found it there. It is never worse than the best in stages
+/// and never better than the best in this order, and the bound holds for stages.
 #[test]
 fn the_restricted_program_loses_nothing() {
     if !installed().0 {

@@ -1,4 +1,4 @@
-//! Ruin and recreate: drop some recomputations, repair, accept as in annealing.
+//! Ruin and recreate: drops some recomputations, repairs, and accepts the result as annealing does.
 
 use scrimp_plan::TaskId;
 
@@ -14,33 +14,33 @@ use crate::search::state::State;
 
 /// Temperatures at the start of an epoch, in mean seconds of a recomputation, by walk and epoch.
 const HEATS: [[f64; 3]; 2] = [[0.2, 0.6, 0.1], [1.0, 3.0, 0.4]];
-/// Units of work per task after which the squeeze for a first plan gives up.
+/// Units of work per task after which the squeeze towards a first plan gives up.
 const SQUEEZE: u64 = 60_000;
-/// Orders that first plans are made from, together, in tasks.
+/// The number of orders from which first plans are made, times the number of tasks.
 const START_TASKS: u32 = 4000;
-/// Most moves of one rearrangement.
+/// The most moves of one rearrangement.
 const MOVES: u64 = 300_000;
-/// Most tasks for which beams are worth their time.
+/// The most tasks for which beams are worth their time.
 pub(crate) const BEAM_TASKS: u32 = 300;
-/// Starting over takes at most one part in so many of an epoch.
+/// Starting over takes at most one part in this many of an epoch.
 const START_SHARE: u64 = 4;
-/// How much colder an epoch ends.
+/// The temperature at the end of an epoch, as a share of that at its start.
 const COOLING: f64 = 0.02;
 
 /// One walk through the sequences that fit.
 pub(crate) struct Walk<'m> {
     model: &'m Model,
     pub repairer: Repairer<'m>,
-    /// The budget to meet; the repairer's is above it while the first plan is looked for.
+    /// The budget to meet; the repairer's budget is above it during the search for a first plan.
     target: f64,
     cutoff: Cutoff<'m>,
     pub state: State<'m>,
     pub rng: Random,
-    /// The cheapest sequence that fits, and its cost.
+    /// The cheapest sequence that fits, with its cost.
     pub best: Option<(f64, Vec<TaskId>)>,
-    /// The peak and the runs of the leanest sequence.
+    /// The leanest sequence, with its peak.
     pub leanest: (f64, Vec<TaskId>),
-    /// Units of work that starting over took last, or a guess.
+    /// Units of work that the last start over took, or a guess.
     start_work: u64,
 }
 
@@ -67,7 +67,7 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// Repairs the sequence as it stands; false if that fails, and then it is left as it was.
+    /// Repairs the present sequence; if that fails, returns false and leaves the sequence unchanged.
     fn settle(&mut self, taste: Taste) -> bool {
         let ok = self
             .repairer
@@ -81,8 +81,8 @@ impl<'m> Walk<'m> {
         ok
     }
 
-    /// Looks for a first plan within the budget: directly, then, if wanted, squeezing the budget step by
-    /// step.
+    /// Looks for a first plan within the budget: directly, and then, if `squeeze` is set, by lowering the
+    /// budget step by step.
     pub fn first_plan(&mut self, walk: usize, squeeze: bool) {
         let target = self.repairer.budget;
         let taste = Taste {
@@ -110,8 +110,8 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// Plans from the given order and lean ones, each rearranged first; the cheapest plan stays, and
-    /// the last order if none fits.
+    /// Makes plans from the given order and from lean ones, after rearranging each. Keeps the cheapest plan,
+    /// or the last order if none fits.
     fn first_of_orders(&mut self, walk: usize, taste: Taste) {
         let starts = (START_TASKS / self.model.tasks.max(1)).clamp(1, 4) as usize;
         for k in 0..starts {
@@ -134,7 +134,7 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// Where the order is free: starts from the leanest of several orders.
+    /// If the order is free, starts from the leanest of several orders.
     fn start_leaner(&mut self) {
         if !self.repairer.free {
             return;
@@ -152,7 +152,7 @@ impl<'m> Walk<'m> {
         self.state.reset(&self.leanest.1);
     }
 
-    /// Lowers the budget from the present peak towards `target`, annealing where repair fails.
+    /// Lowers the budget from the present peak towards `target`, and anneals where repair fails.
     fn squeeze(&mut self, target: f64) {
         let mut failures = 0;
         let end = self.repairer.work + SQUEEZE * u64::from(self.model.tasks);
@@ -190,8 +190,8 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// Anneals the order alone, from a temperature to another in mean bytes of a value times
-    /// positions, with a number of moves per run. Forgets the log.
+    /// Anneals the order alone with this many moves per run, between two temperatures in mean bytes of a
+    /// value times positions. Forgets the log.
     pub fn rearrange(&mut self, moves: u64, hot: f64, cold: f64) {
         let m = self.model;
         let mean = m.bytes.values().sum::<f64>() / m.bytes.len().max(1) as f64;
@@ -203,8 +203,8 @@ impl<'m> Walk<'m> {
         self.state.reset(&arrangement.order());
     }
 
-    /// Makes a plan by a beam that keeps the present order, in which every task runs once; false, with
-    /// nothing done, if it finds none.
+    /// Makes a plan by a beam that keeps the present order, in which every task must run once. If the beam
+    /// finds none, returns false and changes nothing.
     fn beam(&mut self, breadth: Breadth) -> bool {
         if self.model.tasks > BEAM_TASKS {
             return false;
@@ -222,8 +222,8 @@ impl<'m> Walk<'m> {
         true
     }
 
-    /// Starts from the given order, or a lean one where the order is free, with a random taste; from
-    /// `from` again if that doesn't fit.
+    /// Starts from the given order, or from a lean one if the order is free, with a random taste. If that
+    /// doesn't fit, starts from `from` again.
     fn start_over(&mut self, from: &[TaskId]) {
         let order = if self.repairer.free && self.rng.below(3) > 0 {
             let (noise, inertia) = (self.rng.unit(), [0.0, 1.0, 5.0, 20.0][self.rng.below(4)]);
@@ -282,7 +282,7 @@ impl<'m> Walk<'m> {
                         noise: [0.0, 0.3, 1.0, 3.0][x],
                     },
                 );
-                // Work that finds nothing to do must not go on forever.
+                // Steps that find nothing to do count as work too, so that the epoch ends.
                 self.repairer.work += 20;
             }
         }
@@ -302,7 +302,7 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// The runs that could be dropped: all but each task's first, or all but one where the order is free.
+    /// The runs that may be dropped: all but each task's first, or, if the order is free, all but one.
     fn extra_runs(&self) -> Vec<Run> {
         let mut extra = Vec::new();
         for p in (Position::FIRST + 1).until(self.state.last()) {
@@ -315,7 +315,8 @@ impl<'m> Walk<'m> {
         extra
     }
 
-    /// Removes a run and what only it needed; false, with nothing done, if uses would lose their value.
+    /// Removes a run and the runs that only it needed. If uses would lose their value, returns false and
+    /// changes nothing.
     fn drop_run(&mut self, run: Run) -> bool {
         let t = self.state.task_of(run);
         if self.state.runs(t).len() < 2
@@ -334,7 +335,7 @@ impl<'m> Walk<'m> {
         true
     }
 
-    /// Drops every run that the budget doesn't need, dear ones first.
+    /// Drops every run that the budget doesn't need, expensive runs first.
     pub fn polish_all(&mut self) {
         let mut extra = self.extra_runs();
         let cost = |s: &State<'_>, r: Run| s.model.cost[s.task_of(r)];
@@ -362,14 +363,14 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// One ruin and recreate at a temperature in seconds.
+    /// Does one ruin and recreate at a temperature in seconds.
     pub fn step(&mut self, temperature: f64, taste: Taste) {
         let extra = self.extra_runs();
         self.repairer.work += self.state.len() as u64 / 4;
         if extra.is_empty() {
             return;
         }
-        // A rearrangement forgets the log, so what to come back to is kept.
+        // A rearrangement forgets the log, so the state to return to is saved.
         let saved = (self.repairer.free && self.rng.below(4) == 0).then(|| self.state.order());
         let before = self.state.cost();
         let limit = before - temperature * (1.0 - self.rng.unit()).ln();

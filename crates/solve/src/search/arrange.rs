@@ -1,9 +1,9 @@
-//! Annealing on the order alone: the runs of a sequence move one at a time, every use keeps the run
-//! that serves it, and nothing is recomputed or dropped. What comes down is the excess over a budget.
+//! Annealing on the order alone: the runs of a sequence move one at a time, every use keeps the run that
+//! serves it, and nothing is recomputed or dropped. The annealing lowers the excess over a budget.
 //!
-//! With the servers fixed, moving a run shifts the memory profile between its old and its new place
-//! by a few constants: its own growth, and each input's bytes from where its last reader changes. So
-//! a move is judged by one pass over that stretch.
+//! With these runs fixed, moving one run changes the memory profile between its old and its new place by a
+//! few constants: the run's own growth, and each input's bytes from where its last reader changes. So one
+//! pass over that stretch evaluates a move.
 
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap};
@@ -14,19 +14,19 @@ use crate::model::{Lists, Model};
 use crate::random::Random;
 use crate::search::links::{Instance, Links, Node};
 
-/// How a move changes the excess, and what it changes besides.
+/// What a move changes, and by how much it changes the excess.
 #[derive(Debug)]
 pub(super) struct Shift {
     from: Position,
     to: Position,
-    /// Inputs whose last reader changes: position and node of the other reader, and the bytes.
+    /// Inputs whose last reader changes: the other reader's position and node, and the bytes.
     passed: Vec<(Position, Node, f64)>,
     /// Bytes in use while the run is at its new place.
     pub(super) own: f64,
     pub(super) excess: f64,
 }
 
-/// A sequence whose runs may change places.
+/// A sequence whose runs can be moved.
 #[derive(Debug)]
 pub(crate) struct Arrangement<'m> {
     model: &'m Model,
@@ -39,24 +39,24 @@ pub(crate) struct Arrangement<'m> {
     /// Per node, the nodes that must come before and after it.
     pub(super) before: Lists<Node, Node>,
     pub(super) after: Lists<Node, Node>,
-    /// Per node, the instances it reads that end with their last reader.
+    /// Per node, the instances that it reads and that end with their last reader.
     reads: Lists<Node, Instance>,
     /// Per instance, its readers, its bytes and the node that reads it last.
     readers: Lists<Instance, Node>,
     bytes: PrimaryMap<Instance, f64>,
     last: PrimaryMap<Instance, PackedOption<Node>>,
-    /// Bytes that end after each node.
+    /// Bytes that are freed after each node.
     frees: PrimaryMap<Node, f64>,
-    /// Bytes times positions over the budget.
+    /// The sum of bytes times positions over the budget.
     pub(super) excess: f64,
     pub(super) shift: Shift,
-    /// Scratch: stretches and what they are raised by.
+    /// Scratch: stretches, and by how much they rise.
     raised: Vec<(usize, usize, f64)>,
 }
 
 impl<'m> Arrangement<'m> {
-    /// Of a sequence in which every task's inputs are there when it runs. First runs change their order only
-    /// if it is free.
+    /// Makes an arrangement of a sequence in which every task's inputs are in memory when it runs. First runs
+    /// may change their order only if `free` is set.
     pub fn new(model: &'m Model, order: &[TaskId], budget: f64, free: bool) -> Arrangement<'m> {
         let task: PrimaryMap<Node, TaskId> = std::iter::once(model.start())
             .chain(order.iter().copied())
@@ -119,7 +119,7 @@ impl<'m> Arrangement<'m> {
         self.model.workspace[self.task[x]]
     }
 
-    /// First and last position a node may move to.
+    /// The first and the last position to which a node may move.
     pub(super) fn room(&self, x: Node) -> (Position, Position) {
         let before = self.before.of(x).iter().map(|&y| self.pos[y]);
         let after = self.after.of(x).iter().map(|&y| self.pos[y]);
@@ -130,7 +130,7 @@ impl<'m> Arrangement<'m> {
         )
     }
 
-    /// Works out what moving a node to a position within its room does.
+    /// Computes the effect of moving a node to a position within its room.
     pub(super) fn judge(&mut self, x: Node, to: Position) {
         let from = self.pos[x];
         let mut passed = std::mem::take(&mut self.shift.passed);
@@ -158,7 +158,8 @@ impl<'m> Arrangement<'m> {
                 start = p + 1;
             }
             new += self.over(start, to + 1, level);
-            // The level before the last of those passed grows by what was summed up before it only.
+            // Before the last of the passed inputs, the level grows only by the bytes that were summed up
+            // earlier.
             let y = self.seq[to.index()];
             let before = self.mem[to.index()] - self.workspace(y) - self.frees[y];
             own = before + level + grows;
@@ -203,7 +204,7 @@ impl<'m> Arrangement<'m> {
         };
     }
 
-    /// Excess of a stretch with every position raised.
+    /// The excess of a stretch with every position raised.
     #[inline]
     pub(super) fn over(&self, from: Position, to: Position, raised: f64) -> f64 {
         let budget = self.budget - raised;
@@ -218,7 +219,7 @@ impl<'m> Arrangement<'m> {
         rest.iter().map(|&m| (m - budget).max(0.0)).sum::<f64>() + sums.iter().sum::<f64>()
     }
 
-    /// Does what [`Self::judge`] worked out.
+    /// Makes the move that [`Self::judge`] computed.
     pub(super) fn apply(&mut self, x: Node) {
         let (from, to) = (self.shift.from.index(), self.shift.to.index());
         let later = to > from;
@@ -252,8 +253,8 @@ impl<'m> Arrangement<'m> {
         self.excess += self.shift.excess;
     }
 
-    /// Moves runs until the excess is gone or the moves are used up, at temperatures in bytes times
-    /// positions that fall from `hot` to `cold`; returns units of work.
+    /// Moves runs until the excess is gone or the moves are used up, at temperatures in bytes times positions
+    /// that fall from `hot` to `cold`. Returns units of work.
     pub fn anneal(&mut self, moves: u64, hot: f64, cold: f64, rng: &mut Random) -> u64 {
         let n = self.seq.len();
         let mut work = 0;
@@ -280,7 +281,7 @@ impl<'m> Arrangement<'m> {
         work
     }
 
-    /// Tells the stretches between a node's old and new place with what each is raised by.
+    /// Calls `tell` with the stretches between a node's old and new place, and with what raises each.
     pub(super) fn stretches(&self, x: Node, mut tell: impl FnMut(usize, usize, f64)) {
         let (from, to) = (self.shift.from, self.shift.to);
         let net = self.grows(x) - self.workspace(x) - self.frees[x];
@@ -297,7 +298,7 @@ impl<'m> Arrangement<'m> {
         tell(start.index(), end.index(), level);
     }
 
-    /// Another position for a node: near it, on a logarithmic scale, or anywhere.
+    /// Another position for a node, either near it on a logarithmic scale or anywhere.
     pub(super) fn place_for(&self, x: Node, rng: &mut Random) -> Option<Position> {
         let (lo, hi) = self.room(x);
         if lo >= hi {
@@ -325,7 +326,7 @@ mod tests {
     use crate::search::state::State;
     use crate::testing::{Shape, problem};
 
-    /// The given order with some tasks run again where they can be.
+    /// The given order, with some tasks running again where they can.
     fn with_reruns<'m>(model: &'m Model, rng: &mut Random) -> State<'m> {
         let mut state = State::new(model, &model.given_order());
         for _ in 0..rng.below(12) {

@@ -1,6 +1,6 @@
-//! Beam search over the states of [`Space`], in a fixed order of first runs: for each task the best
-//! few states in which it has just run. Finds plans under budgets so tight that repairing a sequence
-//! that exceeds them everywhere gets stuck.
+//! Beam search over the states of [`Space`], in a fixed order of first runs: for each task it keeps the best
+//! few states in which the task has just run. It finds plans under budgets so tight that repair gets stuck,
+//! because the sequence exceeds them everywhere.
 
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, entity_impl};
@@ -15,16 +15,16 @@ use crate::model::Model;
 use crate::random::Random;
 use crate::search::space::{Place, Space, Tasks, Values};
 
-/// Ways to make room that are tried for one run.
+/// The ways of making room that are tried for one run.
 const WAYS: usize = 6;
-/// Missing producers that are tried for one state.
+/// The missing producers that are tried for one state.
 const READY: usize = 2;
-/// Work of pricing, per value, and the beam's own counts to a unit of work.
+/// Work of pricing, per value, in the beam's own counts, and such counts per unit of work.
 const PRICING: u64 = 100;
 const PER_UNIT: u64 = 2;
-/// States looked at, at most, by task and width: sequences that are longer are no use.
+/// The most states that are visited, per task and width; longer sequences are useless.
 const LOOKS: usize = 8;
-/// Steps towards a task beyond the runs that it lacks.
+/// Steps towards a task beyond its missing runs.
 const SLACK: usize = 8;
 
 /// How a beam searches.
@@ -34,12 +34,12 @@ pub(crate) struct Breadth {
     pub width: usize,
     /// What holding bytes is worth, as a multiple of the gap program's prices.
     pub rent: f64,
-    /// What dropping a value seems to cost is multiplied by a random number between 1 and 1 + noise.
+    /// The random factor on the apparent cost of dropping a value is between 1 and 1 + noise.
     pub noise: f64,
 }
 
-/// A plan within `budget` bytes whose first runs keep `order`, cheap but rarely the cheapest; `None` if
-/// none was found. Problems with more than 1024 tasks or values are not looked at. Adds to `work`.
+/// A plan within `budget` bytes whose first runs keep `order`. It is cheap but rarely the cheapest; `None` if
+/// no plan was found. Problems with more than 1024 tasks or values are skipped. Adds to `work`.
 pub(crate) fn search(
     model: &Model,
     order: &[TaskId],
@@ -98,24 +98,24 @@ fn sized<const W: usize>(
 struct Link(u32);
 entity_impl!(Link, "link");
 
-/// A state with the seconds it took and what is known to come.
+/// A state, with the seconds so far and an estimate of those to come.
 #[derive(Clone)]
 struct Head<const W: usize> {
     place: Place<W>,
     spent: f64,
-    /// With what must still run, and with what holding the live values is worth.
+    /// The seconds so far, those of the runs still necessary, and what holding the live values is worth.
     seconds: f64,
-    /// Values that what must still run reads.
+    /// Values that the runs still necessary read.
     read: Values<W>,
-    /// The last of its runs in the trail.
+    /// The last run on the way to this state.
     trail: PackedOption<Link>,
 }
 
-/// What holding a value will cost: the prices of the gap program, summed up to its next first use.
+/// What holding a value will cost: the sum of the gap program's prices until the value's next first use.
 struct Rent {
-    /// Prices of the positions before each.
+    /// For each position, the sum of the prices before it.
     sums: Vec<f64>,
-    /// By value, the positions of its uses in which tasks run once, ascending.
+    /// By value, the positions of its uses if every task runs once, ascending.
     uses: PrimaryMap<ValueId, Vec<usize>>,
     /// By value, a random factor.
     noise: PrimaryMap<ValueId, f64>,
@@ -148,7 +148,7 @@ impl Rent {
         Rent { sums, noise, uses }
     }
 
-    /// Seconds per byte that a value is worth from position `from` until its next first use.
+    /// The price per byte, in seconds, of holding a value from position `from` until its next first use.
     fn of(&self, v: ValueId, from: usize) -> f64 {
         let uses = &self.uses[v];
         uses.get(uses.partition_point(|&u| u < from))
@@ -156,10 +156,10 @@ impl Rent {
     }
 }
 
-/// States after equally many steps, of those with the same live values the one reached soonest.
+/// States after equally many steps; of states with the same live values, only the one reached soonest.
 struct Best<const W: usize> {
     heads: Vec<Head<W>>,
-    /// By live values, the place of their head.
+    /// By live values, the index of their head.
     known: HashMap<Values<W>, usize>,
 }
 
@@ -188,7 +188,7 @@ impl<const W: usize> Best<W> {
         }
     }
 
-    /// The best few, best first.
+    /// The best few states, best first.
     fn first(mut self, width: usize) -> Vec<Head<W>> {
         self.heads.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         self.heads.truncate(width);
@@ -200,11 +200,11 @@ struct Beam<'s, 'm, const W: usize> {
     space: &'s Space<'m, W>,
     width: usize,
     rent: Rent,
-    /// Position of the first run that comes next, if every task ran once.
+    /// The position of the next first run, if every task ran once.
     at: usize,
-    /// Runs, each with the one before it.
+    /// Runs, each with its predecessor.
     trail: PrimaryMap<Link, (PackedOption<Link>, TaskId)>,
-    /// States looked at.
+    /// The number of states visited.
     looks: usize,
     work: u64,
 }
@@ -240,7 +240,7 @@ impl<const W: usize> Beam<'_, '_, W> {
         Some(runs)
     }
 
-    /// From states in which `target` comes next, the best ones in which it has run. All take their
+    /// From states in which `target` comes next, the best states in which it has run. All states take their
     /// steps towards it side by side, so that those that drop what they have just made fall behind.
     fn layer(&mut self, heads: Vec<Head<W>>, target: TaskId, cutoff: Cutoff<'_>) -> Vec<Head<W>> {
         let target_reads = *self.space.reads(target);
@@ -296,7 +296,7 @@ impl<const W: usize> Beam<'_, '_, W> {
         again
     }
 
-    /// Runs `t`, with several ways to make room for it; if possible without dropping `soon`.
+    /// Runs `t` with several ways of making room for it, without dropping `soon` if possible.
     fn run(&mut self, head: &Head<W>, t: TaskId, soon: &Values<W>, into: &mut Best<W>) {
         let space = self.space;
         let lack = space.lack(&head.place, t);
@@ -331,7 +331,8 @@ impl<const W: usize> Beam<'_, '_, W> {
         }
     }
 
-    /// What holding the live values until their next uses is worth, or making them again if that is less.
+    /// What holding the live values until their next uses is worth, or the cost of making them again if that
+    /// is less.
     fn rent_of(&self, place: &Place<W>, read: &Values<W>) -> f64 {
         let model = self.space.model;
         let rent = |v: ValueId| {
@@ -341,8 +342,8 @@ impl<const W: usize> Beam<'_, '_, W> {
         place.live.and(read).iter().map(rent).sum()
     }
 
-    /// Sets of values whose bytes make up for `lack`: the cheapest per byte, each without one of the
-    /// first few, and single large ones.
+    /// Sets of values whose bytes make up for `lack`: the cheapest per byte, the same without one of the
+    /// first few, and single large values.
     fn ways(&mut self, head: &Head<W>, t: TaskId, lack: f64, soon: &Values<W>) -> Vec<Values<W>> {
         let space = self.space;
         let place = &head.place;
@@ -374,7 +375,7 @@ impl<const W: usize> Beam<'_, '_, W> {
             if left > 0.0 {
                 return None;
             }
-            // The dearest first: what the later ones made superfluous stays.
+            // The most expensive go first: a value that later ones made superfluous stays in memory.
             let mut spare = -left;
             for k in (0..chosen.len()).rev() {
                 if bytes(chosen[k]) <= spare {
@@ -408,7 +409,7 @@ impl<const W: usize> Beam<'_, '_, W> {
         ways
     }
 
-    /// Seconds to make a value again with what is in memory now; `None` if that can't be.
+    /// Seconds to make a value again from what is in memory now; `None` if that is impossible.
     fn seconds_again(&mut self, place: &Place<W>, v: ValueId) -> Option<f64> {
         let space = self.space;
         let mut live = *place;

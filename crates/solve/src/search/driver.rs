@@ -1,7 +1,7 @@
-//! The search's schedule: epochs of annealing on two walks, merged after each.
+//! The search's schedule: epochs of annealing on two walks, whose results are merged after each epoch.
 //!
-//! All decisions depend on units of work, never on the clock, and the walks don't see each other
-//! within an epoch. So one thread or two give the same plan; the clock only cuts off.
+//! All decisions depend on units of work, never on the clock, and the walks don't see each other within an
+//! epoch. So one thread and two give the same plan; the clock only cuts the search off.
 
 use scrimp_plan::TaskId;
 
@@ -20,42 +20,43 @@ use crate::search::first::FirstPlan;
 use crate::search::state::State;
 use crate::search::walks::{WALKS, each};
 
-/// Units of work per second that the schedule expects of a walk, below what machines do: where tasks have few
-/// inputs on average, lists are short and units quick.
+/// Units of work per second that the schedule expects of a walk, which is fewer than machines do. Units are
+/// quicker where tasks have few inputs on average, because lists are short.
 const RATES: [f64; 2] = [55e6, 30e6];
 const MEAN_INPUTS: [f64; 2] = [2.2, 2.7];
-/// The bound's share of the work before the epochs, and as much again after them.
+/// The bound's share of all work before the epochs, and again after them.
 const BOUND_SHARE: f64 = 0.1;
-/// Where the order is free, the share of the epochs' work for plans that keep the given one, if their first
-/// plan adds at most so many times the seconds that the first one in a free order adds.
+/// In a free order, the share of the epochs' work for plans that keep the given order. Such plans come first
+/// only if the first of them adds at most this many times the seconds that the first plan in a free order
+/// adds.
 const KEEPING_SHARE: f64 = 0.5;
 const PROMISING: f64 = 1.25;
 /// Units of work of the first epoch, per task.
 const FIRST_EPOCH: u64 = 2500;
-/// A first plan is looked for that long at least, whatever the limit: without one there is nothing to
-/// stop with, and a feasible budget would be called infeasible.
+/// The search for a first plan may take at least this long, whatever the limit: without a plan there is
+/// nothing to return, and a feasible budget would be called infeasible.
 const FIRST_PLAN: Duration = Duration::from_secs(2);
-/// The share of that time that is for plans within the budget; the rest is for the least budget.
+/// The share of that time for plans within the budget; the rest is for finding the least budget.
 const FIRST_SHARE: f64 = 0.7;
-/// States that the exact search for small problems makes at most.
+/// The most states that the exact search for small problems makes.
 const STATES: usize = 150_000;
-/// The same for one budget where the least is looked for.
+/// The same limit for each budget while the least budget is sought.
 const LEAST_STATES: usize = 20_000;
-/// Epochs without a better plan after which the search has converged.
+/// The epochs without a better plan after which the search has converged.
 const PATIENCE: u32 = 8;
 
 /// What the search found.
 pub(crate) struct Found {
     /// The cheapest sequence that fits, or the leanest if none does.
     pub runs: Vec<TaskId>,
-    /// The least budget for which a plan was found: the one asked for, or else a larger one.
+    /// The least budget for which a plan was found: the requested one, or else a larger one.
     pub least: f64,
     pub lower_bound: f64,
-    /// Proven: no plan takes fewer bytes than this many, resident ones not counted.
+    /// A proven floor, without resident bytes: no plan takes fewer bytes.
     pub floor: f64,
 }
 
-/// Searches for the cheapest sequence within `budget` bytes, resident ones not counted.
+/// Searches for the cheapest sequence within `budget` bytes, without resident bytes.
 pub(crate) fn run<'m>(
     model: &'m Model,
     budget: f64,
@@ -66,7 +67,7 @@ pub(crate) fn run<'m>(
     with(model, budget, options, start, true, progress)
 }
 
-/// Searches for the leanest sequence: what is looked for where a budget has no plan.
+/// Searches for the leanest sequence, which is what matters when a budget has no plan.
 pub(crate) fn leanest<'m>(
     model: &'m Model,
     options: &'m Options,
@@ -76,7 +77,7 @@ pub(crate) fn leanest<'m>(
     run(model, -model.resident, options, start, progress)
 }
 
-/// The search with or without trying to be exact.
+/// Runs the search, with or without the exact search first.
 pub(crate) fn with<'m>(
     model: &'m Model,
     budget: f64,
@@ -112,7 +113,7 @@ pub(crate) fn with<'m>(
         free,
         cutoff: options.cutoff(start, limit.mul_f64(FIRST_SHARE)),
         late: options.cutoff(start, limit),
-        // Who names a cost that is enough asks for many budgets, and means the limit.
+        // A caller that sets `enough` plans under many budgets and needs the time limit to be kept.
         patient: options.enough.is_none() && options.deadline.is_none(),
         seed: options.seed,
         threads: options.threads,
@@ -141,7 +142,7 @@ pub(crate) fn with<'m>(
     }
 }
 
-/// A first plan, and annealing from there; `known` says what is known before.
+/// Finds a first plan and anneals from there; `known` holds what is known before.
 fn by_walks<'m>(
     first: FirstPlan<'m>,
     known: Found,
@@ -169,7 +170,7 @@ fn by_walks<'m>(
         }
     };
     let mut best = priced(model, runs);
-    // The bound may take a while; who waits hears of the plan first, and may stop.
+    // The bound may take a while, so a waiting caller hears of the plan first and may stop.
     progress(Progress {
         elapsed: start.elapsed(),
         cost: Some(best.0),
@@ -217,7 +218,7 @@ fn by_walks<'m>(
     }
 }
 
-/// See [`RATES`].
+/// The units of work per second of a walk; see [`RATES`].
 fn rate(model: &Model) -> f64 {
     let inputs: usize = model.task_ids().map(|t| model.inputs.of(t).len()).sum();
     let mean = inputs as f64 / f64::from(model.tasks.max(1));
@@ -225,26 +226,26 @@ fn rate(model: &Model) -> f64 {
     RATES[0] + dense * (RATES[1] - RATES[0])
 }
 
-/// A sequence with its seconds.
+/// A sequence, with its seconds.
 fn priced(model: &Model, runs: Vec<TaskId>) -> (f64, Vec<TaskId>) {
     (State::new(model, &runs).cost(), runs)
 }
 
-/// Annealing in epochs of growing length, on two walks that go on from the better plan after each.
+/// Annealing in epochs of growing length. After each epoch both walks go on from the better plan.
 struct Epochs<'m, 'g> {
-    /// Model, budget, order and threads.
+    /// Has the model, budget, order and threads.
     first: FirstPlan<'m>,
     given: &'g [TaskId],
     cutoff: Cutoff<'m>,
     seed: u64,
-    /// A plan that takes as many seconds needn't be bettered.
+    /// A plan that takes at most this many seconds needn't be improved.
     enough: f64,
 }
 
 impl<'m> Epochs<'m, '_> {
-    /// Betters a plan with so much work. Where the order is free, one that keeps the given order is bettered
-    /// too, as that is often easier: first, unless it seems far worse, and again where other orders bring
-    /// nothing.
+    /// Improves a plan with the given work. If the order is free, also improves a plan that keeps the given
+    /// order, because that is often easier: before the other plan unless it seems far worse, and again after
+    /// it if other orders bring nothing.
     fn better(
         &self,
         best: &mut (f64, Vec<TaskId>),
@@ -275,7 +276,7 @@ impl<'m> Epochs<'m, '_> {
         }
     }
 
-    /// Betters a plan that keeps the given order, which becomes the best one if it is.
+    /// Improves a plan that keeps the given order; it replaces the best plan if it is cheaper.
     fn keep(
         &self,
         kept: &mut (f64, Vec<TaskId>),
@@ -293,7 +294,7 @@ impl<'m> Epochs<'m, '_> {
         }
     }
 
-    /// Betters a plan, its seconds and runs, until the epochs bring nothing or no work is left.
+    /// Improves a plan, given as its seconds and runs, until the epochs bring nothing or no work is left.
     fn anneal(
         &self,
         best: &mut (f64, Vec<TaskId>),

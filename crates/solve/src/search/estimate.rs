@@ -1,4 +1,4 @@
-//! What an eviction's new run takes: each of its inputs kept until then, or made again there.
+//! Estimates the cost of an eviction's new run: each of its inputs is kept until then or made again there.
 
 use scrimp_plan::TaskId;
 
@@ -8,8 +8,9 @@ use crate::search::repair::Repairer;
 use crate::search::state::State;
 
 impl<'m> Repairer<'m> {
-    /// What having the inputs of `t` at `p` takes, each kept until `p` or made again there, whichever
-    /// is cheaper; `None` if it reaches the limit. After so many visits the rest is kept.
+    /// The price of having the inputs of `t` at `p`, each kept until `p` or made again there, whichever is
+    /// cheaper; `None` if the price reaches the limit. Once the visits are used up, all further inputs are
+    /// kept.
     pub(super) fn inputs_price(
         &self,
         state: &State<'m>,
@@ -20,7 +21,7 @@ impl<'m> Repairer<'m> {
     ) -> Option<Price> {
         let m = self.model;
         let bottom = pricing.stack.len();
-        // No input takes less than its bytes until then or one run of its producer.
+        // Each input takes at least its bytes until then, or one run of its producer.
         let mut least = 0.0;
         for i in m.inputs.of(t) {
             let v = i.value;
@@ -83,8 +84,8 @@ impl<'m> Repairer<'m> {
             return keeping;
         }
         pricing.visits -= 1;
-        // Making it again is worth it only below what keeping it costs; where keeping is too dear for
-        // the caller anyway, only below the caller's limit.
+        // Making the value again is worth it only if that costs less than keeping it. If keeping already
+        // exceeds the caller's limit, making it again must stay below that limit.
         let own = if limit.of(keeping) < limit.most {
             Limit {
                 per_second: 1.0,

@@ -4,7 +4,7 @@ use cranelift_entity::PrimaryMap;
 
 use crate::ids::{Position, Run};
 
-/// A run that touches a value: which, and whether it writes the value or reads it.
+/// A run that touches a value, and whether it writes or reads the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Event(u32);
 
@@ -30,7 +30,7 @@ impl Event {
     }
 }
 
-/// Puts an event in its place by position.
+/// Inserts an event in order of position.
 #[inline]
 pub(super) fn insert_event(list: &mut Vec<Event>, e: Event, pos: &PrimaryMap<Run, Position>) {
     let p = pos[e.run()];

@@ -1,4 +1,5 @@
-//! Doing an eviction: runs a producer again with what it needs, merges and drops runs that this makes useless.
+//! Carrying out an eviction: runs a producer again with what it needs, and merges and drops the runs that
+//! this makes useless.
 
 use scrimp_plan::TaskId;
 
@@ -9,11 +10,11 @@ use crate::search::state::State;
 
 /// How deep producers of producers are run again for one eviction.
 const DEPTH: u32 = 60;
-/// Most edits of the sequence that one eviction makes.
+/// The most edits of the sequence that one eviction makes.
 const EDITS: usize = 300;
 
 impl<'m> Repairer<'m> {
-    /// Tries an eviction; false if it can't be done, and then the caller undoes what it left.
+    /// Tries an eviction. If it can't be done, returns false, and the caller must undo the changes so far.
     pub(super) fn apply(&self, state: &mut State<'m>, eviction: Eviction) -> bool {
         match eviction {
             Eviction::Rerun { task, before } => {
@@ -39,7 +40,7 @@ impl<'m> Repairer<'m> {
         }
     }
 
-    /// Runs `t` just before the run `anchor`, with whatever inputs must be made again before it.
+    /// Runs `t` just before the run `anchor`, after making again whatever inputs it needs.
     fn rerun(
         &self,
         state: &mut State<'m>,
@@ -87,8 +88,8 @@ impl<'m> Repairer<'m> {
         true
     }
 
-    /// Removes the next run of `t` after the one at `p` if keeping the value until then is cheaper.
-    /// Values on their way to being overwritten are left alone: each such use needs its own run.
+    /// Removes the next run of `t` after the one at `p` if keeping the value until then is cheaper. Values in
+    /// a chain of overwrites are left alone, because each such use needs its own run.
     fn merge_next(&self, state: &mut State<'m>, t: TaskId, p: Position) {
         let m = self.model;
         let next = state.next_run(t, p + 1);
@@ -116,7 +117,7 @@ impl<'m> Repairer<'m> {
         }
     }
 
-    /// Removes runs of a task that serve no use, and then those of its inputs' producers.
+    /// Removes runs of a task that serve no use, and then such runs of its inputs' producers.
     pub fn drop_useless(&self, state: &mut State<'m>, t: TaskId) {
         let m = self.model;
         let mut k = state.runs(t).len();

@@ -1,5 +1,5 @@
-//! Exact search for small problems: best-first over the states of [`Space`], so that the first plan
-//! that comes up is the cheapest, and none coming up means that none exists.
+//! Exact search for small problems: best-first over the states of [`Space`]. So the first plan that it
+//! reaches is the cheapest, and if it reaches none, none exists.
 
 use cranelift_entity::{PrimaryMap, entity_impl};
 use scrimp_plan::{TaskId, ValueId};
@@ -12,21 +12,21 @@ use crate::model::Model;
 use crate::search::space::{Place, Space, Tasks, Values};
 use crate::search::state::State;
 
-/// What is known after an exact search.
+/// The result of an exact search.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Verdict {
     /// No plan is cheaper than this one.
     Optimal(Vec<TaskId>),
     /// There is no plan.
     Infeasible,
-    /// The search ended too early; no plan takes fewer seconds than this.
+    /// The search ended early; no plan takes fewer seconds than this.
     AtLeast(f64),
 }
 
-/// How far an exact search goes.
+/// The limits of an exact search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits<'a> {
-    /// States looked at, at most.
+    /// The most states to make.
     pub states: usize,
     pub cutoff: Cutoff<'a>,
 }
@@ -39,14 +39,14 @@ enum Goal {
 }
 
 /// Looks for the cheapest plan within `budget` bytes. Problems with more than 128 tasks or values are
-/// not looked at.
+/// skipped.
 pub(crate) fn cheapest(model: &Model, budget: f64, free: bool, limits: Limits<'_>) -> Verdict {
     search(model, budget, free, Goal::Cheapest, limits)
 }
 
-/// Between a budget for which there is no plan and one for which there is: the bytes that every plan
-/// needs, and the least budget for which a plan was found, with the plan. They meet where every budget
-/// in between was decided.
+/// Narrows the gap between a budget without a plan and a budget with one. Returns the bytes that every plan
+/// needs, and the least budget for which a plan was found, with that plan. The two meet if every budget in
+/// between was decided.
 pub(crate) fn leanest(
     model: &Model,
     (none, mut known): (f64, (f64, Vec<TaskId>)),
@@ -85,12 +85,12 @@ entity_impl!(NodeId, "node");
 struct Node<const W: usize> {
     place: Place<W>,
     seconds: f64,
-    /// How it was reached: by running the task in the state of that node; none at the start.
+    /// How the state was reached: by running the task in the state of that node; none for the start.
     from: Option<(NodeId, TaskId)>,
 }
 
-/// A node to be looked at. The greatest is the one with the fewest seconds in all, of equals the one
-/// that has gone furthest.
+/// A node to be visited. The greatest node has the fewest seconds in total; of equal nodes, the one furthest
+/// along is the greatest.
 struct Open {
     seconds: f64,
     spent: f64,
@@ -125,12 +125,12 @@ struct Frontier<'s, 'm, const W: usize> {
     limits: Limits<'s>,
     nodes: PrimaryMap<NodeId, Node<W>>,
     open: BinaryHeap<Open>,
-    /// Fewest seconds to a state.
+    /// The fewest seconds to each state.
     least: HashMap<Place<W>, f64>,
-    /// By tasks done: the live sets already left, with their seconds. More live values are never worse.
+    /// By finished tasks: the live sets already left, with their seconds. More live values are never worse.
     left: HashMap<Tasks<W>, Vec<(Values<W>, f64)>>,
     needed: HashMap<Tasks<W>, Values<W>>,
-    /// Children made; the bound on memory and time.
+    /// The number of children made, which limits memory and time.
     made: usize,
 }
 
@@ -160,7 +160,7 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
             if self.made > self.limits.states
                 || (looked.is_multiple_of(256) && self.limits.cutoff.reached())
             {
-                // Sums of seconds are rounded.
+                // Sums of seconds are rounded, so the bound is lowered a little.
                 return Verdict::AtLeast(seconds * (1.0 - 1e-12));
             }
             let Node { place, seconds, .. } = self.nodes[node];
@@ -189,7 +189,7 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
         false
     }
 
-    /// Every run that is possible in a state, with every least set of values dropped for it.
+    /// Adds every possible run in a state, with every minimal set of values to drop for it.
     fn expand(&mut self, node: NodeId, place: Place<W>, seconds: f64) {
         let space = self.space;
         let next = space.model.task_ids().find(|&t| !place.done.has(t));
@@ -229,7 +229,7 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
         let Some((to_go, _)) = self.space.to_go(&place) else {
             return;
         };
-        // Any plan will do: seconds spent are gone, what is still to do leads on.
+        // If any plan will do, the seconds spent don't matter; the seconds still to come lead the search.
         let spent = if self.goal == Goal::Any { 0.0 } else { spent };
         let seconds = spent + to_go;
         let known = self.least.entry(place).or_insert(f64::INFINITY);
@@ -262,8 +262,8 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
     }
 }
 
-/// The least sets of values that make room, by depth-first search over values in descending size: a
-/// set is complete when its last, and so smallest, value was needed.
+/// Finds the minimal sets of values that make room, by depth-first search over values in descending size. A
+/// set is minimal if its last, and so smallest, value was needed.
 struct Drops<const W: usize> {
     values: Vec<ValueId>,
     chosen: Values<W>,

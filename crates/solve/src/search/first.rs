@@ -1,4 +1,4 @@
-//! The first plan within a budget, at whatever cost, and the least budget for which one is found.
+//! The first plan within a budget, at whatever cost, and the least budget for which a plan is found.
 
 use scrimp_plan::TaskId;
 
@@ -13,18 +13,18 @@ use crate::search::order;
 use crate::search::state::State;
 use crate::search::walks::{WALKS, each};
 
-/// How often a first plan is looked for from the start, with other random choices each time.
+/// How often the search for a first plan starts over, with other random choices each time.
 const ROUNDS: u64 = 16;
-/// The same where beams have failed.
+/// The same number if beams have failed.
 const ROUNDS_AFTER_BEAMS: u64 = 6;
-/// Widths of the beams that are tried one after the other; the last only with few tasks.
+/// The widths of the beams, in the order in which they are tried; the last is only for few tasks.
 const WIDTHS: [usize; 3] = [1, 8, 64];
 const FEW: u32 = 400;
-/// How many of them are quick.
+/// The number of widths that are quick.
 const QUICK_WIDTHS: usize = 2;
-/// The least budget is found to this share of what lies between the floor and the keep-all peak.
+/// The least budget is found to this share of the distance between the floor and the keep-all peak.
 const PRECISION: f64 = 1e-4;
-/// And looked for that long at least, where no plan was found in time.
+/// If no plan was found in time, the search for the least budget takes at least this long.
 const LEAST_TIME: Duration = Duration::from_millis(500);
 
 /// The search for a sequence that fits, at whatever cost.
@@ -32,32 +32,32 @@ const LEAST_TIME: Duration = Duration::from_millis(500);
 pub(super) struct FirstPlan<'a> {
     pub model: &'a Model,
     pub budget: f64,
-    /// Proven: no plan takes fewer bytes.
+    /// A proven floor: no plan takes fewer bytes.
     pub floor: f64,
     pub free: bool,
-    /// When the search ends, and when the one for the least budget does.
+    /// When the search ends, and when the search for the least budget ends.
     pub cutoff: Cutoff<'a>,
     pub late: Cutoff<'a>,
-    /// Whether the least budget is worth more time than there is.
+    /// Whether the search for the least budget may overrun the limit.
     pub patient: bool,
     pub seed: u64,
     pub threads: usize,
 }
 
 impl FirstPlan<'_> {
-    /// A sequence that fits, or else the least budget for which one is found, with that one.
+    /// A sequence that fits, or else the least budget for which one was found, with that sequence.
     pub fn search(&self) -> Result<Vec<TaskId>, (f64, Vec<TaskId>)> {
         let mut leanest: Option<(f64, Vec<TaskId>)> = None;
         let beams = beam::takes(self.model);
         let rounds = match self.budget < self.floor {
             true if beams && self.model.tasks <= BEAM_TASKS => 0..0,
-            // Only for the least budget.
+            // These walks are for the least budget only.
             true => 1..2,
             false if beams => 0..ROUNDS_AFTER_BEAMS,
             false => 0..ROUNDS,
         };
         for round in rounds {
-            // Beams are quicker where there are few tasks; walks rearrange, and squeeze last.
+            // Beams are quicker with few tasks; walks rearrange, and squeeze last.
             let beams_first = !self.free && self.model.tasks <= BEAM_TASKS;
             let mut found = None;
             if round == 0 && beams_first {
@@ -74,7 +74,7 @@ impl FirstPlan<'_> {
                 break;
             }
         }
-        // Whoever asked for too little is to hear what is enough, however late it is.
+        // A caller that asked for too little should learn what is enough, however late it is.
         let late = match self.patient {
             true => self.late.not_within(LEAST_TIME),
             false => self.late,
@@ -82,8 +82,8 @@ impl FirstPlan<'_> {
         Err(FirstPlan { late, ..*self }.least(leanest))
     }
 
-    /// Walks that repair and squeeze. Costs steer them, and sometimes astray where the budget is tight:
-    /// each round blurs them, from as they are to all the same.
+    /// Walks that repair and squeeze. Costs steer them, sometimes astray if the budget is tight. So each
+    /// round blurs the costs to a different degree, from their real values to all equal.
     fn walks(&self, round: u64, leanest: &mut Option<(f64, Vec<TaskId>)>) -> Option<Vec<TaskId>> {
         let blurred = blurred(self.model, [1.0, 0.5, 0.0, 0.8][round as usize % 4]);
         let given = self.given();
@@ -119,7 +119,7 @@ impl FirstPlan<'_> {
         self.model.given_order()
     }
 
-    /// The same in the given order.
+    /// The same search in the given order.
     pub fn keeping(&self) -> Self {
         FirstPlan {
             free: false,
@@ -127,8 +127,8 @@ impl FirstPlan<'_> {
         }
     }
 
-    /// A sequence that fits, and where the order is free also one that keeps the given order if that is quickly
-    /// found; or else what [`Self::search`] says.
+    /// A sequence that fits; if the order is free, also one that keeps the given order, if such a sequence is
+    /// found quickly. The error is that of [`Self::search`].
     #[allow(
         clippy::type_complexity,
         reason = "the plans, or the least budget with its plan"
@@ -148,14 +148,14 @@ impl FirstPlan<'_> {
         runs.iter().map(|&t| self.model.cost[t]).sum()
     }
 
-    /// A sequence that fits, if what is quick finds one.
+    /// A sequence that fits, if the quick methods find one.
     fn quickly(&self) -> Option<Vec<TaskId>> {
         let few = self.model.tasks <= BEAM_TASKS;
         let found = self.walks(0, &mut None);
         found.or_else(|| few.then(|| self.beams(QUICK_WIDTHS)).flatten())
     }
 
-    /// Beams of the first few widths, in the given order and, where it is free, in lean ones.
+    /// Tries beams of the first few widths, in the given order and, if the order is free, in lean orders.
     fn beams(&self, widths: usize) -> Option<Vec<TaskId>> {
         let mut rng = Random::new(self.seed, 0);
         if !beam::takes(self.model) {
@@ -203,8 +203,8 @@ impl FirstPlan<'_> {
         orders
     }
 
-    /// The least budget for which the beams find a plan, and the plan: asked for that budget, they find
-    /// it again. Or else what is known already: a plan with its peak.
+    /// The least budget for which beams find a plan, and that plan; asked for that budget, they find it
+    /// again. Otherwise what is already known: a plan, with its peak.
     pub fn least(&self, known: Option<(f64, Vec<TaskId>)>) -> (f64, Vec<TaskId>) {
         let mut least = known.unwrap_or_else(|| {
             let given = self.given();
@@ -243,7 +243,7 @@ impl FirstPlan<'_> {
     }
 }
 
-/// The model with costs raised to a power, from 1 (as they are) to 0 (all the same).
+/// The model with costs raised to a power, from 1 (unchanged) to 0 (all equal).
 fn blurred(model: &Model, power: f64) -> Model {
     let mut model = model.clone();
     let mean = model.base_cost() / f64::from(model.tasks.max(1));

@@ -1,5 +1,5 @@
-//! Who reads what in a sequence of runs, and which runs must come before which, where every use keeps the run
-//! that serves it.
+//! Which run reads what in a sequence, and which runs must precede which, if every use keeps the run that
+//! serves it.
 
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
@@ -7,7 +7,7 @@ use scrimp_plan::{TaskId, ValueId};
 
 use crate::model::Model;
 
-/// A run of the sequence that an arrangement was made from, by its place there.
+/// A run of the sequence from which an arrangement was made, by its place there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub(super) struct Node(u32);
@@ -19,14 +19,15 @@ entity_impl!(Node, "node");
 pub(super) struct Instance(u32);
 entity_impl!(Instance, "instance");
 
-/// Who reads what, of a sequence as it stands.
+/// The reads of a sequence, and the precedences between its runs.
 pub(super) struct Links {
     pub before: PrimaryMap<Node, Vec<Node>>,
     pub after: PrimaryMap<Node, Vec<Node>>,
     pub reads: PrimaryMap<Node, Vec<Instance>>,
     pub readers: PrimaryMap<Instance, Vec<Node>>,
     pub bytes: PrimaryMap<Instance, f64>,
-    /// Who reads an instance last, or writes it if nobody does; none if its buffer is taken over.
+    /// The node that reads an instance last, or writes it if nothing reads it; `None` if its buffer is taken
+    /// over.
     pub last: PrimaryMap<Instance, PackedOption<Node>>,
 }
 
@@ -41,7 +42,7 @@ impl Links {
             bytes: PrimaryMap::new(),
             last: PrimaryMap::new(),
         };
-        // Per value, its instance that is there now; per task, its latest run.
+        // Per value, its present instance; per task, its latest run.
         let mut instance: PrimaryMap<ValueId, Option<Instance>> =
             model.bytes.values().map(|_| None).collect();
         let mut writer: PrimaryMap<TaskId, Option<Node>> =
@@ -57,14 +58,14 @@ impl Links {
                 links.readers[inst].push(x);
                 links.last[inst] = x.into();
                 if i.overwritten {
-                    // Everything else that reads it comes first.
+                    // All its other readers come first.
                     for k in 0..links.readers[inst].len() - 1 {
                         links.precede(links.readers[inst][k], x);
                     }
                     links.last[inst] = None.into();
                 }
             }
-            // What the task's previous run serves comes before this run.
+            // The uses that the task's previous run serves come before this run.
             match writer[t] {
                 None if !free && x.index() > 0 => {
                     links.precede(last_first, x);
@@ -89,7 +90,7 @@ impl Links {
             }
         }
         for (inst, readers) in links.readers.iter() {
-            // One that is overwritten ends there, wherever its other readers are.
+            // An overwritten instance ends with that run, wherever its other readers are.
             if links.last[inst].is_some() {
                 for &x in readers {
                     links.reads[x].push(inst);

@@ -1,6 +1,7 @@
-//! The default search. In order: a state, its repair (with the price and the doing of evictions, and the moves of groups that it may postpone),
-//! orders to start from, their rearrangement and the tidying of plans, the annealing over repairs, plans built from the
-//! front by beams and, for small problems, exactly, the schedule.
+//! The default search. Its parts build on each other in this order: a state; its repair (pricing and carrying
+//! out evictions, and postponing groups of runs); orders to start from; their rearrangement and the tidying
+//! of plans; annealing over repairs; plans built from the front, by beams or, for small problems, exactly;
+//! and the schedule.
 
 pub(crate) mod anneal;
 pub(crate) mod arrange;

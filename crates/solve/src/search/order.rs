@@ -1,5 +1,5 @@
-//! Topological orders to start from where the order is free: of the tasks that can run, the one that
-//! adds the fewest bytes.
+//! Topological orders to start from if the order is free. Each step takes, of the tasks that can run, the one
+//! that adds the fewest bytes.
 
 use cranelift_entity::PrimaryMap;
 use scrimp_plan::{TaskId, ValueId};
@@ -7,8 +7,8 @@ use scrimp_plan::{TaskId, ValueId};
 use crate::model::Model;
 use crate::random::Random;
 
-/// An order of all tasks, each once. With `noise`, growth is blurred by up to that many times the mean
-/// size of a task's outputs; `inertia` prefers tasks near the one that ran last in the given order.
+/// An order of all tasks, each once. `noise` blurs growth by up to that many times the mean size of a task's
+/// outputs; `inertia` prefers tasks that are near the last one in the given order.
 pub(crate) fn lean(model: &Model, noise: f64, inertia: f64, rng: &mut Random) -> Vec<TaskId> {
     let n = model.tasks;
     let mut readers: PrimaryMap<ValueId, u32> = model
@@ -51,7 +51,7 @@ pub(crate) fn lean(model: &Model, noise: f64, inertia: f64, rng: &mut Random) ->
     order
 }
 
-/// Inputs that tasks write.
+/// The number of inputs that tasks write.
 fn missing_inputs(model: &Model, t: TaskId) -> u32 {
     model
         .inputs
@@ -61,7 +61,7 @@ fn missing_inputs(model: &Model, t: TaskId) -> u32 {
         .count() as u32
 }
 
-/// Whether no other task still reads what this one overwrites.
+/// Whether no other task still has to read what this one overwrites.
 fn may_overwrite(model: &Model, t: TaskId, readers: &PrimaryMap<ValueId, u32>) -> bool {
     model
         .inputs
@@ -70,7 +70,7 @@ fn may_overwrite(model: &Model, t: TaskId, readers: &PrimaryMap<ValueId, u32>) -
         .all(|i| !i.overwritten || readers[i.value] == 1)
 }
 
-/// Bytes in use after the task has run, less those before.
+/// Bytes in use after the task has run, less those before it.
 fn growth(model: &Model, t: TaskId, readers: &PrimaryMap<ValueId, u32>) -> f64 {
     let freed = |i: &&crate::model::Input| !i.overwritten && readers[i.value] == 1;
     let freed: f64 = model

@@ -1,9 +1,8 @@
-//! Postponing: moves a run, with all that depends on it, to where there is room for it.
+//! Postponing: moves a run, with all runs that depend on it, to a place with room for it.
 //!
-//! A weight gradient that is far larger than what it is made from, with the update that consumes it,
-//! is the typical case: made early it stands on top of all activations, made late it costs nothing.
-//! Neither of the two can move alone: the gradient must be made before its update, and the update may
-//! run only once.
+//! A typical case is a weight gradient that is far larger than its inputs, with the update that consumes it.
+//! Made early, the gradient adds to all activations; made late, it costs nothing. Neither run can move alone:
+//! the gradient must be made before its update, and the update may run only once.
 
 use cranelift_entity::EntityRef;
 use scrimp_plan::{TaskId, ValueId};
@@ -16,14 +15,14 @@ use crate::search::state::State;
 
 /// Most runs that move together.
 const GROUP: usize = 12;
-/// Values live at a peak whose producers are considered, largest first.
+/// The number of values live at a peak whose producers are considered, largest first.
 const LARGEST: usize = 6;
-/// Positions a group is looked for in.
+/// The number of positions in which the runs of a group are sought.
 const REACH: u32 = 2000;
 
 impl<'m> Repairer<'m> {
-    /// Candidates that move the run at the peak, or what made the largest values there, to a later
-    /// position with room.
+    /// Gathers candidates that move the run at the peak, or the producers of the largest values there, to a
+    /// later position with room.
     pub(super) fn gather_postponed(
         &mut self,
         state: &State<'m>,
@@ -82,8 +81,8 @@ impl<'m> Repairer<'m> {
         }
     }
 
-    /// The first position after the peak where the task's outputs and workspace would fit, or else
-    /// the one with the fewest bytes in use.
+    /// The first position after the peak where the task's outputs and workspace would fit, or else the one
+    /// with the fewest bytes in use.
     fn room_for(
         &self,
         state: &State<'m>,
@@ -100,8 +99,8 @@ impl<'m> Repairer<'m> {
         fits.or_else(|| places.min_by(|&a, &b| before(a).total_cmp(&before(b))))
     }
 
-    /// Bytes × positions that moving the group takes off the excess, roughly: what its outputs no
-    /// longer hold, less what its inputs hold for longer.
+    /// The bytes × positions that moving the group roughly takes off the excess: what its outputs no longer
+    /// hold, less what its inputs hold for longer.
     fn net_of(&self, state: &State<'m>, model: &Model, group: &[Run], to: Position) -> f64 {
         let mut net = 0.0;
         for &run in group {
@@ -125,7 +124,7 @@ impl<'m> Repairer<'m> {
         net
     }
 
-    /// Does what [`Eviction::Postpone`] says; false if it can't be done.
+    /// Carries out [`Eviction::Postpone`]; returns false if it can't be done.
     pub(super) fn postpone(
         &self,
         state: &mut State<'m>,
@@ -137,7 +136,7 @@ impl<'m> Repairer<'m> {
             return false;
         };
         let mut anchor = state.run_at(to);
-        // From the last to the first, so that nothing ever runs before what it reads.
+        // Runs move from the last to the first, so that none ever runs before its inputs.
         for &run in group.iter().rev() {
             let task = state.task_of(run);
             state.remove(run);

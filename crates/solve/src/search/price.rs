@@ -1,16 +1,16 @@
-//! Prices: what having values somewhere takes, up to what limit, and the state of an estimate of that.
+//! Prices of having values at some position, limits on them, and the state of an estimate.
 
 use scrimp_plan::ValueId;
 
-/// What having a value somewhere takes: seconds, and bytes × positions over the budget.
+/// The price of having a value at some position: seconds, and bytes × positions over the budget.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Price {
     pub seconds: f64,
     pub area: f64,
 }
 
-/// An input that isn't there for free: its bytes × positions over the budget if it is kept, and the
-/// least that having it takes, as its limit counts.
+/// An input that isn't free to have: its bytes × positions over the budget if it is kept, and a lower bound
+/// on its price in the terms of the limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub value: ValueId,
@@ -21,13 +21,13 @@ pub(super) struct Wanted {
 /// The state of one estimate.
 #[derive(Debug, Default)]
 pub(super) struct Pricing {
-    /// How many more values may be looked at as made again.
+    /// How many more values may be considered for making again.
     pub visits: u32,
     pub stack: Vec<Wanted>,
 }
 
 impl Pricing {
-    /// One estimate that looks at so many values.
+    /// An estimate that considers this many values.
     pub fn of(visits: u32) -> Pricing {
         Pricing {
             visits,
@@ -36,7 +36,7 @@ impl Pricing {
     }
 }
 
-/// A price beyond which nobody wants to know.
+/// A weighting of prices, and the price from which on an estimate is useless.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
     pub per_second: f64,

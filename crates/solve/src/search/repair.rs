@@ -1,8 +1,8 @@
-//! Repair: brings a sequence under the budget by evicting values where it exceeds it most.
+//! Repair: brings a sequence under the budget by evicting values where the sequence exceeds it most.
 //!
-//! To evict a value at a position is to run its producer again just before its next use, so that its
-//! bytes are free in between. The new run's inputs must be there: each is either kept longer or made
-//! again too, whichever is cheaper at the current price of a byte for one position.
+//! Evicting a value at a position means running its producer again just before its next use, so that its
+//! bytes are free in between. The new run needs its inputs: each is either kept longer or made again too,
+//! whichever is cheaper at the current price of a byte for one position.
 
 use cranelift_entity::EntityRef;
 use scrimp_plan::{TaskId, ValueId};
@@ -14,12 +14,12 @@ use crate::random::Random;
 use crate::search::price::{Limit, Pricing};
 use crate::search::state::{Idle, State};
 
-/// Choices of one repair that the annealing varies.
+/// Choices of one repair that annealing varies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taste {
-    /// Candidates tried for real at each eviction.
+    /// The number of candidates that each eviction tries for real.
     pub tries: usize,
-    /// Scores are multiplied by a random number between 1 and 1 + noise.
+    /// The random factor on scores is between 1 and 1 + noise.
     pub noise: f64,
 }
 
@@ -34,18 +34,18 @@ pub(super) enum Eviction {
     Postpone { from: Position, to: Position },
 }
 
-/// The best scores so far while evictions are priced.
+/// The best scores so far, while evictions are priced.
 #[derive(Debug, Default)]
 struct Found {
     enough: usize,
-    /// At most `enough`, best first.
+    /// At most `enough` scores, best first.
     scores: Vec<f64>,
     scanned: u64,
     pricing: Pricing,
 }
 
 impl Found {
-    /// What a score must exceed to matter.
+    /// The score that others must exceed to matter.
     fn least(&self) -> f64 {
         if self.scores.len() < self.enough {
             0.0
@@ -64,31 +64,31 @@ impl Found {
 /// Repairs sequences of one problem under one budget.
 pub(crate) struct Repairer<'m> {
     pub(super) model: &'m Model,
-    /// Bytes that the values and workspaces may take.
+    /// The bytes that values and workspaces may take.
     pub budget: f64,
     /// Whether first runs may change their order.
     pub free: bool,
-    /// Seconds that count as nothing.
+    /// Seconds below which a cost counts as zero.
     epsilon: f64,
-    /// Seconds per byte and position over the budget: what the last evictions cost.
+    /// Seconds per byte and position over the budget, as the last evictions cost.
     pub(super) price: f64,
-    /// Positions over the budget before each position, and the bytes over it.
+    /// For each position, the number of earlier positions over the budget, and the bytes over it.
     over_count: Vec<f64>,
     over_bytes: Vec<f64>,
-    /// Values that may be made again, by falling bytes per second, with that.
+    /// Values that may be made again, with their bytes per second, in descending order of that.
     dense: Vec<(f64, ValueId)>,
-    /// Values whose writers can simply run later.
+    /// Values whose writers can run later instead of again.
     idle: Vec<(ValueId, Idle)>,
     candidates: Vec<(f64, Eviction)>,
     moves: Vec<(f64, Eviction)>,
-    /// Units of work done: a deterministic clock.
+    /// Units of work so far: a deterministic clock.
     pub work: u64,
     cutoff: Cutoff<'m>,
 }
 
 /// How many values one estimate looks at.
 pub(super) const VISITS: u32 = 40;
-/// Evictions tried beyond the promising ones when none of those helps.
+/// Evictions beyond the promising ones that are tried if none of those helps.
 const FALLBACKS: usize = 24;
 
 impl<'m> Repairer<'m> {
@@ -119,7 +119,7 @@ impl<'m> Repairer<'m> {
         }
     }
 
-    /// Bytes times positions over the budget.
+    /// The sum of bytes times positions over the budget.
     pub fn excess(&self, state: &State<'_>) -> f64 {
         state
             .mem()
@@ -133,7 +133,7 @@ impl<'m> Repairer<'m> {
         state.peak() <= self.budget
     }
 
-    /// Seconds that a recomputation of the sequence takes on average, or a task if there is none.
+    /// The mean seconds of a recomputation in the sequence, or of a task if there is no recomputation.
     pub fn mean_cost(&self, state: &State<'_>) -> f64 {
         let base = self.model.base_cost();
         let extra = state.len() as f64 - f64::from(self.model.tasks) - 2.0;
@@ -144,7 +144,7 @@ impl<'m> Repairer<'m> {
         }
     }
 
-    /// Evicts until the sequence fits, costs `limit` or more, or nothing helps. Says whether it fits.
+    /// Evicts until the sequence fits, costs `limit` or more, or nothing helps. Returns whether it fits.
     pub fn repair(
         &mut self,
         state: &mut State<'m>,
@@ -184,7 +184,7 @@ impl<'m> Repairer<'m> {
         self.work += state.len() as u64 / 8;
     }
 
-    /// Positions over the budget in `[from, to)`.
+    /// The number of positions over the budget in `[from, to)`.
     #[inline]
     pub(super) fn crowded(&self, from: Position, to: Position) -> f64 {
         if to <= from {
@@ -194,7 +194,7 @@ impl<'m> Repairer<'m> {
         self.over_count[to.index().min(last)] - self.over_count[from.index().min(last)]
     }
 
-    /// What taking `bytes` away from `[from, to)` takes off the excess, at most.
+    /// The most that freeing `bytes` during `[from, to)` takes off the excess.
     #[inline]
     pub(super) fn relief(&self, bytes: f64, from: Position, to: Position) -> f64 {
         if to <= from {
@@ -205,7 +205,7 @@ impl<'m> Repairer<'m> {
         over.min(bytes * self.crowded(from, to))
     }
 
-    /// Applies the best eviction at a position; false if none takes anything off the excess.
+    /// Applies the best eviction at a position; returns false if none lowers the excess.
     fn evict_at(
         &mut self,
         state: &mut State<'m>,
@@ -216,7 +216,7 @@ impl<'m> Repairer<'m> {
         self.survey(state);
         self.gather_moves(state, peak, taste, rng);
         let price = self.price;
-        // Where nothing helps at the usual price, bytes are dearer: more is made again.
+        // If nothing helps at the usual price, a higher price of bytes makes more runs worthwhile.
         for dearer in [1.0, 10.0, 1000.0] {
             self.price = price.max(self.epsilon / self.budget.max(1.0)) * dearer;
             self.estimate(state, peak, taste, rng);
@@ -238,7 +238,7 @@ impl<'m> Repairer<'m> {
         false
     }
 
-    /// Tries the most promising moves and reruns for real; the best one and its seconds per byte and
+    /// Tries the most promising moves and reruns for real. Returns the best one, and its seconds per byte and
     /// position taken off the excess.
     fn best_candidate(
         &mut self,
@@ -295,8 +295,8 @@ impl<'m> Repairer<'m> {
         best.map(|(_, eviction, paid)| (eviction, paid))
     }
 
-    /// Moves that cost nothing, where the order is free: of groups of runs to later positions, of readers
-    /// to earlier ones, and of runs that nothing uses yet to where they are used.
+    /// Gathers moves that cost nothing. If the order is free, these move groups of runs to later positions,
+    /// readers to earlier ones, and runs that nothing uses yet to where they are used.
     fn gather_moves(&mut self, state: &State<'m>, peak: Position, taste: Taste, rng: &mut Random) {
         let m = self.model;
         self.moves.clear();
@@ -319,7 +319,7 @@ impl<'m> Repairer<'m> {
         }
     }
 
-    /// Whether the run that wrote a value can simply run later instead of again.
+    /// Whether the run that wrote a value can run later instead of again.
     fn moves_along(&self, state: &State<'m>, v: ValueId, idle: Idle) -> bool {
         let t = self.model.producer[v];
         idle.last == idle.start
@@ -328,8 +328,8 @@ impl<'m> Repairer<'m> {
             && state.serves_only_from(idle.start, idle.next)
     }
 
-    /// Prices the evictions at a position until `enough` are better than the rest can be. Those that
-    /// aren't priced, or seem useless, are candidates only when the others fail.
+    /// Prices the evictions at a position until `enough` of them are better than the rest can be. Those that
+    /// aren't priced or seem useless are candidates only if the others fail.
     fn estimate(&mut self, state: &State<'m>, peak: Position, taste: Taste, rng: &mut Random) {
         let m = self.model;
         self.candidates.clear();
@@ -388,7 +388,7 @@ impl<'m> Repairer<'m> {
         let least = found.least();
         let mut score = bound * 1e-9;
         if bound > least {
-            // The score is above the least if the inputs take less than this.
+            // The score exceeds the least one if the inputs take less than this.
             let per_second = least / noise;
             let limit = Limit {
                 per_second,
@@ -408,7 +408,7 @@ impl<'m> Repairer<'m> {
             .push((score, Eviction::Rerun { task, before }));
     }
 
-    /// The move of the last use of `v` to before the peak, if its other inputs are there by then.
+    /// Gathers the move of the last use of `v` to before the peak, if its other inputs are in memory by then.
     fn gather_advance(
         &mut self,
         state: &State<'m>,
@@ -457,7 +457,7 @@ impl<'m> Repairer<'m> {
     }
 }
 
-/// The position with the most bytes in use, and how many; the first of several.
+/// The position with the most bytes in use, and those bytes; of several positions, the first.
 fn worst(mem: &[f64]) -> (Position, f64) {
     let most = mem.iter().fold(f64::MIN, |a, &m| a.max(m));
     let at = mem.iter().position(|&m| m == most).unwrap_or(0);

@@ -1,7 +1,7 @@
-//! Planning as a path through states: which tasks have run, which values are in memory.
+//! Planning as a path through states: each says which tasks have run and which values are in memory.
 //!
-//! Memory that nobody asks for is free, so values are dropped only to make room for a run, or when
-//! nothing can need them any more. Sets of tasks and of values are bit sets of `W` words.
+//! Unused memory has no cost, so values are dropped only to make room for a run, or when nothing can need
+//! them any more. Sets of tasks and of values are bit sets of `W` words.
 
 use std::marker::PhantomData;
 
@@ -21,7 +21,7 @@ pub(crate) type Values<const W: usize> = Set<ValueId, W>;
 
 impl<K: EntityRef, const W: usize> Set<K, W> {
     pub const EMPTY: Set<K, W> = Set([0; W], PhantomData);
-    /// How many elements fit.
+    /// The most elements that fit.
     pub const MOST: usize = 64 * W;
 
     pub fn of(items: impl IntoIterator<Item = K>) -> Set<K, W> {
@@ -105,7 +105,7 @@ pub(crate) struct Space<'m, const W: usize> {
     pub budget: f64,
     /// Whether first runs may change their order.
     pub free: bool,
-    /// By task; those of [`Model::end`] are the kept values.
+    /// By task; the inputs of [`Model::end`] are the kept values.
     inputs: PrimaryMap<TaskId, Values<W>>,
     outputs: PrimaryMap<TaskId, Values<W>>,
     overwritten: PrimaryMap<TaskId, Values<W>>,
@@ -134,12 +134,12 @@ impl<'m, const W: usize> Space<'m, W> {
         })
     }
 
-    /// What must be there at the end.
+    /// The values that must be in memory at the end.
     fn kept(&self) -> Values<W> {
         self.inputs[self.model.end()]
     }
 
-    /// Before the first run; `None` if the given values don't fit.
+    /// The state before the first run; `None` if the given values don't fit.
     pub fn start(&self) -> Option<Place<W>> {
         let live = self.outputs[self.model.start()];
         let start = Place {
@@ -149,18 +149,18 @@ impl<'m, const W: usize> Space<'m, W> {
         (self.bytes(&live) <= self.budget).then_some(start)
     }
 
-    /// Whether all tasks have run and what must be there is.
+    /// Whether all tasks have run and all kept values are in memory.
     pub fn is_end(&self, place: &Place<W>) -> bool {
         self.model.task_ids().all(|t| place.done.has(t)) && self.kept().within(&place.live)
     }
 
-    /// What a task or [`Model::end`] reads.
+    /// The values that a task or [`Model::end`] reads.
     #[inline]
     pub fn reads(&self, t: TaskId) -> &Values<W> {
         &self.inputs[t]
     }
 
-    /// What a task writes.
+    /// The values that a task writes.
     #[inline]
     pub fn writes(&self, t: TaskId) -> &Values<W> {
         &self.outputs[t]
@@ -184,8 +184,8 @@ impl<'m, const W: usize> Space<'m, W> {
         needed
     }
 
-    /// Seconds that any plan from here on takes at least: what hasn't run yet, and what must run again
-    /// for that. Also the values that those runs read. `None` if there is no such plan.
+    /// Seconds that every plan from here on takes at least, for the tasks that haven't run yet and those that
+    /// must run again for them; and the values that those runs read. `None` if no plan exists.
     pub fn to_go(&self, place: &Place<W>) -> Option<(f64, Values<W>)> {
         let (mut seconds, mut read) = (0.0, self.kept());
         let mut missing = self.kept().minus(&place.live);
@@ -207,13 +207,13 @@ impl<'m, const W: usize> Space<'m, W> {
         missing.is_empty().then_some((seconds, read))
     }
 
-    /// What must leave memory before `t` can run, in bytes; nothing or less if it fits.
+    /// Bytes that must leave memory before `t` can run; zero or less if it fits.
     pub fn lack(&self, place: &Place<W>, t: TaskId) -> f64 {
         let stays = place.live.minus(&self.outputs[t]);
         self.bytes(&stays) + self.model.grows[t] - self.budget
     }
 
-    /// After dropping some values and running `t`.
+    /// The state after dropping some values and running `t`.
     pub fn after(
         &self,
         place: &Place<W>,

@@ -1,9 +1,9 @@
 //! A sequence of runs and its memory profile, kept up to date move by move.
 //!
-//! The sequence alone says everything: each use is served by the latest run of its producer, a value
-//! lives from that run to the last use it serves. Positions are indices into the sequence; position 0
-//! is the run of [`Model::start`], the last one that of [`Model::end`]. Inserting or removing a run
-//! changes the profile on a few stretches only; shifting the arrays behind it is a memory move.
+//! The sequence determines everything: each use is served by the latest run of its producer, and a value
+//! lives from that run to the last use that it serves. Positions are indices into the sequence. Position 0 is
+//! the run of [`Model::start`], the last position that of [`Model::end`]. Inserting or removing a run changes
+//! the profile only on a few stretches; shifting the arrays after it is a memory move.
 
 use cranelift_entity::{EntityRef, PrimaryMap};
 use scrimp_plan::{TaskId, ValueId};
@@ -15,13 +15,13 @@ use crate::search::event::{Event, insert_event};
 /// The stretch in which a value waits for its next use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Idle {
-    /// Where it was written, where it was touched last, and where it is used next.
+    /// Where the value was written, where it was last touched, and where it is used next.
     pub start: Position,
     pub last: Position,
     pub next: Position,
 }
 
-/// What was done, so that it can be undone.
+/// A change, recorded so that it can be undone.
 #[derive(Clone, Copy, Debug)]
 enum Edit {
     Inserted(Run),
@@ -34,12 +34,12 @@ pub(crate) struct State<'m> {
     pub model: &'m Model,
     /// Runs by position.
     seq: Vec<Run>,
-    /// Bytes in use during each position, workspace included, resident bytes not.
+    /// Bytes in use during each position, including workspace but not resident bytes.
     mem: Vec<f64>,
-    /// Per run.
+    /// The task of each run.
     task: PrimaryMap<Run, TaskId>,
     pos: PrimaryMap<Run, Position>,
-    /// Run names not in use; a stack, so that undoing gives the same names back.
+    /// Unused names of runs, as a stack, so that undoing gives the same names back.
     spare: Vec<Run>,
     /// Per task, its runs by position.
     runs: PrimaryMap<TaskId, Vec<Run>>,
@@ -50,7 +50,7 @@ pub(crate) struct State<'m> {
 }
 
 impl<'m> State<'m> {
-    /// The state of a sequence in which every task's inputs are there when it runs.
+    /// The state of a sequence in which every task's inputs are in memory when it runs.
     pub fn new(model: &'m Model, order: &[TaskId]) -> State<'m> {
         let mut state = State {
             model,
@@ -96,7 +96,7 @@ impl<'m> State<'m> {
             change[r.index()] += m.workspace[t];
             change[r.index() + 1] -= m.workspace[t];
         }
-        // Each stretch of events from one write to before the next is one life.
+        // Each stretch of events from one write until just before the next is one life.
         for (v, events) in self.events.iter() {
             for life in events.chunk_by(|_, next| !next.writes()) {
                 let last = life[life.len() - 1];
@@ -112,12 +112,12 @@ impl<'m> State<'m> {
         }
     }
 
-    /// Number of positions, those of `start` and `end` included.
+    /// The number of positions, including those of `start` and `end`.
     pub fn len(&self) -> usize {
         self.seq.len()
     }
 
-    /// The position behind the last one.
+    /// The position after the last one.
     pub fn end(&self) -> Position {
         Position::new(self.seq.len())
     }
@@ -171,7 +171,7 @@ impl<'m> State<'m> {
         &self.runs[t]
     }
 
-    /// Position of the latest run of a task before a position.
+    /// The position of the latest run of a task before a position.
     #[inline]
     pub fn latest(&self, t: TaskId, before: Position) -> Option<Position> {
         self.runs[t]
@@ -181,7 +181,7 @@ impl<'m> State<'m> {
             .find(|&p| p < before)
     }
 
-    /// Position of the first run of a task at or after a position; the length if there is none.
+    /// The position of the first run of a task at or after a position; the length if there is none.
     #[inline]
     pub fn next_run(&self, t: TaskId, from: Position) -> Position {
         let runs = &self.runs[t];
@@ -196,7 +196,7 @@ impl<'m> State<'m> {
         found
     }
 
-    /// Number of events of a value before a position.
+    /// The number of events of a value before a position.
     #[inline]
     fn events_before(&self, v: ValueId, p: Position) -> usize {
         let events = &self.events[v];
@@ -207,7 +207,7 @@ impl<'m> State<'m> {
         events.len() - later.take_while(|e| self.pos(e.run()) >= p).count()
     }
 
-    /// Position of the last use of `v` in `(from, before)`; `from` if there is none.
+    /// The position of the last use of `v` in `(from, before)`; `from` if there is none.
     #[inline]
     pub fn last_use(&self, v: ValueId, from: Position, before: Position) -> Position {
         let k = self.events_before(v, before);
@@ -218,7 +218,7 @@ impl<'m> State<'m> {
             .map_or(from, |p| p.max(from))
     }
 
-    /// Position of the first use of `v` at or after a position; the length if there is none.
+    /// The position of the first use of `v` at or after a position; the length if there is none.
     #[inline]
     pub fn next_use(&self, v: ValueId, from: Position) -> Position {
         let k = self.events_before(v, from);
@@ -226,20 +226,20 @@ impl<'m> State<'m> {
         uses.next().map_or(self.end(), |e| self.pos(e.run()))
     }
 
-    /// Whether an event takes the buffer of the value for the reader's output.
+    /// Whether the reader takes over the value's buffer for its output.
     #[inline]
     fn overwrites(&self, v: ValueId, event: Event) -> bool {
         !event.writes() && self.model.overwrites(self.task_of(event.run()), v)
     }
 
-    /// Last position in which `v` holds its bytes if the use at `p` is its last.
+    /// The last position at which `v` holds its bytes if the use at `p` is its last.
     #[inline]
     fn end_of_use(&self, v: ValueId, p: Position) -> Position {
         p - u32::from(self.model.overwrites(self.task_of(self.run_at(p)), v))
     }
 
-    /// Where the value that is there just before `p` is touched last before `p`; `None` if it isn't
-    /// there or has been overwritten. And whether its next event is a use.
+    /// The last position before `p` that touches the value present just before `p`, and whether the value's
+    /// next event is a use. `None` if the value isn't present or has been overwritten.
     #[inline]
     pub fn around(&self, v: ValueId, p: Position) -> (Option<Position>, bool) {
         let k = self.events_before(v, p);
@@ -247,7 +247,7 @@ impl<'m> State<'m> {
         let needed = events.get(k).is_some_and(|e| !e.writes());
         let last = k.checked_sub(1).map(|k| events[k]);
         let last = last.filter(|&e| {
-            // Only while a run is on its way from one place to another are there uses before any write.
+            // Uses come before any write only while a run is being moved from one place to another.
             let written = events[0].writes() || events[..k].iter().any(|e| e.writes());
             written && !self.overwrites(v, e)
         });
@@ -276,13 +276,13 @@ impl<'m> State<'m> {
         })
     }
 
-    /// Whether the value there at `p` can be read; see [`Self::around`].
+    /// Whether the value can be read at `p`; see [`Self::around`].
     #[inline]
     pub fn available(&self, v: ValueId, p: Position) -> bool {
         self.around(v, p).0.is_some()
     }
 
-    /// Whether the instance of `v` that is there just before `p` has a use at or after `p`.
+    /// Whether the instance of `v` present just before `p` has a use at or after `p`.
     #[inline]
     pub fn needed_from(&self, v: ValueId, p: Position) -> bool {
         let k = self.events_before(v, p);
@@ -297,7 +297,8 @@ impl<'m> State<'m> {
         })
     }
 
-    /// Runs `t` at position `p`, before what is there now. The caller has checked [`Self::can_insert`].
+    /// Runs `t` at position `p`, before the run that is there now. The caller has checked
+    /// [`Self::can_insert`].
     pub fn insert(&mut self, t: TaskId, p: Position) -> Run {
         let r = self.do_insert(t, p);
         self.log.push(Edit::Inserted(r));
@@ -308,7 +309,7 @@ impl<'m> State<'m> {
         let m = self.model;
         let next_run = self.next_run(t, p);
         let prev_run = self.latest(t, p);
-        // What is in use between the runs at p − 1 and at p.
+        // The bytes in use between the runs at p − 1 and at p.
         let before = self.task_of(self.run_at(p));
         let mut level = self.mem[p.index()] - m.grows[before];
         for i in m.inputs.of(t) {
@@ -327,7 +328,7 @@ impl<'m> State<'m> {
             if last < p {
                 level += b;
             } else if let Some(prev) = prev_run {
-                // Lived across p from the previous run on; now it starts here.
+                // The value lived across p from the previous run on; now its life starts here.
                 let from = self.last_use(v, prev, p);
                 self.add(from + 1, p, -b);
             } else {
@@ -356,7 +357,7 @@ impl<'m> State<'m> {
         r
     }
 
-    /// Whether the uses that a run serves can be served by the run before it.
+    /// Whether the previous run can serve the uses that this run serves.
     pub fn can_remove(&self, r: Run) -> bool {
         let t = self.task_of(r);
         let p = self.pos(r);
@@ -366,7 +367,7 @@ impl<'m> State<'m> {
         })
     }
 
-    /// Takes a run out. The caller has checked [`Self::can_remove`] or inserts the task again.
+    /// Removes a run. The caller has checked [`Self::can_remove`] or inserts the task again.
     pub fn remove(&mut self, r: Run) {
         self.log.push(Edit::Removed {
             task: self.task_of(r),
@@ -430,7 +431,7 @@ impl<'m> State<'m> {
         }
     }
 
-    /// A point to [`Self::undo_to`].
+    /// A point to which [`Self::undo_to`] can return.
     pub fn mark(&self) -> usize {
         self.log.len()
     }
@@ -448,12 +449,12 @@ impl<'m> State<'m> {
         }
     }
 
-    /// Forgets the log: what was done stays.
+    /// Forgets the log, so that what was done stays.
     pub fn commit(&mut self) {
         self.log.clear();
     }
 
-    /// Whether a run serves no use, so that nothing would miss it.
+    /// Whether a run serves no use, so that nothing needs it.
     pub fn serves_nothing(&self, r: Run) -> bool {
         let p = self.pos(r);
         self.serves_only_from(p, self.end())

@@ -1,5 +1,5 @@
-//! Tidying: a plan's runs move so that values wait less. That costs nothing, and placement loses less where
-//! fewer buffers are held at a time, and for less long.
+//! Tidying: moves a plan's runs so that values wait less. Such moves cost nothing, and placement loses less
+//! if fewer buffers are held at a time and for a shorter time.
 
 use cranelift_entity::EntityRef;
 
@@ -8,18 +8,18 @@ use crate::random::Random;
 use crate::search::arrange::Arrangement;
 use crate::search::links::Node;
 
-/// How often tidying goes through all runs at most, and its work per run.
+/// The most passes of tidying over all runs, and its most work per run.
 const TIDY_ROUNDS: u32 = 12;
 const TIDY_WORK: u64 = 2_000;
 
-/// Moves of one stirring, per run and at most, and how much colder it ends.
+/// Moves of one stirring per run, the most moves, and its final temperature as a share of the first.
 const STIR_MOVES: u64 = 300;
 const MOST_MOVES: u64 = 1_000_000;
 const COOLING: f64 = 1e-3;
 
 impl Arrangement<'_> {
-    /// Anneals the bytes that wait within the budget, from a temperature in hundredths of the mean bytes in
-    /// use: another order for the same runs.
+    /// Makes another order of the same runs within the budget: anneals the bytes that wait, from a
+    /// temperature in hundredths of the mean bytes in use.
     pub fn stir(&mut self, heat: f64, rng: &mut Random) {
         let n = self.seq.len();
         if n < 3 {
@@ -45,12 +45,12 @@ impl Arrangement<'_> {
         self.excess = self.over(Position::FIRST, Position::new(n), 0.0);
     }
 
-    /// Moves runs so that values wait less, for as long as that helps, while no position exceeds the budget:
-    /// fewer bytes at a time leave placement more freedom. Returns units of work.
+    /// Moves runs so that values wait less, as long as that helps and no position exceeds the budget. Fewer
+    /// bytes at a time leave placement more freedom. Returns units of work.
     pub fn tidy(&mut self) -> u64 {
         let limit = self.budget;
         let mut work = 0;
-        // Every byte counts now.
+        // With a budget of zero, every byte in use counts as excess.
         self.budget = 0.0;
         for _ in 0..TIDY_ROUNDS {
             let mut moved = false;
@@ -72,7 +72,8 @@ impl Arrangement<'_> {
         work
     }
 
-    /// The place for a node at which the fewest bytes wait, of some; `None` if it is there already.
+    /// Of some places for a node, the one at which the fewest bytes wait; `None` if the node is already
+    /// there.
     fn tidier(&mut self, x: Node, limit: f64, work: &mut u64) -> Option<Position> {
         let (lo, hi) = self.room(x);
         let from = self.pos[x];
@@ -103,7 +104,7 @@ impl Arrangement<'_> {
         best.1
     }
 
-    /// Whether what [`Self::judge`] worked out leaves every position at most at a limit.
+    /// Whether every position stays within a limit after the move that [`Self::judge`] computed.
     fn shift_fits(&self, x: Node, limit: f64) -> bool {
         let mut fits = self.shift.own <= limit;
         self.stretches(x, |from, to, level| {

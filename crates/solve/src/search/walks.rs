@@ -1,11 +1,11 @@
-//! Walks beside each other, which don't see each other: one thread or two give the same.
+//! Independent walks. They don't see each other, so one thread and two give the same result.
 
 use crate::search::anneal::Walk;
 
-/// Walks beside each other.
+/// The number of walks.
 pub(super) const WALKS: usize = 2;
 
-/// Does a job with every walk, beside each other if there are threads.
+/// Does a job with every walk, in parallel if there are threads for that.
 pub(super) fn each<'w>(
     threads: usize,
     walks: &mut [Walk<'w>],
