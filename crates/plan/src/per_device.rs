@@ -31,7 +31,7 @@ pub enum PerDeviceError<E> {
         entry: String,
     },
     /// A name that occurs twice.
-    #[error("device `{name}` is there twice; name it once")]
+    #[error("device `{name}` is named twice; name it once")]
     Twice {
         /// The name.
         name: String,

@@ -29,7 +29,7 @@ pub enum UnitError {
     },
     /// A size in bytes for a problem that counts another unit.
     #[error(
-        "the problem counts memory in `{unit}`, not in bytes; write the budget as a plain number of them, or as a percentage"
+        "the problem counts memory in `{unit}`, not in bytes; write the budget as a plain number of that unit, or as a percentage"
     )]
     NotBytes {
         /// The unit that the problem counts.

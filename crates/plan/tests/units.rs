@@ -195,7 +195,7 @@ fn budgets_for_devices() {
     };
     for (text, why) in [
         ("gpu=2KiB,64", "`64` doesn't say for which device"),
-        ("gpu=1,gpu=2", "device `gpu` is there twice"),
+        ("gpu=1,gpu=2", "device `gpu` is named twice"),
         ("gpu=lots", "`lots` isn't a budget"),
         (
             "tpu=1",

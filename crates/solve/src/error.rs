@@ -29,7 +29,7 @@ pub enum SolveError {
     /// A published planner found no plan, which proves nothing.
     #[error(
         "{method} found no plan within {budget} bytes{}; raise the budget, or give it more time if it is an exact method",
-        least.map(|least| format!(" (its leanest needs {least})")).unwrap_or_default()
+        least.map(|least| format!(" (its leanest plan needs {least})")).unwrap_or_default()
     )]
     NotFound {
         /// The method's name.

@@ -85,7 +85,7 @@ impl Model {
     pub fn new(problem: &Problem) -> Result<(Model, DeviceId), SolveError> {
         let device = problem.sole_device().ok_or_else(|| {
             SolveError::Unsupported(
-                "several devices compute, and this version plans one: leave one that computes"
+                "several devices compute, but this version plans for one only: keep one that computes"
                     .into(),
             )
         })?;
@@ -98,7 +98,7 @@ impl Model {
                 Origin::Given(on) if on == device => given.push(v),
                 Origin::Given(_) => {
                     return Err(SolveError::Unsupported(format!(
-                        "value {} is given on another device; this version plans one device: give it on {}",
+                        "value {} is given on another device, but this version plans for one only: give it on {}",
                         value.name,
                         problem.devices()[device].name
                     )));
@@ -109,7 +109,7 @@ impl Model {
                 Keep::No => {}
                 Keep::On(on) if on != device => {
                     return Err(SolveError::Unsupported(format!(
-                        "value {} must end on another device; this version plans one device: keep it on {}",
+                        "value {} must end on another device, but this version plans for one only: keep it on {}",
                         value.name,
                         problem.devices()[device].name
                     )));

@@ -23,7 +23,7 @@ pub enum Excess {
     },
     /// Buffers whose sizes fit but whose placement doesn't.
     #[error(
-        "the buffers of {device} are placed in {arena} bytes, but {available} are left of its capacity after the resident ones"
+        "the buffers of {device} are placed in {arena} bytes, but its capacity leaves only {available} after resident bytes"
     )]
     Arena {
         device: DeviceId,
@@ -31,7 +31,7 @@ pub enum Excess {
         available: u64,
     },
     /// The runs take more energy than the cap allows.
-    #[error("the runs on {device} take {joules} joules, of which there are {cap}")]
+    #[error("the runs on {device} take {joules} joules, but its cap is {cap}")]
     Joules {
         device: DeviceId,
         joules: f64,

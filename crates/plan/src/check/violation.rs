@@ -46,7 +46,7 @@ pub enum Violation {
         value: ValueId,
     },
     /// A second run of a task that may run only once.
-    #[error("step {step} runs {task} again, which may run only once and did in step {first}")]
+    #[error("step {step} runs {task} again, but it may run only once and already ran in step {first}")]
     NotRerunnable {
         step: usize,
         task: TaskId,
@@ -54,7 +54,7 @@ pub enum Violation {
     },
     /// A second run on a device with another arithmetic, where the bits may differ.
     #[error(
-        "step {step} runs {task} again on {device}, whose arithmetic isn't that of the device of its first run, step {first}"
+        "step {step} runs {task} again on {device}, whose arithmetic differs from that of the device on which it first ran, in step {first}"
     )]
     OtherArithmetic {
         step: usize,

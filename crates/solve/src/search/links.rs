@@ -58,7 +58,7 @@ impl Links {
                 links.readers[inst].push(x);
                 links.last[inst] = x.into();
                 if i.overwritten {
-                    // All its other readers come first.
+                    // All other readers of the instance come first.
                     for k in 0..links.readers[inst].len() - 1 {
                         links.precede(links.readers[inst][k], x);
                     }
@@ -90,7 +90,7 @@ impl Links {
             }
         }
         for (inst, readers) in links.readers.iter() {
-            // An overwritten instance ends with that run, wherever its other readers are.
+            // An overwritten instance ends with the overwriting run, wherever its other readers are.
             if links.last[inst].is_some() {
                 for &x in readers {
                     links.reads[x].push(inst);

@@ -8,7 +8,7 @@ use crate::model::Model;
 use crate::random::Random;
 
 /// An order of all tasks, each once. `noise` blurs growth by up to that many times the mean size of a task's
-/// outputs; `inertia` prefers tasks that are near the last one in the given order.
+/// outputs; `inertia` prefers tasks that are close, in the given order, to the one that ran last.
 pub(crate) fn lean(model: &Model, noise: f64, inertia: f64, rng: &mut Random) -> Vec<TaskId> {
     let n = model.tasks;
     let mut readers: PrimaryMap<ValueId, u32> = model

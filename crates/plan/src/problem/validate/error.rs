@@ -77,7 +77,7 @@ pub enum ProblemError {
     BadBandwidth { link: LinkId, bandwidth: f64 },
     /// A link that joins a queue other than the own queue of an earlier link.
     #[error(
-        "{link} joins the queue of {queue}; name the first of the links that share it, which has a queue of its own"
+        "{link} joins the queue of {queue}, which must be an earlier link with its own queue; name the first of the links that share it"
     )]
     BadQueue { link: LinkId, queue: LinkId },
     /// A cost that is negative, not finite or larger than [`MAX_COST`].
@@ -94,7 +94,7 @@ pub enum ProblemError {
     NoModes { task: TaskId, name: String },
     /// Modes out of order, or two for one device.
     #[error(
-        "the modes of {task} ({name}) aren't by ascending device at {device}; sort them, one per device"
+        "the modes of {task} ({name}) aren't in ascending order of devices at {device}; sort them, with one per device"
     )]
     ModeOrder {
         task: TaskId,
