@@ -46,7 +46,9 @@ pub enum Violation {
         value: ValueId,
     },
     /// A second run of a task that may run only once.
-    #[error("step {step} runs {task} again, but it may run only once and already ran in step {first}")]
+    #[error(
+        "step {step} runs {task} again, but it may run only once and already ran in step {first}"
+    )]
     NotRerunnable {
         step: usize,
         task: TaskId,

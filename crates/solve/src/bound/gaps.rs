@@ -1,8 +1,8 @@
 //! The gap program: what a budget costs if the reruns themselves needed no memory.
 //!
 //! A value is idle at a row of the chain that runs after the value was made and before it is read again.
-//! Either it is in memory at that row, or its producer runs again after the row and before the reader. Let `x
-//! = 1` for the gaps in which the value is absent at some row, at the producer's seconds `c`. Gaps of one
+//! Either it is in memory at that row, or its producer runs again after the row and before the reader. Let
+//! `x = 1` for the gaps in which the value is absent at some row, at the producer's seconds `c`. Gaps of one
 //! value are chosen such that no run can serve two of them, and a task with several outputs shares its
 //! seconds among them. If a row exceeds the budget by `d` bytes when all idle values are in memory, the
 //! values with `x = 1` must make up for `d` there.

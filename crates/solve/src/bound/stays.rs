@@ -4,8 +4,8 @@
 //! the first runs of rows `i − 1` and `i`. Of each value the program knows only the rows at which it is in
 //! memory and the blocks in which its producer runs again:
 //!
-//! 1. Made or made again in block `j`, and next made again in block `n`, a value is in memory at rows `j … l
-//!    − 1` and absent at rows `l … n − 1`, for some `l`. Reads by first runs constrain `l` or `n`.
+//! 1. Made or made again in block `j`, and next made again in block `n`, a value is in memory at rows
+//!    `j … l − 1` and absent at rows `l … n − 1`, for some `l`. Reads by first runs constrain `l` or `n`.
 //! 2. At each row, the bytes in memory are within the budget.
 //! 3. For each input `w` of the producer of `v`, row `k` and block `e > k`: if `v` is made again in a
 //!    block of `k + 1 … e`, then `w` is in memory at row `k` or made again in one of these blocks.

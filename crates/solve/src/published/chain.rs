@@ -3,8 +3,8 @@
 //!
 //! A training graph in checkmate's form has `2f + 1` tasks: `f` forward tasks, the loss, and the backward
 //! tasks in reverse, so that task `i` and task `2f - i` belong together. In any other graph, the forward
-//! tasks are those before the first task that isn't a forward task; a later stage belongs to the last forward
-//! task whose outputs its task reads.
+//! tasks are those before the first task of another phase; a later stage belongs to the last forward task
+//! whose outputs its task reads.
 
 use std::ops::{ControlFlow, Range};
 
