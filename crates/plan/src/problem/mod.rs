@@ -14,9 +14,8 @@
 //! * The index order of tasks is executable as it stands on one device with enough memory: a task
 //!   reads only values that are given or produced by a task of smaller index, and an overwritten
 //!   value has no reader of larger index than the task that overwrites it. Hence the graph is acyclic.
-//! * Costs are finite, not negative and at most [`MAX_COST`](crate::problem::MAX_COST). The bytes that could
-//!   be on a device at once are at most [`MAX_BYTES`](crate::problem::MAX_BYTES), so that sums of bytes and
-//!   their signed differences don't overflow.
+//! * Costs are finite, not negative and at most [`MAX_COST`]. The bytes that could be on a device at once are
+//!   at most [`MAX_BYTES`], so that sums of bytes and their signed differences don't overflow.
 //! * There is at least one task and one device that computes; device names are distinct; a link joins
 //!   two different devices, and at most one link joins them in that direction.
 //! * Links that share a queue name the first of them, which has its own queue.
