@@ -125,7 +125,7 @@ enum Frame {
 struct All {
     groups: Vec<Vec<u32>>,
     next: usize,
-    /// The previously placed item and its offset.
+    /// The offset of the previously placed item, and that item.
     least: u64,
     last: u32,
     mark: usize,
