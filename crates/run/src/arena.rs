@@ -9,10 +9,10 @@ use crate::error::RunError;
 use crate::span::{ALIGN, Span};
 
 const PAGE: usize = 4096;
-/// A page with which addresses of large arenas are found sooner, where the system has such.
+/// A huge page, which makes address translation in large arenas faster where the system supports it.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// One block of memory of fixed size, every page of it touched.
+/// One block of memory of fixed size; every page of it has been touched.
 #[derive(Debug)]
 pub struct Arena {
     pointer: NonNull<u8>,
@@ -20,7 +20,8 @@ pub struct Arena {
     bytes: usize,
 }
 
-// SAFETY: the arena owns its memory; access goes through `&mut Arena` or an executor that holds it.
+// SAFETY: the arena owns its memory. Access goes through `&mut Arena` or through an executor that holds the
+// arena.
 unsafe impl Send for Arena {}
 
 impl Arena {
@@ -33,7 +34,7 @@ impl Arena {
         // SAFETY: the layout's size isn't zero.
         let pointer = NonNull::new(unsafe { alloc(layout) }).ok_or(failed)?;
         advise_huge_pages(pointer, size);
-        // SAFETY: the allocation has that many bytes. They are really there once they are written.
+        // SAFETY: the allocation has that many bytes. Writing them makes the system provide their pages.
         unsafe { pointer.as_ptr().write_bytes(0, layout.size()) };
         Ok(Arena {
             pointer,
@@ -42,15 +43,15 @@ impl Arena {
         })
     }
 
-    /// Size.
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes as u64
     }
 
-    /// The range as memory of an argument.
+    /// The range as memory for an argument.
     ///
     /// # Errors
-    /// It isn't inside, or isn't aligned.
+    /// The range isn't inside the arena or isn't aligned.
     pub fn span(&self, offset: u64, bytes: u64, what: &str) -> Result<Span, RunError> {
         let span = Span { offset, bytes };
         if span.end().is_none_or(|end| end > self.bytes()) {
@@ -70,12 +71,12 @@ impl Arena {
         Ok(span)
     }
 
-    /// Its first byte, aligned to a page.
+    /// The arena's first byte, aligned to a page.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.pointer
     }
 
-    /// Reads a range; panics if it isn't inside.
+    /// Reads a range; panics if the range isn't inside the arena.
     pub(crate) fn bytes_at(&self, offset: u64, bytes: u64) -> &[u8] {
         assert!(
             offset
@@ -83,14 +84,14 @@ impl Arena {
                 .is_some_and(|end| end <= self.bytes as u64),
             "outside the arena"
         );
-        // SAFETY: in bounds and initialized. Kernels write through `Args`, whose owners don't read
-        // the arena while one runs.
+        // SAFETY: the range is in bounds and initialized. Kernels write through `Args`, whose owners don't
+        // read the arena while a kernel runs.
         unsafe {
             std::slice::from_raw_parts(self.pointer.as_ptr().add(offset as usize), bytes as usize)
         }
     }
 
-    /// Writes a range; panics if it isn't inside.
+    /// Borrows a range for writing; panics if the range isn't inside the arena.
     pub(crate) fn bytes_at_mut(&mut self, offset: u64, bytes: u64) -> &mut [u8] {
         assert!(
             offset
@@ -98,7 +99,7 @@ impl Arena {
                 .is_some_and(|end| end <= self.bytes as u64),
             "outside the arena"
         );
-        // SAFETY: in bounds; exclusive because the arena is.
+        // SAFETY: the range is in bounds, and access is exclusive because the arena is borrowed exclusively.
         unsafe {
             std::slice::from_raw_parts_mut(
                 self.pointer.as_ptr().add(offset as usize),
@@ -108,14 +109,15 @@ impl Arena {
     }
 }
 
-/// Asks for huge pages, for as much of the memory as whole ones cover: the rest would take more than was asked for.
-/// It is advice: without them everything works, but slower.
+/// Asks for huge pages, but only for the part of the memory that whole huge pages cover: more would take
+/// memory beyond what was asked for. This is advice to the system. Everything works without it, only slower.
 #[cfg(target_os = "linux")]
 fn advise_huge_pages(pointer: NonNull<u8>, size: usize) {
     let whole = size / HUGE_PAGE * HUGE_PAGE;
     if whole > 0 {
         let advice = rustix::mm::Advice::LinuxHugepage;
-        // SAFETY: the memory is the caller's own, aligned to a huge page; contents don't change.
+        // SAFETY: the memory is the caller's own and aligned to a huge page, and the call doesn't change its
+        // contents.
         let _ = unsafe { rustix::mm::madvise(pointer.as_ptr().cast(), whole, advice) };
     }
 }
@@ -125,7 +127,7 @@ fn advise_huge_pages(_: NonNull<u8>, _: usize) {}
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
+        // SAFETY: the memory was allocated with this layout.
         unsafe { dealloc(self.pointer.as_ptr(), self.layout) };
     }
 }

@@ -1,5 +1,5 @@
-//! The arguments of one operator: prepared as [`Bindings`], spans of a memory that are proved not to
-//! overlap, and handed to a kernel as [`Args`], slices that it takes once, by value.
+//! The arguments of one operator. They are prepared as [`Bindings`], spans of a memory that are proved not to
+//! overlap, and handed to a kernel as [`Args`], slices that the kernel takes once, by value.
 //!
 //! Only a launch turns spans into slices. Everything before it is the same for every memory.
 
@@ -32,7 +32,7 @@ impl Arg {
     }
 }
 
-/// What a kernel's arguments are, whatever memory they are in.
+/// The types and shapes of a kernel's arguments, whatever memory they are in.
 #[derive(Clone, Debug)]
 pub struct Signature {
     /// Tensors to read.
@@ -41,25 +41,25 @@ pub struct Signature {
     pub outputs: Vec<Arg>,
 }
 
-/// The arguments of one operator as spans of one memory. Outputs and workspace are disjoint from each
-/// other and from every input, except an input that is exactly an output (in place).
+/// The arguments of one operator as spans of one memory. Outputs and workspace are disjoint from each other
+/// and from every input, except that an input may be exactly an output (in place).
 #[derive(Debug)]
 pub struct Bindings {
     inputs: Vec<Span>,
-    /// Which output each input shares its memory with.
+    /// The output with which each input shares its memory, if any.
     in_place: Vec<Option<usize>>,
     outputs: Vec<Span>,
     workspace: Span,
-    /// The least size of a memory that holds all of it.
+    /// The smallest size of a memory that holds all spans.
     end: u64,
 }
 
 impl Bindings {
-    /// Binds arguments to spans, each of which may be longer (storages are rounded up), and proves that
-    /// they are disjoint, as the type says, and aligned to [`ALIGN`].
+    /// Binds arguments to spans, each of which may be longer than its argument (storages are rounded up).
+    /// Proves that the spans are disjoint, as the type requires, and aligned to [`ALIGN`].
     ///
     /// # Errors
-    /// They aren't, or one is too short.
+    /// Spans overlap or aren't aligned, or one is too short.
     pub fn new(
         signature: &Signature,
         inputs: impl Iterator<Item = Span>,
@@ -85,7 +85,7 @@ impl Bindings {
     /// The arguments for one launch of a kernel on this memory.
     ///
     /// # Errors
-    /// The memory is smaller than the one that the spans are of.
+    /// The memory is smaller than the one that the spans belong to.
     pub fn launch<'a>(
         &'a self,
         signature: &'a Signature,
@@ -98,9 +98,9 @@ impl Bindings {
     /// The arguments for one launch of a kernel on a memory in which other spans are in use.
     ///
     /// # Safety
-    /// As long as the arguments live, nothing else writes a byte of these spans, or reads one of the
-    /// outputs' or the workspace's. A checked layout proves that of its steps: the spans of what runs or
-    /// is copied at one time are disjoint where one of them is written.
+    /// As long as the arguments live, nothing else writes a byte of these spans or reads a byte of the
+    /// outputs' or the workspace's. A checked layout proves this for its steps: spans that are used at the
+    /// same time by runs or copies are disjoint wherever one of them is written.
     unsafe fn launch_beside<'a>(
         &'a self,
         signature: &'a Signature,
@@ -126,8 +126,9 @@ impl Bindings {
                 memory,
             },
         );
-        // SAFETY: in bounds, and disjoint from all inputs and outputs, as `new` proved; nothing outside
-        // of these arguments uses it, as the caller promises; this is the only slice of it.
+        // SAFETY: the workspace is in bounds and disjoint from all inputs and outputs, as `new` proved.
+        // Nothing outside of these arguments uses it, as the caller promises, and this is the only slice of
+        // it.
         let workspace = unsafe { memory.write(self.workspace) };
         Ok(Args {
             inputs,
@@ -137,7 +138,7 @@ impl Bindings {
     }
 }
 
-/// The start of each span, as long as its argument.
+/// The prefix of each span that is as long as its argument.
 fn bound(
     what: &str,
     args: &[Arg],
@@ -154,7 +155,7 @@ fn bound(
     .collect()
 }
 
-/// Which output each input shares its memory with; an error if anything else overlaps.
+/// The output with which each input shares its memory; an error if anything else overlaps.
 fn sharing(
     inputs: &[Span],
     outputs: &[Span],
@@ -181,7 +182,7 @@ fn sharing(
     Ok(in_place)
 }
 
-/// The end of an aligned span.
+/// The end of a span, which must be aligned.
 fn aligned_end(span: Span) -> Result<u64, RunError> {
     let end = span
         .end()
@@ -203,8 +204,8 @@ impl Base {
     /// The span is in the memory, which is alive, and nothing writes it while the slice lives.
     unsafe fn read<'a, T: Pod>(self, span: Span) -> &'a [T] {
         const { assert!(align_of::<T>() <= ALIGN) };
-        // SAFETY: the memory is initialized from the start, and its base and spans are aligned to
-        // `ALIGN`; the rest is the caller's promise.
+        // SAFETY: the memory is initialized from the start, and its base and spans are aligned to `ALIGN`.
+        // The caller promises the rest.
         unsafe {
             let start = self.0.add(span.offset as usize).cast::<T>();
             std::slice::from_raw_parts(start.as_ptr(), span.bytes as usize / size_of::<T>())
@@ -223,7 +224,7 @@ impl Base {
     }
 }
 
-/// What a kernel receives: it takes its outputs and its workspace out of it, once.
+/// What a kernel receives. The kernel takes its outputs and its workspace out of it, once.
 pub struct Args<'a> {
     /// Tensors to read.
     pub inputs: Inputs<'a>,
@@ -235,9 +236,9 @@ pub struct Args<'a> {
 
 /// An input of an elementwise kernel.
 pub enum Source<'a, T> {
-    /// Elsewhere.
+    /// The input has memory of its own.
     From(&'a [T]),
-    /// It is the output's memory, which holds the input's elements before it is written.
+    /// The input is in the output's memory, which holds the input's elements until they are overwritten.
     InPlace,
 }
 
@@ -250,7 +251,7 @@ impl<T> Clone for Source<'_, T> {
 impl<T> Copy for Source<'_, T> {}
 
 impl<'a, T> Source<'a, T> {
-    /// These elements, unless they are in the output's memory.
+    /// These elements; `None` if they are in the output's memory.
     pub fn part(self, range: std::ops::Range<usize>) -> Option<&'a [T]> {
         match self {
             Source::From(x) => Some(&x[range]),
@@ -268,7 +269,7 @@ pub struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// How many there are.
+    /// Number of inputs.
     pub fn count(self) -> usize {
         self.bindings.inputs.len()
     }
@@ -278,25 +279,25 @@ impl<'a> Inputs<'a> {
         &self.args[i].shape
     }
 
-    /// An input that no output overwrites; an error otherwise, so that a kernel which can't work in
-    /// place refuses to.
+    /// An input that no output overwrites. If an output does overwrite it, this is an error, so a kernel that
+    /// can't work in place refuses to.
     pub fn get<T: Pod>(self, i: usize) -> Result<&'a [T], RunError> {
         if self.bindings.in_place[i].is_some() {
             return Err(RunError::Overlap {
                 what: format!("input {i}, which this operator can't overwrite,"),
             });
         }
-        // SAFETY: in bounds, as the launch checked. `Bindings::new` found no overlap with an output or
-        // the workspace, and whoever launched promised that nothing else writes it.
+        // SAFETY: the span is in bounds, as the launch checked. `Bindings::new` found no overlap with an
+        // output or the workspace, and the launch's caller promised that nothing else writes the span.
         Ok(unsafe { self.memory.read(self.bindings.inputs[i]) })
     }
 
-    /// An input that not every node of the operator has; as [`Inputs::get`].
+    /// An input that not every node of the operator has; otherwise like [`Inputs::get`].
     pub fn optional<T: Pod>(self, i: usize) -> Result<Option<&'a [T]>, RunError> {
         (i < self.count()).then(|| self.get(i)).transpose()
     }
 
-    /// An input that may be overwritten by output 0 (by another one: an error).
+    /// An input that output 0 may overwrite; an error if another output overwrites it.
     pub fn source<T: Pod>(self, i: usize) -> Result<Source<'a, T>, RunError> {
         match self.bindings.in_place[i] {
             Some(0) => Ok(Source::InPlace),
@@ -304,8 +305,8 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Has output `o`, which is `output`, start as a copy of input `i`: nothing is copied if it is that
-    /// input's memory.
+    /// Makes output `o`, whose elements are `output`, start as a copy of input `i`. Nothing is copied if the
+    /// two share their memory.
     pub fn copy_to<T: Pod>(self, i: usize, o: usize, output: &mut [T]) -> Result<(), RunError> {
         if self.bindings.in_place[i] != Some(o) {
             output.copy_from_slice(self.get(i)?);
@@ -314,7 +315,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// The outputs of a launch, which are taken all at once.
+/// The outputs of a launch, which a kernel takes all at once.
 pub struct Outputs<'a> {
     args: &'a [Arg],
     bindings: &'a Bindings,
@@ -332,19 +333,19 @@ impl<'a> Outputs<'a> {
         self.args[o].dtype
     }
 
-    /// The elements of each. An input that one of them overwrites is only read through that one.
+    /// The elements of each output. An input that an output overwrites can only be read through that output.
     pub fn slices<T: Pod>(self) -> impl ExactSizeIterator<Item = &'a mut [T]> {
         let each = self.bindings.outputs.iter();
-        // SAFETY: in bounds, as the launch checked; disjoint from one another, from the inputs that can
-        // be read and from the workspace, as `Bindings::new` proved; this consumes the only handle on
-        // them, and whoever launched promised that nothing else uses them.
+        // SAFETY: the spans are in bounds, as the launch checked, and disjoint from one another, from the
+        // inputs that can be read and from the workspace, as `Bindings::new` proved. This call consumes the
+        // only handle on them, and the launch's caller promised that nothing else uses them.
         each.map(move |output| unsafe { self.memory.write(*output) })
     }
 
-    /// The elements of each, for an operator that has `N`.
+    /// The elements of each output of an operator that has `N` outputs.
     ///
     /// # Errors
-    /// There are more or fewer.
+    /// There are more or fewer outputs.
     pub fn take<T: Pod, const N: usize>(self) -> Result<[&'a mut [T]; N], RunError> {
         let mut slices = self.slices();
         if slices.len() != N {
@@ -361,7 +362,7 @@ impl<'a> Outputs<'a> {
 mod tests {
     use super::*;
 
-    /// So many inputs and outputs of four floats.
+    /// A signature with so many inputs and outputs of four floats each.
     fn floats(inputs: usize, outputs: usize) -> Signature {
         let four = Arg {
             dtype: DType::F32,

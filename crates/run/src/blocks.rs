@@ -1,10 +1,10 @@
-//! Blocks: how weights lie in memory where a library has them so. Axes are split into an outer part and
-//! blocks, which are then put in another order.
+//! Blocked layouts of weights, as a library wants them. Axes are split into an outer part and blocks, and
+//! these parts are then put in another order.
 
 use scrimp_onednn::Layout;
 use std::fmt;
 
-/// Most parts of all axes: five axes, one of them of groups, and their blocks.
+/// The most parts of all axes together: five axes, one of which is groups, and their blocks.
 const MOST: usize = 9;
 
 /// A permutation of the parts of a tensor's axes, without padding.
@@ -15,7 +15,7 @@ pub struct Blocks {
     /// Lengths of the parts: axis by axis, from the outermost part to the innermost one. Their product
     /// is the number of elements.
     lengths: [u32; MOST],
-    /// In memory, from the outermost to the innermost.
+    /// The parts in the order of memory, from the outermost to the innermost.
     order: [u8; MOST],
 }
 
@@ -26,7 +26,8 @@ impl fmt::Debug for Blocks {
 }
 
 impl Blocks {
-    /// The blocks of a layout; `None` if it is rows, has padding or gaps, or too many parts.
+    /// The blocks of a layout; `None` if the layout is plain rows, has padding or gaps, or has too many
+    /// parts.
     pub(crate) fn new(layout: &Layout) -> Option<Blocks> {
         let rank = layout.shape.len();
         if layout.shape != layout.padded || rank + layout.inner.len() > MOST {
@@ -37,7 +38,7 @@ impl Blocks {
             let left = outer.get_mut(axis)?;
             *left = left.checked_div(length)?;
         }
-        // Where an axis' outer part and its blocks are among all parts.
+        // Indices of an axis' outer part and of its blocks among all parts.
         let inner_of = |axis: usize| {
             let inner = layout.inner.iter().enumerate();
             inner.filter(move |(_, block)| block.0 == axis)
@@ -84,20 +85,20 @@ impl Blocks {
         Some(all)
     }
 
-    /// Lengths of the parts in the order of rows.
+    /// Lengths of the parts in row order.
     pub(crate) fn parts(&self) -> Vec<usize> {
         let parts = &self.lengths[..usize::from(self.count)];
         parts.iter().map(|&length| length as usize).collect()
     }
 
-    /// Which of the parts each one in memory is.
+    /// For each part in memory, its index in row order.
     pub(crate) fn order(&self) -> Vec<usize> {
         let order = &self.order[..usize::from(self.count)];
         order.iter().map(|&part| usize::from(part)).collect()
     }
 }
 
-/// The permutation that takes `order` back.
+/// The permutation that undoes `order`.
 pub(crate) fn inverse(order: &[usize]) -> Vec<usize> {
     let mut back = vec![0; order.len()];
     for (to, &from) in order.iter().enumerate() {
@@ -106,7 +107,7 @@ pub(crate) fn inverse(order: &[usize]) -> Vec<usize> {
     back
 }
 
-/// Elements of a tensor of this shape, its axes in another order: axis k is the old axis `order[k]`.
+/// The elements of a tensor of this shape with its axes reordered: the new axis k is the old axis `order[k]`.
 pub(crate) fn permuted<T: Copy>(from: &[T], shape: &[usize], order: &[usize]) -> Vec<T> {
     let mut strides = vec![1; shape.len()];
     for axis in (1..shape.len()).rev() {
@@ -137,7 +138,7 @@ pub(crate) fn permuted<T: Copy>(from: &[T], shape: &[usize], order: &[usize]) ->
     to
 }
 
-/// The positions at which the elements of rows are stored, in the order of rows.
+/// An iterator, in row order, over the positions in memory at which elements are stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Positions {
     /// Length and stride in memory of each axis of the rows.
@@ -147,8 +148,8 @@ pub(crate) struct Positions {
 }
 
 impl Positions {
-    /// Those of rows of this shape that are stored with their axes in another order, from the element with index
-    /// `start` on.
+    /// Positions for a tensor of this shape that is stored with its axes in another order, from the element
+    /// with index `start` on.
     pub fn new(shape: &[usize], order: &[usize], start: usize) -> Positions {
         let mut axes: Vec<(usize, usize)> = shape.iter().map(|&length| (length, 0)).collect();
         let mut stride = 1;
@@ -170,7 +171,7 @@ impl Positions {
 impl Iterator for Positions {
     type Item = usize;
 
-    /// Has no end: who reads knows how many elements there are.
+    /// Never ends: the reader knows how many elements there are.
     fn next(&mut self) -> Option<usize> {
         let position = self.at;
         for (i, &(length, stride)) in self.index.iter_mut().zip(&self.axes).rev() {
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn elements_go_into_blocks_and_back() {
-        // [O/2][I/3][h][3 of i][2 of o] of [4, 6, 2]
+        // The layout [O/2][I/3][h][3 of i][2 of o] of the shape [4, 6, 2].
         let what = layout(&[4, 6, 2], &[24, 12, 6], &[(1, 3), (0, 2)]);
         let blocks = Blocks::new(&what).expect("whole blocks");
         assert_eq!(blocks.parts(), [2, 2, 2, 3, 2]);

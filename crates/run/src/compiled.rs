@@ -1,5 +1,5 @@
-//! A graph on a processor: how each tensor is stored and how each node is run, worked out once for
-//! whoever estimates, measures, executes or interprets it.
+//! A graph on a processor: how each tensor is stored and how each node is run. This is worked out once and
+//! shared by all who estimate, measure, execute or interpret the graph.
 
 use cranelift_entity::PrimaryMap;
 use scrimp_graph::{Graph, NodeId};
@@ -17,17 +17,17 @@ pub struct Compiled<'a> {
     graph: &'a Graph,
     processor: Processor<'a>,
     formats: Formats,
-    /// Nothing for nodes that there is nothing to do for.
+    /// `None` for nodes that need no work.
     recipes: PrimaryMap<NodeId, Option<Arc<Recipe>>>,
 }
 
 impl<'a> Compiled<'a> {
-    /// Chooses formats and kernels.
+    /// Chooses formats and kernels for a graph.
     pub fn new(graph: &'a Graph, processor: Processor<'a>) -> Compiled<'a> {
         Compiled::with_formats(graph, processor, processor.formats(graph))
     }
 
-    /// The same for tensors in these formats.
+    /// Chooses kernels for tensors in these formats.
     pub(crate) fn with_formats(
         graph: &'a Graph,
         processor: Processor<'a>,
@@ -48,7 +48,7 @@ impl<'a> Compiled<'a> {
         self.graph
     }
 
-    /// What runs it.
+    /// The processor that runs the graph.
     pub fn processor(&self) -> Processor<'a> {
         self.processor
     }
@@ -61,16 +61,16 @@ impl<'a> Compiled<'a> {
     /// Bytes of scratch that a node needs, a multiple of [`crate::ALIGN`].
     ///
     /// # Panics
-    /// If the graph has no such node.
+    /// The graph has no such node.
     pub fn workspace(&self, node: NodeId) -> u64 {
         let recipe = self.recipes[node].as_ref();
         recipe.map_or(0, |recipe| recipe.workspace())
     }
 
-    /// A node on tensors in this memory, with a workspace of [`Compiled::workspace`] bytes.
+    /// A node's job on tensors in this memory, with a workspace of [`Compiled::workspace`] bytes.
     ///
     /// # Errors
-    /// Memory that is too short, or overlaps where it mustn't.
+    /// A piece of memory is too short, or overlaps another where it must not.
     pub(crate) fn job(
         &self,
         node: NodeId,

@@ -1,4 +1,4 @@
-//! The CPU device: its threads, its kernels, and what scratch they need.
+//! The CPU device: its threads, its kernels, and the scratch memory that they need.
 
 use scrimp_graph::{Graph, Op};
 use scrimp_onednn::{Engine, OneDnnError};
@@ -13,8 +13,8 @@ use crate::onednn::{self, OneDnn, Program};
 use crate::par::Team;
 use crate::simd::Isa;
 
-/// Which library of kernels a device runs. A plan belongs to one: times, workspaces and the last bits
-/// of results differ.
+/// The library of kernels that a device runs. A plan is made for one library: times, workspaces and the last
+/// bits of results differ between libraries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Library {
     /// oneDNN where it is installed, otherwise this crate's kernels.
@@ -22,7 +22,7 @@ pub enum Library {
     /// This crate's kernels.
     #[default]
     Native,
-    /// oneDNN's kernels, with this crate's for what it doesn't do better.
+    /// oneDNN's kernels, and this crate's for what oneDNN doesn't do better.
     OneDnn,
 }
 
@@ -30,18 +30,18 @@ pub enum Library {
 #[derive(Debug)]
 enum Threads {
     Rayon(rayon::ThreadPool),
-    /// The library's, for its loops and ours.
+    /// oneDNN's threads, for its loops and ours.
     OneDnn(Box<OneDnn>),
 }
 
 /// What runs an operator.
 #[derive(Clone, Debug)]
 pub(crate) enum Kernel {
-    /// Ours, for normalizations of tensors in this layout.
+    /// One of ours; normalizations work on tensors in this layout.
     Native(Layout),
-    /// oneDNN's.
+    /// One of oneDNN's.
     OneDnn(Arc<Program>),
-    /// oneDNN's, which failed to be made: running it is that error.
+    /// A oneDNN program that couldn't be made: running it returns this error.
     Failed(OneDnnError),
 }
 
@@ -53,19 +53,19 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Starts `threads` threads, 0 being as many as the machine has cores, for this crate's kernels.
+    /// Starts a device with this crate's kernels on `threads` threads; 0 means one thread per core.
     pub fn new(threads: usize) -> Result<Cpu, RunError> {
         Cpu::with_library(threads, Library::Native)
     }
 
-    /// Starts `threads` threads, 0 being as many as the machine has cores, for this library's kernels.
+    /// Starts a device with this library's kernels on `threads` threads; 0 means one thread per core.
     ///
-    /// oneDNN is loaded with the first device that asks for it. How its threads wait for work is a setting
-    /// of the environment that it reads then, and nothing but the start of `main` may change the
-    /// environment safely: a program of your own calls [`crate::wait_briefly`] there.
+    /// oneDNN is loaded with the first device that asks for it. At that moment it reads from the environment
+    /// how its threads wait for work, and a program can change the environment safely only at the start of
+    /// `main`: a program of your own calls [`crate::wait_briefly`] there.
     ///
     /// # Errors
-    /// Threads don't start; oneDNN is asked for and isn't there, or is there and can't be used.
+    /// Threads don't start, or oneDNN is asked for and isn't installed, or is installed and can't be used.
     pub fn with_library(threads: usize, library: Library) -> Result<Cpu, RunError> {
         let threads = match threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -83,7 +83,7 @@ impl Cpu {
         })
     }
 
-    /// Threads whose loops use a narrower instruction set than the machine has.
+    /// A device whose loops use a narrower instruction set than the machine has.
     #[cfg(test)]
     pub(crate) fn narrowed(threads: usize, isa: Isa) -> Result<Cpu, RunError> {
         let mut cpu = Cpu::new(threads)?;
@@ -94,7 +94,7 @@ impl Cpu {
         Ok(cpu)
     }
 
-    /// Whose kernels run: never [`Library::Auto`].
+    /// The library whose kernels run: never [`Library::Auto`].
     pub fn library(&self) -> Library {
         match self.threads {
             Threads::Rayon(_) => Library::Native,
@@ -120,8 +120,8 @@ impl Cpu {
         self.machine.isa.name()
     }
 
-    /// What times, workspaces and results depend on, for plan files: library and its version,
-    /// instruction set, threads.
+    /// A description of what times, workspaces and results depend on, for plan files: the library and its
+    /// version, the instruction set and the number of threads.
     pub fn signature(&self) -> String {
         let library = match &self.threads {
             Threads::Rayon(_) => concat!("native-", env!("CARGO_PKG_VERSION")).into(),
@@ -134,7 +134,7 @@ impl Cpu {
         )
     }
 
-    /// What runs an operator on these arguments, which [`scrimp_graph::infer`] accepts.
+    /// The kernel for an operator on these arguments, which [`scrimp_graph::infer`] accepts.
     pub(crate) fn kernel(
         &self,
         op: &Op,
@@ -151,7 +151,7 @@ impl Cpu {
         }
     }
 
-    /// Bytes of scratch of a kernel on arguments that it takes as they are.
+    /// Bytes of scratch that a kernel needs on arguments in the format that it wants.
     pub(crate) fn scratch(
         &self,
         kernel: &Kernel,
@@ -176,8 +176,8 @@ impl Cpu {
         }
     }
 
-    /// Calls `f` so that its loops run on the device's threads; with rayon's, on one of them, so that
-    /// kernels needn't hand over one by one.
+    /// Calls `f` so that its loops run on the device's threads. With rayon, `f` itself runs on one of them,
+    /// so that kernels needn't be handed over one by one.
     pub(crate) fn enter<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
         match &self.threads {
             Threads::Rayon(pool) => pool.install(f),
@@ -189,7 +189,7 @@ impl Cpu {
         }
     }
 
-    /// Runs an operator by its [`Cpu::kernel`]; call it inside [`Cpu::enter`].
+    /// Runs an operator by its [`Cpu::kernel`]. Call this inside [`Cpu::enter`].
     pub(crate) fn run(&self, kernel: &Kernel, op: &Op, args: Args<'_>) -> Result<(), RunError> {
         match kernel {
             Kernel::Native(layout) => kernels::run(self.machine, *layout, op, args),
@@ -199,7 +199,7 @@ impl Cpu {
     }
 }
 
-/// oneDNN, if it is wanted and, where that is left open, there.
+/// Loads oneDNN if it is wanted; with [`Library::Auto`], only if it is installed.
 fn load(library: Library, threads: usize) -> Result<Option<OneDnn>, RunError> {
     if library == Library::Native {
         return Ok(None);

@@ -9,7 +9,7 @@ use crate::format::Change;
 use crate::par;
 use crate::random::{GOLDEN, mix};
 
-/// Contents of a tensor. Floats are stored as the tensor's type says.
+/// Contents for a tensor. Floats are converted to the tensor's type.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
     /// For f32 and f64 tensors.
@@ -46,7 +46,7 @@ pub(crate) enum Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    /// `bytes` is aligned and as long as the tensor.
+    /// Views `bytes`, which are aligned and as long as the tensor, as elements.
     pub fn new(dtype: DType, bytes: &'a mut [u8]) -> Elements<'a> {
         match dtype {
             DType::F32 => Elements::F32(bytemuck::cast_slice_mut(bytes)),
@@ -93,7 +93,7 @@ impl<'a> Elements<'a> {
         Ok(())
     }
 
-    /// Floats go to elements with these indices.
+    /// Writes floats to the elements with these indices.
     fn put(&mut self, floats: &[f32], at: impl Iterator<Item = usize>) {
         let pairs = floats.iter().zip(at);
         match self {
@@ -103,7 +103,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Element i becomes `value(i)`. Parallel on the threads of the pool that calls it.
+    /// Sets element i to `value(i)`, in parallel on the caller's threads.
     pub fn fill(self, value: impl Fn(usize) -> f64 + Sync) {
         match self {
             Elements::F32(to) => fill(to, |i| value(i) as f32),
@@ -132,11 +132,12 @@ impl<'a> Elements<'a> {
     }
 }
 
-/// Elements of a tensor that are moved at a time where all of them at once would take as much memory again.
+/// Elements of a tensor that are moved at a time, where moving all of them at once would take as much memory
+/// again.
 const PIECE: usize = 1 << 14;
 
-/// Fills a tensor in its format on the device with floats that come in rows: `next` fills one piece of them after
-/// the other.
+/// Fills a tensor, in its format on the device, with floats that come in row order. `next` fills one piece of
+/// them after another.
 pub(crate) fn scatter<E: From<RunError>>(
     mut memory: Elements<'_>,
     what: &Tensor,
@@ -166,7 +167,8 @@ pub(crate) fn scatter<E: From<RunError>>(
     Ok(())
 }
 
-/// Hands out elements of a tensor, given as it is stored on the device, as floats in rows: one piece after the other.
+/// Hands out the elements of a tensor, stored in its format on the device, as floats in row order, one piece
+/// after another.
 pub(crate) fn gather<E>(
     stored: &[u8],
     dtype: DType,
@@ -200,7 +202,7 @@ fn collect(stored: &[u8], dtype: DType, at: impl Iterator<Item = usize>, floats:
     }
 }
 
-/// An element of a tensor, whose bytes needn't be aligned.
+/// An element of a tensor whose bytes needn't be aligned.
 fn element<T: Pod>(bytes: &[u8], index: usize) -> T {
     let size = size_of::<T>();
     bytemuck::pod_read_unaligned(&bytes[index * size..(index + 1) * size])
@@ -214,8 +216,8 @@ pub(crate) fn arranged(change: &Change, dtype: DType, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Puts a tensor that was filled in rows into the format that it has on the device; `None` if that is
-/// rows. Takes as much memory again, which isn't in the arena: it is done between steps.
+/// Puts a tensor that was filled in row order into its format on the device; `None` means that rows are that
+/// format. This takes as much memory again, outside the arena, and is done between steps.
 pub(crate) fn arrange(change: Option<Change>, dtype: DType, memory: &mut [u8]) {
     if let Some(change) = change {
         memory.copy_from_slice(&arranged(&change, dtype, memory));
@@ -230,7 +232,7 @@ fn fill<T: Send>(to: &mut [T], value: impl Fn(usize) -> T + Sync) {
     });
 }
 
-/// In (0, 1), 53 bits.
+/// A number in (0, 1), made from 53 random bits.
 fn uniform(key: u64, i: u64) -> f64 {
     let bits = mix(key.wrapping_add(i.wrapping_mul(GOLDEN))) >> 11;
     (bits as f64 + 0.5) / (1u64 << 53) as f64

@@ -39,7 +39,7 @@ pub enum RunError {
         /// Length of the axis.
         length: usize,
     },
-    /// The memory handed to a kernel doesn't fit the operator.
+    /// The memory handed to a kernel doesn't have the size that the operator needs.
     #[error("{what} has {found} bytes, but {expected} are needed")]
     WrongSize {
         /// Which piece of memory.
@@ -49,7 +49,7 @@ pub enum RunError {
         /// Bytes needed.
         expected: u64,
     },
-    /// An operator with more or fewer outputs than its kernel writes.
+    /// An operator has more or fewer outputs than its kernel writes.
     #[error("the operator has {found} outputs, but its kernel writes {expected}")]
     WrongOutputs {
         /// Outputs of the operator.
@@ -57,7 +57,7 @@ pub enum RunError {
         /// Outputs of the kernel.
         expected: usize,
     },
-    /// Two pieces of memory that a kernel may not share overlap.
+    /// Two pieces of memory overlap that a kernel may not share.
     #[error("{what} overlaps another buffer of the same operator")]
     Overlap {
         /// Which piece of memory.
@@ -79,13 +79,13 @@ pub enum RunError {
         /// Type given.
         given: &'static str,
     },
-    /// The plan's problem isn't the one of the graph, or not for one CPU.
+    /// The plan's problem isn't that of the graph, or isn't for one CPU.
     #[error("the plan doesn't belong to this graph and device: {reason}; plan again")]
     WrongPlan {
         /// What doesn't fit.
         reason: String,
     },
-    /// A tensor that the operation can't be applied to.
+    /// An operation can't be applied to a tensor.
     #[error("tensor {tensor:?} {problem}")]
     Tensor {
         /// The tensor's name.
@@ -93,10 +93,10 @@ pub enum RunError {
         /// What is wrong with it.
         problem: String,
     },
-    /// Someone asked for an end before the work was done.
+    /// The work was asked to stop before it was done.
     #[error("stopped before all operators were measured; nothing was written")]
     Stopped,
-    /// oneDNN can't be had, or failed.
+    /// oneDNN isn't available, or failed.
     #[error(transparent)]
     OneDnn(#[from] scrimp_onednn::OneDnnError),
     /// A node failed.
@@ -110,7 +110,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// Names the node that an error comes from.
+    /// Adds the name of the node that an error comes from.
     pub(crate) fn in_node(node: &str, source: RunError) -> RunError {
         RunError::Node {
             node: node.into(),
@@ -119,7 +119,7 @@ impl RunError {
     }
 }
 
-/// For those who read tensors into files.
+/// For functions that read tensors into files.
 impl From<RunError> for std::io::Error {
     fn from(error: RunError) -> std::io::Error {
         std::io::Error::other(error)

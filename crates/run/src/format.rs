@@ -1,6 +1,6 @@
-//! How the elements of tensors lie in memory. Tensors are logically NCHW; with oneDNN the images among
-//! them are physically NHWC, for which that library's kernels and our normalizations are faster, and
-//! weights of convolutions are in the library's blocks.
+//! How the elements of tensors lie in memory. Tensors are logically NCHW. With oneDNN, images are physically
+//! NHWC, for which that library's kernels and our normalizations are faster, and weights of convolutions are
+//! in the library's blocks.
 
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::{Binary, DType, Graph, Norm, Op, Role, Storages, TensorId};
@@ -10,28 +10,28 @@ use crate::blocks::{Blocks, Positions, inverse, permuted};
 /// The order of a tensor's elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// The last axis is contiguous, the others outside of it in order.
+    /// The last axis is contiguous; the others lie outside of it, in order.
     #[default]
     Rows,
-    /// `[N,C,H,W]` with the channels of a place side by side.
+    /// `[N,C,H,W]` stored so that the channels of one pixel lie side by side.
     ChannelsLast,
-    /// Parts of the axes in another order.
+    /// The parts of the axes are stored in another order.
     Blocks(Blocks),
 }
 
-/// Where the axes of [N,H,W,C] are in [N,C,H,W].
+/// Positions of the axes of [N,H,W,C] in [N,C,H,W].
 const LAST: [usize; 4] = [0, 2, 3, 1];
 
-/// Where the axes of [N,C,H,W] are in [N,H,W,C].
+/// Positions of the axes of [N,C,H,W] in [N,H,W,C].
 const FIRST: [usize; 4] = [0, 3, 1, 2];
 
 impl Format {
-    /// Whether a tensor of this shape looks different in the two formats.
+    /// Whether a tensor of this shape is stored differently in rows and with channels last.
     pub fn matters(shape: &[usize]) -> bool {
         matches!(shape, &[_, c, h, w] if c > 1 && h * w > 1)
     }
 
-    /// What of a tensor of this shape is put in another order; `None` for rows.
+    /// The change from rows to this format for a tensor of this shape; `None` if the two are the same.
     pub(crate) fn change(self, shape: &[usize]) -> Option<Change> {
         match self {
             Format::Rows => None,
@@ -47,22 +47,22 @@ impl Format {
     }
 }
 
-/// From rows into another format: a transposition.
+/// A change from rows into another format: a transposition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// Lengths of the axes, or of their parts, in rows.
+    /// Lengths of the axes, or of their parts, in row order.
     pub rows: Vec<usize>,
-    /// Which of them each one in memory is.
+    /// For each axis or part in memory, its index in row order.
     pub order: Vec<usize>,
 }
 
 impl Change {
-    /// Lengths in memory.
+    /// Lengths in the order of memory.
     pub fn stored(&self) -> Vec<usize> {
         self.order.iter().map(|&axis| self.rows[axis]).collect()
     }
 
-    /// The change back.
+    /// The change back to rows.
     pub fn back(&self) -> Change {
         Change {
             rows: self.stored(),
@@ -70,12 +70,12 @@ impl Change {
         }
     }
 
-    /// Elements in rows, as they are stored.
+    /// Elements given in row order, in the order in which they are stored.
     pub fn of<T: Copy>(&self, rows: &[T]) -> Vec<T> {
         permuted(rows, &self.rows, &self.order)
     }
 
-    /// Where elements in rows are stored, from the one with index `start` on.
+    /// The positions at which elements in row order are stored, from the one with index `start` on.
     pub fn positions(&self, start: usize) -> Positions {
         Positions::new(&self.rows, &self.order, start)
     }
@@ -97,7 +97,8 @@ pub struct Operand<'a> {
     pub format: Format,
 }
 
-/// Channels below which a convolution's result isn't worth another format: vectors would be empty.
+/// With fewer channels than this, a convolution's result isn't worth another format: most lanes of a vector
+/// would be empty.
 const FEW_CHANNELS: usize = 8;
 
 /// The format of every tensor of a graph.
@@ -107,14 +108,14 @@ pub struct Formats {
 }
 
 impl Formats {
-    /// All in rows.
+    /// Every tensor in rows.
     pub fn rows() -> Formats {
         Formats::default()
     }
 
-    /// Results of convolutions, and what is made of them elementwise or image by image, with channels
-    /// last. In rows are what is given from outside or read there, what is seen through a view, weights
-    /// and their gradients.
+    /// Channels last for the results of convolutions and for what elementwise operators or operators on
+    /// images make of them. These stay in rows: tensors that are given or read from outside, tensors that are
+    /// seen through a view, weights and their gradients.
     pub fn images(graph: &Graph) -> Formats {
         let storages = Storages::new(graph);
         let mut fixed: SecondaryMap<TensorId, bool> = SecondaryMap::new();
@@ -156,7 +157,7 @@ impl Formats {
         }
     }
 
-    /// Arguments of a node.
+    /// The arguments of a node with their formats.
     pub(crate) fn operands<'g>(&self, graph: &'g Graph, tensors: &[TensorId]) -> Vec<Operand<'g>> {
         let operand = |&tensor: &TensorId| Operand {
             shape: &graph.tensor(tensor).shape,
@@ -171,7 +172,7 @@ fn makes_images(op: &Op, shape: &[usize]) -> bool {
     matches!(op, Op::Conv { .. } | Op::ConvInputGrad { .. }) && shape[1] >= FEW_CHANNELS
 }
 
-/// Operators that work on images with channels last as well as on rows.
+/// Whether an operator works on images with channels last as well as on rows.
 fn keeps_format(op: &Op) -> bool {
     match op {
         Op::Unary(_)
@@ -194,8 +195,8 @@ fn keeps_format(op: &Op) -> bool {
     }
 }
 
-/// An operator's arguments, images among them in this format: weights aren't, nor what other operators
-/// than those on images have.
+/// An operator's arguments, with the images among them in this format. Weights aren't images, and neither are
+/// the arguments of operators that don't work on images.
 pub fn arguments<'a>(
     op: &Op,
     inputs: &[(&'a [usize], DType)],
@@ -223,12 +224,12 @@ pub fn arguments<'a>(
     (inputs.collect(), outputs.collect())
 }
 
-/// How an operator works on images with channels last: as another one on other shapes.
+/// How an operator works on images with channels last: as an equivalent operator on other shapes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
-    /// The same operator, its attributes for the physical axes.
+    /// The same operator with its attributes for the physical axes.
     pub op: Op,
-    /// Shapes of the inputs as it sees them.
+    /// Shapes of the inputs as this operator sees them.
     pub inputs: Vec<Vec<usize>>,
     /// Shapes of the outputs.
     pub outputs: Vec<Vec<usize>>,
@@ -237,7 +238,7 @@ pub struct View {
 }
 
 impl View {
-    /// An operator with one input and one output.
+    /// The view of an operator with one input and one output.
     fn plain(op: Op, input: Vec<usize>, output: Vec<usize>) -> View {
         View {
             op,
@@ -248,8 +249,8 @@ impl View {
     }
 }
 
-/// Repeating places by whole factors is broadcasting where channels are last: the shapes [N·H,1,W,1,C] and
-/// [N·H,fh,W,fw,C] of an image and of the larger one.
+/// With channels last, repeating pixels by whole factors is broadcasting: the smaller image has the shape
+/// [N·H,1,W,1,C] and the larger one [N·H,fh,W,fw,C].
 fn repetition(small: &[usize], factor: [usize; 2]) -> (Vec<usize>, Vec<usize>) {
     let (rows, width, channels) = (small[0] * small[2], small[3], small[1]);
     (
@@ -258,7 +259,7 @@ fn repetition(small: &[usize], factor: [usize; 2]) -> (Vec<usize>, Vec<usize>) {
     )
 }
 
-/// The view of an operator whose images have channels last; `None` if it needs rows.
+/// The view of an operator whose images have channels last; `None` if the operator needs rows.
 pub fn view(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option<View> {
     let axis_of = |axis: usize| FIRST[axis];
     let permuted = |values: &[usize]| channels_last(values);
@@ -304,7 +305,7 @@ pub fn view(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option<
             axes,
             keep_dims,
         } => {
-            // Without its axes, what is left must be in the same order.
+            // The axes that remain must be in the same order.
             let left = |axis: usize| !axes.contains(&axis);
             if !keep_dims && left(1) && (left(2) || left(3)) {
                 return None;
@@ -383,8 +384,8 @@ pub fn view(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option<
     })
 }
 
-/// The same operator on shapes that are broadcast: each gets four axes, which are then permuted. Fewer
-/// axes can't be moved where that would move elements.
+/// The view of an operator that broadcasts: each shape gets four axes, which are then permuted. A shape with
+/// fewer axes has no view if permuting them would move elements.
 fn broadcast(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option<View> {
     let shape = |operand: &Operand<'_>| {
         let missing = 4usize.checked_sub(operand.shape.len())?;

@@ -1,5 +1,5 @@
-//! Runs a graph node by node with a buffer of its own for every tensor: no plan, no reuse of memory.
-//! What a planned execution is compared with, and the way to evaluate a small graph.
+//! Runs a graph node by node, with a buffer of its own for every tensor: no plan, no reuse of memory. Planned
+//! executions are compared with this, and small graphs can be evaluated with it.
 
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::{DType, Graph, TensorId};
@@ -11,7 +11,7 @@ use crate::error::RunError;
 use crate::format::Formats;
 use crate::span::{ALIGN, Span};
 
-/// Every tensor of a graph after it ran, as it was when its own operator had written it.
+/// Every tensor of a graph after a run, as its own operator wrote it.
 pub struct Tensors {
     arena: Arena,
     formats: Formats,
@@ -39,7 +39,7 @@ impl Tensors {
         }
     }
 
-    /// Bytes of all tensors and the largest workspace.
+    /// Bytes of all tensors and of the largest workspace.
     pub fn arena_bytes(&self) -> u64 {
         self.arena.bytes()
     }
@@ -51,12 +51,12 @@ impl Tensors {
     }
 }
 
-/// Runs all nodes in order. Given tensors that `inputs` doesn't set are initialized with `seed`
-/// (parameters, state, constants) or zero (inputs, settings, seeds). Updates don't overwrite: the old
-/// and the new values both are in the result.
+/// Runs all nodes in order. Given tensors that `inputs` doesn't set are initialized from `seed` (parameters,
+/// state, constants) or set to zero (inputs, settings, seeds). Updates don't overwrite: the result has both
+/// the old and the new values.
 ///
 /// # Errors
-/// An operator without a kernel, data of the wrong size or type, memory that isn't there.
+/// An operator has no kernel, data has the wrong size or type, or there isn't enough memory.
 pub fn interpret(
     compiled: &Compiled<'_>,
     inputs: &[(TensorId, Data<'_>)],

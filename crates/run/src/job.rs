@@ -1,4 +1,4 @@
-//! What a node runs: one kernel, and before and after it the changes of format that it needs, which
+//! What a node runs: one kernel, and before and after it the changes of format that it needs. These changes
 //! are part of the operator, its time and its workspace.
 
 use scrimp_graph::{DType, Op};
@@ -12,8 +12,8 @@ use crate::format::{Change, Format, Operand, View, view};
 use crate::kernels::norm::Layout;
 use crate::span::{ALIGN, Span};
 
-/// An argument, and what changes what the kernel sees into the tensor's memory if that has another
-/// format.
+/// An argument as the kernel sees it and, if the tensor has another format, the change from the one to the
+/// other.
 type Seen = (Arg, Option<Change>);
 
 /// Where an argument of a step is.
@@ -35,12 +35,12 @@ struct Step {
     signature: Signature,
     inputs: Vec<Place>,
     outputs: Vec<Place>,
-    /// Bytes of its own workspace, which is the start of the node's.
+    /// Bytes of the step's own workspace, which is the start of the node's.
     scratch: u64,
 }
 
 impl Step {
-    /// From one format into another.
+    /// The step that changes an argument from one format into another.
     fn change(change: &Change, dtype: DType, [from, to]: [Place; 2]) -> Step {
         let arg = |shape| vec![Arg { dtype, shape }];
         Step {
@@ -67,7 +67,7 @@ pub(crate) struct Recipe {
 }
 
 impl Recipe {
-    /// For an operator on arguments that shape inference accepted.
+    /// The recipe for an operator on arguments that shape inference accepted.
     pub fn new(cpu: &Cpu, op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Recipe {
         let kernel = cpu.kernel(op, inputs, outputs);
         if !matches!(kernel, Kernel::Native(_)) || any_order(op, inputs, outputs) {
@@ -83,7 +83,7 @@ impl Recipe {
         }
     }
 
-    /// In rows: what has another format is changed.
+    /// Runs the kernel on rows, and changes arguments that have another format.
     fn rows(cpu: &Cpu, op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Recipe {
         let (plain_inputs, plain_outputs) = (in_rows(inputs), in_rows(outputs));
         let kernel = cpu.kernel(op, &plain_inputs, &plain_outputs);
@@ -98,7 +98,7 @@ impl Recipe {
         Recipe::of(op.clone(), kernel, scratch, seen(inputs), seen(outputs))
     }
 
-    /// With channels last: what is in rows is changed, where that is something else.
+    /// Runs the kernel with channels last, and changes arguments in rows where the two formats differ.
     fn last(cpu: &Cpu, view: View, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Recipe {
         let kernel = Kernel::Native(match view.columns {
             true => Layout::ChannelsLast,
@@ -125,7 +125,7 @@ impl Recipe {
         Recipe::of(view.op, kernel, scratch, reads, writes)
     }
 
-    /// A kernel, before it the changes of what it reads, and after it those of what it writes.
+    /// A kernel, preceded by the changes of what it reads and followed by the changes of what it writes.
     fn of(op: Op, kernel: Kernel, scratch: usize, inputs: Vec<Seen>, outputs: Vec<Seen>) -> Recipe {
         let scratch = aligned(scratch as u64);
         let mut workspace = scratch;
@@ -173,22 +173,22 @@ impl Recipe {
         Recipe { steps, workspace }
     }
 
-    /// Bytes of workspace: the kernel's own, and the arguments in the other format.
+    /// Bytes of workspace: the kernel's own, and the arguments whose format is changed.
     pub fn workspace(&self) -> u64 {
         self.workspace
     }
 
-    /// What runs it, with the changes of format, for tests.
+    /// The kernels that run the node, changes of format included, for tests.
     #[cfg(test)]
     pub fn kernels(&self) -> impl Iterator<Item = &Kernel> {
         self.steps.iter().map(|step| &step.kernel)
     }
 
-    /// The job on tensors in this memory, each at least as long as its tensor, and a workspace of
-    /// [`Recipe::workspace`] bytes.
+    /// The job on tensors in this memory, each span of which is at least as long as its tensor, with a
+    /// workspace of [`Recipe::workspace`] bytes.
     ///
     /// # Errors
-    /// Memory that is too short, or overlaps where it mustn't.
+    /// A piece of memory is too short, or overlaps another where it must not.
     pub fn job(
         self: &Arc<Recipe>,
         inputs: &[Span],
@@ -229,8 +229,8 @@ fn aligned(bytes: u64) -> u64 {
     bytes.next_multiple_of(ALIGN as u64)
 }
 
-/// Whether our kernel takes the arguments as they are: all in rows, or an update, which goes through
-/// tensors of one shape element by element, in one format.
+/// Whether our kernel takes the arguments as they are: either all are in rows, or the operator is an update,
+/// which goes element by element through tensors of one shape and one format.
 fn any_order(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> bool {
     let mut all = inputs.iter().chain(outputs);
     match op {
@@ -251,7 +251,7 @@ fn in_rows<'a>(operands: &[Operand<'a>]) -> Vec<Operand<'a>> {
     operands.iter().map(rows).collect()
 }
 
-/// An argument of which no other format is made.
+/// An argument that the kernel takes in its own format.
 fn as_it_is(operand: &Operand<'_>) -> Seen {
     let arg = Arg {
         dtype: operand.dtype,
@@ -260,7 +260,7 @@ fn as_it_is(operand: &Operand<'_>) -> Seen {
     (arg, None)
 }
 
-/// Arguments as a kernel sees them.
+/// Arguments in the format that a kernel sees, rows.
 fn as_rows(seen: &[Seen]) -> Vec<Operand<'_>> {
     fn operand((arg, _): &Seen) -> Operand<'_> {
         Operand {
@@ -272,16 +272,16 @@ fn as_rows(seen: &[Seen]) -> Vec<Operand<'_>> {
     seen.iter().map(operand).collect()
 }
 
-/// A node, ready to run: how, and on which memory.
+/// A node that is ready to run on certain memory.
 #[derive(Debug, Default)]
 pub(crate) struct Job {
     recipe: Arc<Recipe>,
-    /// Those of each step.
+    /// The bindings of each step.
     bindings: Vec<Bindings>,
 }
 
 impl Job {
-    /// Runs it; call it inside [`Cpu::enter`].
+    /// Runs the node. Call this inside [`Cpu::enter`].
     pub fn run(&self, cpu: &Cpu, arena: &mut Arena) -> Result<(), RunError> {
         for (step, bindings) in self.recipe.steps.iter().zip(&self.bindings) {
             let args = bindings.launch(&step.signature, arena)?;

@@ -1,5 +1,5 @@
-//! The runtime: devices with their kernels, the profiler, and the executor that runs a checked plan
-//! in one arena of exactly the budget.
+//! The runtime: devices with their kernels, the profiler, and the executor, which runs a checked plan in one
+//! arena of exactly the budget.
 
 mod arena;
 mod args;

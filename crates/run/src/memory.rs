@@ -10,12 +10,12 @@ use crate::span::Span;
 pub(crate) enum Memory {
     /// This machine's main memory.
     Ram(Arena),
-    /// None at all: a size, and no contents.
+    /// No memory at all: a size without contents.
     Null(u64),
 }
 
 impl Memory {
-    /// Reserves memory on which this processor computes, or from which it is supplied.
+    /// Reserves memory on which this processor computes or from which it is supplied.
     pub fn new(processor: Processor<'_>, bytes: u64) -> Result<Memory, RunError> {
         Ok(match processor {
             Processor::Cpu(_) => Memory::Ram(Arena::new(bytes)?),
@@ -23,7 +23,7 @@ impl Memory {
         })
     }
 
-    /// Size.
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Memory::Ram(arena) => arena.bytes(),
@@ -31,7 +31,7 @@ impl Memory {
         }
     }
 
-    /// The contents of a span that is inside; `None` where there are none.
+    /// The contents of a span, which must be inside; `None` if the memory has no contents.
     pub fn read(&self, span: Span) -> Option<&[u8]> {
         match self {
             Memory::Ram(arena) => Some(arena.bytes_at(span.offset, span.bytes)),
@@ -39,7 +39,7 @@ impl Memory {
         }
     }
 
-    /// The same to be written.
+    /// Like [`Memory::read`], for writing.
     pub fn write(&mut self, span: Span) -> Option<&mut [u8]> {
         match self {
             Memory::Ram(arena) => Some(arena.bytes_at_mut(span.offset, span.bytes)),
@@ -47,7 +47,7 @@ impl Memory {
         }
     }
 
-    /// Copies a span of another memory here, to one as long.
+    /// Copies a span of another memory to a span of this one; both have the same length.
     pub fn copy_from(&mut self, source: &Memory, from: Span, to: Span) {
         match (self, source) {
             (Memory::Ram(here), Memory::Ram(there)) => here

@@ -1,8 +1,9 @@
-//! The innermost loops of matrix products: a small block of C from a packed panel of A and one of B.
+//! The innermost loops of matrix products: they compute a small block of C from a packed panel of A and one
+//! of B.
 //!
-//! A panel of A with R rows is stored as `[k][R]`, a panel of B with `columns` columns as
-//! `[k][columns]`. Every element of the block is one chain of multiply-adds in the order of k, whatever
-//! the size of the block: results don't depend on how a product was cut into blocks and threads.
+//! A panel of A with R rows is stored as `[k][R]`, a panel of B with `columns` columns as `[k][columns]`.
+//! Every element of a block is one chain of multiply-adds in the order of k, whatever the size of the block,
+//! so results don't depend on how a product was cut into blocks and threads.
 
 #![allow(
     unsafe_code,
@@ -15,11 +16,11 @@
 
 use crate::simd::Isa;
 
-/// Computes an R×(V·lanes) block: `c = a·b`, or `c += a·b` with `accumulate`. Arguments: depth, panel of
-/// A, panel of B, C, elements between rows of C, accumulate.
+/// Computes an R×(V·lanes) block: `c = a·b`, or `c += a·b` with `accumulate`. The arguments are the depth,
+/// the panel of A, the panel of B, C, the number of elements between rows of C, and `accumulate`.
 ///
 /// # Safety of calls
-/// The panels hold `depth` steps, the block of C is writable, the instruction set is there.
+/// The panels hold `depth` steps, the block of C is writable, and the machine has the instruction set.
 pub type Block<T> = unsafe fn(usize, *const T, *const T, *mut T, usize, bool);
 
 /// The blocks of one instruction set.
@@ -34,7 +35,7 @@ pub struct Blocks<T: 'static> {
     pub table: &'static [[Block<T>; 2]],
 }
 
-/// A type with blocks.
+/// An element type that has such blocks.
 pub trait Micro: Sized + 'static {
     /// The blocks of an instruction set that this machine has.
     fn blocks(isa: Isa) -> &'static Blocks<Self>;

@@ -1,8 +1,8 @@
-//! Loops over the threads of a pool, without allocating: rayon's, or oneDNN's where that library's
-//! kernels run between ours, so that no two pools ever compete for the cores.
+//! Loops over the threads of a pool, without allocating. The pool is rayon's, or oneDNN's where that
+//! library's kernels run between ours, so that two pools never compete for the cores.
 //!
-//! Tasks are handed out by a counter, so a thread that is late costs little. Nothing about a result
-//! may depend on which slot ran a task: tasks write disjoint pieces, and sums are cut by shape.
+//! Tasks are handed out by a counter, so a thread that is late costs little. Results may not depend on which
+//! slot ran a task: tasks write disjoint pieces, and sums are cut by shape.
 
 #![allow(unsafe_code, reason = "tasks write disjoint pieces of one slice")]
 
@@ -10,11 +10,11 @@ use scrimp_onednn::Library;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Elements below which a loop isn't worth waking another thread.
+/// Loops over fewer elements aren't worth waking another thread.
 pub const SMALL: usize = 16 * 1024;
 
-/// Calls `f(slot, task)` once for every task below `tasks`, at most one at a time per slot, with
-/// slots below `slots`.
+/// Calls `f(slot, task)` once for every task below `tasks`. Slots are below `slots`, and each slot runs at
+/// most one task at a time.
 pub fn tasks(slots: usize, tasks: usize, f: &(dyn Fn(usize, usize) + Sync)) {
     let slots = slots.min(tasks);
     if slots <= 1 {
@@ -34,7 +34,7 @@ pub fn tasks(slots: usize, tasks: usize, f: &(dyn Fn(usize, usize) + Sync)) {
         }
     };
     match TEAM.get() {
-        // Always the whole team: OpenMP ends the threads that a smaller one wouldn't use.
+        // Always use the whole team: OpenMP ends the threads that a smaller team wouldn't use.
         Some(team) => team.library.parallel(team.threads, &|slot| {
             if slot < slots {
                 team.enter(|| work(slot));
@@ -44,12 +44,12 @@ pub fn tasks(slots: usize, tasks: usize, f: &(dyn Fn(usize, usize) + Sync)) {
     }
 }
 
-/// The threads of the library that a computation runs on.
+/// The library threads that a computation runs on.
 #[derive(Clone, Copy, Debug)]
 pub struct Team {
-    /// Whose threads.
+    /// The library that owns the threads.
     pub library: &'static Library,
-    /// How many.
+    /// Number of threads.
     pub threads: usize,
 }
 
@@ -67,7 +67,7 @@ impl Team {
     }
 }
 
-/// Puts a thread's former team back.
+/// Restores a thread's former team when dropped.
 struct Former(Option<Team>);
 
 impl Drop for Former {
@@ -76,7 +76,7 @@ impl Drop for Former {
     }
 }
 
-/// Number of threads that loops run on here.
+/// Number of threads that loops run on when called from here.
 pub fn threads() -> usize {
     TEAM.get()
         .map_or_else(rayon::current_num_threads, |team| team.threads)
@@ -90,21 +90,21 @@ fn fork(first: usize, end: usize, f: &(dyn Fn(usize) + Sync)) {
     rayon::join(|| fork(first, middle, f), || fork(middle, end, f));
 }
 
-/// A slice that tasks write disjoint pieces of.
+/// A slice of which tasks write disjoint pieces.
 pub struct Shared<'a, T> {
     pointer: *mut T,
     length: usize,
     lifetime: std::marker::PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: the pieces handed out are disjoint (a condition of `piece`), so sharing the handle is like
+// SAFETY: the pieces handed out are disjoint (a condition of `piece`), so sharing the handle amounts to
 // sending each piece to its task.
 unsafe impl<T: Send> Sync for Shared<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Shared<'_, T> {}
 
 impl<'a, T> Shared<'a, T> {
-    /// Takes the slice for the duration of a parallel loop.
+    /// Borrows the slice for the duration of a parallel loop.
     pub fn new(slice: &'a mut [T]) -> Self {
         Shared {
             pointer: slice.as_mut_ptr(),
@@ -113,7 +113,7 @@ impl<'a, T> Shared<'a, T> {
         }
     }
 
-    /// `[start, start + length)`.
+    /// The elements `[start, start + length)`.
     ///
     /// # Safety
     /// No two pieces that are alive at the same time overlap.
@@ -126,7 +126,7 @@ impl<'a, T> Shared<'a, T> {
         unsafe { std::slice::from_raw_parts_mut(self.pointer.add(start), length) }
     }
 
-    /// Pointer to an element; the caller keeps accesses in bounds and disjoint.
+    /// Pointer to the first element; the caller keeps accesses in bounds and disjoint.
     pub fn pointer(&self) -> *mut T {
         self.pointer
     }
@@ -155,8 +155,8 @@ pub fn pieces<T: Send>(
     });
 }
 
-/// Calls `f(slot, range)` for ranges that cover `0..count`, several numbers each; `work` is how many
-/// elements one number's computation touches.
+/// Calls `f(slot, range)` for ranges of several numbers each that together cover `0..count`. `work` is the
+/// number of elements that the computation for one number touches.
 pub fn ranges(
     slots: usize,
     count: usize,
@@ -174,8 +174,8 @@ pub fn ranges(
     });
 }
 
-/// Like [`pieces`] for rows of `row` elements: calls `f(index, row)` for each row, several rows per
-/// task; `work` is the number of elements a row's computation touches.
+/// Like [`pieces`] for rows of `row` elements: calls `f(index, row)` for each row, with several rows per
+/// task. `work` is the number of elements that the computation of one row touches.
 pub fn rows<T: Send>(
     slots: usize,
     out: &mut [T],

@@ -1,4 +1,4 @@
-//! What runs the operators of a graph: one entry for each kind of hardware.
+//! The processors that run the operators of a graph, one entry for each kind of hardware.
 
 use crate::arena::Arena;
 use crate::cpu::Cpu;
@@ -12,12 +12,12 @@ use scrimp_graph::{Graph, Node};
 pub enum Processor<'a> {
     /// This machine's CPU.
     Cpu(&'a Cpu),
-    /// None at all: nothing is computed, only counted. It tests plans without their hardware.
+    /// No processor at all: nothing is computed, only counted. It tests plans without their hardware.
     Null,
 }
 
 impl Processor<'_> {
-    /// What times, workspaces and results depend on, for plan files.
+    /// A description of what times, workspaces and results depend on, for plan files.
     pub fn signature(self) -> String {
         match self {
             Processor::Cpu(cpu) => cpu.signature(),
@@ -33,7 +33,7 @@ impl Processor<'_> {
         }
     }
 
-    /// The formats that a graph's tensors have here.
+    /// The formats that a graph's tensors have on this processor.
     pub(crate) fn formats(self, graph: &Graph) -> Formats {
         match self {
             Processor::Cpu(cpu) => cpu.formats(graph),
@@ -41,7 +41,7 @@ impl Processor<'_> {
         }
     }
 
-    /// How a node is run whose tensors have these formats; `None` if there is nothing to do.
+    /// The recipe for a node whose tensors have these formats; `None` if there is nothing to do.
     pub(crate) fn recipe(self, graph: &Graph, formats: &Formats, node: &Node) -> Option<Recipe> {
         match self {
             Processor::Cpu(cpu) => {
@@ -53,7 +53,7 @@ impl Processor<'_> {
         }
     }
 
-    /// Calls `f` where jobs may be run.
+    /// Calls `f` in a context in which jobs may be run.
     pub(crate) fn enter<R: Send>(self, f: impl FnOnce() -> R + Send) -> R {
         match self {
             Processor::Cpu(cpu) => cpu.enter(f),
@@ -61,7 +61,7 @@ impl Processor<'_> {
         }
     }
 
-    /// Runs a job; call it inside [`Processor::enter`].
+    /// Runs a job. Call this inside [`Processor::enter`].
     pub(crate) fn run(self, job: &Job, arena: &mut Arena) -> Result<(), RunError> {
         match self {
             Processor::Cpu(cpu) => job.run(cpu, arena),

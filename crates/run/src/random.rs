@@ -1,4 +1,4 @@
-//! Random bits that depend on a key and a position only, whatever the order in which they are drawn.
+//! Random bits that depend only on a key and a position, not on the order in which they are drawn.
 
 /// 2^64 divided by the golden ratio, odd: the Weyl increment of the generator.
 pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

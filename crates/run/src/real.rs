@@ -32,7 +32,7 @@ pub trait Real:
     const NEG_INFINITY: Self;
     /// Rounds to this type.
     fn of(x: f64) -> Self;
-    /// Exact.
+    /// The same value in 64 bits, exactly.
     fn f64(self) -> f64;
     /// self · factor + addend, in one instruction where a loop compiled for `isa` has one.
     fn multiply_add(self, factor: Self, addend: Self, isa: Isa) -> Self;
@@ -164,9 +164,9 @@ impl Real for f32 {
     }
 }
 
-/// e^x = 2^n · e^r with |r| ≤ ln 2 / 2; 2^n is applied in two halves so that neither overflows. Below
-/// the smallest normal number it is 0: numbers that aren't normal are computed a hundred times slower,
-/// and half of a causal attention's exponentials are.
+/// e^x = 2^n · e^r with |r| ≤ ln 2 / 2. 2^n is applied in two halves so that neither overflows. Below the
+/// smallest normal number the result is 0: subnormal numbers are computed a hundred times slower, and half of
+/// a causal attention's exponentials are subnormal.
 #[inline(always)]
 fn exp_f32(x: f32, isa: Isa) -> f32 {
     const ROUND: f32 = 12_582_912.0; // 1.5 · 2^23: adding it rounds to an integer
@@ -189,7 +189,7 @@ fn exp_f32(x: f32, isa: Isa) -> f32 {
 #[inline(always)]
 fn tanh_f32(x: f32, isa: Isa) -> f32 {
     let a = x.abs();
-    // (1 − e^(−2a)) / (1 + e^(−2a)) cancels near 0; there the odd Taylor-like polynomial is exact enough.
+    // (1 − e^(−2a)) / (1 + e^(−2a)) cancels near 0; the odd Taylor-like polynomial is exact enough there.
     let e = exp_f32(-2.0 * a, isa);
     let large = ((1.0 - e) / (1.0 + e)).copysign(x);
     let z = x * x;
@@ -197,7 +197,7 @@ fn tanh_f32(x: f32, isa: Isa) -> f32 {
     if a < 0.625 { small } else { large }
 }
 
-/// erf: x·P(x²)/Q(x²) below 4; from there on it is 1 or the next smaller number.
+/// erf is x·P(x²)/Q(x²) below 4. From there on it is 1 or the next smaller number.
 #[inline(always)]
 fn erf_f32(x: f32, isa: Isa) -> f32 {
     let clamped = x.or_more(-4.0).or_less(4.0);
@@ -226,7 +226,7 @@ const EXP: [f32; 6] = [
     1.0 / 5040.0,
 ];
 
-/// (tanh(√z)/√z − 1)/z on [0, 0.4], least maximal error 7e-11.
+/// (tanh(√z)/√z − 1)/z on [0, 0.4]; the largest error is 7e-11.
 const TANH: [f32; 7] = [
     -0.333_333_34,
     0.133_333_32,
@@ -237,7 +237,7 @@ const TANH: [f32; 7] = [
     -0.000_858_503_3,
 ];
 
-/// erf(√z)/√z on [0, 16] as a ratio of polynomials, near the least maximal relative error: 1e-7.
+/// erf(√z)/√z on [0, 16] as a ratio of polynomials; the largest relative error is about 1e-7.
 const ERF_OVER: [f32; 6] = [
     std::f32::consts::FRAC_2_SQRT_PI,
     0.193_538_81,
@@ -265,7 +265,7 @@ mod tests {
             let error = (f64::from(got) - want).abs();
             assert!(error <= 5.0e-7 * want.abs() + 1e-37, "{name}: {got} {want}");
         };
-        // `mul_add` is right without the instruction, too, only slow.
+        // `mul_add` is right without the instruction, too, but slow.
         for isa in [Isa::Avx2, Isa::Portable] {
             for i in -200_000..200_000 {
                 let x = i as f32 * 5e-4;

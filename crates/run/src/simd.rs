@@ -32,7 +32,7 @@ impl Isa {
         *ISA.get_or_init(detect)
     }
 
-    /// The set that this thread's loops are compiled for: the best, unless a test narrowed it.
+    /// The set that this thread's loops are compiled for: the best one, unless a test narrowed it.
     #[inline(always)]
     pub fn current() -> Isa {
         #[cfg(test)]
@@ -48,13 +48,13 @@ impl Isa {
         NARROWED.set(Some(self.min(Isa::detect())));
     }
 
-    /// Whether a product and a sum in one instruction are as fast as one of them.
+    /// Whether a fused multiply-add is as fast as a single multiplication or addition.
     #[inline(always)]
     pub fn fuses(self) -> bool {
         cfg!(target_arch = "aarch64") || self != Isa::Portable
     }
 
-    /// For messages and plan files: results and workspaces depend on it.
+    /// Name for messages and plan files, since results and workspaces depend on the set.
     pub fn name(self) -> &'static str {
         match self {
             Isa::Portable => "portable",
@@ -85,8 +85,8 @@ fn detect() -> Isa {
     Isa::Portable
 }
 
-/// Runs `f`, compiled for the widest instruction set of this machine. Give it whole loops: `f` is
-/// inlined into a function with those target features, and what it calls must be inlinable too.
+/// Runs `f`, compiled for the widest instruction set of this machine. Give it whole loops: `f` is inlined
+/// into a function with those target features, and the functions that it calls must be inlinable too.
 #[inline(always)]
 pub fn wide<R>(f: impl FnOnce() -> R) -> R {
     wide_for(
@@ -95,7 +95,7 @@ pub fn wide<R>(f: impl FnOnce() -> R) -> R {
     )
 }
 
-/// Like [`wide`]; `f` learns for which set it is compiled. To the compiler that is a constant.
+/// Like [`wide`], but tells `f` which set it is compiled for. To the compiler that is a constant.
 #[inline(always)]
 pub fn wide_for<R>(f: impl FnOnce(Isa) -> R) -> R {
     #[cfg(target_arch = "x86_64")]
@@ -121,12 +121,12 @@ fn with_avx2<R>(f: impl FnOnce(Isa) -> R) -> R {
     f(Isa::Avx2)
 }
 
-/// A loop written with vectors, for any instruction set.
+/// A loop written with vectors that can be compiled for any instruction set.
 pub trait Work<T> {
-    /// What comes out.
+    /// The loop's result.
     type Output;
 
-    /// The loop; inline it always.
+    /// Runs the loop. Implementations must be `#[inline(always)]`.
     ///
     /// # Safety
     /// The machine has the vectors' instruction set.

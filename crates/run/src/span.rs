@@ -1,14 +1,14 @@
-//! Ranges of a memory, whichever device's it is.
+//! Ranges of a memory, whichever device it belongs to.
 
-/// Bytes that every buffer and workspace is aligned to.
+/// Alignment in bytes of every buffer and workspace.
 pub const ALIGN: usize = 64;
 
 /// A range of bytes of a memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// Where it starts.
+    /// First byte.
     pub offset: u64,
-    /// How long it is.
+    /// Length.
     pub bytes: u64,
 }
 
@@ -19,17 +19,17 @@ impl Span {
         bytes: 0,
     };
 
-    /// The first byte behind it; `None` if no address is that large.
+    /// The first byte after the range; `None` if the address would overflow.
     pub fn end(self) -> Option<u64> {
         self.offset.checked_add(self.bytes)
     }
 
-    /// The first `bytes` bytes, or `None` if there are fewer.
+    /// The first `bytes` bytes; `None` if the range has fewer.
     pub fn prefix(self, bytes: u64) -> Option<Span> {
         (bytes <= self.bytes).then_some(Span { bytes, ..self })
     }
 
-    /// Whether a byte is in both.
+    /// Whether the two ranges share a byte.
     pub fn overlaps(self, other: Span) -> bool {
         let before = |a: Span, b: Span| a.offset < b.offset.saturating_add(b.bytes);
         self.bytes > 0 && other.bytes > 0 && before(self, other) && before(other, self)

@@ -1,5 +1,6 @@
 //! Vectors of each instruction set behind one trait, for loops that the compiler doesn't vectorize well by
-//! itself. Every method is inlined: in a function without the target features it would be a call.
+//! itself. Every method is inlined into a function that has the target features; anywhere else it would be a
+//! call.
 
 #![allow(
     unsafe_code,
@@ -10,13 +11,13 @@
 pub trait Vector: Copy {
     /// f32 or f64.
     type Element: Copy;
-    /// Elements.
+    /// Number of elements.
     const LANES: usize;
 
-    /// All elements `x`.
+    /// A vector whose elements are all `x`.
     ///
     /// # Safety
-    /// Of every method: the machine has the instruction set, and pointers are valid for [`Self::LANES`]
+    /// For every method, the machine has the instruction set and pointers are valid for [`Self::LANES`]
     /// elements of any alignment.
     unsafe fn splat(x: Self::Element) -> Self;
 
@@ -38,28 +39,28 @@ pub trait Vector: Copy {
     /// As for [`Vector::splat`].
     unsafe fn add(self, other: Self) -> Self;
 
-    /// The larger elements; where one is NaN, it or the other.
+    /// The larger of each pair of elements; if one is NaN, the result is either of the two.
     ///
     /// # Safety
     /// As for [`Vector::splat`].
     unsafe fn max(self, other: Self) -> Self;
 
-    /// self · factor + addend, rounded once where the set can.
+    /// self · factor + addend, rounded once where the instruction set can.
     ///
     /// # Safety
     /// As for [`Vector::splat`].
     unsafe fn multiply_add(self, factor: Self, addend: Self) -> Self;
 }
 
-/// A type with vectors.
+/// A type that has vectors.
 pub trait Vectors: Sized + Copy + 'static {
-    /// 512 bits.
+    /// Vectors of 512 bits.
     #[cfg(target_arch = "x86_64")]
     type Avx512: Vector<Element = Self>;
-    /// 256 bits.
+    /// Vectors of 256 bits.
     #[cfg(target_arch = "x86_64")]
     type Avx2: Vector<Element = Self>;
-    /// Every machine's.
+    /// Vectors that every machine has.
     type Portable: Vector<Element = Self>;
 }
 

@@ -1,4 +1,4 @@
-//! The memories of all devices of a plan, and how much of each is in use.
+//! The memories of all devices of a plan, and how many bytes of each are in use.
 
 use cranelift_entity::PrimaryMap;
 use scrimp_plan::DeviceId;
@@ -29,7 +29,7 @@ pub(super) struct Memories {
 }
 
 impl Memories {
-    /// Reserves as many bytes for each device.
+    /// Reserves this many bytes for each device.
     pub fn new(
         processor: Processor<'_>,
         sizes: impl Iterator<Item = u64>,
@@ -59,17 +59,17 @@ impl Memories {
         self.memories[device].bytes()
     }
 
-    /// What is there; `None` where nothing has contents.
+    /// The contents of a place; `None` if its memory has no contents.
     pub fn read(&self, at: Location) -> Option<&[u8]> {
         self.memories[at.device].read(at.span)
     }
 
-    /// The same to be written.
+    /// Like [`Memories::read`], for writing.
     pub fn write(&mut self, at: Location) -> Option<&mut [u8]> {
         self.memories[at.device].write(at.span)
     }
 
-    /// The arena of a device; `None` where nothing has contents.
+    /// The arena of a device; `None` if its memory has no contents.
     pub fn arena(&mut self, device: DeviceId) -> Option<&mut Arena> {
         match &mut self.memories[device] {
             Memory::Ram(arena) => Some(arena),
@@ -82,7 +82,7 @@ impl Memories {
         self.in_use[device]
     }
 
-    /// Counts anew what a step begins with.
+    /// Resets the counts of bytes in use to what a step begins with.
     pub fn begin(&mut self, given: &[Location]) {
         self.in_use.values_mut().for_each(|bytes| *bytes = 0);
         for at in given {
@@ -102,7 +102,7 @@ impl Memories {
         self.spoil(at);
     }
 
-    /// Makes what is there unusable, if that is asked for.
+    /// Overwrites a place with NaN, if that is asked for.
     pub fn spoil(&mut self, at: Location) {
         if self.poison
             && let Some(bytes) = self.write(at)
@@ -111,7 +111,7 @@ impl Memories {
         }
     }
 
-    /// Copies over the link between two devices. Returns when it is done.
+    /// Copies over the link between two devices; returns when the copy is done.
     pub fn copy(&mut self, from: Location, to: Location) {
         let both = self.memories.get_disjoint_mut([from.device, to.device]);
         if let Ok([source, destination]) = both {

@@ -1,17 +1,16 @@
-//! The executor: runs the steps of a checked plan in one arena for each device, each buffer where the
-//! checked layout has it.
+//! The executor: runs the steps of a checked plan in one arena for each device, with each buffer where the
+//! checked layout puts it.
 //!
-//! The arena of the device that computes is as large as asked, or as its layout needs if that is more; the
-//! others are as large as their layouts need. Every page is touched before the first step. Everything a
-//! step needs is prepared when the executor is made: during a step only kernels and copies run, in the
+//! The arena of the device that computes is as large as asked, or as its layout needs if that is more. The
+//! other arenas are as large as their layouts need. Every page is touched before the first step. Everything
+//! that a step needs is prepared when the executor is made: during a step only kernels and copies run, in the
 //! arenas, and nothing is allocated.
 //!
-//! Steps are done one after the other in the plan's order, copies too. That order is one that the plan's
-//! semantics allow.
+//! Runs and copies are done one after the other in the plan's order, which the plan's semantics allow.
 //!
-//! Parameters, state and constants stay where they are from step to step: an updated value lies in
-//! the buffer of the old one. Inputs, settings and seeds may be freed during a step and must be set
-//! again before the next; outputs can be read until something is set.
+//! Parameters, state and constants stay in place from step to step: an updated value lies in the buffer of
+//! the old one. Inputs, settings and seeds may be freed during a step and must be set again before the next.
+//! Outputs can be read until a tensor is set.
 
 mod memories;
 mod play;
@@ -34,18 +33,18 @@ use crate::data::{Data, Elements, arrange, arranged, gather, scatter};
 use crate::error::RunError;
 use crate::span::Span;
 
-/// Most bytes that a step allocates outside the arena: the thread pool may take a block of its queue.
+/// The most bytes that a step allocates outside the arena: the thread pool may take a block for its queue.
 /// Kernels and the executor allocate nothing (a test counts).
 pub const FIXED_OVERHEAD_BYTES: u64 = 16 * 1024;
 
-/// How to execute.
+/// Options of an executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExecutorOptions {
     /// Seed of the initial parameters. Equal seeds give equal parameters, whatever the plan.
     pub seed: u64,
-    /// Size of the arena; as much as the layout needs, if that is more.
+    /// Size of the arena in bytes; if the layout needs more, the arena is as large as the layout.
     pub arena_bytes: u64,
-    /// Fill buffers with NaN when they are taken and when they are freed, so that reading what isn't
+    /// Fill buffers with NaN when they are taken and when they are freed, so that reading a value that isn't
     /// there shows. For tests: it costs a pass over memory.
     pub poison: bool,
 }
@@ -60,9 +59,9 @@ pub struct Executor<'a> {
     home: DeviceId,
     memories: Memories,
     schedule: Schedule,
-    /// Given tensors that have contents.
+    /// Whether each given tensor has contents.
     set: SecondaryMap<TensorId, bool>,
-    /// Whether outputs of the last step are still there.
+    /// Whether the outputs of the last step are still there.
     readable: bool,
     again: SecondaryMap<TaskId, bool>,
     trace: StepTrace,
@@ -72,9 +71,9 @@ impl<'a> Executor<'a> {
     /// Prepares the plan, reserves the arenas and initializes parameters, state and constants.
     ///
     /// # Errors
-    /// A plan for another graph, one that computes on several devices, or one with less workspace than
-    /// this processor's kernels need (it was made for another machine or number of threads); a value that
-    /// isn't where the next step expects it; memory that isn't there.
+    /// The plan is for another graph, computes on several devices, or has less workspace than this
+    /// processor's kernels need (it was made for another machine or number of threads); a value isn't where
+    /// the next step expects it; or there isn't enough memory.
     pub fn new(
         compiled: &'a Compiled<'a>,
         lowered: &Lowered,
@@ -138,9 +137,9 @@ impl<'a> Executor<'a> {
         self.memories.bytes(self.home)
     }
 
-    /// Sets a given tensor for the next step: inputs, settings and seeds before every step, parameters
-    /// and state where they should differ from their initial or updated values. What the last step
-    /// put out can't be read any more. A tensor that nothing reads is ignored.
+    /// Sets a given tensor for the next step: inputs, settings and seeds before every step, parameters and
+    /// state where they should differ from their initial or updated values. After that, outputs of the last
+    /// step can't be read any more. A tensor that nothing reads is ignored.
     pub fn set(&mut self, tensor: TensorId, data: Data<'_>) -> Result<(), RunError> {
         let what = self.graph.tensor(tensor);
         if what.role == Role::Activation {
@@ -158,11 +157,11 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    /// Sets a given tensor as [`Executor::set`] does, to floats that come in rows and piece by piece: `next` fills one
-    /// piece after the other. It takes no memory that grows with the tensor.
+    /// Sets a given tensor as [`Executor::set`] does, to floats that come in row order: `next` fills one
+    /// piece of them after another. This takes no memory that grows with the tensor.
     ///
     /// # Errors
-    /// What `next` complains of, after which the tensor has no contents; a tensor of integers.
+    /// `next` fails, after which the tensor has no contents, or the tensor holds integers.
     pub fn set_pieces<E: From<RunError>>(
         &mut self,
         tensor: TensorId,
@@ -192,7 +191,7 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    /// Puts a tensor that was written in rows into its format on the device.
+    /// Puts a tensor that was written in row order into its format on the device.
     fn arrange(&mut self, tensor: TensorId, at: Location) {
         let what = self.graph.tensor(tensor);
         let change = self.compiled.formats().of(tensor).change(&what.shape);
@@ -204,8 +203,8 @@ impl<'a> Executor<'a> {
     /// Runs the plan once.
     ///
     /// # Errors
-    /// A given tensor that hasn't been set since it was last freed; a kernel that refuses its data
-    /// (a label out of range). After an error in a kernel, everything must be set again.
+    /// A given tensor hasn't been set since it was last freed, or a kernel refuses its data (a label out of
+    /// range). After an error in a kernel, everything must be set again.
     pub fn step(&mut self, observer: Option<Observer<'_>>) -> Result<&StepTrace, RunError> {
         let residences = &self.schedule.residences;
         for (tensor, _) in self.graph.given() {
@@ -225,7 +224,7 @@ impl<'a> Executor<'a> {
         Ok(&self.trace)
     }
 
-    /// Does what the schedule says, in its order.
+    /// Performs the schedule's actions in order.
     fn play(&mut self, mut observer: Option<Observer<'_>>) -> Result<(), RunError> {
         self.again.values_mut().for_each(|again| *again = false);
         let mut play = Play::begin(
@@ -251,8 +250,8 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    /// The elements, in rows, of a tensor that is there between steps: parameters and state (also the
-    /// tensor that an update overwrote: its storage holds the new value), and kept outputs after a step.
+    /// The elements, in row order, of a tensor that is there between steps: parameters and state (also by the
+    /// tensor that an update overwrote, whose storage holds the new value), and kept outputs after a step.
     pub fn bytes(&self, tensor: TensorId) -> Result<Cow<'_, [u8]>, RunError> {
         let what = self.graph.tensor(tensor);
         let stored = self.stored(tensor)?;
@@ -263,11 +262,11 @@ impl<'a> Executor<'a> {
         })
     }
 
-    /// Hands out elements of a tensor that is there between steps, in rows, as 32-bit floats and piece by piece. It
-    /// takes no memory that grows with the tensor.
+    /// Hands out the elements of a tensor that is there between steps, in row order, as 32-bit floats and
+    /// piece by piece. This takes no memory that grows with the tensor.
     ///
     /// # Errors
-    /// A tensor that isn't there (see [`Executor::bytes`]) or has fewer elements; what `take` complains of.
+    /// The tensor isn't there (see [`Executor::bytes`]) or has fewer elements, or `take` fails.
     pub fn read_pieces<E: From<RunError>>(
         &self,
         tensor: TensorId,
@@ -289,7 +288,7 @@ impl<'a> Executor<'a> {
         stored.ok_or_else(|| self.complain(tensor, "has no contents: nothing is computed here"))
     }
 
-    /// A stretch of the memory of the device that computes; `None` where nothing has contents.
+    /// A stretch of the memory of the device that computes; `None` if that memory has no contents.
     pub(crate) fn memory(&self, span: Span) -> Option<&[u8]> {
         let device = self.home;
         self.memories.read(Location { device, span })
@@ -313,7 +312,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Whether this is the place of a given tensor that stays.
+    /// Whether this is the place of a given tensor that stays there.
     fn persists(&self, at: Location) -> bool {
         self.graph.given().any(|(tensor, _)| {
             let residence = self.schedule.residences[tensor];

@@ -1,4 +1,4 @@
-//! One step of training or inference: the actions of a schedule, done one after the other.
+//! One step of training or inference: performs the actions of a schedule one after the other.
 
 use scrimp_graph::{Graph, NodeId, TensorId};
 use scrimp_plan::TaskId;
@@ -11,11 +11,11 @@ use crate::compiled::Compiled;
 use crate::error::RunError;
 use crate::span::Span;
 
-/// A run that has just ended, for an observer.
+/// A run that has just ended, as observers see it.
 pub struct RunEvent<'a> {
     /// Index of the plan's step.
     pub step: usize,
-    /// What ran.
+    /// The task that ran.
     pub task: TaskId,
     /// The node it ran.
     pub node: NodeId,
@@ -27,8 +27,8 @@ pub struct RunEvent<'a> {
 }
 
 impl RunEvent<'_> {
-    /// The memory of the node's outputs, without rounding, in the device's format for each. There are none
-    /// where nothing is computed.
+    /// The memory of each of the node's outputs, unrounded and in the device's format. There is none if
+    /// nothing is computed.
     pub fn outputs(&self) -> impl Iterator<Item = (TensorId, &[u8])> {
         let tensors = self.graph.node(self.node).outputs.iter();
         tensors
@@ -38,7 +38,7 @@ impl RunEvent<'_> {
 }
 
 impl<'a> RunEvent<'a> {
-    /// A stretch of the memory of the device that ran; `None` where nothing has contents.
+    /// A stretch of the memory of the device that ran; `None` if that memory has no contents.
     pub(crate) fn memory(&self, span: Span) -> Option<&'a [u8]> {
         let device = self.launch.device;
         self.memories.read(Location { device, span })
@@ -57,7 +57,8 @@ pub(super) struct Play<'a> {
 }
 
 impl<'a> Play<'a> {
-    /// Begins with what is given; call it inside [`crate::processor::Processor::enter`].
+    /// Begins a step with the buffers that are given. Call this inside
+    /// [`crate::processor::Processor::enter`].
     pub fn begin(
         compiled: &'a Compiled<'a>,
         memories: &'a mut Memories,
@@ -102,7 +103,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// The run that has just ended.
+    /// The event of the run that has just ended.
     pub fn event<'b>(&'b self, step: usize, launch: &'b Launch, again: bool) -> RunEvent<'b> {
         RunEvent {
             step,
@@ -142,7 +143,7 @@ impl<'a> Play<'a> {
         });
     }
 
-    /// Notes how long it all took.
+    /// Notes how long the whole step took.
     pub fn end(self) {
         self.trace.seconds = self.now();
     }

@@ -1,4 +1,4 @@
-//! What an executor works out once: the steps of the plan with their memory, and where tensors are
+//! What an executor works out once: the steps of the plan with their memory, and the places of tensors
 //! between steps.
 
 use cranelift_entity::SecondaryMap;
@@ -26,9 +26,9 @@ pub(super) struct Launch {
     pub device: DeviceId,
     pub node: NodeId,
     pub job: Job,
-    /// The tensors that it writes.
+    /// The places of the tensors that the run writes.
     pub outputs: Vec<Location>,
-    /// Buffers that this run takes.
+    /// Buffers that the run takes.
     pub fresh: Vec<Location>,
     pub workspace: Option<Location>,
 }
@@ -42,14 +42,14 @@ pub(super) struct Transfer {
     pub to: Location,
 }
 
-/// Where a tensor is between steps.
+/// The place of a tensor between steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Residence {
-    /// At the start of a step, if it is given.
+    /// Its place at the start of a step, if it is given.
     pub given: Option<Location>,
-    /// At the end of a step, if it is kept or what overwrote it is.
+    /// Its place at the end of a step, if it is kept or what overwrote it is kept.
     pub last: Option<Location>,
-    /// Whether it is given and still there at the end, so that it needn't be set again.
+    /// Whether the tensor is given and still there at the end of a step, so that it needn't be set again.
     pub stays: bool,
 }
 
@@ -66,8 +66,8 @@ impl Schedule {
     /// The schedule of a plan whose runs are all on `home`.
     ///
     /// # Errors
-    /// A plan for another graph, or with less workspace than the processor needs; a kept value that isn't
-    /// where the next step expects the given value that it continues; buffers that aren't aligned.
+    /// The plan is for another graph or has less workspace than the processor needs; a kept value isn't where
+    /// the next step expects the given value that it continues; or buffers aren't aligned.
     pub fn new(
         compiled: &Compiled<'_>,
         lowered: &Lowered,
@@ -129,7 +129,7 @@ impl Scheduling<'_> {
         })
     }
 
-    /// Where a buffer is. One of no bytes may be anywhere.
+    /// The place of a buffer. A buffer of no bytes may be anywhere.
     fn location(&self, buffer: BufferId) -> Result<Location, RunError> {
         let what = &self.layout.plan().buffers()[buffer];
         let offset = match what.bytes {
@@ -174,7 +174,7 @@ impl Scheduling<'_> {
         })
     }
 
-    /// As much of a run's workspace as its node needs here.
+    /// The part of a run's workspace that its node needs on this processor.
     fn scratch(&self, node: NodeId, workspace: Option<Location>) -> Result<Span, RunError> {
         let needed = self.compiled.workspace(node);
         let there = workspace.map_or(Span::EMPTY, |at| at.span);
@@ -188,7 +188,7 @@ impl Scheduling<'_> {
         })
     }
 
-    /// Where tensors are: each in the buffer of its value.
+    /// The places of tensors, each in the buffer of its value.
     fn arguments(
         &self,
         tensors: &[TensorId],
@@ -209,7 +209,7 @@ impl Scheduling<'_> {
         tensors.iter().map(argument).collect()
     }
 
-    /// A tensor at the start of a buffer, which may be longer (storages are rounded up).
+    /// The place of a tensor at the start of a buffer, which may be longer (storages are rounded up).
     fn tensor(&self, tensor: TensorId, buffer: BufferId) -> Result<Location, RunError> {
         let Location { device, span } = self.location(buffer)?;
         let what = self.graph.tensor(tensor);
@@ -262,7 +262,7 @@ impl Scheduling<'_> {
             there.transpose()
         };
         let given = at(plan.given_buffer(value))?;
-        // What overwrites a given value continues it; what overwrites an activation replaces it.
+        // A value that overwrites a given value continues it; one that overwrites an activation replaces it.
         let end = match given {
             Some(_) => problem.chain(value).last().unwrap_or(value),
             None => value,

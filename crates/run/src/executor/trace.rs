@@ -1,11 +1,11 @@
-//! What one step did: when each run and each copy took place, and how much memory was in use.
+//! A record of one step: when each run and each copy took place, and how much memory was in use.
 
 use cranelift_entity::PrimaryMap;
 use scrimp_plan::{CheckedPlan, DeviceId, LinkId, Step, TaskId, ValueId};
 
 use super::memories::{Location, Memories};
 
-/// What one step did.
+/// A record of one step.
 #[derive(Clone, Debug, Default)]
 pub struct StepTrace {
     /// Wall-clock time of the whole step.
@@ -14,17 +14,17 @@ pub struct StepTrace {
     pub runs: Vec<RunTrace>,
     /// The copies, in the plan's order.
     pub copies: Vec<CopyTrace>,
-    /// Bytes in use on each device during each step of the plan: the buffers that were taken and not
-    /// given back, and the workspace of what ran.
+    /// Bytes in use on each device during each step of the plan: the buffers that were taken and not given
+    /// back, and the workspace of the run.
     pub in_use: PrimaryMap<DeviceId, Vec<u64>>,
 }
 
-/// What one run took.
+/// A record of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunTrace {
     /// Index of the plan's step.
     pub step: usize,
-    /// What ran.
+    /// The task that ran.
     pub task: TaskId,
     /// Wall-clock time from the step's start.
     pub start: f64,
@@ -32,14 +32,14 @@ pub struct RunTrace {
     pub seconds: f64,
 }
 
-/// What one copy took.
+/// A record of one copy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CopyTrace {
     /// Index of the plan's step.
     pub step: usize,
-    /// What was copied.
+    /// The value that was copied.
     pub value: ValueId,
-    /// Over which link.
+    /// The link that the copy took.
     pub link: LinkId,
     /// Wall-clock time from the step's start.
     pub start: f64,
@@ -48,7 +48,7 @@ pub struct CopyTrace {
 }
 
 impl StepTrace {
-    /// Nothing yet, with room for what the plan does.
+    /// An empty record with room for the plan.
     pub(super) fn with_room_for(plan: &CheckedPlan) -> StepTrace {
         let count = |wanted: fn(&Step) -> bool| {
             let steps = plan.steps().iter();
@@ -64,14 +64,14 @@ impl StepTrace {
         }
     }
 
-    /// Forgets the last step.
+    /// Clears the record of the last step.
     pub(super) fn clear(&mut self) {
         self.runs.clear();
         self.copies.clear();
         self.in_use.values_mut().for_each(Vec::clear);
     }
 
-    /// Notes what is in use during a step, the workspace of what runs besides.
+    /// Notes the bytes in use during a step, including the workspace of its run.
     pub(super) fn count(&mut self, memories: &Memories, workspace: Option<Location>) {
         for (device, in_use) in self.in_use.iter_mut() {
             let besides = workspace.filter(|at| at.device == device);

@@ -1,9 +1,10 @@
-//! Activations that choose between lines: cheap enough to be applied, and computed again, inside of other
+//! Piecewise linear activations. They are cheap enough to be applied, and computed again, inside other
 //! kernels, with the same bits as by themselves.
 
 use crate::real::Real;
 
-/// A function of one element, and its gradient by its result, as [`scrimp_graph::Op::UnaryGrad`] has it.
+/// A function of one element, and its gradient from its result, as [`scrimp_graph::Op::UnaryGrad`] defines
+/// it.
 pub trait Activation<T>: Copy + Send + Sync {
     /// f(x)
     fn value(self, x: T) -> T;
@@ -41,7 +42,7 @@ impl<T: Real> Activation<T> for Relu {
     }
 }
 
-/// x where x ≥ 0, else this times x.
+/// x where x ≥ 0, otherwise this factor times x.
 #[derive(Clone, Copy)]
 pub struct LeakyRelu<T>(pub T);
 

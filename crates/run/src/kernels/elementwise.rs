@@ -1,5 +1,5 @@
-//! Elementwise kernels: unary functions and their gradients, binary operators with broadcasting,
-//! dropout, constants. All can overwrite an input.
+//! Elementwise kernels: unary functions and their gradients, binary operators with broadcasting, dropout,
+//! constants. All of them can overwrite an input.
 
 use scrimp_graph::{Binary, Unary};
 
@@ -12,11 +12,12 @@ use crate::random::{GOLDEN, mix};
 use crate::real::Real;
 use crate::simd::{Isa, wide, wide_for};
 
-/// Elements per task: input and output pieces fit the second-level cache.
+/// Elements per task, so that the pieces of inputs and output fit the second-level cache.
 const PIECE: usize = 16 * 1024;
 
-/// y ← f(isa, x), where `isa` is what the loop is compiled for. Functions of more than a few operations are
-/// to be inlined into the loops: outside of them they would be compiled for the portable instruction set.
+/// y ← f(isa, x), where `isa` is the instruction set that the loop is compiled for. Functions of more than a
+/// few operations must be inlined into the loops; otherwise they would be compiled for the portable
+/// instruction set.
 fn map<T: Real>(
     slots: usize,
     y: &mut [T],
@@ -24,7 +25,7 @@ fn map<T: Real>(
     f: impl Fn(Isa, T) -> T + Sync + Copy,
 ) {
     par::pieces(slots, y, PIECE, |start, y| {
-        // A copy of f moves in: what it captured is then known not to be y.
+        // The closure gets a copy of f, so that the compiler knows that what f captured isn't y.
         wide_for(
             #[inline(always)]
             move |isa| match x {
@@ -43,7 +44,7 @@ fn map<T: Real>(
     });
 }
 
-/// y ← f(isa, a, b); at most one of them is y itself. As for [`map`].
+/// y ← f(isa, a, b), where at most one of a and b is y itself; otherwise like [`map`].
 fn zip<T: Real>(
     slots: usize,
     y: &mut [T],
@@ -52,7 +53,7 @@ fn zip<T: Real>(
     f: impl Fn(Isa, T, T) -> T + Sync + Copy,
 ) {
     par::pieces(slots, y, PIECE, |start, y| {
-        // A copy of f moves in: what it captured is then known not to be y.
+        // The closure gets a copy of f, so that the compiler knows that what f captured isn't y.
         wide_for(
             #[inline(always)]
             move |isa| match (a, b) {
@@ -266,7 +267,7 @@ fn zip_broadcast<T: Real>(
     Ok(())
 }
 
-/// A row of an operand and its step; `None` in place, where it is the output's row.
+/// A row of an operand and its step; `None` if the operand is in place, in the output's row.
 fn operand<'a, T>(source: &Source<'a, T>, at: usize, step: usize) -> Option<(&'a [T], usize)> {
     match source {
         Source::InPlace => None,
@@ -274,7 +275,7 @@ fn operand<'a, T>(source: &Source<'a, T>, at: usize, step: usize) -> Option<(&'a
     }
 }
 
-/// One row; an operand is (elements, step 0 or 1), or `None` where it is the output's memory.
+/// Computes one row. An operand is its elements and step 0 or 1, or `None` if it is in the output's memory.
 #[inline(always)]
 fn zip_row<T: Real>(
     c: &mut [T],
@@ -358,7 +359,7 @@ pub fn fill<T: Real>(slots: usize, value: f64, args: Args<'_>) -> Result<(), Run
     Ok(())
 }
 
-/// `x, seed -> y`: x/(1−p), or 0 where the draw for the element's index says so.
+/// `x, seed -> y`: x/(1−p), or 0 if the draw for the element's index says so.
 pub fn dropout<T: Real>(slots: usize, p: f64, stream: u64, args: Args<'_>) -> Result<(), RunError> {
     let (x, [y]) = (args.inputs.source::<T>(0)?, args.outputs.take::<T, _>()?);
     let seed = args.inputs.get::<i64>(1)?[0] as u64;

@@ -1,10 +1,10 @@
-//! Planes laid out for windows: padded, and cut into phases so that what a window's element reads for
-//! neighbouring outputs are neighbours in memory, whatever the stride.
+//! Planes laid out for windows: padded, and cut into phases so that, whatever the stride, the elements that
+//! neighbouring outputs read for one window element are neighbours in memory.
 //!
-//! Position (y, x) of a padded plane is element x / stride of line y / stride of phase
-//! (y mod stride, x mod stride). What kernel element (i, j) reads for output (o, p) is then at
-//! `at(i, j) + o·line + p`: a window sweeps over all outputs of a band of rows in one loop. Between
-//! the outputs' rows such a loop computes a few elements that nobody reads.
+//! Position (y, x) of a padded plane is element x / stride of line y / stride of phase (y mod stride, x mod
+//! stride). For output (o, p), window element (i, j) then reads `at(i, j) + o·line + p`, so one loop sweeps
+//! over all outputs of a band of rows. Between the outputs' rows such a loop computes a few elements that
+//! nobody reads.
 
 #![allow(unsafe_code, reason = "vectors are loaded through pointers")]
 
@@ -14,16 +14,17 @@ use crate::real::Real;
 use crate::simd::Work;
 use crate::vector::Vector;
 
-/// Loops over outputs go in steps of this many elements; slices that they read have room for it.
+/// Loops over outputs advance by this many elements; slices that they read have room for it.
 pub const STEP: usize = 64;
 
-/// Outputs of a band, or a row's if those are more: what a band reads and writes fits the first-level cache.
+/// Outputs of a band, or of a row if a row has more, so that what a band reads and writes fits the
+/// first-level cache.
 const BAND: usize = 4096;
 
 /// The layout of a band of rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Flat {
-    /// Between neighbours of a phase.
+    /// Distance between neighbours of a phase.
     pub stride: [usize; 2],
     /// Lines of a phase.
     pub lines: usize,
@@ -31,31 +32,31 @@ pub struct Flat {
     pub line: usize,
 }
 
-/// A plane's height and width, and which of its elements is at position (0, 0) of a band.
+/// A plane's height and width, and the element that is at position (0, 0) of a band.
 #[derive(Clone, Copy, Debug)]
 pub struct PlaneView {
     pub size: [usize; 2],
     pub origin: [isize; 2],
 }
 
-/// Rows per band, and elements per line of what windows of these outputs read.
+/// Rows per band, and elements per line of what the windows of a band read.
 #[derive(Clone, Copy, Debug)]
 pub struct Bands {
     /// Rows of a band; the last may have fewer.
     pub rows: usize,
     /// Elements of a line.
     pub line: usize,
-    /// Lines of a phase that a band reads besides its own number of rows.
+    /// Lines of a phase that a band reads in addition to its own number of rows.
     pub more: usize,
 }
 
-/// How far a window's last element along `axis` is from its first, in elements of a phase.
+/// Distance along `axis` between a window's first and last element, in elements of a phase.
 fn reach(window: &Window, axis: usize) -> usize {
     (window.kernel[axis] - 1) * window.dilation[axis] / window.stride[axis]
 }
 
 impl Bands {
-    /// For `rows` × `columns` outputs.
+    /// Bands for `rows` × `columns` outputs.
     pub fn new(window: &Window, rows: usize, columns: usize) -> Bands {
         let (rows, columns) = (rows.max(1), columns.max(1));
         let line = columns + reach(window, 1);
@@ -67,7 +68,7 @@ impl Bands {
         }
     }
 
-    /// What a band of outputs reads.
+    /// The layout of what a band of outputs reads.
     pub fn source(&self, stride: [usize; 2]) -> Flat {
         Flat {
             stride,
@@ -76,7 +77,7 @@ impl Bands {
         }
     }
 
-    /// Elements that a loop over `rows` rows of outputs goes through.
+    /// Number of elements that a loop over `rows` rows of outputs visits.
     pub fn sweep(&self, rows: usize) -> usize {
         (rows * self.line).next_multiple_of(STEP)
     }
@@ -87,29 +88,29 @@ impl Flat {
         self.lines * self.line
     }
 
-    /// Elements, with room for the last steps of loops.
+    /// Number of elements, with room for the last steps of loops.
     pub fn elements(&self) -> usize {
         (self.stride[0] * self.stride[1] * self.phase() + self.line + STEP).next_multiple_of(STEP)
     }
 
-    /// Where position (y, x) is.
+    /// Index of position (y, x).
     pub fn at(&self, y: usize, x: usize) -> usize {
         let [down, right] = self.stride;
         (y % down * right + x % right) * self.phase() + y / down * self.line + x / right
     }
 
-    /// Where the elements of a window are for output (0, 0), in row-major order.
+    /// Indices of a window's elements for output (0, 0), in row-major order.
     pub fn taps(&self, window: &Window) -> impl Iterator<Item = usize> {
         let (flat, [height, width], [down, right]) = (*self, window.kernel, window.dilation);
         (0..height).flat_map(move |i| (0..width).map(move |j| flat.at(i * down, j * right)))
     }
 
-    /// Copies the part of the plane that lies in the band; the rest stays.
+    /// Copies the part of the plane that lies in the band; the other elements stay.
     #[inline(always)]
     pub fn read<T: Real>(&self, x: &[T], place: PlaneView, out: &mut [T]) {
         let [down, right] = self.stride;
         for phase in 0..right {
-            // Element e is column e·right + phase + origin.
+            // Element e of the line is column e·right + phase + origin of the plane.
             let shift = phase as isize + place.origin[1];
             let first = if shift < 0 {
                 ((-shift) as usize).div_ceil(right)
@@ -137,7 +138,7 @@ impl Flat {
         }
     }
 
-    /// Moves what lies behind `rows` lines of each phase to the front, with zeros behind it.
+    /// Moves the lines after the first `rows` lines of each phase to the front, and zeroes what follows them.
     pub fn advance<T: Real>(&self, flat: &mut [T], rows: usize) {
         for phase in flat
             .chunks_exact_mut(self.phase())
@@ -149,8 +150,7 @@ impl Flat {
         }
     }
 
-    /// Writes `lines` lines of all phases to the rows of the plane that they are, as far as they lie
-    /// in it.
+    /// Writes `lines` lines of all phases to their rows of the plane, as far as they lie in the plane.
     #[inline(always)]
     pub fn write<T: Real>(&self, flat: &[T], lines: usize, place: PlaneView, to: &mut [T]) {
         let [down, right] = self.stride;
@@ -177,7 +177,7 @@ pub fn pick<T: Copy>(stride: usize, x: &[T], to: &mut [T]) {
     match stride {
         1 => copy(to, &x[..to.len()]),
         2 => {
-            // A constant step: the compiler makes shuffles of it.
+            // The step is constant, so the compiler makes shuffles of it.
             let (pairs, rest) = x.as_chunks::<2>();
             let whole = pairs.len().min(to.len());
             for (to, pair) in to[..whole].iter_mut().zip(pairs) {
@@ -195,7 +195,7 @@ pub fn pick<T: Copy>(stride: usize, x: &[T], to: &mut [T]) {
     }
 }
 
-/// to[i] = element (i + left) / stride of line (i + left) mod stride
+/// to[i] = element (i + left) / stride of line (i + left) mod stride.
 #[inline(always)]
 fn weave<'a, T: Copy + 'a>(
     stride: usize,
@@ -233,7 +233,7 @@ fn weave<'a, T: Copy + 'a>(
 pub fn copy<T: Copy>(to: &mut [T], from: &[T]) {
     let length = to.len();
     let from = &from[..length];
-    // Of lengths that the compiler knows; the last overlaps the one before.
+    // Copies pieces of lengths that the compiler knows; the last piece overlaps the one before.
     macro_rules! piece {
         ($width:literal, $at:expr) => {
             to[$at..$at + $width].copy_from_slice(&from[$at..$at + $width])
@@ -246,7 +246,7 @@ pub fn copy<T: Copy>(to: &mut [T], from: &[T]) {
         }};
     }
     match length {
-        // As wide as panels of matrix products.
+        // The width of panels of matrix products.
         32 => two!(16),
         16 => piece!(16, 0),
         33.. => {
@@ -272,7 +272,7 @@ pub struct Stencil<'a, T> {
     pub taps: &'a [u32],
     pub weights: &'a [T],
     pub start: T,
-    /// A multiple of [`STEP`] elements.
+    /// Length: a multiple of [`STEP`] elements.
     pub out: &'a mut [T],
 }
 
@@ -286,8 +286,8 @@ impl<T: Real> Work<T> for Stencil<'_, T> {
         assert_inside(self.source, &self.taps[..count], self.out.len());
         let out = self.out.as_mut_ptr();
         for at in (0..self.out.len()).step_by(VECTORS * V::LANES) {
-            // SAFETY: the taps and the output have room for a multiple of STEP elements, and with them
-            // for whole vectors; the caller has the instruction set.
+            // SAFETY: the taps and the output have room for a multiple of STEP elements, and so for whole
+            // vectors; the caller has the instruction set.
             unsafe {
                 let mut sums = [V::splat(self.start); VECTORS];
                 for t in 0..count {
@@ -306,16 +306,16 @@ impl<T: Real> Work<T> for Stencil<'_, T> {
     }
 }
 
-/// Lanes that each tap's sum is kept in.
+/// Number of lanes in which each tap's sum is kept.
 pub const LANES: usize = 16;
 
 /// `sums[t] += source[taps[t] + i]·y[i]`, lane by lane.
 pub struct Products<'a, T> {
     pub source: &'a [T],
     pub taps: &'a [u32],
-    /// A multiple of [`STEP`] elements.
+    /// Length: a multiple of [`STEP`] elements.
     pub y: &'a [T],
-    /// [`LANES`] for each tap.
+    /// [`LANES`] sums for each tap.
     pub sums: &'a mut [T],
 }
 
@@ -328,7 +328,7 @@ impl<T: Real> Work<T> for Products<'_, T> {
         let (groups, rest) = self.taps.as_chunks::<9>();
         let (sums, rest_sums) = self.sums.split_at_mut(groups.len() * 9 * LANES);
         for (taps, sums) in groups.iter().zip(sums.chunks_exact_mut(9 * LANES)) {
-            // SAFETY: the taps are inside, as was just made sure; the rest is the caller's promise.
+            // SAFETY: the taps are inside, as was just checked; the caller promises the rest.
             unsafe { products::<V, 9>(self.source, taps, self.y, sums) };
         }
         for (&tap, sums) in rest.iter().zip(rest_sums.chunks_exact_mut(LANES)) {
@@ -347,7 +347,7 @@ fn assert_inside<T>(source: &[T], taps: &[u32], length: usize) {
 }
 
 /// # Safety
-/// The taps are inside for a multiple of [`STEP`] elements; the instruction set is there.
+/// The taps are inside for a multiple of [`STEP`] elements, and the machine has the instruction set.
 #[inline(always)]
 unsafe fn products<V: Vector<Element: Real>, const N: usize>(
     source: &[V::Element],
@@ -357,7 +357,8 @@ unsafe fn products<V: Vector<Element: Real>, const N: usize>(
 ) {
     assert!(sums.len() == N * LANES, "lanes for each tap");
     let sums = sums.as_mut_ptr();
-    // SAFETY: `sums` holds LANES, which are at least a vector's, per tap; the rest by the caller's promise.
+    // SAFETY: `sums` holds LANES numbers per tap, at least as many as a vector has; the caller promises the
+    // rest.
     unsafe {
         let mut totals = [V::splat(V::Element::ZERO); N];
         for (t, total) in totals.iter_mut().enumerate() {

@@ -8,7 +8,7 @@ use crate::error::RunError;
 use crate::par;
 use crate::real::Real;
 
-/// An index as a position; negative ones count from the end.
+/// The position that an index means; negative indices count from the end.
 fn position(op: &'static str, index: i64, length: usize) -> Result<usize, RunError> {
     let from_start = if index < 0 {
         index.checked_add(length as i64)
@@ -21,7 +21,7 @@ fn position(op: &'static str, index: i64, length: usize) -> Result<usize, RunErr
         .ok_or(RunError::IndexOutOfRange { op, index, length })
 }
 
-/// A position that `check` has accepted.
+/// The position of an index that `check` has accepted.
 fn checked(index: i64, length: usize) -> usize {
     if index < 0 {
         (index + length as i64) as usize
@@ -36,7 +36,7 @@ fn check(op: &'static str, indices: &[i64], length: usize) -> Result<(), RunErro
         .try_for_each(|&index| position(op, index, length).map(|_| ()))
 }
 
-/// `data, indices -> y`: data taken along the axis.
+/// `data, indices -> y`: the elements of data at the indices along the axis.
 pub fn gather<W: Pod + Send + Sync>(
     slots: usize,
     axis: usize,
@@ -59,8 +59,9 @@ pub fn gather<W: Pod + Send + Sync>(
     Ok(())
 }
 
-/// `indices, dy[, sum] -> ddata`: sum or 0, then each row of dy is added to the row of ddata it was taken
-/// from, in the order of the indices. Tasks own columns, so that no two add to the same element.
+/// `indices, dy[, sum] -> ddata`: starts from sum or 0; then each row of dy is added to the row of ddata from
+/// which it was taken, in the order of the indices. Tasks own columns, so that no two tasks add to the same
+/// element.
 pub fn gather_grad<T: Real>(slots: usize, axis: usize, args: Args<'_>) -> Result<(), RunError> {
     const COLUMNS: usize = 64;
     let (indices, dy) = (args.inputs.get::<i64>(0)?, args.inputs.get::<T>(1)?);

@@ -1,4 +1,5 @@
-//! Losses and their gradients. Sums are per sample or per piece, in the workspace, then added in order.
+//! Losses and their gradients. Sums are made per sample or per piece in the workspace and then added in
+//! order.
 
 use super::reduce;
 use super::scratch::Scratch;
@@ -38,7 +39,8 @@ fn check_labels(op: &'static str, labels: &[i64], classes: usize) -> Result<(), 
     }
 }
 
-/// A line of logits along axis 1: where it starts; neighbours are `inner` apart.
+/// The logarithm of the sum of exponentials of a line of logits along axis 1, which begins at `start` and
+/// whose elements are `inner` apart.
 #[inline(always)]
 fn log_sum_exp<T: Real>(
     isa: Isa,

@@ -11,12 +11,12 @@ use crate::par::Shared;
 use crate::real::Real;
 use crate::simd::Isa;
 
-/// A product of tensors as a batch of matrix products.
+/// A product of tensors, expressed as a batch of matrix products.
 struct Plan {
     sizes: Sizes,
     lengths: [usize; MAX_RANK],
     rank: usize,
-    /// Matrices between neighbours along each leading axis.
+    /// For each leading axis, how many matrices lie between neighbours along it.
     a_steps: [usize; MAX_RANK],
     b_steps: [usize; MAX_RANK],
 }
@@ -48,7 +48,7 @@ impl Plan {
         let one_b = b[..b.len() - 2].iter().all(|&length| length == 1);
         let own_a = a[..a.len() - 2].iter().product::<usize>() == plan.sizes.batches;
         if one_b && own_a && !trans_a && plan.sizes.batches > 1 {
-            // One b for all: the rows of every a are the rows of one matrix.
+            // There is one b for all a's, so the rows of all a's form one matrix.
             plan.sizes.m *= plan.sizes.batches;
             plan.sizes.batches = 1;
             plan.rank = 0;
@@ -56,7 +56,7 @@ impl Plan {
         plan
     }
 
-    /// Which matrices of a and b product `batch` reads.
+    /// Indices of the matrices of a and b that product `batch` reads.
     fn matrices(&self, mut batch: usize) -> (usize, usize) {
         let (mut a, mut b) = (0, 0);
         for axis in (0..self.rank).rev() {

@@ -29,8 +29,8 @@ use crate::format::Operand;
 use crate::real::Real;
 use crate::simd::Isa;
 
-/// What a kernel may use: threads and an instruction set. Workspaces depend on both, results on the
-/// instruction set only.
+/// What a kernel may use: threads and an instruction set. Workspaces depend on both, results only on the
+/// instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Threads.
@@ -46,7 +46,7 @@ fn unsupported(op: &Op, reason: &str) -> RunError {
     }
 }
 
-/// Bytes of scratch that [`run`] needs for arguments of these shapes, which shape inference accepted.
+/// Bytes of scratch that [`run`] needs for arguments of these shapes, which shape inference has accepted.
 pub fn workspace(
     machine: Machine,
     layout: Layout,
@@ -132,7 +132,7 @@ fn workspace_of<T: Real>(
     }
 }
 
-/// Runs an operator, a normalization on tensors in this layout.
+/// Runs an operator; normalizations work on tensors in this layout.
 pub fn run(machine: Machine, layout: Layout, op: &Op, args: Args<'_>) -> Result<(), RunError> {
     match args.outputs.dtype(0) {
         DType::F32 => run_on::<f32, u32>(machine, layout, op, args),
@@ -142,8 +142,8 @@ pub fn run(machine: Machine, layout: Layout, op: &Op, args: Args<'_>) -> Result<
     }
 }
 
-/// Whether it only moves elements, so that it works on any type. Padding with zero is among these: the
-/// zero of integers has the same bits.
+/// Whether the operator only moves elements, so that it works on any type. Padding with zero counts as such,
+/// since the zero of integers has the same bits.
 fn moves(op: &Op) -> bool {
     match op {
         Op::Concat { .. }
@@ -156,7 +156,7 @@ fn moves(op: &Op) -> bool {
     }
 }
 
-/// Runs an operator on elements of type `T`, which have the size of `W`.
+/// Runs an operator on elements of type `T`, which have the same size as `W`.
 fn run_on<T: Real, W: Pod + Send + Sync>(
     Machine { slots, isa }: Machine,
     layout: Layout,

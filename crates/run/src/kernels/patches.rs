@@ -1,5 +1,5 @@
-//! The matrix of image patches that a convolution multiplies with, read block by block and never
-//! stored: rows are (channel, kernel row, kernel column), columns are output pixels of all images.
+//! The matrix of image patches that a convolution multiplies with. It is read block by block and never
+//! stored. Its rows are (channel, kernel row, kernel column), its columns the output pixels of all images.
 
 use super::flat::pick;
 use super::gemm::{self, Block};
@@ -9,7 +9,7 @@ use crate::simd::wide;
 /// How output pixels read images [N, channels, h, w].
 #[derive(Clone, Copy, Debug)]
 pub struct Patches {
-    /// Channels of an image, all groups.
+    /// Channels of an image, in all groups together.
     pub channels: usize,
     /// Height of an image.
     pub h: usize,
@@ -21,9 +21,9 @@ pub struct Patches {
     pub ow: usize,
     /// Rows and columns of the kernel.
     pub kernel: [usize; 2],
-    /// Between patches.
+    /// Distance between patches.
     pub stride: [usize; 2],
-    /// Between elements of a patch.
+    /// Distance between elements of a patch.
     pub dilation: [usize; 2],
     /// Padding before the first row and column; negative if the first rows are never read.
     pub pad: [isize; 2],
@@ -41,11 +41,11 @@ struct PixelRun {
     left: isize,
 }
 
-/// Most runs of a block: one per pixel.
+/// The most runs of a block: one per pixel.
 const MOST: usize = 384;
 
 impl Patches {
-    /// A 1×1 kernel without stride and padding sees an image as a single row.
+    /// The same patches, seen as a single row where a kernel is 1×1 without stride and padding.
     pub fn flattened(self) -> Patches {
         if self.kernel == [1, 1]
             && self.stride == [1, 1]
@@ -74,7 +74,8 @@ impl Patches {
             && self.stride == [1, 1]
     }
 
-    /// The runs of pixels `first..first + count`, cut at multiples of `width` from the first.
+    /// Writes the runs of pixels `first..first + count`, cut at every multiple of `width` from the first, and
+    /// returns their number.
     fn runs(&self, first: usize, count: usize, width: usize, runs: &mut [PixelRun; MOST]) -> usize {
         let (mut done, mut number) = (0, 0);
         while done < count {
@@ -97,13 +98,13 @@ impl Patches {
         number
     }
 
-    /// Row (channel, kernel row, kernel column) number `k`.
+    /// Channel, kernel row and kernel column of row `k`.
     fn row(&self, k: usize) -> [usize; 3] {
         let [kh, kw] = self.kernel;
         [k / (kh * kw), k / kw % kh, k % kw]
     }
 
-    /// What the kernel element reads for a run.
+    /// Copies what the kernel element reads for a run.
     #[inline(always)]
     fn read<T: Real>(&self, x: &[T], [c, kh, kw]: [usize; 3], run: &PixelRun, to: &mut [T]) {
         let y = run.top + (kh * self.dilation[0]) as isize;
@@ -120,7 +121,7 @@ impl Patches {
             pick(stride, &row[left as usize..], to);
             return;
         }
-        // Pixel i reads column left + i·stride; the first pixels and the last may read padding.
+        // Pixel i reads column left + i·stride. The first and the last pixels may read padding.
         let outputs = |columns: isize| match stride {
             1 => columns.max(0) as usize,
             _ => (columns.max(0) as usize).div_ceil(stride),
@@ -139,8 +140,8 @@ impl Patches {
         }
     }
 
-    /// Packs a block whose panels run over pixels; steps of k are rows of the matrix. Channel 0 of the
-    /// block's batch is `channel`.
+    /// Packs a block whose panels run over pixels and whose steps of k are rows of the matrix. `channel` is
+    /// the first channel of the block's batch.
     pub fn pack_pixels<T: Real>(
         &self,
         x: &[T],
@@ -172,8 +173,8 @@ impl Patches {
         );
     }
 
-    /// Packs a block whose panels run over rows of the matrix; steps of k are pixels. `spare` holds a
-    /// panel.
+    /// Packs a block whose panels run over rows of the matrix and whose steps of k are pixels. `spare` holds
+    /// a panel.
     pub fn pack_taps<T: Real>(
         &self,
         x: &[T],

@@ -1,4 +1,4 @@
-//! Max and average pooling and their gradients. A task has whole planes (one sample, one channel).
+//! Max and average pooling and their gradients. A task computes whole planes (one sample, one channel).
 
 use scrimp_graph::Window;
 
@@ -11,7 +11,7 @@ use crate::par::{self, Shared};
 use crate::real::Real;
 use crate::simd::wide;
 
-/// Bytes of scratch of [`max`], from the shapes of input and output.
+/// Bytes of scratch of [`max`], given the shapes of input and output.
 pub fn max_workspace<T: Real>(slots: usize, window: &Window, x: &[usize], y: &[usize]) -> usize {
     let bands = Windows::new(window, x, y).bands();
     PerSlot::<T>::bytes(slots, bands.source(window.stride).elements())
@@ -73,15 +73,15 @@ pub fn max<T: Real>(slots: usize, window: &Window, args: Args<'_>) -> Result<(),
     Ok(())
 }
 
-/// The larger of two, NaN if there is one.
+/// The larger of two numbers; NaN if either is NaN.
 #[inline(always)]
 fn larger<T: Real>(y: T, x: T) -> T {
     #[allow(clippy::eq_op, reason = "x != x says that x is NaN")]
     if x > y || x != x { x } else { y }
 }
 
-/// The bands of the maximum's gradient, and the layout of what they read and write. A line holds all of
-/// an input row's elements.
+/// The bands of the maximum's gradient, and the layout of what they read and write. A line holds all elements
+/// of an input row.
 fn grad_bands(p: &Windows) -> (Bands, Flat) {
     let mut bands = p.bands();
     let columns = (p.window.pad_begin[1] + p.w).div_ceil(p.window.stride[1]);
@@ -89,7 +89,7 @@ fn grad_bands(p: &Windows) -> (Bands, Flat) {
     (bands, bands.source(p.window.stride))
 }
 
-/// Bytes of scratch of [`max_grad`], from the shapes of input and output.
+/// Bytes of scratch of [`max_grad`], given the shapes of input and output.
 pub fn max_grad_workspace<T: Real>(
     slots: usize,
     window: &Window,
@@ -101,8 +101,8 @@ pub fn max_grad_workspace<T: Real>(
     2 * PerSlot::<T>::bytes(slots, flat.elements()) + 3 * PerSlot::<T>::bytes(slots, sweep)
 }
 
-/// `x, dy -> dx`: dy goes to the first largest element of its window. Where windows tile the plane, dx
-/// may overwrite x.
+/// `x, dy -> dx`: each element of dy goes to the first largest element of its window. Where windows tile the
+/// plane, dx may overwrite x.
 pub fn max_grad<T: Real>(slots: usize, window: &Window, args: Args<'_>) -> Result<(), RunError> {
     let p = Windows::new(window, args.outputs.shape(0), args.inputs.shape(1));
     let (x, dy) = (args.inputs.source::<T>(0)?, args.inputs.get::<T>(1)?);
@@ -156,21 +156,21 @@ struct Gradient<'a, T> {
     windows: &'a Windows,
     bands: Bands,
     flat: Flat,
-    /// The band of x, −∞ outside.
+    /// The band of x, with −∞ outside of the plane.
     x: &'a mut [T],
-    /// The band of dx. Its last lines are the next band's first.
+    /// The band of dx. Its last lines are the first lines of the next band.
     dx: &'a mut [T],
-    /// Each output's largest element so far, and which element of its window that is.
+    /// Each output's largest element so far; `place` is its position in the window.
     best: &'a mut [T],
     place: &'a mut [T],
     dy: &'a mut [T],
 }
 
-/// No element of the window, as a place.
+/// The position that stands for no element of the window.
 const NONE: f64 = -1.0;
 
 impl<T: Real> Gradient<'_, T> {
-    /// One plane; without `x`, `dx` holds it.
+    /// Computes one plane. If `x` is `None`, `dx` holds it.
     #[inline(always)]
     fn plane(&mut self, x: Option<&[T]>, dy: &[T], dx: &mut [T]) {
         let p = self.windows;
@@ -219,7 +219,7 @@ impl<T: Real> Gradient<'_, T> {
         }
     }
 
-    /// Finds the first largest element of each window of `rows` rows from `o` on.
+    /// Finds the first largest element of each window in `rows` rows of outputs, from row `o` on.
     #[inline(always)]
     fn find(&mut self, o: usize, rows: usize, sweep: usize) {
         self.best[..sweep].fill(T::NEG_INFINITY);
@@ -234,7 +234,7 @@ impl<T: Real> Gradient<'_, T> {
                 *place = if take { number } else { *place };
             }
         }
-        // Where a window holds nothing above −∞, it is the first of its elements that isn't padding.
+        // In a window with nothing above −∞, the first element that isn't padding counts.
         if self.place[..sweep]
             .iter()
             .fold(false, |any, &place| any | (place < T::ZERO))
@@ -268,7 +268,7 @@ impl<T: Real> Gradient<'_, T> {
     }
 }
 
-/// Number of elements that the average of an output divides by, along one axis.
+/// The number by which an output's average divides, along one axis.
 fn divisor(p: &Windows, axis: usize, count_pad: bool, o: usize) -> usize {
     let w = &p.window;
     let length = [p.h, p.w][axis];
@@ -283,12 +283,12 @@ fn divisor(p: &Windows, axis: usize, count_pad: bool, o: usize) -> usize {
     (0..w.kernel[axis]).filter(within).count()
 }
 
-/// Scratch of the average's weights, which are 1, and of the numbers of elements of each column.
+/// Scratch for the average's weights, which are 1, and for the number of elements of each column.
 fn average_scratch<T: Real>(p: &Windows) -> usize {
     scratch::bytes::<T>(p.taps()) + scratch::bytes::<T>(p.ow)
 }
 
-/// Bytes of scratch of [`average`], from the shapes of input and output.
+/// Bytes of scratch of [`average`], given the shapes of input and output.
 pub fn average_workspace<T: Real>(
     slots: usize,
     window: &Window,
@@ -299,7 +299,7 @@ pub fn average_workspace<T: Real>(
     average_scratch::<T>(&p) + p.sums_workspace::<T>(slots)
 }
 
-/// Bytes of scratch of [`average_grad`], from the shapes of input and output.
+/// Bytes of scratch of [`average_grad`], given the shapes of input and output.
 pub fn average_grad_workspace<T: Real>(
     slots: usize,
     window: &Window,
@@ -310,7 +310,7 @@ pub fn average_grad_workspace<T: Real>(
     average_scratch::<T>(&p) + p.spread_workspace::<T>(slots)
 }
 
-/// Weights of 1, and per column how many elements an output averages.
+/// Weights of 1, and for each column the number of elements that an output averages.
 fn average_parts<'s, T: Real>(
     p: &Windows,
     count_pad: bool,
@@ -366,7 +366,7 @@ pub fn average_grad<T: Real>(
     )
 }
 
-/// Row `o` of outputs, by the number of elements of each.
+/// Divides row `o` of outputs by the number of elements of each.
 #[inline(always)]
 fn divide<T: Real>(p: &Windows, count_pad: bool, o: usize, columns: &[T], row: &mut [T]) {
     let rows = T::of(divisor(p, 0, count_pad, o) as f64);

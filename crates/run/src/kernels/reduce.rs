@@ -15,16 +15,16 @@ use crate::vector::Vector;
 /// Columns that one task sums at a time.
 const COLUMNS: usize = 512;
 
-/// Rows added in the type itself before the sums go into 64 bits.
+/// Rows that are added in the type itself before their sums are added in 64 bits.
 const ROWS: usize = 64;
 
-/// Elements summed in the type itself, lane by lane, before the sums go into 64 bits.
+/// Elements that are summed in the type itself, lane by lane, before the sums are added in 64 bits.
 const BLOCK: usize = 2048;
 
-/// Sums that are made side by side: enough that additions needn't wait for each other.
+/// Sums that are made side by side: enough that additions needn't wait for one another.
 const LANES: usize = 64;
 
-/// Σ x. A block's lanes are added by halves, blocks in 64 bits.
+/// Σ x. The lanes of a block are added by halves, the blocks in 64 bits.
 #[inline(always)]
 pub fn sum<T: Real>(x: &[T]) -> f64 {
     vectors(Sum::<T, false> { x, y: x })
@@ -42,7 +42,7 @@ pub fn dot<T: Real>(x: &[T], y: &[T]) -> f64 {
 /// Σ x, or Σ x·y.
 struct Sum<'a, T, const PRODUCTS: bool> {
     x: &'a [T],
-    /// As long as x.
+    /// Elements to multiply with, as many as x has.
     y: &'a [T],
 }
 
@@ -54,7 +54,8 @@ impl<T: Real, const PRODUCTS: bool> Work<T> for Sum<'_, T, PRODUCTS> {
         const CHAINS: usize = 4;
         let mut total = 0.0;
         for (x, y) in self.x.chunks(BLOCK).zip(self.y.chunks(BLOCK)) {
-            // SAFETY: the vectors lie in the block; the instruction set is the caller's promise.
+            // SAFETY: the vectors lie in the block; the caller promises that the machine has the instruction
+            // set.
             unsafe {
                 let mut sums = [V::splat(T::ZERO); CHAINS];
                 let add = |sum: &mut V, x: *const T, y: *const T| {
@@ -89,17 +90,18 @@ impl<T: Real, const PRODUCTS: bool> Work<T> for Sum<'_, T, PRODUCTS> {
     }
 }
 
-/// Lanes of the widest vector.
+/// Number of lanes of the widest vector.
 const WIDEST: usize = 16;
 
 /// Σ of a vector's lanes.
 ///
 /// # Safety
-/// The instruction set is there.
+/// The machine has the instruction set.
 #[inline(always)]
 unsafe fn lanes<V: Vector<Element: Real>>(sums: V) -> f64 {
     let mut lanes = [V::Element::ZERO; WIDEST];
-    // SAFETY: there is room for the widest vector; the instruction set is the caller's promise.
+    // SAFETY: there is room for the widest vector; the caller promises that the machine has the instruction
+    // set.
     unsafe { sums.store(lanes.as_mut_ptr()) };
     let mut width = V::LANES;
     while width > 4 {
@@ -112,7 +114,7 @@ unsafe fn lanes<V: Vector<Element: Real>>(sums: V) -> f64 {
     lanes[..width].iter().map(|lane| lane.f64()).sum()
 }
 
-/// The largest element, or −∞ of none. Where one is NaN, it or another.
+/// The largest element, or −∞ if there are none. If an element is NaN, the result is NaN or another element.
 #[inline(always)]
 pub fn largest<T: Real>(x: &[T]) -> T {
     vectors(Largest(x))
@@ -129,7 +131,7 @@ impl<T: Real> Work<T> for Largest<'_, T> {
         let x = self.0;
         let mut lanes = [T::NEG_INFINITY; WIDEST];
         let mut at = 0;
-        // SAFETY: the vectors lie in the slice; the instruction set is the caller's promise.
+        // SAFETY: the vectors lie in the slice; the caller promises that the machine has the instruction set.
         unsafe {
             let mut most = [V::splat(T::NEG_INFINITY); CHAINS];
             while at + CHAINS * V::LANES <= x.len() {
@@ -173,7 +175,7 @@ pub fn fold<T: Real>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) -> f64 {
 
 #[inline(always)]
 fn add_lanes<T: Real>(mut lanes: [T; LANES]) -> f64 {
-    // Constant lengths, so that the loops become single instructions.
+    // The lengths are constant, so that the loops become single instructions.
     macro_rules! halve {
         ($($width:literal)*) => {
             $(for i in 0..$width {
@@ -186,7 +188,8 @@ fn add_lanes<T: Real>(mut lanes: [T; LANES]) -> f64 {
     lanes[..4].iter().map(|lane| lane.f64()).sum()
 }
 
-/// The axes of x split into those that stay and those that are summed, neighbours of a kind merged.
+/// The axes of x, split into those that stay and those that are summed. Neighbours of the same kind are
+/// merged.
 struct Axes {
     kept: LoopNest,
     summed: LoopNest,
@@ -278,7 +281,7 @@ pub fn reduce<T: Real>(
     Ok(())
 }
 
-/// `x -> y`: sums what broadcasting y's shape to x's had copied.
+/// `x -> y`: sums over the copies that broadcasting y's shape to x's shape would make.
 pub fn sum_to<T: Real>(slots: usize, args: Args<'_>) -> Result<(), RunError> {
     let (from, to) = (args.inputs.shape(0), args.outputs.shape(0));
     let missing = from.len() - to.len();
@@ -316,7 +319,7 @@ fn sum_axes<T: Real>(slots: usize, axes: &Axes, scale: f64, x: &[T], y: &mut [T]
         });
         return;
     }
-    // Rows are added to each other, a few columns at a time.
+    // Rows are added to one another, a few columns at a time.
     let blocks = columns.div_ceil(COLUMNS);
     let slots = if x.len() < par::SMALL { 1 } else { slots };
     let y = Shared::new(y);

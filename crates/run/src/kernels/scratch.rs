@@ -1,4 +1,4 @@
-//! Cutting a workspace into typed pieces, and saying beforehand how large it must be.
+//! Cuts a workspace into typed pieces, and tells beforehand how large it must be.
 
 #![allow(unsafe_code, reason = "threads have disjoint pieces of one slice")]
 
@@ -13,13 +13,13 @@ pub fn bytes<T>(count: usize) -> usize {
     (count * size_of::<T>()).next_multiple_of(ALIGN)
 }
 
-/// What is left of a workspace.
+/// The rest of a workspace.
 pub struct Scratch<'a> {
     rest: &'a mut [u8],
 }
 
 impl<'a> Scratch<'a> {
-    /// All of it.
+    /// Scratch that is the whole workspace.
     pub fn new(workspace: &'a mut [u8]) -> Self {
         Scratch { rest: workspace }
     }
@@ -50,12 +50,12 @@ pub struct PerSlot<'a, T> {
 }
 
 impl<'a, T: Pod> PerSlot<'a, T> {
-    /// Bytes of `each` elements for every slot.
+    /// Bytes of scratch with `each` elements for every slot.
     pub fn bytes(slots: usize, each: usize) -> usize {
         bytes::<T>(slots * each)
     }
 
-    /// `each` elements for every slot.
+    /// Takes `each` elements for every slot.
     pub fn take(scratch: &mut Scratch<'a>, slots: usize, each: usize) -> Result<Self, RunError> {
         let memory = Shared::new(scratch.take::<T>(slots * each)?);
         Ok(PerSlot { memory, each })
@@ -64,9 +64,9 @@ impl<'a, T: Pod> PerSlot<'a, T> {
     /// The slot's piece.
     ///
     /// # Safety
-    /// A slot runs one task at a time, and the task takes its piece once.
+    /// A slot runs one task at a time, and each task takes its piece only once.
     pub unsafe fn of(&self, slot: usize) -> &'a mut [T] {
-        // SAFETY: pieces of different slots are disjoint; the rest is the caller's promise.
+        // SAFETY: pieces of different slots are disjoint; the caller promises the rest.
         unsafe { self.memory.piece(slot * self.each, self.each) }
     }
 }

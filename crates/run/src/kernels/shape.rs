@@ -24,8 +24,8 @@ pub fn concat<W: Pod + Send + Sync>(
     for input in 0..args.inputs.count() {
         let x = args.inputs.get::<W>(input)?;
         let length = args.inputs.shape(input)[axis] * inner;
-        // Rows of y are longer than what this input writes; par::rows would hand out whole rows, so
-        // the inputs take turns and each turn is parallel over the rows.
+        // A row of y is longer than what this input writes, and par::rows would hand out whole rows. So the
+        // inputs take turns, and each turn is parallel over the rows.
         par::rows(slots, y, row, length, |index, y| {
             y[first..first + length].copy_from_slice(&x[index * length..(index + 1) * length]);
         });
@@ -34,7 +34,7 @@ pub fn concat<W: Pod + Send + Sync>(
     Ok(())
 }
 
-/// A box of a larger tensor: where it starts and its steps in elements.
+/// Describes a box of a larger tensor: where it starts and its steps, in elements.
 fn region(shape: &[usize], start: &[usize], step: &[usize]) -> (usize, [usize; 8]) {
     let steps = contiguous(shape);
     let mut base = 0;
@@ -66,7 +66,7 @@ pub fn slice<W: Pod + Send + Sync>(
     Ok(())
 }
 
-/// y, row by row, from strided x.
+/// Fills y, row by row, from strided x.
 fn gather_rows<W: Pod + Send + Sync>(
     slots: usize,
     axes: &Strided<1>,
@@ -88,7 +88,7 @@ fn gather_rows<W: Pod + Send + Sync>(
     });
 }
 
-/// Has `out`, output 0, start as a copy of the optional input `sum`, or as zero without it.
+/// Makes `out`, output 0, start as a copy of the optional input `sum`, or as zero without it.
 pub(super) fn start_from<T: Real>(
     slots: usize,
     sum: usize,
@@ -106,7 +106,7 @@ pub(super) fn start_from<T: Real>(
     Ok(())
 }
 
-/// `dy[, sum] -> dx`: sum or 0, with dy added where the slice read.
+/// `dy[, sum] -> dx`: sum or 0, plus dy where the slice read.
 pub fn slice_grad<T: Real>(
     slots: usize,
     start: &[usize],
@@ -137,7 +137,7 @@ pub fn pad<T: Real>(
     })
 }
 
-/// Writes the elements of input 0 into a box of `large`, a tensor with its shape.
+/// Writes the elements of input 0 into a box of `large` that has the shape of that input.
 fn place<T: Real>(
     slots: usize,
     start: &[usize],
@@ -170,7 +170,7 @@ fn place<T: Real>(
     Ok(())
 }
 
-/// Side of the squares in which a transposition of the last axis works.
+/// Side of the squares in which the last two axes are transposed.
 const TILE: usize = 16;
 
 /// `x -> y`: y's axis i is x's axis perm[i].
@@ -187,7 +187,7 @@ pub fn transpose<W: Pod + Send + Sync>(
     let axes = Strided::new(args.outputs.shape(0), [&steps[..perm.len()]]);
     let (x, [y]) = (args.inputs.get::<W>(0)?, args.outputs.take::<W, _>()?);
     let last = axes.rank() - 1;
-    // The axis along which x's neighbours lie, if it isn't y's last one: work in squares of the two.
+    // If the axis along which x's neighbours lie isn't y's last axis, work in squares of the two axes.
     let contiguous_axis = (0..last).find(|&axis| axes.step(0, axis) == 1);
     match contiguous_axis {
         Some(axis) if axis + 1 == last => transpose_squares(slots, &axes, x, y),
@@ -196,11 +196,11 @@ pub fn transpose<W: Pod + Send + Sync>(
     Ok(())
 }
 
-/// The last two axes of y are swapped in x: `y[.., i, j] = x[.. + i + j·step]`.
+/// Transposes two axes: `y[.., i, j] = x[.. + i + j·step]`.
 fn transpose_squares<W: Pod + Send + Sync>(slots: usize, axes: &Strided<1>, x: &[W], y: &mut [W]) {
     let last = axes.rank() - 1;
     let (rows, columns, step) = (axes.length(last - 1), axes.length(last), axes.step(0, last));
-    // One piece is a band of TILE rows of one matrix (the last band of a matrix may be lower).
+    // A piece is a band of TILE rows of one matrix; the last band of a matrix may have fewer.
     let bands = rows.div_ceil(TILE);
     let matrices = y.len() / (rows * columns);
     let slots = if y.len() < par::SMALL { 1 } else { slots };
@@ -280,7 +280,7 @@ pub(super) fn dims(shape: &[usize]) -> [usize; 4] {
     [shape[0], shape[1], shape[2], shape[3]]
 }
 
-/// `x -> y`: the same elements (where the two aren't one storage).
+/// `x -> y`: the same elements. It runs only where the two aren't one storage.
 pub fn copy<W: Pod + Send + Sync>(slots: usize, args: Args<'_>) -> Result<(), RunError> {
     let x = match args.inputs.source::<W>(0)? {
         Source::InPlace => return Ok(()),

@@ -1,4 +1,4 @@
-//! Softmax and its logarithm along one axis, and their gradients. All can overwrite an input.
+//! Softmax and its logarithm along one axis, and their gradients. All of them can overwrite an input.
 
 use super::reduce;
 use crate::args::{Args, Source};
@@ -7,7 +7,7 @@ use crate::par::{self, Shared};
 use crate::real::Real;
 use crate::simd::{Isa, wide_for};
 
-/// Neighbouring lines that are handled together where the axis isn't the last.
+/// Neighbouring lines that are handled together if the axis isn't the last.
 const COLUMNS: usize = 64;
 
 /// `x -> y`
@@ -79,12 +79,12 @@ pub fn softmax<T: Real>(
     Ok(())
 }
 
-/// (length of the axis, elements between neighbours along it)
+/// The length of the axis and the distance in elements between neighbours along it.
 fn line(shape: &[usize], axis: usize) -> (usize, usize) {
     (shape[axis], shape[axis + 1..].iter().product())
 }
 
-/// Without `x` it is in `y`.
+/// Computes one row. If `x` is `None`, `y` holds it.
 #[inline(always)]
 fn softmax_row<T: Real>(isa: Isa, x: Option<&[T]>, y: &mut [T]) {
     let largest = reduce::largest(x.unwrap_or(y));
@@ -106,7 +106,7 @@ fn softmax_row<T: Real>(isa: Isa, x: Option<&[T]>, y: &mut [T]) {
     }
 }
 
-/// Without `x` it is in `y`.
+/// Computes one row. If `x` is `None`, `y` holds it.
 #[inline(always)]
 fn log_softmax_row<T: Real>(isa: Isa, x: Option<&[T]>, y: &mut [T]) {
     if let Some(x) = x {
@@ -246,7 +246,7 @@ pub fn softmax_grad<T: Real>(
     Ok(())
 }
 
-/// dx ← f(y, dy, sum(y, dy)); what isn't given is in dx.
+/// dx ← f(y, dy, sum(y, dy)). An input that isn't given is in dx.
 #[inline(always)]
 fn gradient_row<T: Real>(
     y: Option<&[T]>,

@@ -1,10 +1,10 @@
-//! Walking tensors of any rank: axes merged where they can be, offsets of rows.
+//! Walks tensors of any rank: axes are merged where possible, and each row has an offset.
 
 use scrimp_graph::shape::MAX_RANK;
 
-/// Lengths of the axes of an iteration space and, for each of `N` operands, the step in elements
-/// along each axis. Axes of length 1 are gone and axes that all operands walk through together are
-/// merged, so that the last axis (the row) is as long as possible.
+/// Lengths of the axes of an iteration space and, for each of `N` operands, the step in elements along each
+/// axis. Axes of length 1 are removed, and axes that all operands walk through together are merged, so that
+/// the last axis (the row) is as long as possible.
 #[derive(Clone, Copy, Debug)]
 pub struct Strided<const N: usize> {
     rank: usize,
@@ -13,7 +13,7 @@ pub struct Strided<const N: usize> {
 }
 
 impl<const N: usize> Strided<N> {
-    /// From lengths and, per operand, steps of all axes.
+    /// Merges axes, given the lengths of all axes and each operand's steps along them.
     pub fn new(shape: &[usize], steps: [&[usize]; N]) -> Self {
         let mut out = Strided {
             rank: 0,
@@ -69,7 +69,7 @@ impl<const N: usize> Strided<N> {
         self.lengths[..self.rank - 1].iter().product()
     }
 
-    /// Where row `index` starts in each operand, rows in row-major order.
+    /// Offset of row `index` in each operand, with rows in row-major order.
     pub fn offsets(&self, mut index: usize) -> [usize; N] {
         let mut at = [0; N];
         for axis in (0..self.rank - 1).rev() {
@@ -94,7 +94,8 @@ pub fn contiguous(shape: &[usize]) -> [usize; MAX_RANK] {
     steps
 }
 
-/// Steps of a contiguous tensor broadcast to `rank` axes: 0 where its length is 1 or it has no axis.
+/// Steps of a contiguous tensor broadcast to `rank` axes: 0 along axes where its length is 1 or that it
+/// lacks.
 pub fn broadcast_steps(shape: &[usize], rank: usize) -> [usize; MAX_RANK] {
     let steps = contiguous(shape);
     let missing = rank - shape.len();
@@ -105,7 +106,7 @@ pub fn broadcast_steps(shape: &[usize], rank: usize) -> [usize; MAX_RANK] {
     out
 }
 
-/// `N` operands broadcast to an output that is written row by row.
+/// `N` operands that are broadcast to an output, which is written row by row.
 pub struct Broadcast<const N: usize>(Strided<N>);
 
 impl<const N: usize> Broadcast<N> {
@@ -119,7 +120,7 @@ impl<const N: usize> Broadcast<N> {
         ))
     }
 
-    /// Length of a row; operands walk it with steps 0 or 1.
+    /// Length of a row; operands walk it with step 0 or 1.
     pub fn row(&self) -> usize {
         self.0.row()
     }
@@ -129,7 +130,7 @@ impl<const N: usize> Broadcast<N> {
         self.0.inner()
     }
 
-    /// Where row `index` starts in each operand.
+    /// Offset of row `index` in each operand.
     pub fn offsets(&self, index: usize) -> [usize; N] {
         self.0.offsets(index)
     }

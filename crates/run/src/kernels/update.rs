@@ -1,5 +1,5 @@
-//! Optimizer updates and running statistics. They overwrite what they update; where an output isn't
-//! its input's buffer, the input is copied first, so both give the same bits.
+//! Optimizer updates and running statistics. They overwrite what they update. If an output isn't in its
+//! input's buffer, the input is copied first, so the bits are the same either way.
 
 use scrimp_graph::Optimizer;
 

@@ -1,5 +1,5 @@
-//! Sums under a window that sweeps over each plane of a tensor by itself, and the gradients of such
-//! sums: depthwise convolutions and average poolings.
+//! Sums under a window that sweeps over each plane of a tensor separately, and the gradients of such sums:
+//! depthwise convolutions and average poolings.
 
 #![allow(unsafe_code, reason = "threads write disjoint planes of one slice")]
 
@@ -51,12 +51,12 @@ impl Windows {
         self.window.kernel[0] * self.window.kernel[1]
     }
 
-    /// Elements that a plane's computation touches, for dealing out planes to threads.
+    /// Elements that a plane's computation touches, which decides how planes are shared among threads.
     pub fn work(&self) -> usize {
         self.plane() + self.pixels()
     }
 
-    /// Where a band that starts with output row `o` reads the input.
+    /// The part of the input that a band starting with output row `o` reads.
     pub fn inputs(&self, o: usize) -> PlaneView {
         let pad = self.window.pad_begin;
         PlaneView {
@@ -68,7 +68,7 @@ impl Windows {
         }
     }
 
-    /// The bands of output rows.
+    /// The bands of the output rows.
     pub fn bands(&self) -> Bands {
         Bands::new(&self.window, self.oh, self.ow)
     }
@@ -164,8 +164,8 @@ impl Windows {
         Ok(taps)
     }
 
-    /// The gradient's bands go over padded rows of dx, a stride of them at a time, and read the outputs
-    /// whose windows hold them: (bands, what they read, what they write).
+    /// The bands of the gradient, what they read and what they write. A band covers padded rows of dx,
+    /// `stride` of them at a time, and reads the outputs whose windows contain these rows.
     fn turned(&self) -> (Bands, Flat, Flat) {
         let [down, right] = self.window.stride;
         let [top, left] = self.window.pad_begin;
@@ -191,8 +191,8 @@ impl Windows {
             + PerSlot::<T>::bytes(slots, self.taps())
     }
 
-    /// dx ← Σ weight·dy over the windows that hold an element, with the weights of each plane; calls
-    /// `prepare(output row, elements)` on a copy of dy's rows before.
+    /// dx ← Σ weight·dy over the windows that contain an element, with the weights of each plane. Before
+    /// that, calls `prepare(output row, elements)` on a copy of dy's rows.
     pub fn spread<'w, T: Real>(
         &self,
         slots: usize,
@@ -204,7 +204,7 @@ impl Windows {
     ) -> Result<(), RunError> {
         let (bands, source, written) = self.turned();
         let [down, right] = self.window.stride;
-        // The window's elements by the phase they touch: which, and where their outputs are.
+        // The window's elements, sorted by the phase that they touch, and where their outputs are.
         let order = scratch.take::<u32>(self.taps())?;
         let taps = scratch.take::<u32>(self.taps())?;
         self.list_turned(&source, order, taps);
@@ -319,8 +319,8 @@ impl Windows {
             + PerSlot::<f64>::bytes(slots, self.taps())
     }
 
-    /// The gradient of [`Windows::sums`] with respect to weights that planes `channels` apart share:
-    /// dw[channel, tap] ← Σ x·dy.
+    /// The gradient of [`Windows::sums`] with respect to weights that are shared by all planes whose distance
+    /// is a multiple of `channels`: dw[channel, tap] ← Σ x·dy.
     pub fn products<T: Real>(
         &self,
         slots: usize,
@@ -329,7 +329,7 @@ impl Windows {
         (x, dy): (&[T], &[T]),
         dw: &mut [T],
     ) -> Result<(), RunError> {
-        /// Most numbers that a lane adds before the sums go into 64 bits.
+        /// The most numbers that a lane adds before its sum is added in 64 bits.
         const MOST: usize = 256;
         let bands = self.bands();
         let source = bands.source(self.window.stride);

@@ -1,4 +1,4 @@
-//! One operator by itself, again and again on the same memory: for comparisons with other libraries.
+//! Runs one operator by itself, again and again on the same memory, for comparisons with other libraries.
 
 use scrimp_graph::{DType, Op, infer};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::format::{Format, Operand, arguments};
 use crate::job::{Job, Recipe};
 use crate::span::{ALIGN, Span};
 
-/// An operator on memory of its own, ready to run. Images have the device's format.
+/// An operator on memory of its own, ready to run. Images are in the device's format.
 #[derive(Debug)]
 pub struct Alone<'a> {
     cpu: &'a Cpu,
@@ -20,10 +20,10 @@ pub struct Alone<'a> {
 }
 
 impl<'a> Alone<'a> {
-    /// On inputs of these shapes and types. Floats are between 0 and 1, integers 0 or 1.
+    /// Prepares an operator on inputs of these shapes and types. Floats are between 0 and 1, integers 0 or 1.
     ///
     /// # Errors
-    /// Shapes that the operator doesn't take; memory that isn't there.
+    /// The operator doesn't take such shapes, or there isn't enough memory.
     pub fn new(cpu: &'a Cpu, op: &Op, inputs: &[(&[usize], DType)]) -> Result<Alone<'a>, RunError> {
         let refused = |reason: String| RunError::Unsupported {
             op: op.kind().into(),
@@ -76,10 +76,10 @@ impl<'a> Alone<'a> {
         })
     }
 
-    /// Runs it once.
+    /// Runs the operator once.
     ///
     /// # Errors
-    /// What the kernel complains of.
+    /// The kernel fails.
     pub fn run(&mut self) -> Result<(), RunError> {
         let (cpu, job, arena) = (self.cpu, &self.job, &mut self.arena);
         cpu.enter(|| job.run(cpu, arena))

@@ -1,5 +1,5 @@
-//! Measured seconds on disk, one file for each device, so that what was measured once needn't be measured
-//! again. A file that can't be read or has anything wrong in it is as good as none.
+//! Measured seconds on disk, one file for each device, so that nothing needs to be measured twice. A file
+//! that can't be read or has anything wrong in it counts as missing.
 
 use scrimp_plan::file::{read_regular_text, write_text};
 use serde::{Deserialize, Serialize};
@@ -15,29 +15,30 @@ use crate::cpu::Cpu;
 use crate::error::RunError;
 
 const FORMAT: &str = "scrimp-costs";
-/// Changes whenever what is measured, or how, does.
+/// Changes whenever what is measured changes, or how.
 const VERSION: u64 = 4;
-/// Most measurements of a file; those made longest ago give way.
+/// The most measurements in a file; beyond that the oldest are dropped.
 const MOST: usize = 1 << 16;
-/// No operator runs so long, and none of its bytes takes so long to move: larger numbers are damage.
+/// No operator runs this long, and no byte takes this long to move: larger numbers mean a damaged file.
 const MOST_SECONDS: f64 = 1e6;
-/// How long to wait for another process that adds its measurements.
+/// How long to wait for another process that is adding its measurements.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The file.
+/// The contents of a cache file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CostFile {
     format: String,
     version: u64,
-    /// Everything that times depend on besides the operator.
+    /// A description of everything besides the operator that times depend on.
     device: String,
-    /// A hash of operator, shapes, types and overwritten inputs in hexadecimal, with seconds in a step that keeps
-    /// everything, seconds with everything in the caches, and seconds per byte that moves; the oldest first.
+    /// The measurements, the oldest first. Each has a hexadecimal hash of operator, shapes, types and
+    /// overwritten inputs, then the seconds in a step that keeps everything, the seconds with everything in
+    /// the caches, and the seconds per byte that moves.
     costs: Vec<(String, f64, f64, f64)>,
 }
 
-/// Measurements of one device that are kept in a folder.
+/// Measurements of one device, kept in a folder.
 #[derive(Clone, Debug)]
 pub struct CostCache {
     path: PathBuf,
@@ -46,7 +47,7 @@ pub struct CostCache {
 }
 
 impl CostCache {
-    /// The file for a device in a folder. Neither needs to exist.
+    /// The cache for a device in a folder. Neither the folder nor the file needs to exist.
     pub fn new(folder: &Path, cpu: &Cpu) -> CostCache {
         let (version, build) = (env!("CARGO_PKG_VERSION"), env!("SCRIMP_KERNELS"));
         let built = if cfg!(debug_assertions) {
@@ -67,12 +68,13 @@ impl CostCache {
         }
     }
 
-    /// The file.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What was wrong with the file, after [`CostCache::find`] or [`CostCache::keep`]; nothing if it is in order or not there.
+    /// What was wrong with the file in [`CostCache::find`] or [`CostCache::keep`]; `None` if the file is in
+    /// order or missing.
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }
@@ -80,7 +82,7 @@ impl CostCache {
     /// The profile of a graph, if the file has all of its measurements.
     ///
     /// # Errors
-    /// If the graph can't be run; what is wrong with the file is no error but a note.
+    /// The graph can't be run. A fault in the file is a note, not an error.
     pub fn find(&mut self, compiled: &Compiled<'_>) -> Result<Option<Profile>, RunError> {
         let distinct = Distinct::new(compiled)?;
         let kept: HashMap<u128, Times> = self.read().into_iter().collect();
@@ -89,7 +91,7 @@ impl CostCache {
         Ok(times.map(|times| Profile::new(compiled.graph(), distinct, times)))
     }
 
-    /// What the file has, the oldest first; nothing and a note if it is damaged.
+    /// The file's measurements, the oldest first; none, and a note, if the file is damaged.
     fn read(&mut self) -> Vec<(u128, Times)> {
         if !self.path.exists() {
             return Vec::new();
@@ -105,7 +107,7 @@ impl CostCache {
         })
     }
 
-    /// Adds a profile's measurements; without success, what stood in the way becomes the note.
+    /// Adds a profile's measurements. If that fails, the reason becomes the note.
     pub fn keep(&mut self, profile: &Profile) {
         let new = hashes(&profile.distinct).zip(profile.times.iter().copied());
         if let Err(reason) = self.add(new.collect()) {
@@ -116,8 +118,9 @@ impl CostCache {
         }
     }
 
-    /// Adds measurements to those of the file, which is read again: another process may have written it. The
-    /// folder is locked meanwhile, so that no process writes over what another one is adding.
+    /// Adds measurements to those in the file. The file is read again first, since another process may have
+    /// written it, and the folder stays locked meanwhile so that no process overwrites what another one is
+    /// adding.
     fn add(&mut self, new: Vec<(u128, Times)>) -> Result<(), String> {
         let folder = self.path.parent().unwrap_or(Path::new(".")).to_owned();
         fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
@@ -148,8 +151,8 @@ impl CostCache {
     }
 }
 
-/// Locks a folder until the file is closed. Where folders can't be locked, processes rarely meet, and then one of
-/// them measures again.
+/// Locks a folder until the file is closed. Where folders can't be locked nothing is: processes rarely meet,
+/// and if two do, one of them has to measure again.
 fn locked(folder: &Path) -> Result<Option<File>, String> {
     let Ok(file) = File::open(folder) else {
         return Ok(None);
@@ -169,13 +172,13 @@ fn locked(folder: &Path) -> Result<Option<File>, String> {
     }
 }
 
-/// What the measurements are found by.
+/// The hashes under which measurements are stored.
 fn hashes(distinct: &Distinct) -> impl Iterator<Item = u128> {
     let keys = distinct.keys.iter();
     keys.map(|key| xxh3_128(key.as_bytes()))
 }
 
-/// A file's measurements; the error is a reason.
+/// A file's measurements; the error is the reason why it has none.
 fn parse(text: &str, device: &str) -> Result<Vec<(u128, Times)>, String> {
     let file: CostFile = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if file.format != FORMAT || file.version != VERSION || file.device != device {
@@ -199,7 +202,8 @@ fn parse(text: &str, device: &str) -> Result<Vec<(u128, Times)>, String> {
     costs.ok_or_else(|| "one of them isn't a hash and three times".into())
 }
 
-/// The processor's name, as far as the operating system tells: folders are shared between machines.
+/// The processor's name, as far as the operating system tells it. It distinguishes machines that share a
+/// folder.
 fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("model name"));
@@ -240,7 +244,7 @@ mod tests {
         assert!(!measured && cache.note().is_none());
         assert_eq!(first.times, second.times);
         assert_eq!(first.costs.nodes, second.costs.nodes);
-        // Another number of threads is another device.
+        // A device with another number of threads is another device.
         let two = Cpu::new(2).expect("threads start");
         assert!(profile(&mut CostCache::new(&folder, &two), &two).1);
     }

@@ -1,4 +1,5 @@
-//! What there is to measure of a graph: each operator on each shape once, however many nodes have it.
+//! The distinct measurements of a graph: each operator on each shape is measured once, however many nodes run
+//! it.
 
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::{Costs, Graph, Lowered, NodeCost, NodeId, TensorId, lower};
@@ -15,25 +16,25 @@ type Overwrites = SecondaryMap<NodeId, Vec<(usize, usize)>>;
 #[derive(Clone, Debug)]
 pub(super) struct Distinct {
     workspaces: SecondaryMap<NodeId, u64>,
-    /// What each is of: operator, shapes, types, formats, overwritten inputs.
+    /// Describes each measurement: operator, shapes, types, formats and overwritten inputs.
     pub keys: Vec<String>,
-    /// Which one a node belongs to; none for views.
+    /// The measurement that each node belongs to; `None` for views.
     pub of: SecondaryMap<NodeId, Option<usize>>,
 }
 
 /// The times of one measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Times {
-    /// In a step that keeps everything.
+    /// Seconds in a step that keeps everything.
     pub seconds: f64,
-    /// With everything that it touches in the processor's caches.
+    /// Seconds with everything that the operator touches in the processor's caches.
     pub warm: f64,
-    /// What each byte adds that moves between memory and the last cache.
+    /// Seconds added by each byte that moves between memory and the last-level cache.
     pub per_moved_byte: f64,
 }
 
 impl Times {
-    /// Seconds where so many bytes move between memory and the last cache.
+    /// Seconds if this many bytes move between memory and the last-level cache.
     pub fn when_moving(&self, bytes: f64) -> f64 {
         self.warm + self.per_moved_byte * bytes
     }
@@ -85,7 +86,7 @@ impl Distinct {
     }
 }
 
-/// The inputs that each node overwrites, as lowering will have it.
+/// The inputs that each node overwrites, as lowering will decide.
 fn overwritten(graph: &Graph) -> Result<Overwrites, RunError> {
     let mut phases = SecondaryMap::with_default(Phase::Forward);
     phases.resize(graph.nodes().len());

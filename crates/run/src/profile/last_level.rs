@@ -1,11 +1,12 @@
-//! The processor's last cache, as far as the operating system tells.
+//! The processor's last-level cache, as far as the operating system tells.
 
 use std::fs;
 use std::path::Path;
 
 use super::locality::Cache;
 
-/// The largest cache that the first processor reads through; none where the system doesn't say. Knows Linux.
+/// The largest cache that the first processor reads through; `None` where the system doesn't tell. Only Linux
+/// does.
 pub fn last_level_cache() -> Option<Cache> {
     in_folder(Path::new("/sys/devices/system/cpu/cpu0/cache"))
 }
@@ -16,7 +17,7 @@ fn in_folder(folder: &Path) -> Option<Cache> {
     caches.max_by_key(|cache| cache.bytes)
 }
 
-/// One of them, from its folder.
+/// The cache that a folder of the system describes.
 fn cache(folder: &Path) -> Option<Cache> {
     let text = |name: &str| fs::read_to_string(folder.join(name)).ok();
     if text("type")?.trim() == "Instruction" {
@@ -24,7 +25,7 @@ fn cache(folder: &Path) -> Option<Cache> {
     }
     let size = text("size")?;
     let kibibytes: u64 = size.trim().strip_suffix('K')?.parse().ok()?;
-    // 0 is said of caches that any line can be anywhere in.
+    // The system says 0 for fully associative caches.
     let ways = text("ways_of_associativity").and_then(|ways| ways.trim().parse().ok());
     Some(Cache {
         bytes: kibibytes.checked_mul(1024).filter(|&bytes| bytes > 0)?,
@@ -32,7 +33,7 @@ fn cache(folder: &Path) -> Option<Cache> {
     })
 }
 
-/// So many ways are as good as any place.
+/// With this many ways a cache behaves like a fully associative one.
 const MANY: u32 = 64;
 
 #[cfg(test)]

@@ -1,24 +1,27 @@
-//! How many bytes a plan's runs move between memory and the processor's last cache.
+//! How many bytes a plan's runs move between memory and the processor's last-level cache.
 //!
-//! A plan with fewer bytes comes back to the same addresses sooner, and what runs again just before its use is read
-//! while it is in the cache: the same task takes less time than in a step that keeps everything. What counts is the
-//! *distance* of a byte: how many other bytes were touched since it was. Three models make moved bytes of it:
+//! A plan that uses fewer bytes comes back to the same addresses sooner, and a value that is recomputed just
+//! before its use is read while it is in the cache. So a task takes less time than in a step that keeps
+//! everything. What counts is the *distance* of a byte: how many other bytes were touched since it was
+//! touched last. Three models turn distances into moved bytes:
 //!
-//! * An operator goes through all of its arguments at the same pace. So between two operators' uses of a byte lie, on
-//!   average, half of what else the first one touches, all of what is touched in between, and half of what the second
-//!   one touches.
-//! * A cache of `ways` lines per set, whose sets are chosen by hashing, holds a byte until `ways` other lines fell
-//!   into its set. After a distance of d bytes their number is Poisson distributed with mean `ways · d / bytes`.
-//! * What comes from memory goes to a core's own cache first, and to the last cache when it leaves that: then it drives
-//!   out something else, which is written back if it was changed. So a byte that was fetched costs again when it is
-//!   touched for the second time (`SECOND`); from the third time on it is there. A byte that is written has to be
-//!   fetched too, and some time later goes back (`WRITTEN`).
+//! * An operator goes through all of its arguments at the same pace. So the distance between two operators'
+//!   uses of a byte is, on average, half of what else the first one touches, all that is touched in between,
+//!   and half of what the second one touches.
+//! * A cache of `ways` lines per set, whose sets are chosen by hashing, holds a byte until `ways` other lines
+//!   have fallen into its set. After a distance of d bytes the number of such lines is Poisson distributed
+//!   with mean `ways · d / bytes`.
+//! * A line from memory goes to a core's own cache first, and to the last-level cache when it leaves the
+//!   core's. There it evicts another line, which is written back if it was changed. So a byte that was
+//!   fetched costs again when it is touched for the second time (`SECOND`); from the third time on it is in
+//!   the cache. A byte that is written has to be fetched too, and is written back some time later
+//!   (`WRITTEN`).
 //!
-//! Copies aren't looked at: they are another engine's work.
+//! Copies are ignored: another engine makes them.
 //!
-//! Memory is a map of disjoint stretches, each with the operator that touched it last; a Fenwick tree over operators
-//! adds up the bytes between two of them. So an operator takes time that grows with its arguments and the stretches
-//! that they cover, and with the logarithm of the rest.
+//! Memory is a map of disjoint stretches, each with the operator that touched it last. A Fenwick tree over
+//! operators adds up the bytes touched between two of them. So one operator's time grows with its arguments
+//! and the stretches that they cover, and only with the logarithm of everything else.
 
 use scrimp_plan::{BufferId, CheckedLayout, DeviceId, Step};
 use std::cmp::Reverse;
@@ -35,7 +38,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The share of bytes that are gone after so many others were touched.
+    /// The share of bytes that have left the cache after this many other bytes were touched.
     #[must_use]
     pub fn missing(&self, distance: f64) -> f64 {
         let mean = f64::from(self.ways) * distance / self.bytes as f64;
@@ -51,7 +54,7 @@ impl Cache {
         (1.0 - kept).clamp(0.0, 1.0)
     }
 
-    /// The distance after which nothing counts as there.
+    /// The distance after which every byte counts as gone.
     fn horizon(&self) -> f64 {
         4.0 * self.bytes as f64
     }
@@ -62,49 +65,49 @@ impl Cache {
 pub(super) struct Access {
     /// Addresses in the arena.
     pub range: Range<u64>,
-    /// Whether it is written, whether or not it is read too.
+    /// Whether the stretch is written; it may be read too.
     pub written: bool,
 }
 
-/// What a byte costs that is written and not there, where one that is read costs 1. Measured on a server processor of
-/// 2023, as the next: 1.6.
+/// Cost of a byte that is written and not in the cache, relative to one that is read. A server processor of
+/// 2023 measured 1.6.
 const WRITTEN: f64 = 1.5;
-/// What a byte costs that is touched for the second time after it was fetched. Measured: 0.6 after a write, 0.85 after
-/// a read.
+/// Cost of a byte that is touched for the second time after it was fetched. The same processor measured 0.6
+/// after a write and 0.85 after a read.
 const SECOND: f64 = 0.75;
 
-/// A stretch of memory that one operator touched and none since.
+/// A stretch of memory that no operator has touched since this one.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     end: u64,
     /// The operator's number.
     toucher: usize,
-    /// The share of it that this operator fetched.
+    /// The share of the stretch that this operator fetched.
     fetched: f64,
 }
 
-/// A stretch that an operator touches.
+/// A stretch that the current operator touches.
 #[derive(Debug)]
 struct Claim {
     range: Range<u64>,
     written: bool,
-    /// The operator that touched it before; none if none did.
+    /// The operator that touched the stretch before; `None` if none did.
     toucher: Option<usize>,
     fetched: f64,
 }
 
-/// What a sequence of operators touched.
+/// What a sequence of operators touched, and how recently.
 #[derive(Debug)]
 pub(super) struct Recency {
     cache: Cache,
-    /// Disjoint, by start.
+    /// Disjoint stretches, by start.
     pieces: BTreeMap<u64, Piece>,
-    /// Of each operator, the bytes that it touched and none since.
+    /// For each operator, the bytes that no later one has touched.
     bytes: Sums,
 }
 
 impl Recency {
-    /// Nothing was touched yet.
+    /// The state before any operator ran.
     #[must_use]
     pub fn new(cache: Cache) -> Recency {
         Recency {
@@ -114,8 +117,8 @@ impl Recency {
         }
     }
 
-    /// An operator touches its arguments; returned are the bytes that move for it, in units of a byte that is read. Of
-    /// arguments that overlap, the one that is written counts.
+    /// Touches an operator's arguments and returns the bytes that move for it, in units of one byte that is
+    /// read. Where arguments overlap, the written one counts.
     pub fn touch(&mut self, accesses: &[Access]) -> f64 {
         let toucher = self.bytes.push();
         let mut claims = Vec::new();
@@ -142,7 +145,7 @@ impl Recency {
         moved
     }
 
-    /// Takes over what an operator touches and it hasn't claimed yet.
+    /// Claims the parts of an access that this operator hasn't claimed yet.
     fn claim(&mut self, access: &Access, toucher: usize, claims: &mut Vec<Claim>) {
         let Range { start, end } = access.range;
         if start >= end {
@@ -163,7 +166,7 @@ impl Recency {
                 });
             }
         };
-        // What this operator has claimed before isn't cut and may begin earlier.
+        // A stretch that this operator has claimed before isn't cut and may begin earlier.
         let before = self.pieces.range(..start).next_back();
         let mut at = before.map_or(start, |(_, piece)| piece.end.max(start));
         for (start, piece) in found {
@@ -184,7 +187,7 @@ impl Recency {
         }
     }
 
-    /// Makes a place the end of one stretch and the start of the next, unless this operator has claimed both.
+    /// Splits the stretch at an address, unless this operator has claimed it already.
     fn cut(&mut self, at: u64, toucher: usize) {
         if let Some((_, piece)) = self.pieces.range_mut(..at).next_back()
             && piece.end > at
@@ -196,14 +199,15 @@ impl Recency {
         }
     }
 
-    /// The share that is gone of what an operator touched last, for one that touches so many bytes now.
+    /// The share of the bytes last touched by operator `other` that have left the cache, for an operator that
+    /// itself touches `own` bytes.
     fn gone(&self, other: usize, own: u64) -> f64 {
         let (since, there) = (self.bytes.after(other), self.bytes.of(other));
         self.cache
             .missing(since as f64 + (there + own) as f64 / 2.0)
     }
 
-    /// Notes what was fetched of each stretch, and joins neighbours that are alike.
+    /// Notes how much of each stretch was fetched, and joins neighbours that are alike.
     fn settle(&mut self, mut claims: Vec<Claim>, toucher: usize) {
         claims.sort_by_key(|claim| claim.range.start);
         let alike = |a: &Claim, b: &Claim| a.range.end == b.range.start && a.fetched == b.fetched;
@@ -221,10 +225,11 @@ impl Recency {
     }
 }
 
-/// Numbers in a row, and their sums from anywhere to the end: a Fenwick tree.
+/// A growing list of numbers with fast sums from any index to the end: a Fenwick tree.
 #[derive(Debug, Default)]
 struct Sums {
-    /// The node with index i, counted from 1, is the sum of as many numbers up to the i-th as i's lowest bit says.
+    /// With indices from 1, node i is the sum of the k numbers up to the i-th, where k is the lowest set bit
+    /// of i.
     nodes: Vec<u64>,
     total: u64,
 }
@@ -257,7 +262,7 @@ impl Sums {
         }
     }
 
-    /// The sum of the first so many.
+    /// The sum of the first `count` numbers.
     fn up_to(&self, count: usize) -> u64 {
         let (mut node, mut sum) = (count, 0);
         while node > 0 {
@@ -271,7 +276,7 @@ impl Sums {
         self.up_to(index + 1) - self.up_to(index)
     }
 
-    /// The sum of all that come later.
+    /// The sum of all numbers after this index.
     fn after(&self, index: usize) -> u64 {
         self.total - self.up_to(index + 1)
     }
@@ -281,7 +286,7 @@ fn lowest_bit(number: usize) -> usize {
     number & number.wrapping_neg()
 }
 
-/// What each byte costs that isn't there.
+/// Cost of a byte that isn't in the cache.
 fn fetch(written: bool) -> f64 {
     if written { WRITTEN } else { 1.0 }
 }
@@ -295,8 +300,8 @@ fn length(range: &Range<u64>) -> u64 {
     range.end.saturating_sub(range.start)
 }
 
-/// The bytes that each of a plan's steps moves between memory and the cache where the plan is run again and again in
-/// its layout; 0 for steps that aren't runs on this device.
+/// The bytes that each of a plan's steps moves between memory and the cache when the plan is run again and
+/// again in its layout; 0 for steps that aren't runs on this device.
 pub(super) fn moved_bytes(layout: &CheckedLayout, device: DeviceId, cache: Cache) -> Vec<f64> {
     let plan = layout.plan();
     let mut recency = Recency::new(cache);
@@ -311,12 +316,12 @@ pub(super) fn moved_bytes(layout: &CheckedLayout, device: DeviceId, cache: Cache
             })
             .collect()
     };
-    // The first pass leaves behind what the next one meets.
+    // The second pass meets what the first one left behind.
     pass();
     pass()
 }
 
-/// What the run at a step of a plan touches.
+/// The memory that the run at a step of a plan touches.
 pub(super) fn accesses(layout: &CheckedLayout, step: usize) -> Vec<Access> {
     let binding = layout.plan().binding(step);
     let access = |&buffer: &BufferId, written| {
@@ -368,7 +373,7 @@ mod tests {
             "{shares:?}"
         );
         assert!(shares[5] < 0.02 && shares[20] > 0.98, "{shares:?}");
-        // One line per set: the next one that falls into it takes its place.
+        // One line per set: the next line that falls into a set replaces the one there.
         let direct = Cache {
             bytes: 1000,
             ways: 1,
@@ -386,7 +391,7 @@ mod tests {
         near(recency.touch(&[read(20..30)]), 0.0);
         near(recency.touch(&[write(20..30)]), 0.0);
         near(recency.touch(&[write(5000..9000)]), WRITTEN * 4000.0);
-        // The first operator's input is gone, and so is the start of an output larger than the cache.
+        // The first operator's input is gone, and so is the start of an output that is larger than the cache.
         near(recency.touch(&[read(0..10)]), 10.0);
         assert!(recency.touch(&[read(5000..9000)]) > 3900.0);
     }
@@ -398,7 +403,7 @@ mod tests {
         recency.touch(&[write(1000..6000)]);
         recency.touch(&[write(50..60)]);
         recency.touch(&[write(50..60)]);
-        // 10 of the 100 bytes are there.
+        // 10 of the 100 bytes are in the cache.
         let moved = recency.touch(&[read(0..100)]);
         assert!((moved - 90.0).abs() < 1e-3, "{moved}");
     }
@@ -411,7 +416,7 @@ mod tests {
         assert_eq!(recency.bytes.total, 150);
     }
 
-    /// Operators at random, in few places, so that their arguments overlap in every way.
+    /// Random operators in few places, so that their arguments overlap in every way.
     #[test]
     fn the_same_as_by_going_through_everything() {
         let mut state = 1_u64;
@@ -442,7 +447,7 @@ mod tests {
         }
     }
 
-    /// Of small tensors very many lie within the reach of the cache.
+    /// Very many small tensors lie within the reach of the cache.
     #[test]
     fn a_long_chain_takes_little_time() {
         let cache = Cache {

@@ -1,11 +1,11 @@
 //! The profiler: how long each operator of a graph takes on a device.
 //!
-//! It runs whole steps of a plan (a [`Rehearsal`]) and times each run in its place: caches, clocks and sleeping
-//! threads are as they are in training, and so are the contents of tensors. In every other pass each run's arguments
-//! are read through right before it: then what fits the caches is there, and the two times tell what its bytes cost
-//! that have to come from memory (see `passes`). So the times of a step that keeps everything are known without
-//! running it, where it doesn't fit. Nodes with the same operator, shapes, types and overwritten inputs are one
-//! measurement.
+//! The profiler runs whole steps of a plan (a [`Rehearsal`]) and times each run in its place. So caches,
+//! clocks, sleeping threads and the contents of tensors are as they are in training. In every other pass each
+//! run's arguments are read through right before the run, so that they are in the caches if they fit. The two
+//! times together tell what bytes cost that have to come from memory (see `passes`). So the times of a step
+//! that keeps everything are known even where such a step doesn't fit in memory. Nodes with the same
+//! operator, shapes, types and overwritten inputs share one measurement.
 //!
 //! [`CostCache`] keeps measurements from one process to the next.
 
@@ -35,25 +35,26 @@ use passes::{Pass, Passes};
 pub struct Rehearsal<'a> {
     /// The graph on its processor.
     pub compiled: &'a Compiled<'a>,
-    /// Its tasks and values; their costs don't matter.
+    /// The graph's tasks and values; their costs don't matter.
     pub lowered: &'a Lowered,
-    /// The plan that is run: nothing takes more memory than its arena.
+    /// The plan that is run. Profiling takes no more memory than its arena.
     pub layout: &'a CheckedLayout,
-    /// The plan that keeps everything, which the costs are for; it isn't run.
+    /// The plan that keeps everything, for which costs are wanted; it isn't run.
     pub keep_all: &'a CheckedLayout,
 }
 
 /// How to profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileOptions {
-    /// Most passes that are measured as they are; at least one, after one that isn't measured.
+    /// The most passes that are measured as they are, at least one. One pass that isn't measured precedes
+    /// them.
     pub passes: usize,
-    /// No pass begins after this time, once one has been measured.
+    /// No pass begins after this time once one has been measured.
     pub time: Duration,
 }
 
 impl Default for ProfileOptions {
-    /// Nine passes within twenty seconds.
+    /// At most nine passes, begun within twenty seconds.
     fn default() -> Self {
         ProfileOptions {
             passes: 9,
@@ -62,13 +63,13 @@ impl Default for ProfileOptions {
     }
 }
 
-/// What was measured of a graph.
+/// The measurements of a graph.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// What each node takes in a step that keeps everything.
+    /// The cost of each node in a step that keeps everything.
     pub costs: Costs,
     distinct: Distinct,
-    /// In the order of the measurements' keys.
+    /// One for each measurement, in the order of the keys.
     times: Vec<Times>,
 }
 
@@ -81,8 +82,9 @@ impl Profile {
         }
     }
 
-    /// Seconds of one of many steps of a plan, each run in its place there: more or less of what it touches is still
-    /// in the last cache than in a step that keeps everything. The plan's cost where caches aren't known.
+    /// Seconds of one of many steps of a plan, with each run in its place there. Compared with a step that
+    /// keeps everything, more or less of what a run touches is still in the last-level cache. Where the cache
+    /// isn't known, these are the plan's cost.
     pub fn step_seconds(&self, layout: &CheckedLayout, lowered: &Lowered) -> f64 {
         let plan = layout.plan();
         let moved = match (plan.problem().sole_device(), last_level_cache()) {
@@ -101,14 +103,14 @@ impl Profile {
     }
 }
 
-/// Passes after which measuring ends if the last one changed the sum by less than [`SETTLED`].
+/// Measuring may end after this many passes, if the last one changed the sum by less than [`SETTLED`].
 const LEAST_PASSES: usize = 4;
-/// Passes with arguments in the caches, each between two others.
+/// Passes with arguments in the caches, each between two ordinary passes.
 const WARM_PASSES: usize = 3;
-/// Relative change of the sum of all seconds.
+/// Relative change of the sum of all seconds below which it counts as settled.
 const SETTLED: f64 = 0.003;
 
-/// Where a profile has got to.
+/// Progress of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileProgress {
     /// Passes done, the first one included.
@@ -117,18 +119,18 @@ pub struct ProfileProgress {
     pub passes: usize,
     /// Runs done in this pass.
     pub node: usize,
-    /// Runs of the plan.
+    /// Runs of the plan in each pass.
     pub nodes: usize,
 }
 
 /// Called while a profile is made.
 pub type ProfileWatch<'a> = &'a mut (dyn FnMut(ProfileProgress) + Send);
 
-/// Measures every node of a graph that isn't a view, until the seconds of whole steps settle. When `stop` is set the
-/// pass that is running is the last, and there is no profile.
+/// Measures every node of a graph that isn't a view, until the seconds of whole steps settle. Once `stop` is
+/// set, the pass that is running is the last, and the result is an error.
 ///
 /// # Errors
-/// An operator without a kernel; memory that isn't there; being stopped.
+/// An operator has no kernel, there isn't enough memory, or `stop` was set.
 pub fn profile(
     rehearsal: &Rehearsal<'_>,
     options: &ProfileOptions,
@@ -210,7 +212,7 @@ pub(super) mod tests {
             .graph
     }
 
-    /// The graph's tasks and values, and its keep-all plan with each buffer at a place of its own.
+    /// The graph's tasks and values, and its keep-all plan with a place of its own for each buffer.
     fn kept(compiled: &Compiled<'_>) -> (Lowered, CheckedLayout) {
         let graph = compiled.graph();
         let mut costs = Costs::default();

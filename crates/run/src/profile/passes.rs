@@ -1,14 +1,14 @@
-//! Passes: whole steps of a plan, and what their times mean.
+//! Passes over whole steps of a plan, and what their times mean.
 //!
-//! Of each run there are two times: in its place, and *warm*, right after all of its arguments were read through,
-//! twice. Of each there is also known how many bytes move between memory and the last cache, by
-//! [`Recency`]. The line through both points is the measurement's cost: [`Times::warm`] where nothing
-//! moves, and [`Times::per_moved_byte`]. Where the points are too near each other to tell, a node takes the same time
-//! everywhere.
+//! Each run has two times: one in its place, and one *warm*, right after all of its arguments were read
+//! through twice. For each of the two, [`Recency`] tells how many bytes move between memory and the
+//! last-level cache. The line through both points is the measurement's cost: [`Times::warm`] where nothing
+//! moves, and [`Times::per_moved_byte`] for each byte that does. Where the points are too close to each
+//! other, a node is taken to cost the same everywhere.
 //!
-//! Interruptions are left out of each run's times (see `typical`), but a step has hundreds of runs and something
-//! always takes longer than usual. So all times are scaled to make the sum over all runs what a whole pass
-//! typically takes.
+//! Interruptions are left out of each run's times (see `typical`). But a step has hundreds of runs, and in
+//! every step something takes longer than usual, so typical times of single runs add up to too little. All
+//! times are therefore scaled so that their sum over all runs is what a whole pass typically takes.
 
 use scrimp_graph::{DType, Graph, NodeId, Role};
 use scrimp_plan::{DeviceId, Step};
@@ -26,14 +26,14 @@ use crate::par;
 use crate::processor::Processor;
 use crate::span::Span;
 
-/// What a pass is for.
+/// The purpose of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
-    /// To warm up.
+    /// Warms up.
     Unmeasured,
-    /// For the times of runs in their places.
+    /// Times the runs in their places.
     InPlace,
-    /// For their times with arguments in the caches.
+    /// Times the runs with their arguments in the caches.
     Warm,
 }
 
@@ -46,7 +46,7 @@ struct Run {
 }
 
 impl Run {
-    /// What it touches, in memory.
+    /// The contents of the run's arguments.
     fn arguments<'m>(&self, memory: impl Fn(Span) -> Option<&'m [u8]>) -> Vec<&'m [u8]> {
         let ranges = self.touches.iter().map(|access| &access.range);
         let memory = ranges.filter_map(|range| {
@@ -64,18 +64,18 @@ impl Run {
     }
 }
 
-/// A plan in memory, and the times so far.
+/// A plan in memory, and the times measured so far.
 pub(super) struct Passes<'a> {
     rehearsal: &'a Rehearsal<'a>,
     device: DeviceId,
     executor: Executor<'a>,
     runs: Vec<Run>,
-    /// Of each pass in which runs are in their places.
+    /// Seconds of each pass with runs in their places.
     totals: Vec<f64>,
 }
 
 impl<'a> Passes<'a> {
-    /// Takes memory for it and fills it.
+    /// Takes memory for the plan and fills it.
     pub fn new(rehearsal: &'a Rehearsal<'a>) -> Result<Self, RunError> {
         let Rehearsal {
             compiled,
@@ -108,7 +108,7 @@ impl<'a> Passes<'a> {
         })
     }
 
-    /// Goes through the plan once. `progress` is told how many of how many runs are done.
+    /// Goes through the plan once. `progress` receives the number of runs done and the number of all runs.
     pub fn pass(
         &mut self,
         kind: Pass,
@@ -147,12 +147,12 @@ impl<'a> Passes<'a> {
         Ok(())
     }
 
-    /// What a whole pass typically takes.
+    /// Seconds that a whole pass typically takes.
     pub fn seconds(&self) -> f64 {
         typical(&self.totals)
     }
 
-    /// The times of each measurement: means over its runs.
+    /// The times of each measurement, as means over its runs.
     pub fn times(&self, distinct: &Distinct) -> Vec<Times> {
         let sum: f64 = self.runs.iter().map(|run| typical(&run.seconds)).sum();
         let scale = if sum > 0.0 { self.seconds() / sum } else { 1.0 };
@@ -186,7 +186,7 @@ impl<'a> Passes<'a> {
         };
         let mut recency = Recency::new(cache);
         let runs = || self.runs.iter();
-        // What the last pass leaves behind is what the next one meets.
+        // The second pass meets what the first one left behind.
         runs().for_each(|run| {
             recency.touch(&run.touches);
         });
@@ -226,13 +226,13 @@ struct Moved {
     warm: f64,
 }
 
-/// Sums over the runs of one measurement, and over its nodes.
+/// Sums over the runs of one measurement and over its nodes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     runs: f64,
     seconds: f64,
     warm: f64,
-    /// What it touches.
+    /// Bytes that the runs touch.
     bytes: f64,
     moved: f64,
     moved_warm: f64,
@@ -240,8 +240,8 @@ struct Mean {
     moved_when_kept: f64,
 }
 
-/// The least difference between the bytes that move in place and warm, as a share of what is touched: below it the
-/// two times differ by noise.
+/// The least difference between the bytes moved in place and warm, as a share of the bytes touched. Below it
+/// the two times differ only by noise.
 const TELLING: f64 = 0.1;
 
 impl Mean {
@@ -261,7 +261,7 @@ impl Mean {
         let saved = seconds - self.warm / count;
         let tells = self.warm > 0.0 && saved > 0.0 && fewer > TELLING * bytes;
         let per_moved_byte = if tells {
-            // Not below no time at all where nothing moves.
+            // A run in which nothing moves can't take less than no time.
             (saved / fewer).min(seconds / moved)
         } else {
             0.0
@@ -276,14 +276,15 @@ impl Mean {
     }
 }
 
-/// How often arguments are read through: what was read once from memory isn't in the last cache yet.
+/// How often arguments are read through: after a single read from memory they aren't in the last-level cache
+/// yet.
 const READS: usize = 2;
 /// Bytes that a thread reads at a time.
 const CHUNK: usize = 1 << 16;
-/// One byte of each line brings all of it.
+/// Reading one byte of a line brings the whole line.
 const LINE: usize = 64;
 
-/// Reads memory on the device's threads, so that it is in the caches.
+/// Reads memory on the device's threads, so that the caches hold it.
 fn read_through(processor: Processor<'_>, arguments: &[&[u8]]) {
     for memory in (0..READS).flat_map(|_| arguments) {
         let (threads, chunks) = (processor.threads(), memory.len().div_ceil(CHUNK));
@@ -298,7 +299,8 @@ fn read_through(processor: Processor<'_>, arguments: &[&[u8]]) {
     }
 }
 
-/// Sets what a step may free: inputs to numbers of ordinary size, integers to 0, settings of the optimizer.
+/// Sets what a step may have freed: inputs to numbers of ordinary size, integers to 0, and the optimizer's
+/// settings.
 fn feed(graph: &Graph, executor: &mut Executor<'_>) -> Result<(), RunError> {
     for (id, tensor) in graph.given() {
         let value = match tensor.role {

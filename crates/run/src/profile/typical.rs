@@ -1,13 +1,13 @@
-//! What something typically takes, from noisy measurements.
+//! The typical value of noisy measurements of a time.
 
-/// Measurements beyond this many times the lower quartile are interruptions: another process had the
-/// processor, a clock changed.
+/// Measurements beyond this multiple of the lower quartile are interruptions: another process had the
+/// processor, or a clock changed.
 const OUTLIER: f64 = 1.5;
 
-/// The median of the measurements that aren't interruptions; 0 of none.
+/// The median of the measurements that aren't interruptions; 0 if there are no measurements.
 ///
-/// Interruptions only ever add time. So the lower quartile is an honest measurement even if half of
-/// them were interrupted, and what is far above it is left out.
+/// Interruptions only ever add time. So the lower quartile is an honest measurement even if half of the
+/// measurements were interrupted, and those far above it are left out.
 pub(super) fn typical(seconds: &[f64]) -> f64 {
     let mut sorted = seconds.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -31,7 +31,7 @@ mod tests {
         assert_eq!(typical(&[0.0]), 0.0);
         assert_eq!(typical(&[2.0]), 2.0);
         assert_eq!(typical(&[2.0, 2.2, 50.0]), 2.1);
-        // More than half were interrupted.
+        // More than half of these were interrupted.
         assert_eq!(typical(&[9.0, 1.0, 8.0, 1.1, 7.0, 1.2, 90.0]), 1.1);
         // Ordinary spread is not noise.
         assert_eq!(typical(&[1.4, 1.0, 1.2]), 1.2);

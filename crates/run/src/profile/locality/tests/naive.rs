@@ -1,31 +1,31 @@
-//! The same by going through everything that was touched, group by group: short, and slow.
+//! The same model by going through everything that was touched, group by group: short and slow.
 
 use super::super::{Access, Cache, SECOND, fetch, length, written_first};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// A stretch of memory that one operator touched and none since.
+/// A stretch of memory that no operator has touched since this one.
 #[derive(Clone, Debug)]
 struct Piece {
     range: Range<u64>,
-    /// The share of it that this operator fetched.
+    /// The share of the stretch that this operator fetched.
     fetched: f64,
 }
 
-/// What one operator touched and none since.
+/// What one operator touched and no later one has.
 #[derive(Debug, Default)]
 struct Touched {
     pieces: Vec<Piece>,
     bytes: u64,
 }
 
-/// What an operator touches and hasn't been found yet.
+/// A part of an access that hasn't been found yet.
 struct Wanted {
     range: Range<u64>,
     written: bool,
 }
 
-/// What a sequence of operators touched, the last one first.
+/// What a sequence of operators touched, the most recent operator first.
 #[derive(Debug)]
 pub struct Recency {
     cache: Cache,
@@ -33,7 +33,7 @@ pub struct Recency {
 }
 
 impl Recency {
-    /// Nothing was touched yet.
+    /// The state before any operator ran.
     pub fn new(cache: Cache) -> Recency {
         Recency {
             cache,
@@ -41,8 +41,8 @@ impl Recency {
         }
     }
 
-    /// An operator touches its arguments; returned are the bytes that move for it, in units of a byte that is read. Of
-    /// arguments that overlap, the one that is written counts.
+    /// Touches an operator's arguments and returns the bytes that move for it, in units of one byte that is
+    /// read. Where arguments overlap, the written one counts.
     pub fn touch(&mut self, accesses: &[Access]) -> f64 {
         let mut wanted: Vec<Wanted> = Vec::new();
         for access in written_first(accesses) {
@@ -83,7 +83,7 @@ impl Recency {
         moved
     }
 
-    /// Drops what is empty or too far away to count.
+    /// Drops groups that are empty or too far away to count.
     fn forget(&mut self) {
         let (mut since, horizon) = (0.0, self.cache.horizon());
         self.groups.retain(|group| {
@@ -94,7 +94,8 @@ impl Recency {
 }
 
 impl Touched {
-    /// Hands over what it has of what is wanted, of which a share is `gone`; returned are the bytes that move for it.
+    /// Moves what it has of the wanted parts to `taken` and returns the bytes that move for them; a share
+    /// `gone` of them has left the cache.
     fn give(&mut self, wanted: &mut Vec<Wanted>, gone: f64, taken: &mut Vec<Piece>) -> f64 {
         let mut moved = 0.0;
         let mut left = Vec::new();
