@@ -1,4 +1,4 @@
-//! A case as a graph of one node: compiled for a processor and run there as the executor runs a node,
+//! A case as a graph of one node. It is compiled for a processor and run there as the executor runs a node,
 //! with a workspace of exactly the stated size that is full of NaN.
 
 use scrimp_graph::{DType, Graph, GraphBuilder, Node, NodeId, Op, TensorId};
@@ -19,7 +19,7 @@ pub(super) struct Input {
     pub ints: Option<Vec<i64>>,
 }
 
-/// Uniform in [−1, 1), exactly representable in 32 bits.
+/// Floats uniform in [−1, 1), exactly representable in 32 bits.
 pub(super) fn floats(shape: &[usize], key: u64) -> Input {
     let count: usize = shape.iter().product();
     let draw = |i: u64| (mix(mix(key) ^ i) >> 44) as f64 / (1 << 19) as f64 - 1.0;
@@ -57,7 +57,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// With floats of this type, and images in this format.
+    /// A case with floats of this type and images in this format.
     pub fn new(op: &Op, inputs: &[Input], float: DType, format: Format) -> Case {
         let mut b = GraphBuilder::new("case");
         let each = inputs.iter().map(|input| {
@@ -85,13 +85,13 @@ impl Case {
         }
     }
 
-    /// How a processor runs it.
+    /// The recipe by which a processor runs the case.
     pub fn recipe(&self, processor: Processor<'_>) -> Option<Recipe> {
         let node = self.graph.node(self.node);
         processor.recipe(&self.graph, &self.formats, node)
     }
 
-    /// Runs it on these inputs, some of which (input, output) are overwritten.
+    /// Runs the case on these inputs; each (input, output) in the list shares its memory.
     pub fn run(
         &self,
         processor: Processor<'_>,
@@ -184,7 +184,7 @@ impl Case {
     }
 }
 
-/// The node's images: weights aren't, nor are integers.
+/// The node's images. Weights aren't images, nor are integers.
 fn images(graph: &Graph, node: &Node) -> Vec<TensorId> {
     let weights = match node.op {
         Op::Conv { .. } | Op::ConvInputGrad { .. } => Some(node.inputs[1]),

@@ -39,7 +39,8 @@ fn unary_functions_and_their_gradients() {
         inputs.extend(positive_only.iter().map(|&f| (f, positive(shape, 4))));
         for (f, mut x) in inputs {
             check(&Op::Unary(f), &[x.clone()]);
-            // Away from the kinks, and where an output is saved, a value that can be one.
+            // The inputs stay away from kinks, and where an output is saved, they are values that an output
+            // can have.
             x.floats
                 .iter_mut()
                 .for_each(|x| *x += if x.abs() < 0.02 { 0.0625 } else { 0.0 });
@@ -160,7 +161,7 @@ fn poolings() {
         (Window::rect(1, 5).stride(2).pad_hw(0, 2), [1, 1, 1, 9000]),
     ];
     for (window, shape) in cases {
-        // Few different values, so that windows have several maxima.
+        // There are few different values, so that windows have several maxima.
         let mut x = floats(&shape, 9);
         x.floats
             .iter_mut()
@@ -171,7 +172,7 @@ fn poolings() {
             .0;
         check(&Op::MaxPool { window }, &[x.clone()]);
         check(&Op::MaxPoolGrad { window }, &[x.clone(), floats(&out, 4)]);
-        // Where windows hold nothing but −∞, oneDNN drops the gradient.
+        // oneDNN drops the gradient of windows with nothing but −∞.
         let mut infinite = x.clone();
         let count = 3 * shape[3].min(infinite.floats.len() / 3);
         infinite.floats[..count].fill(f64::NEG_INFINITY);

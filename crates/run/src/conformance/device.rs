@@ -1,4 +1,4 @@
-//! The devices of the suite: another one is another entry of [`DEVICES`].
+//! The devices of the suite. To test another one, add it to [`DEVICES`].
 
 #![allow(clippy::print_stdout, reason = "a skipped device says so")]
 
@@ -13,16 +13,16 @@ use crate::simd::Isa;
 
 /// A device.
 pub(super) struct Device {
-    /// On one thread and on three.
+    /// The device on one thread and on three.
     pub processors: [Processor<'static>; 2],
-    /// Whether its kernels are this crate's: then the number of threads has no influence on results.
+    /// Whether its kernels are this crate's, whose results don't depend on the number of threads.
     pub ours: bool,
     /// The formats that images can have.
     pub formats: &'static [Format],
 }
 
 /// This crate's kernels with each instruction set that the machine has, the widest first; then oneDNN's
-/// where that is installed.
+/// kernels if it is installed.
 pub(super) static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
     let widths = [Isa::Avx512, Isa::Avx2, Isa::Portable].into_iter();
     let native = widths
@@ -49,7 +49,7 @@ fn theirs() -> Option<Device> {
     })
 }
 
-/// A CPU with oneDNN, if that is installed.
+/// A CPU with oneDNN, if it is installed.
 pub(crate) fn onednn(threads: usize) -> Option<Cpu> {
     match Cpu::with_library(threads, Library::OneDnn) {
         Ok(cpu) => Some(cpu),

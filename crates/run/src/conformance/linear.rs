@@ -29,7 +29,8 @@ fn conv_cases() -> Vec<ConvCase> {
         (w(3).pad(1).stride(2), 5, [3, 5, 11, 12], 5),
         (w(5).pad(2).stride(3), 4, [1, 4, 12, 40], 4),
         (w(3).pad(1), 4, [2, 4, 6, 6], 8),
-        // Depthwise in several bands, with gaps between windows, with dilation, on planes one element wide.
+        // Depthwise convolutions in several bands, with gaps between windows, with dilation, and on planes
+        // one element wide.
         (w(3).pad(1), 3, [2, 3, 75, 80], 3),
         (w(3).pad(1).stride(2), 2, [1, 2, 200, 91], 2),
         (w(2).stride(3), 3, [2, 3, 10, 12], 3),
@@ -42,7 +43,7 @@ fn conv_cases() -> Vec<ConvCase> {
     ]
 }
 
-/// A convolution, with and without bias, and its gradients.
+/// Checks a convolution, with and without bias, and its gradients.
 pub(super) fn convolution(
     (window, groups, x, o): ConvCase,
     key: u64,
@@ -73,7 +74,7 @@ fn convolutions() {
     }
 }
 
-/// Shapes of the factors, not transposed.
+/// Shapes of the factors before any is transposed.
 const PRODUCTS: &[(&[usize], &[usize])] = &[
     (&[5, 7], &[7, 9]),
     (&[1, 300], &[300, 1]),
@@ -85,7 +86,7 @@ const PRODUCTS: &[(&[usize], &[usize])] = &[
     (&[300, 20], &[20, 500]),
 ];
 
-/// A matrix product's arguments in the four ways to store them, with and without a bias.
+/// A matrix product's arguments, stored in the four possible ways, with and without a bias.
 pub(super) fn product(
     (a, b): (&[usize], &[usize]),
     key: u64,

@@ -1,10 +1,9 @@
-//! Tests of every kernel against plain loops in 64 bits (`naive`), on shapes of every class, on every
-//! device (`device`): this crate's kernels, and oneDNN's where it is installed.
-//! Each case is a graph of one node, compiled and run as the executor does it (`case`), in f32 and f64, on
-//! one thread and on three, out of place and in place; this crate's with every instruction set that the
-//! machine has. Within a device and a number of threads the bits are the same each time; with oneDNN images
-//! are once in rows and once with channels last; and this crate's kernels give the same on any number of
-//! threads.
+//! Tests of every kernel against plain loops in 64 bits (`naive`), on shapes of every class and on every
+//! device (`device`): this crate's kernels, and oneDNN's if it is installed. Each case is a graph of one
+//! node, compiled and run as the executor does it (`case`): in f32 and f64, on one thread and on three, out
+//! of place and in place, and, for this crate's kernels, with every instruction set that the machine has. For
+//! each device and number of threads the bits are the same every time. With oneDNN images are once in rows
+//! and once with channels last. This crate's kernels give the same bits on any number of threads.
 
 mod case;
 mod cases;
@@ -24,12 +23,12 @@ use crate::processor::Processor;
 /// Errors allowed in f64 and f32, relative to the largest element of the result or to 1.
 const TOLERANCES: [(DType, f64); 2] = [(DType::F64, 1e-11), (DType::F32, 2e-5)];
 
-/// Runs a case in all ways and compares with plain loops.
+/// Runs a case in all ways and compares the results with plain loops.
 fn check(op: &Op, inputs: &[Input]) {
     check_with(op, inputs, in_all_ways);
 }
 
-/// Like [`check`] for this crate's kernels: where oneDNN's result is another.
+/// Like [`check`], but only for this crate's kernels, where oneDNN's result differs.
 fn check_ours(op: &Op, inputs: &[Input]) {
     check_with(op, inputs, in_our_ways);
 }
@@ -47,7 +46,7 @@ fn check_with(
     }
 }
 
-/// The first output in f32, which is the same however the operator runs.
+/// The first output in f32, after checking that it is the same however the operator runs.
 fn same_in_all_ways(op: &Op, inputs: &[Input]) -> Vec<f64> {
     let mut first: Option<Vec<f64>> = None;
     in_all_ways(op, inputs, DType::F32, &mut |run| {
@@ -57,14 +56,14 @@ fn same_in_all_ways(op: &Op, inputs: &[Input]) -> Vec<f64> {
     first.expect("there is a device")
 }
 
-/// On every device, again and in place with the same bits; calls `f` with the result of each.
+/// Runs a case on every device, twice and in place with the same bits, and calls `f` with each result.
 fn in_all_ways(op: &Op, inputs: &[Input], float: DType, f: &mut dyn FnMut(&Run)) {
     for device in DEVICES.iter() {
         on(device, op, inputs, float, f);
     }
 }
 
-/// As [`in_all_ways`], with this crate's kernels alone.
+/// Like [`in_all_ways`], but only with this crate's kernels.
 fn in_our_ways(op: &Op, inputs: &[Input], float: DType, f: &mut dyn FnMut(&Run)) {
     for device in DEVICES.iter().filter(|device| device.ours) {
         on(device, op, inputs, float, f);
@@ -88,7 +87,7 @@ fn on(device: &Device, op: &Op, inputs: &[Input], float: DType, f: &mut dyn FnMu
     }
 }
 
-/// The result, which is the same in place.
+/// The result, after checking that it is the same in place.
 fn in_place_too(processor: Processor<'_>, case: &Case, op: &Op, inputs: &[Input]) -> Run {
     let result = case.run(processor, inputs, &[]);
     let mut ways: Vec<&[(usize, usize)]> = vec![&[], op.overwrites()];
@@ -117,7 +116,7 @@ fn compare(op: &Op, found: &[Vec<f64>], expected: &[Vec<f64>], tolerance: f64) {
     assert_eq!(found.len(), expected.len(), "{op:?}");
     for (found, expected) in found.iter().zip(expected) {
         assert_eq!(found.len(), expected.len(), "{op:?}");
-        // Sums of n terms of size 1 are as large as √n or so; errors are relative to the largest.
+        // A sum of n terms of size 1 is about √n; errors are relative to the largest element.
         let scale = expected.iter().fold(1.0f64, |scale, x| scale.max(x.abs()));
         for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
             assert!(

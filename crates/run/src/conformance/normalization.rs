@@ -1,4 +1,5 @@
-//! Normalizations: against plain loops, and with an activation against the same without one, bit by bit.
+//! Normalizations are tested against plain loops. With an activation they are tested, bit by bit, against a
+//! normalization followed by the activation.
 
 use scrimp_graph::{DType, Norm, Op, Unary, infer};
 
@@ -32,7 +33,7 @@ const ACTIVATIONS: [Unary; 3] = [
 
 const EPSILON: f64 = 1e-3;
 
-/// x, statistics that aren't quite its own, scale, shift, dy.
+/// Inputs x, statistics that aren't quite those of x, scale, shift and dy.
 fn tensors(norm: Norm, shape: &[usize]) -> [Input; 5] {
     let mut x = floats(shape, 1);
     x.floats.iter_mut().for_each(|x| *x += 3.0);
@@ -55,7 +56,7 @@ fn tensors(norm: Norm, shape: &[usize]) -> [Input; 5] {
     ]
 }
 
-/// Whether the gradients without an activation are the library's, which longer rows gain nothing from.
+/// Whether the library computes the gradients without an activation; longer rows gain nothing from it.
 fn theirs(norm: Norm, shape: &[usize]) -> bool {
     match norm {
         Norm::Layer { axis } => shape[axis..].iter().product::<usize>() <= 4096,
@@ -71,7 +72,7 @@ fn apply(norm: Norm, activation: Option<Unary>) -> Op {
     }
 }
 
-/// The gradients, with and without x's, with their inputs.
+/// The gradients with their inputs, once with that of x and once without it.
 fn gradients(
     norm: Norm,
     activation: Option<Unary>,
@@ -123,7 +124,7 @@ fn running_statistics() {
     check(&update, &[positive(&[2, 9], 1), positive(&[2, 9], 2)]);
 }
 
-/// A result as an input, exactly.
+/// A result as an input, without rounding.
 fn again(result: &Run, shape: &[usize]) -> Input {
     Input {
         shape: shape.to_vec(),
@@ -132,8 +133,8 @@ fn again(result: &Run, shape: &[usize]) -> Input {
     }
 }
 
-/// The application and both gradients with an activation, and the same of a normalization, then of the
-/// activation by itself.
+/// Results of the application and both gradients with an activation, and the same results from a
+/// normalization followed by the activation by itself.
 fn joined_and_apart(
     norm: Norm,
     shape: &[usize],
@@ -167,7 +168,7 @@ fn an_activation_within_a_normalization_has_the_bits_of_one_after_it() {
                     let [joined, apart] = joined_and_apart(norm, shape, f, &|op, inputs| {
                         Case::new(op, inputs, float, format).run(processor, inputs, &[])
                     });
-                    // Without an activation layer norm's gradients are the library's, with one ours.
+                    // Layer norm's gradients are the library's without an activation, ours with one.
                     let theirs = !ours && float == DType::F32 && theirs(norm, shape);
                     for (i, (joined, apart)) in joined.iter().zip(&apart).enumerate() {
                         if theirs && i == 1 {

@@ -1,4 +1,5 @@
-//! Which operators oneDNN must have implementations for. Without the library these tests test ours alone.
+//! Tests which operators oneDNN must have implementations for. Without the library they test only our
+//! kernels.
 
 use scrimp_graph::{DType, Op, Window};
 
@@ -10,7 +11,7 @@ use crate::cpu::Kernel;
 use crate::format::Format;
 use crate::processor::Processor;
 
-/// Which implementations run an operator; empty if ours does.
+/// Names of the implementations that run an operator; empty if ours runs it.
 fn implementations(
     processor: Processor<'_>,
     op: &Op,
@@ -66,7 +67,7 @@ fn convolutions_of_networks_are_the_librarys() {
 
 #[test]
 fn products_of_networks_are_the_librarys() {
-    // Attention: scores, and what they weigh.
+    // Products of attention: the scores, and the values weighted by them.
     for shapes in [
         (&[2, 4, 64, 16][..], &[2, 4, 16, 64][..]),
         (&[2, 4, 64, 64], &[2, 4, 64, 16]),

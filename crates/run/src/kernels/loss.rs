@@ -39,7 +39,7 @@ fn check_labels(op: &'static str, labels: &[i64], classes: usize) -> Result<(), 
     }
 }
 
-/// The logarithm of the sum of exponentials of a line of logits along axis 1, which begins at `start` and
+/// The logarithm of the sum of exponentials of a line of logits along axis 1, which begins at `at` and
 /// whose elements are `inner` apart.
 #[inline(always)]
 fn log_sum_exp<T: Real>(

@@ -9,7 +9,7 @@ use super::program::{Builder, Program, Slot, image};
 use crate::blocks::Blocks;
 use crate::format::{Format, Operand};
 
-/// Descriptors of blocks by what they describe.
+/// oneDNN's descriptors of blocked layouts, by layout.
 pub type Blocked = HashMap<Blocks, Desc>;
 
 /// A convolution or one of its gradients on tensors of these shapes.
@@ -21,17 +21,17 @@ pub struct Conv {
     x: Vec<usize>,
     w: Vec<usize>,
     y: Vec<usize>,
-    /// Of x, the weights and y.
+    /// Formats of x, the weights and y.
     formats: [Format; 3],
     bias: bool,
 }
 
-/// Channels per group below which the gradient of the input is a product of matrices without blocks.
-/// Blocks of 16 would be mostly padding: 57 ms against 19 ms for the first layer of a ResNet.
+/// With fewer channels per group the gradient of the input is a product of matrices without blocks. Blocks of
+/// 16 would be mostly padding: 57 ms against 19 ms for the first layer of a ResNet.
 const FEW_CHANNELS: usize = 8;
 
 impl Conv {
-    /// From x, y and the weights, whatever is computed from which.
+    /// The convolution of x with weights to y, whichever of the three is computed.
     pub fn new(
         direction: Direction,
         window: &Window,
@@ -53,8 +53,8 @@ impl Conv {
         })
     }
 
-    /// The format in which the library gets images: with channels last if one of them has them so, or
-    /// in rows where that is best; otherwise it chooses.
+    /// The format in which the library receives images: channels last if one of the images has them, rows if
+    /// rows are best, otherwise the library's choice.
     fn image(&self, engine: &Engine, shape: &[usize]) -> Result<Desc, OneDnnError> {
         let channels = self.x[1] / self.groups;
         let product = self.window.kernel == [1, 1] && self.groups == 1;
@@ -68,7 +68,7 @@ impl Conv {
         }
     }
 
-    /// Shape of the weights as the library has it.
+    /// Shape of the weights as the library defines it.
     fn weights(&self) -> Vec<usize> {
         match self.groups {
             1 => self.w.clone(),
@@ -80,7 +80,7 @@ impl Conv {
         }
     }
 
-    /// The program; `None` where the library has no good implementation.
+    /// The program; `None` if the library has no good implementation.
     pub fn program(
         &self,
         engine: &Arc<Engine>,
@@ -119,7 +119,7 @@ impl Conv {
         Ok(builder.finish())
     }
 
-    /// The operator's arguments: where each is, and its format there.
+    /// The operator's arguments: the place of each, and its format there.
     fn arguments<'d>(
         &self,
         [x, w, y]: [&'d Desc; 3],

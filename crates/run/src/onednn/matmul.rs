@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::program::{Builder, Program, Slot};
 
-/// A product of tensors of these shapes, the last two axes of which are matrices.
+/// A product of tensors whose last two axes are matrices.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MatMul {
     a: Matrices,
@@ -15,7 +15,7 @@ pub struct MatMul {
     bias: bool,
 }
 
-/// One factor: its leading axes as many as the product's, and its matrices as they are multiplied.
+/// One factor: as many leading axes as the product has, and its matrices as they are multiplied.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Matrices {
     shape: Vec<usize>,
@@ -23,7 +23,7 @@ struct Matrices {
 }
 
 impl Matrices {
-    /// Of a tensor that holds its matrices as they are or, `transposed`, with rows and columns swapped.
+    /// The matrices of a tensor. If `transposed` is set, the tensor holds them with rows and columns swapped.
     fn new(stored: &[usize], rank: usize, transposed: bool) -> Matrices {
         let mut shape = vec![1; rank - stored.len()];
         shape.extend(stored);
@@ -42,14 +42,14 @@ impl Matrices {
         engine.strided(&self.shape, &self.strides)
     }
 
-    /// Whether there is one matrix, whatever the leading axes.
+    /// Whether there is only one matrix, whatever the leading axes.
     fn single(&self) -> bool {
         self.shape[..self.shape.len() - 2].iter().all(|&n| n == 1)
     }
 }
 
 impl MatMul {
-    /// From the shapes of a, b and the product.
+    /// The product with these shapes of a, b and the result.
     pub fn new([trans_a, trans_b]: [bool; 2], [a, b, out]: [&[usize]; 3], bias: bool) -> MatMul {
         let rank = out.len();
         let mut product = MatMul {
@@ -58,7 +58,7 @@ impl MatMul {
             out: out.to_vec(),
             bias,
         };
-        // One b for all: the rows of every a are the rows of one matrix.
+        // There is one b for all a's, so the rows of all a's form one matrix.
         if rank > 2
             && !trans_a
             && product.b.single()
@@ -72,7 +72,7 @@ impl MatMul {
         product
     }
 
-    /// The program; `None` where the library has no good implementation.
+    /// The program; `None` if the library has no good implementation.
     pub fn program(&self, engine: &Arc<Engine>) -> Result<Option<Program>, OneDnnError> {
         let (a, b, out) = (
             self.a.desc(engine)?,

@@ -5,22 +5,24 @@ use std::sync::Arc;
 
 use super::program::{Builder, Program, Slot};
 
-/// Longest row. The library's loop over a row is unrolled wholly, to code as long as the row: rows of 64 take a
-/// quarter of the time that ours do, of 1536 four fifths, of 4096 nine tenths, of 8192 the same.
+/// Length of the longest row. The library unrolls its loop over a row completely, so the code is as long as
+/// the row. Compared with ours, rows of 64 take a quarter of the time, rows of 1536 four fifths, of 4096 nine
+/// tenths, of 8192 the same.
 const LONGEST: usize = 4096;
 
-/// `x, stats, scale, dy -> dx, dscale, dshift` on rows. dx may be where dy is or, although the library only
-/// promises the first, where x is: it writes an element after it last read what is in its place.
+/// `x, stats, scale, dy -> dx, dscale, dshift` on rows. dx may be in dy's memory, as the library promises, or
+/// in x's: the library writes an element only after its last read of the one in the same place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LayerNormGrad {
     rows: usize,
     length: usize,
-    /// Bits of ε.
+    /// The bits of ε.
     epsilon: u32,
 }
 
 impl LayerNormGrad {
-    /// Of a tensor of this shape, the axes from `axis` on being one row; `None` where rows are too long.
+    /// The gradients for a tensor of this shape, whose axes from `axis` on form one row; `None` if rows are
+    /// too long.
     pub fn new(axis: usize, epsilon: f64, shape: &[usize]) -> Option<LayerNormGrad> {
         let (rows, length) = shape.split_at(axis);
         let norm = LayerNormGrad {
@@ -31,7 +33,7 @@ impl LayerNormGrad {
         (norm.length <= LONGEST).then_some(norm)
     }
 
-    /// The program; `None` where the library has no good implementation.
+    /// The program; `None` if the library has no good implementation.
     pub fn program(&self, engine: &Arc<Engine>) -> Result<Option<Program>, OneDnnError> {
         let rows = engine.dense(&[self.rows, self.length])?;
         let (each_row, row) = (engine.dense(&[self.rows])?, engine.dense(&[self.length])?);
@@ -54,7 +56,7 @@ impl LayerNormGrad {
             (Arg::Mean, statistics(0), &each_row),
             (Arg::Variance, statistics(bytes), &each_row),
             (Arg::Scale, Slot::Input(2), &row),
-            // The library wants a shift, which no gradient depends on.
+            // The library wants a shift, though no gradient depends on it.
             (Arg::Shift, Slot::Input(2), &row),
             (Arg::DestinationGrad, Slot::Input(3), &rows),
             (Arg::SourceGrad, Slot::Output(0), &rows),

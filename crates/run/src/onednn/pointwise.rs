@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::program::{Builder, Program, Slot};
 
-/// A function of elements or of lines of them.
+/// A function of elements or of lines of elements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Function {
     Activation(Activation),
@@ -18,12 +18,12 @@ enum Function {
 pub struct Pointwise {
     function: Function,
     gradient: bool,
-    /// Of an activation: one axis with all elements, whatever their order.
+    /// For an activation, one axis with all elements, whatever their order.
     shape: Vec<usize>,
 }
 
 impl Pointwise {
-    /// From an operator and the shape of all its tensors; `None` where ours is as good.
+    /// The function of an operator whose tensors all have this shape; `None` if ours is as good.
     pub fn new(op: &Op, shape: &[usize], rows: bool) -> Option<Pointwise> {
         let (function, gradient) = match *op {
             Op::Unary(f) => (Function::Activation(activation(f)?), false),
@@ -56,7 +56,7 @@ impl Pointwise {
         }
     }
 
-    /// The program; `None` where the library has no good implementation.
+    /// The program; `None` if the library has no good implementation.
     pub fn program(&self, engine: &Arc<Engine>) -> Result<Option<Program>, OneDnnError> {
         let Some(primitive) = self.primitive(engine)? else {
             return Ok(None);
@@ -83,8 +83,7 @@ impl Pointwise {
     }
 }
 
-/// The functions that the library computes faster: those with exponentials. The others are limited by
-/// memory.
+/// The functions that the library computes faster: those with exponentials. Memory limits the others.
 fn activation(f: Unary) -> Option<Activation> {
     Some(match f {
         Unary::Gelu => Activation::Gelu,

@@ -1,5 +1,5 @@
-//! Poolings and their gradients. The gradient of a max pooling finds the largest elements again, in its
-//! own workspace, so that nothing has to be saved for it.
+//! Poolings and their gradients. The gradient of a max pooling finds the largest elements again in its own
+//! workspace, so that nothing has to be saved for it.
 
 use scrimp_graph::Window;
 use scrimp_onednn::{Arg, Engine, OneDnnError, Pooling, PoolingShape};
@@ -25,12 +25,12 @@ pub struct Pool {
     window: Window,
     x: Vec<usize>,
     y: Vec<usize>,
-    /// Of x, of y or its gradient, and of x's gradient.
+    /// Formats of x, of y or its gradient, and of x's gradient.
     formats: [Format; 3],
 }
 
 impl Pool {
-    /// From x and y, whatever is computed from which.
+    /// The pooling of x to y, whatever is computed.
     pub fn new(kind: Pooling, way: Way, window: &Window, [x, y]: [Operand<'_>; 2]) -> Option<Pool> {
         (x.shape.len() == 4).then(|| Pool {
             kind,
@@ -42,14 +42,14 @@ impl Pool {
         })
     }
 
-    /// From x, dy and dx.
+    /// The gradient of a max pooling, given x, dy and dx.
     pub fn of_max_gradient(window: &Window, [x, dy, dx]: [Operand<'_>; 3]) -> Option<Pool> {
         let pool = Pool::new(Pooling::Max, Way::Backward, window, [x, dy])?;
         let formats = [x.format, dy.format, dx.format];
         Some(Pool { formats, ..pool })
     }
 
-    /// The program; `None` where the library has no good implementation.
+    /// The program; `None` if the library has no good implementation.
     pub fn program(&self, engine: &Arc<Engine>) -> Result<Option<Program>, OneDnnError> {
         let last = self.formats.contains(&Format::ChannelsLast);
         let inside = match last {

@@ -8,7 +8,7 @@ use crate::error::RunError;
 use crate::format::Format;
 use crate::span::ALIGN;
 
-/// Where an argument of a primitive is.
+/// The place of an argument of a primitive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
     /// An input of the operator.
@@ -19,7 +19,7 @@ pub enum Slot {
         start: usize,
         bytes: usize,
     },
-    /// An output of the operator; the first is where an input is that is overwritten.
+    /// An output of the operator; the first output lies where the overwritten input is, if there is one.
     Output(usize),
     /// A piece of the workspace.
     Piece(usize),
@@ -38,7 +38,7 @@ struct Piece {
     bytes: usize,
 }
 
-/// An image in a format.
+/// Descriptor of an image in a format.
 pub fn image(engine: &Engine, shape: &[usize], format: Format) -> Result<Desc, OneDnnError> {
     match (format, shape) {
         (Format::ChannelsLast, &[_, c, h, w]) => engine.strided(shape, &[h * w * c, 1, w * c, c]),
@@ -46,7 +46,7 @@ pub fn image(engine: &Engine, shape: &[usize], format: Format) -> Result<Desc, O
     }
 }
 
-/// The scratchpad, which every invocation uses in turn.
+/// Index of the scratchpad, which every primitive uses in turn.
 const SCRATCH: usize = 0;
 
 /// Primitives in order, with their arguments.
@@ -56,7 +56,7 @@ pub struct Program {
     pieces: Vec<Piece>,
 }
 
-/// Most outputs of one operator.
+/// The most outputs of one operator.
 const MOST_OUTPUTS: usize = 3;
 
 impl Program {
@@ -69,7 +69,7 @@ impl Program {
             .unwrap_or(0)
     }
 
-    /// How a convolution among the primitives has its weights, or their gradient.
+    /// The format in which a convolution among the primitives wants its weights, or writes their gradient.
     pub fn weights(&self) -> Option<&Desc> {
         let invocations = self.invocations.iter();
         invocations
@@ -79,7 +79,7 @@ impl Program {
             .find_map(|desc| desc)
     }
 
-    /// The implementations' names in order.
+    /// Names of the implementations, in order.
     #[cfg(test)]
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.invocations
@@ -132,14 +132,14 @@ impl Program {
 pub struct Builder<'a> {
     engine: &'a Arc<Engine>,
     invocations: Vec<Invocation>,
-    /// Sizes of the pieces.
+    /// Sizes of the pieces of the workspace.
     pieces: Vec<usize>,
-    /// Whether there was no usable implementation for a change of format.
+    /// Whether the library had no usable implementation for a change of format.
     stuck: bool,
 }
 
 impl<'a> Builder<'a> {
-    /// Nothing yet.
+    /// A builder of an empty program.
     pub fn new(engine: &'a Arc<Engine>) -> Builder<'a> {
         Builder {
             engine,
@@ -157,7 +157,7 @@ impl<'a> Builder<'a> {
         self.invocations.push(Invocation { primitive, slots });
     }
 
-    /// A new piece of the workspace for a tensor.
+    /// Adds a piece of the workspace for a tensor.
     pub fn piece(&mut self, desc: &Desc) -> Slot {
         self.pieces.push(desc.bytes());
         Slot::Piece(self.pieces.len() - 1)
@@ -178,8 +178,8 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Adds a primitive; each argument comes with where it is and its format there. Where the primitive
-    /// wants another format, the argument is put into it before, or out of it after.
+    /// Adds a primitive, with the place of each argument and its format there. If the primitive wants another
+    /// format, an input is changed before it and an output after it.
     pub fn add(
         &mut self,
         primitive: Primitive,
@@ -210,7 +210,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// The program of what was added; `None` where the library can't do that well.
+    /// The program of what was added; `None` if the library can't do that well.
     pub fn finish(self) -> Option<Program> {
         if self.stuck {
             return None;

@@ -1,4 +1,4 @@
-//! The programs of an engine: which operators have one, each made once for each shape.
+//! The programs of an engine: which operators have one. Each program is made once for each shape.
 
 use scrimp_graph::{DType, Norm, Op};
 use scrimp_onednn::{Direction, Engine, OneDnnError, Pooling};
@@ -15,10 +15,10 @@ use super::program::Program;
 use crate::blocks::Blocks;
 use crate::format::{Format, Operand};
 
-/// What the library runs an operator with; `None` where ours is better.
+/// The program that runs an operator; `None` if ours is better.
 type Choice = Result<Option<Arc<Program>>, OneDnnError>;
 
-/// An engine, and what it made.
+/// An engine and the programs made for it.
 #[derive(Debug)]
 pub struct OneDnn {
     engine: Arc<Engine>,
@@ -34,7 +34,7 @@ struct Made {
 }
 
 impl OneDnn {
-    /// Programs of this engine.
+    /// An engine for which no programs are made yet.
     pub fn new(engine: Arc<Engine>) -> OneDnn {
         OneDnn {
             engine,
@@ -51,8 +51,8 @@ impl OneDnn {
         &self.engine
     }
 
-    /// The program of an operator on these arguments, which shape inference accepted; `None` where ours
-    /// is better.
+    /// The program of an operator on these arguments, which shape inference has accepted; `None` if ours is
+    /// better.
     ///
     /// # Errors
     /// The library failed to make it.
@@ -67,7 +67,7 @@ impl OneDnn {
         choice.clone()
     }
 
-    /// The format that a program's convolution has its weights in; `None` if that is rows, or more than
+    /// The format in which a program's convolution has its weights; `None` if that is rows, or is more than
     /// an order of the elements.
     pub(super) fn weights(&self, program: &Program) -> Option<Format> {
         let desc = program.weights()?;
@@ -105,7 +105,7 @@ impl Wanted {
     }
 }
 
-/// The table of this folder's documentation.
+/// Implements the table in this folder's documentation.
 fn wanted(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option<Wanted> {
     let mut all = inputs.iter().chain(outputs);
     if all.any(|one| one.dtype != DType::F32 || one.shape.contains(&0)) {

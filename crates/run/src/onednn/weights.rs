@@ -1,10 +1,10 @@
 //! Which weights lie in the library's blocks.
 //!
-//! A convolution, the gradient of its input and that of its weights each want the weights in blocks of
-//! their own, so that weights in rows change three times in a step. In the blocks in which their gradient
-//! is written, they change twice, and the changes between blocks take less time than those from rows:
-//! all three took 46 ms of ResNet-50's step of 780 ms, the two take 19. The blocks that the forward
-//! convolution reads mostly have padding.
+//! A convolution, the gradient of its input and the gradient of its weights each want the weights in blocks
+//! of their own, so weights in rows change their format three times in a step. If they are kept in the blocks
+//! in which their gradient is written, they change it only twice, and changes between blocks take less time
+//! than changes from rows. In ResNet-50's step of 780 ms, the three changes took 46 ms, the two take 19. The
+//! blocks that the forward convolution reads mostly have padding.
 
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::{DType, Graph, NodeId, Op, Role, TensorId};
@@ -12,16 +12,16 @@ use scrimp_graph::{DType, Graph, NodeId, Op, Role, TensorId};
 use super::OneDnn;
 use crate::format::{Format, Formats};
 
-/// The formats of a graph's tensors: of images, then of weights.
+/// The formats of a graph's tensors: those of images are chosen first, then those of weights.
 pub fn formats(onednn: &OneDnn, graph: &Graph) -> Formats {
     let mut formats = Formats::images(graph);
     choose(onednn, graph, &mut formats);
     formats
 }
 
-/// Puts the weights that only convolutions and updates use into the blocks that their gradient is written
-/// in, or, where there is no gradient, into those that their first convolution reads. The gradient and the
-/// optimizer's state follow. What has padding there stays in rows.
+/// Puts the weights that only convolutions and updates use into the blocks in which their gradient is written
+/// or, if there is no gradient, into those that their first convolution reads. The gradient and the
+/// optimizer's state follow. Tensors that would have padding in these blocks stay in rows.
 fn choose(onednn: &OneDnn, graph: &Graph, formats: &mut Formats) {
     let uses = Uses::new(graph);
     for (weights, what) in graph.given() {
@@ -49,17 +49,18 @@ fn choose(onednn: &OneDnn, graph: &Graph, formats: &mut Formats) {
     }
 }
 
-/// Tensors that have one format, and who uses them.
+/// Tensors that share one format, and the nodes that use them.
 struct Family {
-    /// The weights, their gradient, what they are updated to, the optimizer's state before and after.
+    /// The weights, their gradient, the updated weights, and the optimizer's state before and after the
+    /// update.
     tensors: Vec<TensorId>,
-    /// All that isn't the update.
+    /// All nodes that use them except the update.
     convolutions: Vec<NodeId>,
-    /// The one of them whose format is taken.
+    /// The node among them that decides the format.
     asked: NodeId,
 }
 
-/// Who reads a tensor, and as which input.
+/// The readers of each tensor, and as which input each reads it.
 struct Uses<'a> {
     graph: &'a Graph,
     readers: SecondaryMap<TensorId, Vec<(NodeId, usize)>>,
@@ -76,7 +77,7 @@ impl<'a> Uses<'a> {
         Uses { graph, readers }
     }
 
-    /// The family of a parameter; `None` if anyone else reads one of its tensors.
+    /// The family of a parameter; `None` if any other node reads one of its tensors.
     fn family(&self, weights: TensorId) -> Option<Family> {
         let mut convolutions = Vec::new();
         let mut update = None;
@@ -129,7 +130,7 @@ mod tests {
     use crate::processor::Processor;
     use scrimp_graph::{Binary, GraphBuilder, Loss, Optimizer, Window, train};
 
-    /// Convolutions with 32, 21 and 48 channels and one of groups, then a linear layer.
+    /// Convolutions with 32, 21 and 48 channels, one with groups, then a linear layer.
     fn network() -> Graph {
         let mut b = GraphBuilder::new("t");
         let mut x = b.input("x", &[2, 3, 12, 12], DType::F32).expect("valid");
@@ -186,11 +187,11 @@ mod tests {
             let family: Vec<Format> = family.map(|&tensor| formats.of(tensor)).collect();
             assert_eq!(family, [weights; 7], "{name}: before, after, gradient");
         }
-        // 21 channels would be padded; only convolutions have blocks.
+        // 21 channels would be padded, and only convolutions have blocks.
         for name in ["narrow.weight", "last.weight", "fc.weight", "same.bias"] {
             assert_eq!(of(name), Format::Rows, "{name}");
         }
-        // What is read from outside is in rows, and so is what something else reads.
+        // A tensor that is read from outside is in rows, and so is one that another operator reads.
         let inference = network();
         let weights = named(&inference, "same.weight");
         assert!(matches!(
@@ -204,8 +205,8 @@ mod tests {
         }
     }
 
-    /// One step on tensors in rows, on images with channels last and on weights in blocks: a format is
-    /// no part of a result.
+    /// Runs one step on tensors in rows, on images with channels last and on weights in blocks: the format
+    /// doesn't affect the result.
     #[test]
     fn blocks_change_no_bit() {
         let Some(cpu) = onednn(2) else {
@@ -238,7 +239,7 @@ mod tests {
         assert!(stored_otherwise > 0);
     }
 
-    /// Our kernels don't know blocks: where they get them anyway, they see rows.
+    /// Our kernels don't know blocks: if they get them anyway, they see rows.
     #[test]
     fn other_operators_change_their_arguments() {
         let Some(cpu) = onednn(2) else {

@@ -66,7 +66,7 @@ pub(super) fn unary(f: Unary, x: f64) -> f64 {
     }
 }
 
-/// f'(x), given f(x) or x as `saves` says: closed forms where the output is saved, else a difference
+/// f'(x), given f(x) or x as `saves` says: a closed form if the output is saved, otherwise a difference
 /// quotient of high order.
 pub(super) fn derivative(f: Unary, s: f64) -> f64 {
     match f {

@@ -28,7 +28,7 @@ fn offset(shape: &[usize], at: &[usize]) -> usize {
         .fold(0, |offset, (length, i)| offset * length + i)
 }
 
-/// Where a broadcast operand is read for a position of the output.
+/// The index at which a broadcast operand is read for a position of the output.
 fn broadcast(shape: &[usize], at: &[usize]) -> usize {
     let at = &at[at.len() - shape.len()..];
     shape.iter().zip(at).fold(0, |offset, (&length, &i)| {
@@ -397,7 +397,7 @@ pub fn run(op: &Op, inputs: &[Input]) -> Vec<Vec<f64>> {
     }
 }
 
-/// For each position the sum of `f` over its line along the axis.
+/// For each position, the sum of `f` over the position's line along the axis.
 fn along(shape: &[usize], axis: usize, f: impl Fn(usize) -> f64) -> Vec<f64> {
     positions(shape)
         .map(|mut at| {
@@ -411,7 +411,7 @@ fn along(shape: &[usize], axis: usize, f: impl Fn(usize) -> f64) -> Vec<f64> {
         .collect()
 }
 
-/// Which statistics and which scale belong to a position.
+/// Indices of the statistics and of the scale that belong to a position.
 fn statistic(norm: Norm, shape: &[usize], at: &[usize]) -> (usize, usize) {
     match norm {
         Norm::Batch => (at[1], at[1]),
@@ -424,7 +424,7 @@ fn statistic(norm: Norm, shape: &[usize], at: &[usize]) -> (usize, usize) {
     }
 }
 
-/// By the chain rule through the activation, mean and variance: dx, dscale, dshift.
+/// dx, dscale and dshift by the chain rule through the activation, mean and variance.
 fn norm_gradients(
     norm: Norm,
     epsilon: f64,

@@ -60,7 +60,7 @@ pub(super) fn taps(window: &Window, x: &[usize], y: &[usize], mut f: impl FnMut(
     }
 }
 
-/// What each output of an average pooling divides by.
+/// The number by which each output of an average pooling divides.
 pub(super) fn counts(window: &Window, count_pad: bool, x: &[usize], y: &[usize]) -> Vec<f64> {
     let mut counts = vec![0.0; y.iter().product()];
     if !count_pad {

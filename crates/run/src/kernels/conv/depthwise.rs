@@ -1,4 +1,5 @@
-//! Depthwise convolutions: sums under windows, too little arithmetic for a matrix product.
+//! Depthwise convolutions, computed as sums under windows: they have too little arithmetic for a matrix
+//! product.
 
 use super::geometry::Conv;
 use crate::error::RunError;

@@ -1,4 +1,4 @@
-//! Sizes of a convolution, and those of the products that compute it and its gradients.
+//! Sizes of a convolution and of the matrix products that compute it and its gradients.
 
 use scrimp_graph::Window;
 
@@ -27,7 +27,7 @@ pub(super) struct Conv {
 }
 
 impl Conv {
-    /// From the shapes of x and y.
+    /// The sizes, given the shapes of x and y.
     pub fn new(window: &Window, groups: usize, x: &[usize], y: &[usize]) -> Conv {
         let ([n, c, h, w], [_, o, oh, ow]) = (dims(x), dims(y));
         Conv {
@@ -74,7 +74,8 @@ impl Conv {
         }
     }
 
-    /// Each output channel reads one input channel and each input channel is read by one.
+    /// Whether each output channel reads one input channel and each input channel is read by one output
+    /// channel.
     pub fn is_depthwise(&self) -> bool {
         self.groups > 1 && self.groups == self.c && self.groups == self.o
     }
@@ -91,7 +92,8 @@ impl Conv {
         }
     }
 
-    /// The convolution that computes dx from dy for stride 1: padding is what is left of the kernel.
+    /// The convolution that computes dx from dy for stride 1; `None` if there is none. Its padding is what is
+    /// left of the kernel.
     pub fn turned(&self) -> Option<Patches> {
         let [kh, kw] = self.window.kernel;
         let [dh, dw] = self.window.dilation;
@@ -127,7 +129,7 @@ impl Conv {
         }
     }
 
-    /// Channels per task of the strided input gradient: a divisor of the group's channels.
+    /// Channels per task of the strided input gradient, a divisor of the group's channels.
     pub fn channel_block(&self) -> usize {
         const MOST_ROWS: usize = 512;
         let channels = self.c_group();
@@ -138,7 +140,7 @@ impl Conv {
             .unwrap_or(1)
     }
 
-    /// Wᵀ·dy of one image, block of channels by block of channels.
+    /// The product Wᵀ·dy of one image, one block of channels after another.
     pub fn transposed(&self) -> Sizes {
         let block = self.channel_block();
         Sizes {

@@ -1,4 +1,4 @@
-//! The gradient of a convolution by its input.
+//! The gradient of a convolution with respect to its input.
 
 use scrimp_graph::Window;
 
@@ -13,7 +13,7 @@ use crate::par::{self, Shared};
 use crate::real::Real;
 use crate::simd::{Isa, wide};
 
-/// Bytes of scratch of [`input_grad`]; shapes of dx and dy.
+/// Bytes of scratch of [`input_grad`], given the shapes of dx and dy.
 pub fn input_grad_workspace<T: Real>(
     slots: usize,
     isa: Isa,
@@ -33,7 +33,7 @@ pub fn input_grad_workspace<T: Real>(
     scratch::bytes::<T>(sizes.whole_elements()) + slots * slot_bytes::<T>(isa, &sizes)
 }
 
-/// Scratch per thread of the strided input gradient: a block of columns, and one of dy.
+/// Scratch per thread of the strided input gradient: for a block of columns and for a block of dy.
 fn slot_bytes<T: Real>(isa: Isa, sizes: &Sizes) -> usize {
     let columns = gemm::single_columns::<T>(sizes.n, isa);
     scratch::bytes::<T>(sizes.m * columns) + scratch::bytes::<T>(columns * sizes.k.min(DEPTH))
@@ -77,7 +77,7 @@ fn input_grad_turned<T: Real>(
     let rest = scratch.take::<T>(sizes.scratch_elements::<T>(slots, isa))?;
     let blocks = T::blocks(isa);
     let taps = conv.taps();
-    // Row c, step (o, tap): w[o][c][last − tap].
+    // Row c at step (o, tap) is w[o][c][last − tap].
     let pack_w = |block: Block, out: &mut [T], _: &mut [T]| {
         for (p, to) in out[..block.count * block.depth]
             .chunks_exact_mut(block.count)
@@ -133,7 +133,7 @@ fn input_grad_strided<T: Real>(
     let blocks = T::blocks(isa);
     let (taps, block_channels) = (conv.taps(), conv.channel_block());
     let group_of = |batch: usize| batch * block_channels / conv.c_group();
-    // Row (c, tap) of a block, step o: w[o][c][tap], neighbours along rows.
+    // Row (c, tap) of a block at step o is w[o][c][tap]; elements along rows are neighbours.
     let row_length = conv.c_group() * taps;
     let pack_w = |block: Block, out: &mut [T], _: &mut [T]| {
         let group = group_of(block.batch);
@@ -149,7 +149,7 @@ fn input_grad_strided<T: Real>(
     let packed = &*packed;
     par::tasks(slots, conv.n * sizes.batches, &|slot, task| {
         let (n, batch) = (task / sizes.batches, task % sizes.batches);
-        // SAFETY: each slot has its own scratch; each task its own channels of one image.
+        // SAFETY: each slot has its own scratch, each task its own channels of one image.
         #[allow(unsafe_code, reason = "disjoint pieces of two slices")]
         let (memory, dx) = unsafe {
             (
@@ -183,8 +183,8 @@ fn input_grad_strided<T: Real>(
     Ok(())
 }
 
-/// Adds row (c, tap) of `columns`, which holds the output pixels `range`, to the elements of channel c
-/// that the tap reads.
+/// Adds row (c, tap) of `columns`, which holds the output pixels `range`, to the elements of channel c that
+/// the tap reads.
 fn add_patches<T: Real>(
     conv: &Conv,
     columns: &[T],
@@ -225,13 +225,13 @@ struct Axis {
     stride: usize,
     /// k·dilation − padding
     shift: isize,
-    /// The outputs whose input position lies inside: `[first, end)`.
+    /// The outputs whose input position is inside: `[first, end)`.
     first: usize,
     end: usize,
 }
 
 impl Axis {
-    /// Kernel element `k` along `axis`; lengths of input and output there.
+    /// Kernel element `k` along `axis`, where the input and output have these lengths.
     fn new(window: &Window, axis: usize, k: usize, input: usize, output: usize) -> Axis {
         let stride = window.stride[axis];
         let shift = (k * window.dilation[axis]) as isize - window.pad_begin[axis] as isize;

@@ -1,4 +1,4 @@
-//! The gradient of a convolution by its weights.
+//! The gradient of a convolution with respect to its weights.
 
 use scrimp_graph::Window;
 
@@ -12,7 +12,7 @@ use crate::par::{self, Shared};
 use crate::real::Real;
 use crate::simd::Isa;
 
-/// Bytes of scratch of [`weight_grad`]; shapes of x and dy.
+/// Bytes of scratch of [`weight_grad`], given the shapes of x and dy.
 pub fn weight_grad_workspace<T: Real>(
     slots: usize,
     isa: Isa,
@@ -29,7 +29,7 @@ pub fn weight_grad_workspace<T: Real>(
     scratch::bytes::<T>(parts(&sizes)) + product_workspace::<T>(slots, isa, &sizes)
 }
 
-/// Elements of the partial sums.
+/// Number of elements of the partial sums.
 fn parts(sizes: &Sizes) -> usize {
     if sizes.splits == 1 {
         0

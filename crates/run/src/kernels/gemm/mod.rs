@@ -1,8 +1,8 @@
 //! Matrix products cut into blocks: C = A·B (+ bias), for any way of reading A and B.
 //!
-//! Operands are read by packing functions, so that a convolution reads its images directly: the
-//! matrix of image patches never exists. All scratch is the caller's: per thread one block of B, one
-//! of A unless A was packed as a whole before, and one panel for packing functions.
+//! Packing functions read the operands, so that a convolution can read its images directly and the matrix of
+//! image patches never exists. The caller owns all scratch: for each thread one block of B, one block of A
+//! unless A was packed as a whole before, and one panel for packing functions.
 
 #![allow(
     unsafe_code,
@@ -17,7 +17,7 @@ use crate::real::Real;
 use crate::simd::Isa;
 pub use pack::{pack_across, pack_along_k};
 
-/// Steps of k per block. A panel of B of this depth and one of A fit the first-level cache.
+/// Steps of k per block. At this depth a panel of A and one of B fit the first-level cache together.
 pub const DEPTH: usize = 256;
 
 /// Most columns of a block.
@@ -29,7 +29,7 @@ const ROWS: usize = 252;
 /// A block of an operand to pack: rows of A or columns of B, and steps of k.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
-    /// Which product of the batch.
+    /// The product of the batch that it belongs to.
     pub batch: usize,
     /// First row or column.
     pub first: usize,
@@ -41,8 +41,8 @@ pub struct Block {
     pub depth: usize,
 }
 
-/// Writes a block as panels `[depth][width]`: of A, the last panel is as narrow as its rows; of B, it is
-/// padded. The last argument is a panel of scratch.
+/// Writes a block as panels `[depth][width]`. The last panel of A is as narrow as its rows; the last panel of
+/// B is padded. The last argument is a panel of scratch.
 pub type Pack<'a, T> = &'a (dyn Fn(Block, &mut [T], &mut [T]) + Sync);
 
 /// Where A comes from.
@@ -54,12 +54,12 @@ pub enum Left<'a, T> {
     Blocks(Pack<'a, T>),
 }
 
-/// Added to C at the end.
+/// What is added to C at the end.
 #[derive(Clone, Copy)]
 pub enum Bias<'a, T> {
     /// Nothing.
     None,
-    /// One number per row; those of batch b start at b·m.
+    /// One number per row; the numbers of batch b start at b·m.
     Rows(&'a [T]),
     /// One number per column.
     Columns(&'a [T]),
@@ -115,7 +115,7 @@ impl Sizes {
         };
         let (mut row_blocks, mut column_blocks) =
             (self.m.div_ceil(most_rows), self.n.div_ceil(COLUMNS));
-        // A few tasks per thread, so that none waits long for another; panels stay whole.
+        // Make a few tasks per thread, so that no thread waits long for another; panels stay whole.
         let wanted = if slots == 1 { 1 } else { 3 * slots };
         let batches = self.batches * self.splits;
         while batches * row_blocks * column_blocks < wanted {
@@ -146,7 +146,7 @@ impl Sizes {
         self.k.div_ceil(self.splits).min(DEPTH)
     }
 
-    /// Elements of scratch per thread.
+    /// Elements of scratch per thread: for B, for A and for a panel.
     fn scratch<T: Micro>(&self, slots: usize, blocks: &Blocks<T>) -> [usize; 3] {
         let tiles = self.tiles(slots, blocks);
         let depth = self.deepest();
@@ -155,7 +155,7 @@ impl Sizes {
         [tiles.columns * depth, a, blocks.columns * depth].map(|n| n.next_multiple_of(line))
     }
 
-    /// Elements of scratch for all threads, the third argument of [`run`].
+    /// Elements of scratch for all threads, as [`run`] expects.
     pub fn scratch_elements<T: Micro>(&self, slots: usize, isa: Isa) -> usize {
         slots
             * self
@@ -164,19 +164,19 @@ impl Sizes {
                 .sum::<usize>()
     }
 
-    /// Elements of A packed as a whole.
+    /// Number of elements of A packed as a whole.
     pub fn whole_elements(&self) -> usize {
         self.batches * self.m * self.k
     }
 
-    /// The steps of k of part `part`.
+    /// The steps of k that belong to part `part`.
     pub fn part(&self, part: usize) -> std::ops::Range<usize> {
         let length = self.k.div_ceil(self.splits);
         (part * length).min(self.k)..((part + 1) * length).min(self.k)
     }
 }
 
-/// Packs A as a whole, in parallel: for each batch, each block of k, the panels of all rows.
+/// Packs A as a whole, in parallel: for each batch and each block of k, the panels of all rows.
 pub fn pack_whole<T: Real>(
     slots: usize,
     isa: Isa,
@@ -238,7 +238,7 @@ pub fn run<T: Real>(
         sizes.batches * sizes.splits * per_batch,
         &|slot, task| {
             let (batch, tile) = (task / per_batch, task % per_batch);
-            // Tiles next to each other in time share columns: B's source is still in the cache.
+            // Tiles that follow each other share columns, so that B's source is still in the cache.
             let (column, row) = (tile / tiles.row_blocks, tile % tiles.row_blocks);
             // SAFETY: each slot has its own scratch and runs one task at a time.
             let scratch = unsafe { scratch.piece(slot * per_slot, per_slot) };
@@ -265,8 +265,8 @@ pub fn single_columns<T: Micro>(n: usize, isa: Isa) -> usize {
     n.min(256).next_multiple_of(T::blocks(isa).columns)
 }
 
-/// One product on this thread: all rows of `batch`, `columns` columns, into `c` with rows `row` apart.
-/// `b` is scratch for `columns` × [`DEPTH`] elements.
+/// Computes one product on this thread: all rows of `batch` and `columns` columns, into `c`, whose rows are
+/// `row` elements apart. `b` is scratch for `columns` × [`DEPTH`] elements.
 #[allow(
     clippy::too_many_arguments,
     reason = "one call; a struct would only rename them"
@@ -352,7 +352,7 @@ impl<T: Real> Tile<'_, '_, T> {
         }
     }
 
-    /// C (+)= panels of A · panels of B.
+    /// Sets C to, or adds to it, panels of A · panels of B.
     fn multiply(&self, a: &[T], b: &[T], depth: usize, accumulate: bool) {
         let (height, width) = (self.blocks.rows, self.blocks.columns);
         let base = (self.target.base)(self.batch);
@@ -375,8 +375,8 @@ impl<T: Real> Tile<'_, '_, T> {
                 );
                 if direct {
                     let c = at + (self.row + i) * self.target.row;
-                    // SAFETY: the panels hold `depth` steps; the block lies in this task's part of C;
-                    // the table belongs to an instruction set that was detected.
+                    // SAFETY: the panels hold `depth` steps, the block lies in this task's part of C, and the
+                    // table belongs to an instruction set that was detected.
                     unsafe {
                         block(
                             depth,
@@ -388,7 +388,7 @@ impl<T: Real> Tile<'_, '_, T> {
                         )
                     };
                 } else {
-                    // SAFETY: as above, into the local room, which holds any block.
+                    // SAFETY: as above, but the block goes to the local room, which holds any block.
                     unsafe {
                         block(
                             depth,
@@ -405,7 +405,7 @@ impl<T: Real> Tile<'_, '_, T> {
         }
     }
 
-    /// C (+)= a block whose columns don't all lie next to each other.
+    /// Sets C to, or adds to it, a block whose columns aren't all contiguous in C.
     #[allow(
         clippy::too_many_arguments,
         reason = "the block's place has two coordinates and two sizes"
@@ -470,7 +470,7 @@ impl<T: Real> Tile<'_, '_, T> {
         }
     }
 
-    /// Calls `f(row, first column, elements)` for the runs of neighbouring elements of the tile.
+    /// Calls `f(row, first column, elements)` for each contiguous run of elements of the tile.
     fn each_run(&self, f: impl Fn(usize, usize, &mut [T])) {
         let base = (self.target.base)(self.batch);
         for row in self.row..self.row + self.rows {

@@ -5,10 +5,9 @@
 use crate::kernels::flat::copy;
 use crate::real::Real;
 
-/// Packs rows whose elements along k are neighbours, at least for a while: `row(r, p)` are the elements
-/// of row r of the block from step p on, as far as they lie next to each other (equally far for all
-/// rows). Panels are `width` wide; the last one is as narrow as its rows if `narrow`, else padded with
-/// zeros.
+/// Packs rows whose elements along k are contiguous, at least in stretches. `row(r, p)` is the contiguous
+/// stretch of row r of the block from step p on; it is equally long for all rows. Panels are `width` wide.
+/// The last one is as narrow as its rows if `narrow` is set, otherwise padded with zeros.
 pub fn pack_along_k<'a, T: Real>(
     count: usize,
     depth: usize,
@@ -51,8 +50,8 @@ pub fn pack_along_k<'a, T: Real>(
     }
 }
 
-/// Packs rows whose neighbours are neighbours in memory: step p of k of the block's rows starts at
-/// `step(p)`. Panels as for [`pack_along_k`].
+/// Packs rows that are neighbours in memory: step p of k of the block's rows starts at `step(p)`. Panels are
+/// as for [`pack_along_k`].
 pub fn pack_across<'a, T: Real>(
     count: usize,
     depth: usize,

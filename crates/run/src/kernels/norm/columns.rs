@@ -1,8 +1,8 @@
-//! Batch and instance normalization of images whose channels lie together: statistics of columns.
+//! Batch and instance normalization of images with channels last: statistics of columns.
 //!
-//! A tensor [N,H,W,C] is blocks of rows of C elements: one block for batch normalization, one per sample
-//! for instance normalization. Sums over rows are made chunk by chunk into the workspace, and the chunks,
-//! which depend on the shape alone, are added in order.
+//! A tensor [N,H,W,C] is blocks of rows of C elements: one block for batch normalization, one per sample for
+//! instance normalization. Sums over rows are made in the workspace chunk by chunk. The chunks depend on the
+//! shape alone and are added in order.
 
 use scrimp_graph::Norm;
 use std::ops::Range;
@@ -19,13 +19,13 @@ use crate::simd::wide;
 /// Columns that are summed together.
 const WIDTH: usize = 64;
 
-/// Rows that are summed in the type itself, before the sums go into 64 bits.
+/// Rows that are summed in the type itself before the sums are added in 64 bits.
 const ROWS: usize = 64;
 
-/// Elements per chunk, if that makes at most [`MOST`] chunks of a block.
+/// Elements per chunk, unless a block would then have more than [`MOST`] chunks.
 const CHUNK: usize = 32 * 1024;
 
-/// Chunks of a block.
+/// The most chunks of a block.
 const MOST: usize = 32;
 
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// Of a tensor of physical shape [N,H,W,C].
+    /// The columns of a tensor of physical shape [N,H,W,C].
     fn new(norm: Norm, shape: &[usize]) -> Columns {
         let (rows, columns) = (shape[..3].iter().product::<usize>(), shape[3]);
         let blocks = match norm {
@@ -53,12 +53,12 @@ impl Columns {
         }
     }
 
-    /// Statistics: one per block and column.
+    /// Number of statistics: one per block and column.
     fn statistics(&self) -> usize {
         self.blocks * self.columns
     }
 
-    /// Pairs of sums per chunk and column.
+    /// Number of pairs of sums: one per chunk and column.
     fn sums(&self) -> usize {
         2 * self.chunks * self.statistics()
     }
@@ -92,13 +92,13 @@ impl Columns {
         });
     }
 
-    /// The pair of a chunk's sums of a column.
+    /// A chunk's pair of sums for a column.
     fn pair(&self, sums: &[f64], block: usize, chunk: usize, column: usize) -> (f64, f64) {
         let at = (block * self.chunks + chunk) * 2 * self.columns + column;
         (sums[at], sums[at + self.columns])
     }
 
-    /// Sums of a column over a block's chunks.
+    /// Sums for a column over a block's chunks.
     fn total(&self, sums: &[f64], block: usize, column: usize) -> (f64, f64) {
         (0..self.chunks).fold((0.0, 0.0), |(a, b), chunk| {
             let (more_a, more_b) = self.pair(sums, block, chunk, column);
@@ -107,17 +107,17 @@ impl Columns {
     }
 }
 
-/// Bytes of scratch of the statistics of a tensor of physical shape [N,H,W,C].
+/// Bytes of scratch for the statistics of a tensor of physical shape [N,H,W,C].
 pub fn stats_workspace(norm: Norm, shape: &[usize]) -> usize {
     scratch::bytes::<f64>(Columns::new(norm, shape).sums())
 }
 
-/// Bytes of scratch of the application.
+/// Bytes of scratch for the application.
 pub fn apply_workspace<T>(norm: Norm, shape: &[usize]) -> usize {
     scratch::bytes::<T>(2 * Columns::new(norm, shape).statistics())
 }
 
-/// Bytes of scratch of the gradients.
+/// Bytes of scratch for the gradients.
 pub fn gradients_workspace<T>(norm: Norm, shape: &[usize], dx: bool) -> usize {
     let shape = Columns::new(norm, shape);
     let slopes = if dx { shape.statistics() } else { 0 };
@@ -125,8 +125,8 @@ pub fn gradients_workspace<T>(norm: Norm, shape: &[usize], dx: bool) -> usize {
     scratch::bytes::<f64>(shape.sums()) + numbers
 }
 
-/// Means and sums of squared deviations of up to [`WIDTH`] columns: within [`ROWS`] rows in two passes
-/// over the first-level cache, merged in 64 bits.
+/// Means and sums of squared deviations of up to [`WIDTH`] columns. Groups of [`ROWS`] rows take two passes
+/// over the first-level cache and are merged in 64 bits.
 #[inline(always)]
 fn moments<T: Real>(
     x: &[T],
@@ -154,7 +154,7 @@ fn moments<T: Real>(
         for (middle, sum) in middles.iter_mut().zip(sums) {
             *middle = T::of(sum.f64() / count);
         }
-        // What rounding the middle left over, and the squares about it.
+        // Sum what rounding the middle left over, and the squared deviations from the middle.
         let (mut rests, mut squares) = ([T::ZERO; WIDTH], [T::ZERO; WIDTH]);
         for row in rows {
             let x = &x[row * columns + first..][..width];
@@ -218,7 +218,7 @@ pub fn stats<T: Real>(
     Ok(())
 }
 
-/// Calls `f(row, its block, where it starts)` for the rows of the output.
+/// Calls `f(row, its block, where it starts)` for each row of the output.
 fn each_row<T: Real>(
     slots: usize,
     shape: Columns,
@@ -234,7 +234,7 @@ fn each_row<T: Real>(
     });
 }
 
-/// A row's part of numbers that each statistic has.
+/// The numbers that belong to a block, out of those of all statistics.
 #[inline(always)]
 fn of_block<T>(shape: Columns, numbers: &[T], block: usize) -> &[T] {
     &numbers[block * shape.columns..][..shape.columns]
@@ -280,7 +280,7 @@ pub fn apply<T: Real>(
     Ok(())
 }
 
-/// What the gradients need of each statistic.
+/// Numbers that the gradients need for each statistic.
 struct Numbers<'a, T> {
     means: &'a [T],
     /// z = x·factor + offset
@@ -288,7 +288,7 @@ struct Numbers<'a, T> {
     offsets: &'a [T],
 }
 
-/// Σ dz and Σ dz·(x − mean) of columns, into the sums.
+/// Sums Σ dz and Σ dz·(x − mean) of columns into `sums`.
 fn gradient_sums<T: Real>(
     slots: usize,
     shape: Columns,
@@ -329,7 +329,7 @@ fn gradient_sums<T: Real>(
     });
 }
 
-/// All gradients.
+/// Computes all gradients.
 pub fn gradients<T: Real>(
     slots: usize,
     gradients: Gradients<'_, T>,

@@ -1,8 +1,8 @@
 //! Layer normalization: statistics per row, scale and shift per column.
 //!
-//! The gradients pass over a few rows at a time: first for the sums of each row, then, while these rows are in
-//! the first-level cache, for dx and for the sums of columns. Those are made in the type itself over the few
-//! rows and then in 64 bits, chunk by chunk; chunks depend on the shape alone and are added in order.
+//! The gradients go over a few rows at a time: first for the sums of each row and then, while these rows are
+//! in the first-level cache, for dx and the sums of columns. Sums of columns are made in the type itself over
+//! the few rows and then in 64 bits, chunk by chunk. Chunks depend on the shape alone and are added in order.
 
 use super::passes::{Sums, WIDE, block, map};
 use super::{Apply, Gradients, Statistics, elsewhere};
@@ -14,13 +14,13 @@ use crate::real::Real;
 use crate::simd::wide;
 use std::ops::Range;
 
-/// Rows that are passed over together.
+/// Rows that are processed together.
 const ROWS: usize = 8;
 
-/// Most chunks of rows, each of which has sums of columns of its own.
+/// The most chunks of rows, each of which has its own sums of columns.
 const CHUNKS: usize = 32;
 
-/// Columns of a longer row are for several tasks.
+/// A longer row is split into strips of columns for several tasks.
 const STRIP: usize = 8 * 1024;
 
 /// `x, stats, scale, shift -> y`
@@ -69,7 +69,7 @@ impl Geometry {
     fn new(axis: usize, shape: &[usize]) -> Geometry {
         let rows: usize = shape[..axis].iter().product();
         let length: usize = shape[axis..].iter().product();
-        // Sums of a chunk, in 64 bits, take at most a quarter of the memory of its elements.
+        // A chunk's sums, in 64 bits, take at most a quarter of the memory of its elements.
         let chunks = (rows / (2 * ROWS)).clamp(1, CHUNKS);
         let height = rows.div_ceil(chunks).next_multiple_of(ROWS);
         let width = STRIP.min(length);
@@ -84,13 +84,13 @@ impl Geometry {
     }
 }
 
-/// Bytes of scratch of the gradients.
+/// Bytes of scratch for the gradients.
 pub fn gradients_workspace<T>(axis: usize, shape: &[usize]) -> usize {
     let g = Geometry::new(axis, shape);
     scratch::bytes::<f64>(2 * g.chunks * g.length) + scratch::bytes::<T>(2 * g.rows)
 }
 
-/// All gradients.
+/// Computes all gradients.
 pub fn gradients<T: Real>(
     slots: usize,
     axis: usize,
@@ -116,7 +116,7 @@ pub fn gradients<T: Real>(
         false => slots,
     };
     let (shared, numbers) = (Shared::new(sums), Shared::new(numbers));
-    // SAFETY: rows and chunks belong to one task each, or to tasks for different columns of them.
+    // SAFETY: each row and each chunk belongs to one task, or to tasks for different columns of it.
     #[allow(unsafe_code, reason = "disjoint pieces of two slices")]
     let number = |row: usize| unsafe { numbers.piece(2 * row, 2) };
     #[allow(unsafe_code, reason = "as above")]
@@ -168,7 +168,7 @@ pub fn gradients<T: Real>(
 /// What the gradients' tasks share.
 struct Layer<'a, T, F> {
     g: Geometry,
-    /// Nothing where they are dx's memory.
+    /// `None` where x is in dx's memory.
     x: Option<&'a [T]>,
     dy: Option<&'a [T]>,
     statistics: Statistics<'a, T>,
@@ -179,10 +179,10 @@ struct Layer<'a, T, F> {
 }
 
 impl<'a, T: Real, F: Activation<T>> Layer<'a, T, F> {
-    /// dx's memory of these elements, which nothing has without dx.
+    /// These elements of dx's memory; empty without dx.
     ///
     /// # Safety
-    /// Each row, or strip of a row, belongs to one task at a time, which takes pieces of it one by one.
+    /// Each row, or strip of a row, belongs to one task at a time, which takes its pieces one by one.
     #[inline(always)]
     #[allow(unsafe_code, reason = "disjoint pieces of one slice")]
     unsafe fn own(&self, at: usize, length: usize) -> &'a mut [T] {
@@ -197,7 +197,7 @@ impl<'a, T: Real, F: Activation<T>> Layer<'a, T, F> {
         let (length, f) = (self.g.length, self.f);
         let (mean, inverse) = self.statistic(row);
         let at = row * length;
-        // SAFETY: the row is this task's, and nothing else is taken of it here.
+        // SAFETY: the row belongs to this task, which takes no other piece of it here.
         #[allow(unsafe_code, reason = "a piece of the task's own row")]
         let own: &[T] = unsafe { self.own(at, length) };
         let x = self.x.map_or(own, |x| &x[at..at + length]);
@@ -231,8 +231,8 @@ impl<'a, T: Real, F: Activation<T>> Layer<'a, T, F> {
         (self.statistics.means[row], inverse)
     }
 
-    /// dx of a few rows, whose means of [`Layer::row`] are known, in a strip of columns, and what these rows
-    /// add to the strip's sums for scale and shift.
+    /// Computes dx of a few rows in a strip of columns, given the rows' means from [`Layer::row`], and adds
+    /// these rows to the strip's sums for scale and shift.
     #[inline(always)]
     fn columns(
         &self,
@@ -272,7 +272,7 @@ impl<'a, T: Real, F: Activation<T>> Layer<'a, T, F> {
         let mut parts = [[T::ZERO; W]; 2];
         for (i, &(mean, inverse, [middle, slope])) in rows.iter().enumerate() {
             let at = (first + i) * self.g.length + column;
-            // SAFETY: the strip of these rows is this task's, and each block of it is taken once.
+            // SAFETY: the strip of these rows belongs to this task, which takes each of its blocks once.
             #[allow(unsafe_code, reason = "a piece of the task's own strip")]
             let own = unsafe { self.own(at, W) }.first_chunk_mut::<W>();
             let mut results = [T::ZERO; W];

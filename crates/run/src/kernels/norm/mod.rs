@@ -1,14 +1,14 @@
-//! Normalization: statistics, application with an activation, and gradients, which compute the activation
-//! again from the input by the expression of the application and so see the same bits.
+//! Normalization: statistics, application with an activation, and gradients. The gradients compute the
+//! activation again from the input by the same expression as the application, so both see the same bits.
 //!
 //! * `planes`: batch, instance and group normalization of tensors in rows.
 //! * `layer`: layer normalization.
 //! * `columns`: batch and instance normalization of images with channels last.
 //! * `passes`: loops over elements and sums over them, which all of these are made of.
 //!
-//! One task makes all three gradients, so that x and dy are read from memory once where the elements that
-//! share statistics fit a cache. With x̂ the normalized input, dz what the activation leaves of dy, and means over the
-//! elements that share statistics,
+//! One task makes all three gradients, so that x and dy are read from memory only once if the elements that
+//! share statistics fit a cache. Let x̂ be the normalized input, dz the gradient before the activation, and
+//! let means be over the elements that share statistics. Then
 //!
 //! ```text
 //! dscale = Σ dz·x̂    dshift = Σ dz
@@ -32,11 +32,11 @@ use crate::real::Real;
 pub enum Layout {
     /// In the order of the axes.
     Rows,
-    /// A tensor [N,H,W,C], of batch or instance normalization.
+    /// A tensor [N,H,W,C] of batch or instance normalization.
     ChannelsLast,
 }
 
-/// Evaluates an expression with an activation's function by this name.
+/// Evaluates an expression in which this name stands for an activation's function.
 macro_rules! with {
     ($activation:expr, $name:ident => $body:expr) => {
         match $activation {
@@ -65,7 +65,7 @@ macro_rules! with {
     };
 }
 
-/// Means, variances and what is added to these.
+/// Means, variances, and the ε that is added to variances.
 #[derive(Clone, Copy)]
 struct Statistics<'a, T> {
     means: &'a [T],
@@ -133,11 +133,11 @@ struct Gradients<'a, T> {
     x: Source<'a, T>,
     dy: Source<'a, T>,
     statistics: Statistics<'a, T>,
-    /// Nothing where neither dx nor an activation needs it.
+    /// `None` where neither dx nor an activation needs it.
     scale: Option<&'a [T]>,
-    /// Nothing without an activation.
+    /// `None` without an activation.
     shift: Option<&'a [T]>,
-    /// Nothing where it isn't wanted.
+    /// `None` where dx isn't wanted.
     dx: Option<&'a mut [T]>,
     dscale: &'a mut [T],
     dshift: &'a mut [T],
@@ -145,7 +145,7 @@ struct Gradients<'a, T> {
 }
 
 impl<T: Real> Gradients<'_, T> {
-    /// With what isn't needed as if there were none.
+    /// The line for statistics k and a channel. A scale or shift that isn't given counts as 1 or 0.
     #[inline(always)]
     fn line(
         statistics: Statistics<'_, T>,
@@ -159,7 +159,7 @@ impl<T: Real> Gradients<'_, T> {
     }
 }
 
-/// Memory of an input; nothing if that is the output's.
+/// Memory of an input; `None` if it is the output's memory.
 fn elsewhere<'a, T>(source: &Source<'a, T>) -> Option<&'a [T]> {
     match source {
         Source::From(x) => Some(x),
@@ -167,10 +167,10 @@ fn elsewhere<'a, T>(source: &Source<'a, T>) -> Option<&'a [T]> {
     }
 }
 
-/// An application's ε and what follows it.
+/// An application's ε and the activation that follows it.
 type Formula = (f64, Option<Unary>);
 
-/// Bytes of scratch of [`stats`] of a tensor of this physical shape.
+/// Bytes of scratch for [`stats`] of a tensor of this physical shape.
 pub fn stats_workspace(layout: Layout, norm: Norm, shape: &[usize]) -> usize {
     match layout {
         Layout::Rows => 0,
@@ -196,7 +196,7 @@ pub fn stats<T: Real>(
     Ok(())
 }
 
-/// Bytes of scratch of [`apply`] on a tensor of this physical shape.
+/// Bytes of scratch for [`apply`] on a tensor of this physical shape.
 pub fn apply_workspace<T: Real>(layout: Layout, norm: Norm, shape: &[usize]) -> usize {
     match layout {
         Layout::Rows => 0,
@@ -233,7 +233,7 @@ pub fn apply<T: Real>(
     })
 }
 
-/// Bytes of scratch of [`gradients`], or without dx of [`param_gradients`], on tensors of this physical
+/// Bytes of scratch for [`gradients`], or without dx for [`param_gradients`], on tensors of this physical
 /// shape.
 pub fn gradients_workspace<T: Real>(
     layout: Layout,

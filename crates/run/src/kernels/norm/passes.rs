@@ -1,5 +1,5 @@
-//! Loops over elements of several slices, in blocks of constant width so that they become vector
-//! instructions, and sums of two functions of them.
+//! Loops over elements of several slices, and sums of two functions of them. The loops work in blocks of
+//! constant width, so that they become vector instructions.
 
 use std::array::from_fn;
 
@@ -11,13 +11,13 @@ pub const WIDE: usize = 32;
 /// Columns that are summed together.
 const BROAD: usize = 64;
 
-/// Elements of a block of what is left of the wide ones.
+/// Elements of a block in what remains after the wide ones.
 const NARROW: usize = 8;
 
-/// Elements summed in the type itself, lane by lane, before the sums go into 64 bits.
+/// Elements that are summed in the type itself, lane by lane, before the sums are added in 64 bits.
 const BLOCK: usize = 1024;
 
-/// Elements `at` to `at + W`, which are inside of the slice.
+/// The elements from `at` to `at + W`, which must be inside the slice.
 #[inline(always)]
 pub fn block<T, const W: usize>(x: &[T], at: usize) -> &[T; W] {
     x[at..]
@@ -46,7 +46,7 @@ fn lanes<T: Real, const N: usize, const W: usize>(
     }
 }
 
-/// out ← f(x, n), where nothing stands for out itself; each element has an n.
+/// out ← f(x, n), where `None` stands for out itself and each element has its own n.
 #[inline(always)]
 pub fn map<T: Real, N>(
     out: &mut [T],
@@ -68,7 +68,7 @@ pub fn map<T: Real, N>(
     }
 }
 
-/// out ← f(x, y, n), where nothing stands for out itself; each element has an n.
+/// out ← f(x, y, n), where `None` stands for out itself and each element has its own n.
 #[inline(always)]
 pub fn zip<T: Real, N>(
     out: &mut [T],
@@ -101,8 +101,8 @@ pub fn zip<T: Real, N>(
     }
 }
 
-/// Adds the sums of f(inputs, numbers) over rows of so many columns, each of which has its own numbers, to the
-/// totals of each column.
+/// Sums f(inputs, numbers) over rows and adds the sums to each column's totals. Each column has its own
+/// numbers.
 #[inline(always)]
 pub fn add_columns<T: Real, const N: usize, const M: usize>(
     totals: &mut [&mut [f64]; 2],
@@ -157,7 +157,7 @@ pub struct Sums<T> {
     wide: [[T; WIDE]; 2],
     narrow: [[T; NARROW]; 2],
     rest: [T; 2],
-    /// Elements in these since they went into the totals.
+    /// Number of elements summed since the sums were last added to the totals.
     count: usize,
     totals: [f64; 2],
 }
@@ -174,7 +174,7 @@ impl<T: Real> Sums<T> {
         }
     }
 
-    /// Adds f(inputs), which are slices of one length.
+    /// Adds f(inputs); the inputs are slices of one length.
     #[inline(always)]
     pub fn add<const N: usize>(&mut self, inputs: [&[T]; N], f: impl Fn([T; N]) -> [T; 2] + Copy) {
         let length = inputs[0].len();
@@ -229,7 +229,7 @@ impl<T: Real> Sums<T> {
         };
     }
 
-    /// Both sums; they start anew.
+    /// Returns both sums and starts them anew.
     #[inline(always)]
     pub fn take(&mut self) -> [f64; 2] {
         self.flush();

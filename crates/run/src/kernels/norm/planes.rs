@@ -1,9 +1,9 @@
-//! Batch, instance and group normalization of tensors in rows: what one channel of one sample has lies
-//! together, in a plane. The statistics of a layer norm, whose rows are planes too.
+//! Batch, instance and group normalization of tensors in rows, where the elements of one channel of one
+//! sample lie together in a plane; and the statistics of layer norms, whose rows are planes, too.
 //!
-//! Statistics are combined from blocks: within a block the mean and the squared deviations are
-//! computed in two passes over the first-level cache, and blocks are merged in 64 bits, so one pass
-//! over memory is as accurate as two.
+//! Statistics are combined from blocks. Within a block the mean and the squared deviations are computed in
+//! two passes over the first-level cache, and blocks are merged in 64 bits. So one pass over memory is as
+//! accurate as two.
 
 use scrimp_graph::Norm;
 
@@ -20,8 +20,8 @@ use crate::simd::wide;
 /// Elements per block of statistics.
 const BLOCK: usize = 1024;
 
-/// How a tensor falls into planes. Statistics k belong to `planes` planes, `apart` planes from one to the
-/// next.
+/// How a tensor is divided into planes. Statistics k belong to `planes` planes, each `apart` planes after the
+/// one before.
 #[derive(Clone, Copy)]
 struct Geometry {
     norm: Norm,
@@ -29,11 +29,11 @@ struct Geometry {
     statistics: usize,
     planes: usize,
     apart: usize,
-    /// Planes from the first one of k to that of k + 1.
+    /// Distance in planes between the first plane of k and that of k + 1.
     next: usize,
     /// Elements of a plane.
     plane: usize,
-    /// Channels; for a layer norm, 1.
+    /// Number of channels; 1 for a layer norm.
     channels: usize,
     samples: usize,
 }
@@ -78,7 +78,7 @@ impl Geometry {
         (0..self.planes).map(move |i| first + i * apart)
     }
 
-    /// Calls `f(k)` for all statistics, in parallel; `work` is the number of elements read for each.
+    /// Calls `f(k)` for each of the statistics, in parallel; `work` is the number of elements read for each.
     fn each(&self, slots: usize, f: impl Fn(usize) + Sync) {
         let work = (self.planes * self.plane).max(1);
         let slots = match self.statistics * work < par::SMALL {
@@ -93,7 +93,7 @@ impl Geometry {
         });
     }
 
-    /// Which statistics plane n·C + c belongs to.
+    /// The statistics that plane n·C + c belongs to.
     fn statistics_of(&self, plane: usize) -> usize {
         match self.norm {
             Norm::Batch => plane % self.channels,
@@ -102,8 +102,8 @@ impl Geometry {
         }
     }
 
-    /// Pairs of sums for the gradients of scale and shift: one per channel if its planes share
-    /// statistics, else one per plane.
+    /// Number of pairs of sums for the gradients of scale and shift: one per channel if its planes share
+    /// statistics, otherwise one per plane.
     fn pairs(&self) -> usize {
         match self.norm {
             Norm::Batch => self.channels,
@@ -121,7 +121,7 @@ struct Moments {
 }
 
 impl Moments {
-    /// Of the union of two disjoint sets.
+    /// The moments of the union of two disjoint sets.
     #[inline(always)]
     fn merge(self, other: Moments) -> Moments {
         let count = self.count + other.count;
@@ -149,7 +149,7 @@ fn moments<T: Real>(x: &[T], start: Moments) -> Moments {
             #[inline(always)]
             |x, _| (x - middle) * (x - middle),
         );
-        // `middle` is the rounded mean: the deviations are about it, not about `mean`.
+        // The deviations are from `middle`, the rounded mean, not from `mean`.
         let rounding = mean - middle.f64();
         let deviations = (deviations - count * rounding * rounding).max(0.0);
         all = all.merge(Moments {
@@ -164,7 +164,7 @@ fn moments<T: Real>(x: &[T], start: Moments) -> Moments {
 /// `x -> stats[2,K]`
 pub fn stats<T: Real>(slots: usize, norm: Norm, shape: &[usize], x: &[T], stats: &mut [T]) {
     let g = Geometry::new(norm, shape);
-    // A group's planes are neighbours.
+    // The planes of a group are neighbours.
     let (planes, length) = match g.apart {
         1 => (1, g.planes * g.plane),
         _ => (g.planes, g.plane),
@@ -219,12 +219,12 @@ pub fn apply<T: Real>(
     Ok(())
 }
 
-/// Bytes of scratch of the gradients.
+/// Bytes of scratch for the gradients.
 pub fn gradients_workspace(norm: Norm, shape: &[usize]) -> usize {
     scratch::bytes::<f64>(2 * Geometry::new(norm, shape).pairs())
 }
 
-/// All gradients: one task has the planes of one statistic, which it passes over twice.
+/// Computes all gradients. One task has the planes of one statistic and goes over them twice.
 pub fn gradients<T: Real>(
     slots: usize,
     gradients: Gradients<'_, T>,
@@ -276,22 +276,22 @@ pub fn gradients<T: Real>(
 /// What the gradients' tasks share.
 struct Planes<'a, T, L, F> {
     g: Geometry,
-    /// Nothing where they are dx's memory.
+    /// `None` where x is in dx's memory.
     x: Option<&'a [T]>,
     dy: Option<&'a [T]>,
-    /// Of statistics k and a channel.
+    /// The line for statistics k and a channel.
     line: L,
     dx: Option<Shared<'a, T>>,
-    /// Σ dz and Σ dz·(x − mean).
+    /// Pairs of Σ dz and Σ dz·(x − mean).
     pairs: Shared<'a, f64>,
     f: F,
 }
 
 impl<'a, T: Real, L: Fn(usize, usize) -> Line<T>, F: Activation<T>> Planes<'a, T, L, F> {
-    /// The memory of dx in a plane, which nothing has without dx.
+    /// The memory of dx in a plane; empty without dx.
     ///
     /// # Safety
-    /// Each plane belongs to the task of its statistics, which takes one at a time.
+    /// Each plane belongs to the task of its statistics, which takes one plane at a time.
     #[inline(always)]
     #[allow(unsafe_code, reason = "disjoint pieces of one slice")]
     unsafe fn own(&self, plane: usize) -> &'a mut [T] {
@@ -306,12 +306,12 @@ impl<'a, T: Real, L: Fn(usize, usize) -> Line<T>, F: Activation<T>> Planes<'a, T
         let (g, f) = (self.g, self.f);
         let range = |plane: usize| plane * g.plane..(plane + 1) * g.plane;
         let mut sums = Sums::new();
-        // Of dz·scale and dz·scale·(x − mean), but for a batch norm without the scale.
+        // Sums of dz·scale and dz·scale·(x − mean); a batch norm leaves the scale out.
         let (mut sum, mut product) = (0.0, 0.0);
         let batch = g.norm == Norm::Batch;
         for plane in g.planes_of(k) {
             let line = (self.line)(k, plane % g.channels);
-            // SAFETY: this task has this plane, and takes it only here until the next one.
+            // SAFETY: the plane belongs to this task, which holds no other slice of it here.
             #[allow(unsafe_code, reason = "disjoint pieces of one slice")]
             let own: &[T] = unsafe { self.own(plane) };
             let x = self.x.map_or(own, |x| &x[range(plane)]);
