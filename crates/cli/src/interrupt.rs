@@ -1,5 +1,5 @@
-//! Ctrl-C: the first asks the work to stop with the best it has, the second ends the process. A process that was
-//! started so that it ignores Ctrl-C goes on ignoring it.
+//! Ctrl-C: the first one asks the work to stop with the best result so far, the second one ends the process.
+//! A process that was started to ignore Ctrl-C keeps ignoring it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use crate::failure::Kind;
 use crate::terminal::tell;
 
-/// Set by the first Ctrl-C; planners and the training loop read it.
+/// The first Ctrl-C sets it; planners and the training loop read it.
 static STOP: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 /// The flag that the first Ctrl-C sets.
@@ -28,14 +28,14 @@ pub fn install() -> Result<(), ctrlc::Error> {
     })
 }
 
-/// Whether whoever started this process made it ignore Ctrl-C, as a script does with what it puts into the
-/// background: the key is then meant for others.
+/// Whether the parent made this process ignore Ctrl-C, as scripts do with processes in the background: the
+/// key is then meant for other processes.
 #[cfg(unix)]
 #[allow(unsafe_code, reason = "the system's interface to signals")]
 fn is_ignored() -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: without a new action the call only writes the present one to where there is room for it, and an
-    // action of zeros is a valid one too.
+    // SAFETY: without a new action the call only writes the present one, to memory that has room for it. An
+    // action of zeros is a valid one, too.
     unsafe {
         libc::sigaction(libc::SIGINT, std::ptr::null(), action.as_mut_ptr());
         action.assume_init().sa_sigaction == libc::SIG_IGN

@@ -1,5 +1,5 @@
-//! The `scrimp` command: reads the command line, runs one subcommand, prints its answer and ends
-//! with an exit code that says what happened.
+//! The `scrimp` command: reads the command line, runs one subcommand, prints its answer and ends with an exit
+//! code that says what happened.
 
 mod args;
 mod budgets;
@@ -24,18 +24,18 @@ use crate::failure::{Failure, Kind};
 use crate::stdout::print;
 use crate::terminal::{tell, visible};
 
-/// What a command has to say, for programs and for people.
+/// A command's answer, for programs and for people.
 pub struct Answer {
-    /// The one object of `--json`.
+    /// The JSON object that `--json` prints.
     pub json: Value,
-    /// What is printed otherwise.
+    /// The text that is printed without `--json`.
     pub text: String,
     /// Set if the command answered but did not end well.
     pub failure: Option<Failure>,
 }
 
 impl Answer {
-    /// An answer of a command that ended well.
+    /// The answer of a command that ended well.
     pub fn new(json: Value, text: impl Into<String>) -> Answer {
         Answer {
             json,
@@ -49,7 +49,7 @@ impl Answer {
 fn main() -> ExitCode {
     // SAFETY: there is no other thread yet.
     unsafe { scrimp::run::wait_briefly() };
-    // clap's own message for people; with --json an object too, as for every other error.
+    // People get clap's own message; with --json programs get an object, as for every other error.
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
@@ -81,7 +81,7 @@ fn finish(json: bool, answer: Answer) -> ExitCode {
     } else {
         visible(&answer.text).into_owned()
     }) {
-        // The reader went away (`scrimp … | head`): nobody is left to tell.
+        // The reader went away (`scrimp … | head`), so there is nobody left to tell.
         return ExitCode::from(Kind::Output.code());
     }
     answer
@@ -100,7 +100,7 @@ fn usage(error: &clap::Error) -> ExitCode {
             .trim_start_matches("error: ");
         print(&object(&Failure::new(Kind::Usage, sentence).to_json()));
     }
-    // Help and versions go to standard output and are no error; a closed pipe is not either.
+    // Help and versions go to standard output and are no errors, and neither is a closed pipe.
     let _ = error.print();
     ExitCode::from(if error.use_stderr() {
         Kind::Usage.code()

@@ -1,4 +1,5 @@
-//! Output files: found unwritable before the work starts, written whole or not at all.
+//! Output files. Each is checked for being writable before the work starts, and is written whole or not at
+//! all.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,27 +10,27 @@ use scrimp::plan::file::{FileIdentity, Output};
 use crate::failure::{Failure, Kind};
 use crate::stdout;
 
-/// The outputs of a command. Each is a file of its own, and none is what the command reads.
+/// The outputs of a command. All are different files, and none is a file that the command reads.
 #[derive(Debug, Default)]
 pub struct Outputs(Vec<(FileIdentity, String)>);
 
 impl Outputs {
-    /// No outputs yet, of a command that reads these files; what isn't there, such as the file that a built-in
-    /// network's name would be, isn't read.
+    /// An empty list of outputs for a command that reads these files. A path that doesn't exist, such as the
+    /// name of a built-in network, is ignored.
     pub fn beside<'a>(inputs: impl IntoIterator<Item = &'a Path>) -> Outputs {
         let mut outputs = Outputs::default();
         outputs.keep(inputs);
         outputs
     }
 
-    /// Keeps more inputs from the outputs that are claimed from now on.
+    /// Adds files that the command reads; outputs claimed from now on may not be among them.
     pub fn keep<'a>(&mut self, inputs: impl IntoIterator<Item = &'a Path>) {
         let there = inputs.into_iter().filter(|path| path.exists());
         let identity = |path| Some((FileIdentity::of(path)?, "read as well".into()));
         self.0.extend(there.filter_map(identity));
     }
 
-    /// Finds out now, before any work, whether an output can be written, and leaves nothing behind.
+    /// Checks, before any work, that an output can be written; leaves nothing behind.
     pub fn claim(&mut self, path: Option<&PathBuf>) -> Result<Option<OutputFile>> {
         path.map(|path| self.claimed(path)).transpose()
     }
@@ -51,7 +52,7 @@ impl Outputs {
     }
 }
 
-/// A path that could be written when the command started.
+/// An output path that could be written when the command started.
 #[derive(Debug)]
 pub struct OutputFile {
     path: PathBuf,
@@ -91,7 +92,7 @@ impl OutputFile {
         Ok(written.map_err(|error| failure(&self.path, error))?)
     }
 
-    /// Where it is.
+    /// Path of the output.
     pub fn path(&self) -> &Path {
         &self.path
     }

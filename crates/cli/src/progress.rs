@@ -1,4 +1,4 @@
-//! Progress on standard error, silent when that isn't a terminal or with `--quiet`.
+//! Progress on standard error. It is silent with `--quiet` or if standard error isn't a terminal.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::terminal::visible;
 
-/// One line that changes while a stage runs and goes away when it ends.
+/// A line that changes while a stage runs and disappears when the stage ends.
 #[derive(Debug)]
 pub struct Line(ProgressBar);
 
@@ -21,7 +21,7 @@ impl Line {
         )
     }
 
-    /// A line for a stage of so many parts.
+    /// A bar for a stage of `length` parts.
     pub fn bar(quiet: bool, stage: &'static str, length: u64) -> Line {
         let style = "{prefix} {bar:30} {pos}/{len} {eta} {wide_msg}";
         Line::new(quiet, stage, ProgressBar::new(length), style)
@@ -44,14 +44,14 @@ impl Line {
         Line(bar)
     }
 
-    /// Shows this text behind the stage's name. While the line is hidden, the text isn't made.
+    /// Shows this text after the stage's name. While the line is hidden, the text isn't made.
     pub fn say(&self, text: impl FnOnce() -> String) {
         if !self.0.is_hidden() {
             self.0.set_message(visible(&text()).into_owned());
         }
     }
 
-    /// Moves a bar.
+    /// Moves the bar to a position.
     pub fn at(&self, position: u64) {
         self.0.set_position(position);
     }

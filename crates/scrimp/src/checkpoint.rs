@@ -1,4 +1,4 @@
-//! Where training starts, and the file that lets it go on later: weights, optimizer state, running
+//! Where training starts, and the file from which it can resume later: weights, optimizer state, running
 //! statistics, the number of steps done and the seed.
 
 use std::io::{self, Write};
@@ -10,19 +10,19 @@ use scrimp_run::Executor;
 
 use crate::error::{Error, Result};
 
-/// The first step's weights and state.
+/// The weights and state of the first step, with the seed.
 #[derive(Debug, Default)]
 pub struct Start {
-    /// Of initial weights, the order of samples and everything random.
+    /// Seed of the initial weights, the order of samples and everything random.
     pub seed: u64,
     /// Steps done before.
     pub step: u64,
-    /// The file that has contents of these parameters and state; all others are initialized.
+    /// The file, and the parameters and state that it has; all others are initialized.
     weights: Option<(WeightsFile, Vec<TensorId>)>,
 }
 
 impl Start {
-    /// From nothing.
+    /// Starts from nothing.
     pub fn new(seed: u64) -> Start {
         Start {
             seed,
@@ -30,8 +30,9 @@ impl Start {
         }
     }
 
-    /// From a file. One that [`crate::Session::save`] wrote goes on as if training had not stopped; its seed is used,
-    /// and asking for another is an error. Any other file of weights starts from step 0.
+    /// Starts from a file. If [`crate::Session::save`] wrote it, training goes on as if it had not stopped:
+    /// the file's seed is used, and asking for another one is an error. From any other file of weights
+    /// training starts at step 0.
     ///
     /// # Errors
     /// If the file can't be read or doesn't fit the graph, the optimizer or the seed.
@@ -62,7 +63,7 @@ impl Start {
         let saved: u64 = note(SEED).parse().map_err(|_| damaged(SEED))?;
         if note(OPTIMIZER) != name(optimizer) {
             return Err(wrong(format!(
-                "it was trained with --optimizer {}, not {}; go on with the same",
+                "it was trained with --optimizer {}, not {}; resume with the same optimizer",
                 note(OPTIMIZER),
                 name(optimizer)
             )));
@@ -96,7 +97,7 @@ impl Start {
     }
 }
 
-/// No training takes so many steps, and counting on from there can't overflow.
+/// No training takes this many steps, and a count that starts below it can't overflow.
 const MOST_STEPS: u64 = 1 << 53;
 const STEP: &str = "step";
 const SEED: &str = "seed";
@@ -111,14 +112,14 @@ pub fn name(optimizer: Optimizer) -> &'static str {
     }
 }
 
-/// Parameters, optimizer state and running statistics.
+/// What a file keeps: parameters, optimizer state and running statistics.
 pub(crate) fn kept(graph: &Graph) -> impl Iterator<Item = TensorId> {
     let kept = |role: &Role| matches!(role, Role::Parameter(_) | Role::State(_));
     let given = graph.given().filter(move |(_, tensor)| kept(&tensor.role));
     given.map(|(id, _)| id)
 }
 
-/// Writes a file with everything that training goes on from; `elements` are those of the training graph.
+/// Writes a file with everything that training needs to resume; `elements` are those of the training graph.
 pub(crate) fn save(
     file: &mut dyn Write,
     elements: &dyn Elements,

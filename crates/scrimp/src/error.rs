@@ -1,5 +1,5 @@
-//! What can go wrong on the way from a model to a trained one. Every error is one sentence that says
-//! what is wrong, where, and what to do.
+//! What can go wrong on the way from a model to a trained one. Every error is one sentence that says what is
+//! wrong, where, and what to do.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Neither a built-in network nor a file.
+    /// The model is neither a built-in network nor a file.
     #[error(
         "'{model}' is neither a file nor a built-in network; `scrimp networks` lists the names"
     )]
@@ -29,29 +29,29 @@ pub enum Error {
         /// As given.
         model: String,
     },
-    /// A file that can't be read or means nothing.
+    /// A file can't be read, or has contents that mean nothing.
     #[error("'{}': {source}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Why.
         source: Box<FileError>,
     },
-    /// An ONNX file that can't be imported.
+    /// An ONNX file can't be imported.
     #[error("'{}': {source}", path.display())]
     Onnx {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Why.
         source: OnnxError,
     },
-    /// An option of a built-in network.
+    /// An option of a built-in network is wrong.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// A model that can't be trained or planned.
+    /// The model can't be trained or planned.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// A problem for more than one computing device.
+    /// The problem has more than one device that computes.
     #[error(
         "problem '{problem}' has several devices that compute, but a plan can be made for one only; give a problem with one"
     )]
@@ -59,7 +59,7 @@ pub enum Error {
         /// Its name.
         problem: String,
     },
-    /// No device for what is said of one.
+    /// A setting names a device that the problem doesn't have, or names none of several.
     #[error(transparent)]
     NoDevice(#[from] NoDevice),
     /// Nothing says how much memory a plan may use.
@@ -70,7 +70,7 @@ pub enum Error {
         /// The device that computes.
         device: String,
     },
-    /// A share of a memory of which planning changes nothing.
+    /// A budget relative to what planning saves was given for a memory that planning can't change.
     #[error(
         "the budget of `{device}` must be a number of bytes: a percentage or `min` is for the device that computes"
     )]
@@ -78,48 +78,48 @@ pub enum Error {
         /// A device that doesn't compute.
         device: String,
     },
-    /// An order of runs that can't be executed.
+    /// An order of runs can't be executed.
     #[error(transparent)]
     Sequence(#[from] SequenceError),
-    /// A budget that can't be counted.
+    /// A budget isn't a number or a unit that is known.
     #[error(transparent)]
     Budget(#[from] UnitError),
-    /// No plan, or none that this crate can make.
+    /// There is no plan, or none that this crate can make.
     #[error(transparent)]
     Solve(#[from] SolveError),
     /// The runtime refuses.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// A plan that breaks rules of its problem.
+    /// The plan breaks rules of its problem.
     #[error("the plan is wrong in {}: {}", count(.0.len(), "place"), list(.0))]
     Plan(Vec<Violation>),
-    /// A plan that needs more than the budget.
+    /// The plan needs more than the budget.
     #[error("the plan needs more than the budget: {}", list(.0))]
     OverBudget(Vec<Excess>),
-    /// A plan of another device that this device can't run.
+    /// A plan for another device doesn't hold for this one.
     #[error(
         "the plan was made for {made} and doesn't hold for {device}, which needs other workspaces: {source}; plan again for this device, or give the plan a larger budget"
     )]
     OtherDevice {
-        /// What it was made for.
+        /// The device that it was made for.
         made: String,
         /// The signature of this device.
         device: String,
         /// Why it doesn't hold.
         source: Box<Error>,
     },
-    /// Offsets that are wrong.
+    /// The layout has wrong offsets.
     #[error("the layout is wrong in {}: {}", count(.0.len(), "place"), list(.0))]
     Layout(Vec<LayoutViolation>),
-    /// A placement that went wrong.
+    /// Buffers couldn't be placed in memory.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// Live bytes that fit a budget in which no layout was found.
+    /// The live bytes fit the budget, but no layout was found that does.
     #[error(
         "plans within {budget} bytes exist, but the best arrangement found in memory needs {needed}; raise the budget to {needed}"
     )]
     NoLayout {
-        /// What was asked.
+        /// The budget in bytes.
         budget: u64,
         /// The least arena found.
         needed: u64,
@@ -129,34 +129,34 @@ pub enum Error {
         "no batch fits: one sample needs {needed} and there is room for {memory}; raise the memory, or allow more added time"
     )]
     NoBatch {
-        /// Room for the graph, in the problem's unit.
+        /// Room for the graph's values, in the problem's unit.
         memory: u64,
-        /// What one sample needs: proven, or without a plan if none was found.
+        /// What one sample needs: the proven least or, if it fits but no plan was found, the need without one.
         needed: u64,
     },
-    /// One more forward pass of a graph that doesn't say which tasks are backward.
+    /// The limit is one more forward pass, but the graph doesn't say which tasks are backward.
     #[error(
         "the graph doesn't say which tasks belong to the backward pass, so there is no forward pass to allow; give the added time as a percentage, like `--overhead 10%`"
     )]
     NoForward,
-    /// Weights that can't be read or don't fit.
+    /// Weights can't be read or don't fit.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// A file that training can't go on from.
-    #[error("can't go on from '{}': {reason}", path.display())]
+    /// Training can't resume from a file.
+    #[error("can't resume from '{}': {reason}", path.display())]
     Resume {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Why, and what to do.
         reason: String,
     },
-    /// A file of data that can't be read.
+    /// A file of data can't be read.
     #[error(transparent)]
     Npz(#[from] NpzError),
-    /// Data that doesn't fit the model.
+    /// Data doesn't fit the model.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// Test samples whose accuracy isn't defined.
+    /// The accuracy on test samples isn't defined.
     #[error(
         "the accuracy on test samples isn't defined: {reason}; leave x_test and y_test out of the data"
     )]
@@ -164,14 +164,14 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// More memory than there is.
+    /// The run needs more memory than there is.
     #[error(
-        "{needed} bytes are needed, but this machine has {available} to take; lower the budget or the batch size, or free memory"
+        "{needed} bytes are needed, but only {available} are available on this machine; lower the budget or the batch size, or free memory"
     )]
     Memory {
-        /// For the largest arena.
+        /// Bytes that the run needs.
         needed: u64,
-        /// As the operating system says.
+        /// Bytes that can be taken, as the operating system says.
         available: u64,
     },
 }
@@ -202,7 +202,7 @@ fn count(n: usize, what: &str) -> String {
     }
 }
 
-/// The first few, so that a sentence stays one.
+/// The first few violations, so that the message stays one sentence.
 fn list<T: ToString>(violations: &[T]) -> String {
     let shown = 3;
     let mut text: Vec<String> = violations

@@ -1,4 +1,4 @@
-//! How often a trained classifier is right, on samples that it wasn't trained with.
+//! How often a trained classifier is right on samples that it wasn't trained with.
 
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::data::{Contents, Feed, Samples};
@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::pipeline::{self, Fit, Planned};
 use crate::session;
 
-/// A test of a classifier: everything but its weights. Those are taken over when training ends, into memory that is
-/// there from the start.
+/// A test of a classifier: everything but its weights. The weights are copied when training ends, into memory
+/// that is reserved from the start.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
     graph: Graph,
@@ -24,14 +24,14 @@ pub struct Evaluation<'a> {
     processor: Processor<'a>,
     feed: Feed,
     test: &'a Samples,
-    /// Rows of logits and how long each is.
+    /// Number of rows of logits, and the length of each.
     shape: [usize; 2],
     weights: Vec<(TensorId, Vec<f32>)>,
 }
 
 impl<'a> Evaluation<'a> {
-    /// Plans the network in inference mode: with the weights that it holds meanwhile within `budget` bytes if that
-    /// can be, else without them.
+    /// Plans the network in inference mode. If possible, the plan and the weights that are held meanwhile
+    /// stay within `budget` bytes; otherwise only the plan has to.
     ///
     /// # Errors
     /// If the samples don't fit the graph, its output isn't `[batch, classes]`, or it can't be run.
@@ -73,15 +73,15 @@ impl<'a> Evaluation<'a> {
         })
     }
 
-    /// How many samples it has.
+    /// Number of test samples.
     pub fn samples(&self) -> usize {
         self.test.count
     }
 
-    /// Takes over the weights of a trained network, by name.
+    /// Copies the weights of a trained network, by name.
     ///
     /// # Errors
-    /// If one isn't there.
+    /// If one of them isn't there.
     pub fn hold(&mut self, weights: &dyn Elements) -> io::Result<()> {
         for (tensor, held) in &mut self.weights {
             let mut at = 0;
@@ -95,10 +95,10 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
-    /// The share of samples whose largest logit is the label's, with the weights that it holds.
+    /// The share of samples whose largest logit is the label's, with the weights that were copied.
     ///
     /// # Errors
-    /// If it can't be run.
+    /// If the network can't be run.
     pub fn accuracy(&self) -> Result<f64> {
         let (graph, [batch, classes]) = (&self.graph, self.shape);
         let compiled = Compiled::new(graph, self.processor);
@@ -134,7 +134,7 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-/// The classes of the samples.
+/// The samples' labels, as class numbers.
 fn labels(test: &Samples) -> Result<&[i64]> {
     match &test.y {
         Contents::Ints(labels) => Ok(labels),
@@ -153,14 +153,14 @@ fn room(graph: &Graph) -> Result<Vec<(TensorId, Vec<f32>)>> {
         values
             .try_reserve_exact(count)
             .map_err(|_| RunError::OutOfMemory { bytes })?;
-        // Memory is really there once it is written.
+        // The system provides the memory only once it is written.
         values.resize(count, 0.0);
         Ok((id, values))
     };
     checkpoint::kept(graph).map(room).collect()
 }
 
-/// The index of the largest; of equals the first.
+/// The index of the largest element; the first one if several are equal.
 fn largest(row: &[f32]) -> usize {
     let mut best = 0;
     for (index, value) in row.iter().enumerate() {

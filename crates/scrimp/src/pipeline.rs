@@ -76,10 +76,10 @@ pub enum ModelSource {
 }
 
 impl ModelSource {
-    /// A built-in network if there is one of this name, else a file that exists.
+    /// A built-in network if there is one of this name, otherwise a file that exists.
     ///
     /// # Errors
-    /// If it is neither.
+    /// If there is neither.
     pub fn find(model: &str) -> Result<ModelSource> {
         if networks::NAMES.iter().any(|network| network.name == model) {
             return Ok(ModelSource::BuiltIn(model.into()));
@@ -118,10 +118,10 @@ pub fn import(
     }
 }
 
-/// A copy of an ONNX model that is going to have trained weights; `graph` is what [`import`] made of it.
+/// A copy of an ONNX model for trained weights; `graph` is what [`import`] made of the model.
 ///
 /// # Errors
-/// If the file can't be read, or isn't what the graph is of.
+/// If the file can't be read, or isn't the one that the graph was made from.
 pub fn copy_of(path: &Path, graph: &Graph) -> Result<ModelCopy> {
     ModelCopy::new(path, graph).map_err(|source| Error::Onnx {
         path: path.into(),
@@ -150,8 +150,8 @@ pub fn differentiate(graph: &Graph, recipe: Recipe) -> Result<TrainingGraph> {
     )?)
 }
 
-/// Stage 3, estimate: what each node costs by the static model, the same on every machine, with the
-/// scratch memory that this processor needs. The other way is [`crate::profile()`], which measures.
+/// Stage 3, estimate: what each node costs by the static model, which is the same on every machine, with the
+/// scratch memory that this processor needs. The alternative is [`crate::profile()`], which measures.
 pub fn estimate(compiled: &Compiled<'_>) -> Costs {
     let workspace = |node| compiled.workspace(node);
     scrimp_graph::estimate(compiled.graph(), &Roofline::default(), &workspace)
@@ -170,28 +170,29 @@ pub fn lower(training: &TrainingGraph, costs: &Costs) -> Result<Lowered> {
     )?)
 }
 
-/// Stage 5, budget: a problem of one computing device, the plan without planning, and the bytes that
+/// Stage 5, budget: a problem with one computing device, the plan that does no planning, and the bytes that
 /// the plan may use.
 #[derive(Clone, Debug)]
 pub struct Budgeted {
-    /// What is to be planned.
+    /// The problem to plan.
     pub problem: Problem,
     /// The only device that computes.
     pub device: DeviceId,
-    /// Every task once, in the given order, everything kept until its last use.
+    /// The plan without planning: it runs every task once, in the given order, and keeps everything until its
+    /// last use.
     pub base: CheckedPlan,
-    /// Bytes at all times that no plan can change.
+    /// Bytes in use at all times, which no plan can change.
     pub fixed_bytes: u64,
-    /// What was asked for on that device.
+    /// The budget that was asked for on that device.
     pub asked: Budget,
-    /// What it comes to, the most bytes in use there; none: the least for which a plan is found.
+    /// That budget as the most bytes in use; `None` asks for the least for which a plan is found.
     pub budget_bytes: Option<u64>,
-    /// What else is limited: bytes of other devices, and energy.
+    /// Other limits: bytes of other devices, and energy.
     pub beside: Capacities,
 }
 
 impl Budgeted {
-    /// The most bytes in use without planning.
+    /// The most bytes in use at any time without planning.
     pub fn base_peak(&self) -> u64 {
         self.base.peak(self.device)
     }
@@ -218,12 +219,12 @@ pub fn budget(problem: &Problem, budget: Budget) -> Result<Budgeted> {
     })
 }
 
-/// Works out what budgets for several devices mean. Where none is given for a device, what is `stated` of it
-/// counts, as a file may do.
+/// Works out what budgets for several devices mean. A device without a budget has its `stated` capacity,
+/// which a file may give.
 ///
 /// # Errors
-/// As [`budget`]; if there is no budget for the device that computes, or one of a memory that doesn't compute
-/// isn't a number of bytes.
+/// As for [`budget`]; also if there is no budget for the device that computes, or the budget of another
+/// memory isn't a number of bytes.
 pub fn budgets(
     problem: &Problem,
     budgets: Option<&PerDevice<Budget>>,
@@ -254,18 +255,18 @@ pub fn budgets(
     })
 }
 
-/// Stages 6 to 8, solved, checked and placed: what the executor takes.
+/// Stages 6 to 8: a plan that is solved, checked and placed, which is what the executor takes.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// What was asked.
+    /// The problem and its budget.
     pub budgeted: Budgeted,
     /// The most bytes that may be in use.
     pub budget_bytes: u64,
-    /// The plan with its byte offsets. With [`Fit::Layout`] they are within the budget.
+    /// The plan with its byte offsets. With [`Fit::Layout`] the offsets are within the budget.
     pub layout: CheckedLayout,
-    /// What the planner says of it; none for a plan that was given.
+    /// How the planner found it; `None` for a plan that was given.
     pub provenance: Option<Provenance>,
-    /// What there is to say of a plan that was given.
+    /// A remark on a plan that was given.
     pub remark: Option<String>,
 }
 
@@ -274,19 +275,19 @@ pub struct Planned {
 pub struct Provenance {
     /// The planner.
     pub method: Method,
-    /// Whether first runs had to keep the given order.
+    /// Whether tasks had to run first in the given order.
     pub order: Order,
-    /// Seconds per joule: what was made small is seconds and this times joules.
+    /// Seconds per joule. The planner minimizes seconds plus `alpha` times joules.
     pub alpha: f64,
-    /// No plan within the budget makes less of that, proven, in that order.
+    /// A proven bound: in that order, no plan within the budget has a smaller objective.
     pub lower_bound: f64,
     /// Whether the plan's cost is proven to be the least.
     pub optimal: bool,
-    /// How long it took, all attempts together.
+    /// Time that all attempts took together.
     pub elapsed: Duration,
-    /// How often the planner was asked: more than once if a layout didn't fit.
+    /// How often the planner was asked; more than once if a layout didn't fit.
     pub attempts: usize,
-    /// What the planner remarks.
+    /// The planner's remark.
     pub note: Option<String>,
 }
 
@@ -296,13 +297,13 @@ impl Planned {
         self.layout.plan()
     }
 
-    /// Bytes from the first to the last one that the layout uses.
+    /// Extent of the layout in bytes.
     pub fn arena_bytes(&self) -> u64 {
         self.layout.arena_bytes(self.budgeted.device)
     }
 
-    /// Size of the arena that a run reserves: the budget, or what running without a plan needs if that
-    /// is less.
+    /// Size of the arena that a run reserves: the budget, or what running without a plan needs if that is
+    /// less.
     pub fn reserved_bytes(&self) -> u64 {
         let needed = self.layout.needed_bytes(self.budgeted.device);
         self.budget_bytes.min(self.budgeted.base_peak()).max(needed)
@@ -312,26 +313,26 @@ impl Planned {
 /// What must fit the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// The layout: what is going to be executed lies in an arena of the budget's size.
+    /// The layout: the plan will be executed in an arena of the budget's size.
     Layout,
-    /// The live bytes: how budgets of published instances are meant. A layout is made all the same.
+    /// The live bytes, which is what budgets of published instances mean. A layout is made all the same.
     LiveBytes,
 }
 
-/// How often the planner is asked at most.
+/// The most times that the planner is asked.
 const ATTEMPTS: u64 = 12;
-/// The first tightening takes off this part of what planning can change, besides the missing bytes;
-/// each further one twice as much. Another plan has other holes: without a margin it may miss by as
-/// much again.
+/// The first tightening removes, besides the missing bytes, one part in this many of what planning can
+/// change. Each further tightening removes twice as much as the one before. Another plan has other holes, so
+/// without a margin it may miss the budget by as much again.
 const MARGIN: u64 = 256;
 
-/// Stages 6 to 8: solve, check, place. This is the one loop of the pipeline: if the layout needs more
-/// bytes than the budget though the plan's live bytes don't, the planner is asked again: first, where
-/// the order is free, for a plan that keeps the given one, whose lifetimes are nested more neatly; then for
-/// a plan that uses that much less and a margin, or, where there is none, for another plan.
+/// Stages 6 to 8: solve, check, place. This is the one loop of the pipeline. If the plan's live bytes fit the
+/// budget but its layout doesn't, the planner is asked again. If the order is free, it is first asked for a
+/// plan in the given order, whose lifetimes are nested more neatly. Then it is asked for a plan that uses
+/// less by the missing bytes and a margin or, if there is none, for another plan.
 ///
 /// # Errors
-/// If no plan is found, with the least budget for which there is one, or no layout fits.
+/// If no plan is found, with the least budget for which there is one, or if no layout fits.
 pub fn find_plan(
     budgeted: &Budgeted,
     fit: Fit,
@@ -363,7 +364,7 @@ fn under(
     options: &Options,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Planned> {
-    // Published budgets are for live bytes; whoever asks for the least gets what the layout needs.
+    // Published budgets are for live bytes. With the least budget, the layout gets what it needs.
     let limit = match fit {
         Fit::Layout => budgeted.capacities(),
         Fit::LiveBytes => Capacities::unlimited(),
@@ -382,7 +383,7 @@ fn under(
     for attempt in 1..=ATTEMPTS {
         let solved = match solve(&budgeted.problem, &budgeted.within(target), &options, watch) {
             Ok(solved) => solved,
-            // Tightened too far: the bytes that are missing are the layout's, not the plan's.
+            // The budget was tightened too far: the bytes that are missing are the layout's, not the plan's.
             Err(SolveError::Infeasible { .. }) if attempt > 1 => {
                 options.order = order;
                 options.seed = options.seed.wrapping_add(1);
@@ -396,7 +397,7 @@ fn under(
             (Fit::Layout, Method::Search) => {
                 place_reordered(&solved.plan, &limit, options.order, Cutoff::NEVER)
             }
-            // What a published planner made stays as it is.
+            // A published planner's plan stays as it is.
             _ => place(&solved.plan, &limit),
         };
         match placed {
@@ -419,11 +420,11 @@ fn under(
     Err(Error::NoLayout { budget, needed })
 }
 
-/// Stages 7 and 8 for a plan that was made before, perhaps for another device: check it under this budget
-/// with this device's workspaces and costs, place it. `device` is the device's signature.
+/// Stages 7 and 8 for a plan that was made before, perhaps for another device: checks it under this budget
+/// with this device's workspaces and costs, and places it. `device` is the device's signature.
 ///
 /// # Errors
-/// If the plan is wrong, needs more than the budget, or no layout fits.
+/// If the plan is wrong or needs more than the budget, or if no layout fits.
 pub fn adopt(budgeted: &Budgeted, saved: SavedPlan, device: &str) -> Result<Planned> {
     let made = saved.device.filter(|made| made != device);
     if made.is_none() && saved.exact {
@@ -460,15 +461,14 @@ fn check_again(budgeted: &Budgeted, plan: Plan) -> Result<Planned> {
     }
 }
 
-/// The share of the time limit after which the least budget must be known, and the one after which the plan
-/// under it must be.
+/// The shares of the time limit after which the least budget and the plan under it must be known.
 const LEAST_SHARE: f64 = 0.5;
 const PLAN_SHARE: f64 = 0.9;
-/// The placement's share.
+/// The placement's share of the time limit.
 const PLACE_SHARE: f64 = 0.1;
 
-/// The plan under the least budget for which the search finds one. The time limit is for everything together,
-/// and who stops it keeps the leanest plan so far: at worst the one that keeps everything.
+/// The plan under the least budget for which the search finds one. The time limit covers everything. If the
+/// search is stopped, the result is the leanest plan so far, at worst the one that keeps everything.
 fn least(
     budgeted: &Budgeted,
     fit: Fit,
@@ -492,7 +492,7 @@ fn least(
     solved.elapsed = began.elapsed();
     let unlimited = Capacities::unlimited();
     let cutoff = options.cutoff(Instant::now(), options.time_limit.mul_f64(PLACE_SHARE));
-    // Whoever asks for the least gets what the layout needs.
+    // With the least budget, the layout gets what it needs.
     let layout = match fit {
         Fit::Layout => place_reordered(&solved.plan, &unlimited, options.order, cutoff)?,
         Fit::LiveBytes => place(&solved.plan, &unlimited)?,
@@ -501,7 +501,7 @@ fn least(
     Ok(budgeted.planned(layout, fit, budget, Some(provenance)))
 }
 
-/// The least budget for which another method finds a plan.
+/// The least budget for which a method other than the search finds a plan.
 fn least_of_method(
     budgeted: &Budgeted,
     options: &Options,
@@ -515,14 +515,14 @@ fn least_of_method(
 }
 
 impl Budgeted {
-    /// The budget as capacities; no limit where the least is looked for.
+    /// The budget as capacities; without a limit if the least is looked for.
     pub fn capacities(&self) -> Capacities {
         self.beside
             .clone()
             .with_bytes(self.device, self.budget_bytes)
     }
 
-    /// At most this many bytes of the device that computes, and the other limits.
+    /// At most this many bytes of the device that computes, with the other limits unchanged.
     pub fn within(&self, bytes: u64) -> Capacities {
         self.beside.clone().with_bytes(self.device, Some(bytes))
     }
@@ -534,7 +534,7 @@ impl Budgeted {
         budget_bytes: u64,
         provenance: Option<Provenance>,
     ) -> Planned {
-        // Who asked for the least gets what the layout needs.
+        // With the least budget, the layout gets what it needs.
         let budget_bytes = match fit {
             Fit::Layout => budget_bytes.max(layout.needed_bytes(self.device)),
             Fit::LiveBytes => budget_bytes,
@@ -550,8 +550,8 @@ impl Budgeted {
 }
 
 impl Provenance {
-    /// The same with one more attempt. Only the first attempt is made under the budget itself, so
-    /// only its bound is a bound for it.
+    /// This provenance with one more attempt. Only the first attempt is made under the budget itself, so only
+    /// its bound is valid for the budget.
     fn followed_by(self, solved: &Solved, order: Order) -> Provenance {
         let lower_bound = if self.attempts == 0 {
             solved.lower_bound

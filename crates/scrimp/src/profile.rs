@@ -1,4 +1,5 @@
-//! Stage 3, profile: which plan is run to measure costs, so that measuring stays within the budget too.
+//! Stage 3, profile: chooses the plan that is run to measure costs, so that measuring stays within the
+//! budget, too.
 
 use scrimp_graph::{Lowered, TrainingGraph};
 use scrimp_plan::{Budget, Capacities, CheckedLayout};
@@ -12,17 +13,19 @@ use crate::machine;
 use crate::pipeline::{self, Budgeted, Fit};
 use crate::training;
 
-/// How long the planner looks for a plan that is only to be measured with.
+/// Time for planning a step that is only used for measuring.
 const QUICK: Duration = Duration::from_secs(1);
-/// Memory for a step that keeps everything where the system doesn't say how much there is.
+/// Memory for a step that keeps everything, if the system doesn't say how much there is.
 const UNKNOWN: u64 = 1 << 30;
 
-/// Stage 3, profile: what each node takes on this machine, measured in steps that take no more memory than the
-/// budget, or than half of what is free. A step that keeps everything is run where that fits; else, planned quickly
-/// with estimated costs, one that computes some things again, from which the costs of the other follow.
+/// Stage 3, profile: what each node takes on this machine. It is measured in steps that take at most the
+/// budget and at most half of the free memory. If a step that keeps everything fits, it is run. Otherwise a
+/// step is run that is planned quickly with estimated costs and computes some values again; the costs of the
+/// step that keeps everything follow from it.
 ///
 /// # Errors
-/// If no plan is found within the budget, memory isn't there, an operator has no kernel, or someone sets `stop`.
+/// If no plan is found within the budget, there isn't enough memory, an operator has no kernel, or `stop` is
+/// set.
 pub fn profile(
     training: &TrainingGraph,
     compiled: &Compiled<'_>,
@@ -31,7 +34,7 @@ pub fn profile(
     stop: &AtomicBool,
     watch: ProfileWatch<'_>,
 ) -> Result<Profile> {
-    // Whoever plans what is to be trained, this plan is only run.
+    // This plan is only for measuring, so it doesn't matter which planner makes the final one.
     let options = Options {
         method: Method::default(),
         order: Order::default(),
@@ -57,7 +60,7 @@ pub fn profile(
     Ok(scrimp_run::profile(&rehearsal, &options, stop, watch)?)
 }
 
-/// A plan within the budget and half of the free memory; none if a step that keeps everything is.
+/// A plan within the budget and half of the free memory; `None` if a step that keeps everything fits.
 fn rehearsed(
     budgeted: &Budgeted,
     keep_all: &CheckedLayout,
@@ -90,13 +93,13 @@ fn rehearsed(
         Err(Error::Solve(SolveError::Infeasible { .. }) | Error::NoLayout { .. }) => {}
         planned => return planned,
     }
-    // Little memory is free, or little time wasn't enough.
+    // Little memory is free, or the short time wasn't enough: allow the whole budget and time.
     within(budgeted.budget_bytes, options)
 }
 
-/// Seconds of one of many steps. A plan's cost is the sum of what its tasks take in a step that keeps everything;
-/// in a profile each run takes what it takes in its place in this plan. Static costs don't know of caches: without a
-/// profile it is the cost.
+/// Seconds of one of many steps. A plan's cost adds up what its tasks take in a step that keeps everything.
+/// With a profile, each run is instead predicted for its place in this plan. Static costs don't account for
+/// caches, so without a profile the result is the plan's cost.
 pub fn predicted_seconds(
     layout: &CheckedLayout,
     lowered: &Lowered,

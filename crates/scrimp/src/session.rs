@@ -1,5 +1,5 @@
-//! One training run: an executor that is fed step by step, from a start or from where a file of
-//! weights left off.
+//! One training run: an executor that is fed step by step, from a fresh start or from where a file of weights
+//! left off.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 use crate::checkpoint::{self, Start};
 use crate::error::{Error, Result};
 
-/// What is trained with what; everything but the plan.
+/// What is trained and how: everything but the plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
     /// The training step.
@@ -41,12 +41,13 @@ pub struct Job<'a> {
 pub struct Session<'a> {
     job: Job<'a>,
     executor: Executor<'a>,
-    /// Steps done since the very first one, by this run and those that it resumes.
+    /// Steps done since training first began, by this run and by those that it resumes.
     step: u64,
-    /// Index in the training graph's list of gradients, by the tensor that a node writes.
+    /// For each tensor that a node writes, the index of the gradient that it completes in the training
+    /// graph's list.
     gradients: HashMap<TensorId, usize>,
     breakdown: Breakdown,
-    /// Of the last step.
+    /// The trace of the last step.
     trace: StepTrace,
 }
 
@@ -57,7 +58,7 @@ pub struct StepRecord {
     pub loss: f32,
     /// Wall-clock time of the step, without setting inputs.
     pub seconds: f64,
-    /// A hash of each gradient's bytes, as the training graph lists them; empty unless asked for.
+    /// A hash of each gradient's bytes, in the training graph's order; empty unless asked for.
     pub gradients: Vec<u64>,
 }
 
@@ -68,20 +69,20 @@ pub struct Breakdown {
     pub forward: f64,
     /// First runs of backward tasks.
     pub backward: f64,
-    /// Updates.
+    /// Updates of parameters.
     pub update: f64,
     /// Runs beyond the first.
     pub recompute: f64,
-    /// Between runs.
+    /// Time between runs.
     pub other: f64,
 }
 
 impl<'a> Session<'a> {
-    /// Prepares the plan in an arena of `arena_bytes`, or as many as the layout needs if that is more,
+    /// Prepares the plan in an arena of `arena_bytes` bytes, or as many as the layout needs if that is more,
     /// and fills weights and state.
     ///
     /// # Errors
-    /// If the plan doesn't fit the job or this machine, or memory isn't there.
+    /// If the plan doesn't fit the job or this machine, or there isn't enough memory.
     pub fn new(job: Job<'a>, layout: &CheckedLayout, arena_bytes: u64) -> Result<Session<'a>> {
         let options = ExecutorOptions {
             seed: job.start.seed,
@@ -137,13 +138,13 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Sets inputs, the settings of the optimizer and the random state for the next step.
+    /// Sets the inputs, the optimizer's settings and the random state for the next step.
     fn feed(&mut self) -> Result<()> {
         for (tensor, contents) in self.job.feed.step(self.step) {
             set(&mut self.executor, tensor, &contents)?;
         }
         let (seed, number) = (self.job.start.seed, self.step + 1);
-        // 53 bits, so that any number type holds them.
+        // The seed has 53 bits, so that any number type holds it.
         let random = [(xxh3_64_with_seed(&self.step.to_le_bytes(), seed) >> 11) as i64];
         for (tensor, what) in self.job.training.graph.given() {
             match what.role {
@@ -158,7 +159,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Steps done, those before a resumption included.
+    /// Steps done, including those before a resumption.
     pub fn steps_done(&self) -> u64 {
         self.step
     }
@@ -168,7 +169,7 @@ impl<'a> Session<'a> {
         self.executor.arena_bytes()
     }
 
-    /// What the last step did, run by run.
+    /// A record of the last step, run by run.
     pub fn trace(&self) -> &StepTrace {
         &self.trace
     }
@@ -196,7 +197,7 @@ impl<'a> Session<'a> {
     /// A hash of each parameter and each tensor of state, in the training graph's order.
     ///
     /// # Errors
-    /// If they can't be read.
+    /// If one of them can't be read.
     pub fn hashes(&self) -> Result<Vec<(TensorId, u64)>> {
         let graph = &self.job.training.graph;
         let hash = |tensor| {
@@ -242,8 +243,7 @@ pub(crate) fn set(
     executor.set(tensor, data).map_err(Error::from)
 }
 
-/// The tensors whose writers complete a gradient. A gradient that is a view is complete when its
-/// storage is.
+/// The tensors whose writers complete a gradient. A gradient that is a view is complete when its storage is.
 fn gradient_writers(training: &TrainingGraph) -> HashMap<TensorId, usize> {
     let storages = Storages::new(&training.graph);
     let indices = training.gradients.iter().enumerate();
@@ -270,7 +270,7 @@ impl Breakdown {
         self.other += (trace.seconds - running).max(0.0);
     }
 
-    /// The same per step.
+    /// The mean over this many steps.
     pub fn per_step(self, steps: u64) -> Breakdown {
         let share = |seconds: f64| seconds / steps.max(1) as f64;
         Breakdown {

@@ -12,9 +12,9 @@ use crate::pipeline::Planned;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Optimality {
-    /// No plan within the budget costs less, proven.
+    /// Proven: no plan within the budget costs less.
     Optimal,
-    /// It fits the budget and is checked; a cheaper one may exist.
+    /// The plan fits the budget and is checked; a cheaper one may exist.
     Feasible,
 }
 
@@ -31,43 +31,44 @@ pub struct PlanSummary {
     pub method: &'static str,
     /// How good the plan is known to be.
     pub status: Optimality,
-    /// Most that may be in use at any time, everything counted.
+    /// The most that may be in use at any time, everything counted.
     pub budget_bytes: u64,
-    /// Most in use at any time under the plan.
+    /// The most in use at any time under the plan.
     pub peak_bytes: u64,
-    /// Extent of the layout: with the device's resident bytes at most `budget_bytes`.
+    /// Extent of the layout. Together with the device's resident bytes it is at most `budget_bytes`.
     pub arena_bytes: u64,
-    /// What is there at all times and no plan can change: weights, optimizer state.
+    /// What is in use at all times and no plan can change: weights, optimizer state.
     pub fixed_bytes: u64,
     /// Proven: no plan needs less.
     pub floor_bytes: u64,
-    /// Most in use at any time when every task runs once in the given order.
+    /// The most in use at any time when every task runs once in the given order.
     pub base_peak_bytes: u64,
     /// Cost of running every task once.
     pub base_cost: f64,
     /// Cost of the plan: the seconds of all runs.
     pub cost: f64,
-    /// From the first step to the last, devices and links beside each other: the cost, on one device without
-    /// copies.
+    /// Time from the first step to the last, with devices and links working in parallel. On one device
+    /// without copies it equals the cost.
     pub makespan: f64,
     /// (makespan / base_cost − 1) · 100.
     pub overhead_percent: f64,
     /// Seconds per joule.
     pub alpha: f64,
-    /// The cost and `alpha` times the joules of all runs and copies: what was made small.
+    /// What the planner minimized: the cost plus `alpha` times the joules of all runs and copies.
     pub objective: f64,
     /// Proven: no plan within the budget has a smaller objective.
     pub lower_bound: f64,
-    /// How far that is above the objective of running every task once, in percent.
+    /// By how much the bound exceeds the objective of running every task once, in percent.
     pub lower_bound_percent: f64,
-    /// The same for `objective`, less `lower_bound_percent`.
+    /// By how much `objective` exceeds the objective of running every task once, in percent, less
+    /// `lower_bound_percent`.
     pub gap_percent: f64,
     /// Whether the cost is proven to be the least.
     pub optimal: bool,
-    /// Whether first runs had to keep the given order: `fixed` or `free`. The bound is for that order.
-    /// None for a given plan.
+    /// Whether tasks had to run first in the given order: `fixed` or `free`. The bound is for that order.
+    /// `None` for a given plan.
     pub order: Option<&'static str>,
-    /// What the planner remarks; of a given plan, if it was made for another device.
+    /// The planner's remark; for a given plan, a note if it was made for another device.
     pub note: Option<String>,
     /// Seconds that planning took; 0 for a given plan.
     pub solve_seconds: f64,
@@ -83,22 +84,22 @@ pub struct PlanSummary {
     pub values: usize,
     /// Steps of the plan.
     pub plan_steps: usize,
-    /// By name.
+    /// Devices by name.
     pub devices: BTreeMap<String, DeviceSummary>,
-    /// By the names of both devices, with a `-` between them.
+    /// Links by the names of both devices, joined by a `-`.
     pub links: BTreeMap<String, LinkSummary>,
 }
 
 /// What a plan does on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct DeviceSummary {
-    /// Most in use at any time.
+    /// The most in use at any time.
     pub peak_bytes: u64,
-    /// The most that may be; none if there is no limit.
+    /// The most that may be in use; `None` if there is no limit.
     pub capacity_bytes: Option<u64>,
-    /// Running.
+    /// Time that it runs.
     pub busy_seconds: f64,
-    /// Waiting for copies between runs.
+    /// Time that it waits for copies between runs.
     pub waiting_seconds: f64,
     /// Energy of its runs.
     pub joules: f64,
@@ -107,9 +108,9 @@ pub struct DeviceSummary {
 /// What a plan copies over one link.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LinkSummary {
-    /// Copying.
+    /// Time that it copies.
     pub busy_seconds: f64,
-    /// In all copies.
+    /// Bytes of all copies.
     pub bytes: u64,
     /// Energy of its copies.
     pub joules: f64,
@@ -141,7 +142,7 @@ impl PlanSummary {
             .as_ref()
             .map_or(0.0, |provenance| provenance.alpha);
         let (objective, base) = (plan.objective(alpha), budgeted.base.objective(alpha));
-        // Every plan runs every task, whoever made it.
+        // Every plan runs every task, whichever planner made it.
         let lower_bound = provenance
             .as_ref()
             .map_or(base, |provenance| provenance.lower_bound)

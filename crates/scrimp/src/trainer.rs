@@ -24,20 +24,20 @@ pub struct Trainer {
     pub recipe: Recipe,
     /// The step size.
     pub learning_rate: f32,
-    /// What the model learns from. Without samples it trains on random ones, which shows how much
-    /// memory and time a step takes.
+    /// The data to learn from. Without samples the model trains on random ones, which shows how much memory
+    /// and time a step takes.
     pub samples: Option<Samples>,
     /// Decides the first weights, the order of the samples and every random operator.
     pub seed: u64,
-    /// Threads that a step uses; 0 for all that there are.
+    /// Threads that a step uses; 0 means one per core.
     pub threads: usize,
     /// How to plan.
     pub options: Options,
 }
 
 impl Trainer {
-    /// Trains a built-in network or an ONNX file, so many samples per step, by momentum on
-    /// cross-entropy. Every field can be changed afterwards.
+    /// Trains a built-in network or an ONNX file with `batch` samples per step, by stochastic gradient
+    /// descent with momentum on the cross-entropy. Every field can be changed afterwards.
     ///
     /// # Errors
     /// If there is no such model, or it can't be imported at this batch size.
@@ -64,12 +64,12 @@ impl Trainer {
         })
     }
 
-    /// Differentiates the model and plans a step within the budget. The planner sees the costs of
-    /// [`pipeline::estimate`]; call the stages one by one to plan with measured ones.
+    /// Differentiates the model and plans a step within the budget. The planner uses the costs of
+    /// [`pipeline::estimate`]; call the stages one by one to plan with measured costs.
     ///
     /// # Errors
-    /// If the model can't be trained this way, or no plan is found; then the error says how many
-    /// bytes are enough.
+    /// If the model can't be trained this way, or no plan is found. In the latter case the error says how
+    /// many bytes are enough.
     pub fn plan(&self, budget: Budget) -> Result<PlannedTraining> {
         let training = pipeline::differentiate(&self.graph, self.recipe)?;
         let cpu = Cpu::new(self.threads)?;
@@ -117,12 +117,12 @@ impl PlannedTraining {
         self.planned.plan().peak(self.planned.budgeted.device)
     }
 
-    /// The same without a plan.
+    /// The most bytes in use at any time of a step without a plan.
     pub fn base_peak_bytes(&self) -> u64 {
         self.planned.budgeted.base_peak()
     }
 
-    /// Trains. `watch` is told of every step.
+    /// Trains. `watch` is called after every step.
     ///
     /// # Errors
     /// If this machine doesn't have the memory, or a step fails.
@@ -130,11 +130,11 @@ impl PlannedTraining {
         self.run_then(steps, watch, &mut |_| Ok(()))
     }
 
-    /// Trains as [`PlannedTraining::run`] does. `finish` gets the run after its last step, while its weights are there:
-    /// to save them, or to read them.
+    /// Trains as [`PlannedTraining::run`] does. `finish` receives the run after its last step, while its
+    /// weights are still there to be saved or read.
     ///
     /// # Errors
-    /// Those of [`PlannedTraining::run`]; what `finish` complains of.
+    /// As for [`PlannedTraining::run`]; also if `finish` fails.
     pub fn run_then(
         &self,
         steps: u64,

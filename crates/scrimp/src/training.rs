@@ -1,4 +1,4 @@
-//! Training under a plan, and beside it without one, to compare bit by bit.
+//! Trains under a plan and, for a comparison bit by bit, also without one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,44 +11,45 @@ use crate::error::{Error, Result};
 use crate::machine;
 use crate::session::{Breakdown, Job, Session, StepRecord};
 
-/// What a run did.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Trained {
-    /// Step by step.
+    /// Records of the steps.
     pub records: Vec<StepRecord>,
-    /// Steps done, those before a resumption included.
+    /// Steps done, including those before a resumption.
     pub steps_done: u64,
     /// Size of the arena.
     pub arena_bytes: u64,
-    /// Per step.
+    /// Where the time went, per step.
     pub breakdown: Breakdown,
-    /// The last step, run by run.
+    /// A record of the last step, run by run.
     pub trace: StepTrace,
     /// A hash of each parameter and each tensor of state at the end; empty unless runs are compared.
     pub hashes: Vec<(TensorId, u64)>,
 }
 
-/// A run, and perhaps the same without a plan.
+/// A run and, if asked for, the same run without a plan.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Under the plan.
+    /// The run under the plan.
     pub planned: Trained,
-    /// Without one.
+    /// The run without a plan.
     pub base: Option<Trained>,
 }
 
-/// Bytes that the end of a run takes outside of the arena, to save weights and to tell how it went.
+/// Bytes that the end of a run takes outside of the arena, to save weights and to report.
 const SPARE: usize = 8 << 20;
 
-/// Trains, step by step; `watch` is told of every step of the planned run. When `stop` is set the
-/// step that is running is the last. `finish` gets the planned run after its last step, while its weights are
-/// there: in the arena. All memory that grows with the model is taken before the first step.
+/// Trains step by step. `watch` is called after every step of the planned run. Once `stop` is set, the step
+/// that is running is the last. `finish` receives the planned run after its last step, while its weights are
+/// still in the arena. All memory that grows with the model is taken before the first step.
 ///
-/// With a base layout every step is run under both, one after the other, so that both meet the same
-/// clock speeds and neighbours; if memory for both isn't there, one run follows the other.
+/// With a base layout every step runs under both layouts, one after the other, so that both meet the same
+/// clock speeds and the same load from other processes. If there isn't enough memory for both, the second run
+/// follows the first.
 ///
 /// # Errors
-/// If memory isn't there, or a step fails; what `finish` complains of.
+/// If there isn't enough memory, a step fails, or `finish` fails.
 pub fn run<E: From<Error>>(
     job: Job<'_>,
     planned: &Planned,
@@ -100,7 +101,7 @@ pub fn run<E: From<Error>>(
     Ok(Outcome { planned, base })
 }
 
-/// Ends a session, whose memory is given back.
+/// Ends a session and gives its memory back.
 fn ended(session: Session<'_>, records: Vec<StepRecord>, hash: bool) -> Result<Trained> {
     Ok(Trained {
         steps_done: session.steps_done(),
@@ -115,7 +116,7 @@ fn ended(session: Session<'_>, records: Vec<StepRecord>, hash: bool) -> Result<T
     })
 }
 
-/// Takes memory for the end of the run.
+/// Takes memory in advance for the end of the run.
 fn spare() -> Result<Vec<u8>> {
     let mut spare = Vec::new();
     spare
@@ -126,15 +127,15 @@ fn spare() -> Result<Vec<u8>> {
     Ok(spare)
 }
 
-/// Whether that much memory can be taken, as far as the operating system says, with some to spare.
+/// Whether that many bytes can be taken, with some to spare, as far as the operating system says.
 fn there_is(bytes: u64) -> bool {
     machine::memory()
         .available
         .is_none_or(|available| bytes <= available / 10 * 9)
 }
 
-/// Operating systems hand out memory that isn't there and end the process when it is used, so this is
-/// found out before.
+/// Checks that this many bytes can be taken. Operating systems hand out memory that isn't there and end the
+/// process when it is used.
 pub(crate) fn fits(bytes: u64) -> Result<()> {
     match machine::memory().available {
         Some(available) if bytes > available => Err(Error::Memory {
@@ -168,14 +169,14 @@ impl Trained {
 }
 
 impl Outcome {
-    /// Whether both runs gave the same bits; none without a second run.
+    /// Whether both runs gave the same bits; `None` without a second run.
     pub fn bit_identical(&self, job: &Job<'_>) -> Option<bool> {
         self.base
             .as_ref()
             .map(|_| self.first_difference(job).is_none())
     }
 
-    /// Where the two runs differ first: a loss, a gradient, a final weight.
+    /// The first difference between the two runs: in a loss, a gradient or a final weight.
     pub fn first_difference(&self, job: &Job<'_>) -> Option<String> {
         let base = self.base.as_ref()?;
         let pairs = self.planned.records.iter().zip(&base.records);

@@ -1,4 +1,4 @@
-//! What fills an input, and the random numbers that all data are made from.
+//! The contents of inputs, and the random numbers that all data are made from.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -6,7 +6,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use crate::dtype::DType;
 use crate::graph::TensorId;
 
-/// Floats or integers.
+/// The contents of an input: floats or integers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Contents {
     /// For f32 and f64 tensors.
@@ -23,7 +23,7 @@ impl Contents {
         }
     }
 
-    /// These rows of `width` elements, one after the other.
+    /// The given rows of `width` elements, one after another.
     pub(super) fn rows(&self, width: usize, rows: &[usize]) -> Contents {
         let range = |&row: &usize| row * width..(row + 1) * width;
         match self {
@@ -42,7 +42,7 @@ impl Contents {
         }
     }
 
-    /// As an element type; integers may become floats, not the other way round.
+    /// The contents in an element type. Integers may become floats, but not the other way round.
     pub(super) fn into_type(self, dtype: DType) -> Option<Contents> {
         match (self, dtype) {
             (Contents::Ints(v), DType::F32 | DType::F64) => {
@@ -54,18 +54,18 @@ impl Contents {
     }
 }
 
-/// An input of the graph that data fill.
+/// An input of the graph that is filled with data.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
     pub(super) tensor: TensorId,
     pub(super) name: String,
     pub(super) shape: Vec<usize>,
     pub(super) dtype: DType,
-    /// One past the largest integer that makes sense, where the graph shows it.
+    /// One more than the largest valid integer, if the graph shows it.
     pub(super) limit: Option<usize>,
 }
 
-/// A generator for a part of the data.
+/// A random number generator for one part of the data.
 pub(super) fn stream(seed: u64, major: u64, minor: u64) -> SplitMix64 {
     let mut mixed = seed;
     for part in [major, minor] {
@@ -74,7 +74,7 @@ pub(super) fn stream(seed: u64, major: u64, minor: u64) -> SplitMix64 {
     SplitMix64::seed_from_u64(mixed)
 }
 
-/// Uniform in 0..n; the bias is below n/2⁶⁴.
+/// A uniform number in 0..n; the bias is below n/2⁶⁴.
 pub(super) fn below(random: &mut SplitMix64, n: u64) -> u64 {
     ((u128::from(random.next_u64()) * u128::from(n)) >> 64) as u64
 }

@@ -1,4 +1,4 @@
-//! Batches: which samples each step takes, and how they fill the graph's inputs.
+//! Batches: which samples each step takes and how they fill the graph's inputs.
 
 use thiserror::Error;
 
@@ -10,15 +10,15 @@ use crate::graph::{Graph, Role, TensorId};
 /// Samples with their labels or targets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
-    /// How many.
+    /// Number of samples.
     pub count: usize,
     /// Shape of one sample.
     pub x_shape: Vec<usize>,
     /// Shape of one sample's label or target; empty for a single number.
     pub y_shape: Vec<usize>,
-    /// Sample by sample.
+    /// The samples, one after another.
     pub x: Contents,
-    /// Sample by sample.
+    /// Their labels or targets, one after another.
     pub y: Contents,
 }
 
@@ -26,12 +26,14 @@ pub struct Samples {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DataError {
     /// The graph takes more or fewer inputs than a file of samples can fill.
-    #[error("the graph's inputs are {found}; data from a file fill one input and labels or target")]
+    #[error(
+        "the graph's inputs are {found}; data from a file can fill one input and labels or target"
+    )]
     Inputs {
-        /// Their names.
+        /// Names of the graph's inputs.
         found: String,
     },
-    /// Samples of another shape.
+    /// Samples have another shape than the graph's input.
     #[error(
         "a sample of {array} has shape {found:?}, but input {input} takes {expected:?} per sample"
     )]
@@ -40,12 +42,12 @@ pub enum DataError {
         array: &'static str,
         /// The graph's input.
         input: String,
-        /// Of the file.
+        /// The shape in the file.
         found: Vec<usize>,
-        /// Of the graph, without the batch.
+        /// The shape in the graph, without the batch.
         expected: Vec<usize>,
     },
-    /// Floats where the graph takes integers.
+    /// Data has floats where the graph takes integers.
     #[error("{array} has floating-point numbers, but input {input} takes integers; convert them")]
     Type {
         /// `x` or `y`.
@@ -53,7 +55,7 @@ pub enum DataError {
         /// The graph's input.
         input: String,
     },
-    /// A label or token that doesn't exist.
+    /// Data has a label or token that doesn't exist.
     #[error("{array} has the number {found}, but input {input} takes 0 to {last}")]
     Range {
         /// `x` or `y`.
@@ -78,20 +80,20 @@ pub struct Feed {
 
 #[derive(Clone, Debug)]
 enum Source {
-    /// The first slot takes x, the second y.
+    /// Samples of a file; the first slot takes x, the second y.
     File(Samples),
     Synthetic,
 }
 
-/// Names of the inputs that `train` adds.
+/// Names of the inputs that differentiation adds.
 const LABELS: [&str; 2] = ["labels", "target"];
 
 impl Feed {
-    /// From samples, in a new random order every epoch. The graph must have one input besides
-    /// `labels` or `target`; labels may be missing in a graph that isn't for training.
+    /// A feed of samples, in a new random order every epoch. The graph must have one input besides `labels`
+    /// or `target`; a graph that isn't for training may lack labels.
     pub fn from_samples(graph: &Graph, samples: Samples, seed: u64) -> Result<Feed, DataError> {
         let mut slots = slots(graph);
-        // x first. An input whose name was taken by the model's own has a suffix.
+        // x comes first. An added input has a suffix if the model already used its name.
         slots.sort_by_key(|slot| LABELS.iter().any(|name| slot.name.starts_with(name)));
         let names = || {
             slots
@@ -119,8 +121,8 @@ impl Feed {
         })
     }
 
-    /// Random numbers: normal for floats, uniform over what the graph takes for integers. They
-    /// serve to measure; there is nothing to learn from them.
+    /// A feed of random numbers: normally distributed floats, and integers uniform over what the graph takes.
+    /// They serve to measure; there is nothing to learn from them.
     pub fn synthetic(graph: &Graph, seed: u64) -> Feed {
         let slots = slots(graph);
         let batch = slots
@@ -135,7 +137,7 @@ impl Feed {
         }
     }
 
-    /// Whether [`Feed::synthetic`] made it.
+    /// Whether [`Feed::synthetic`] made this feed.
     pub fn is_synthetic(&self) -> bool {
         matches!(self.source, Source::Synthetic)
     }
@@ -158,8 +160,8 @@ impl Feed {
         }
     }
 
-    /// Samples in their own order, from `start` on, to test with: the inputs' contents and how many
-    /// of the batch count; the last sample fills the rest. None past the end or without samples.
+    /// Contents of the inputs for a test on the samples from `start` on, in their own order, and how many
+    /// samples of the batch count; the last sample fills the rest. `None` past the end or without samples.
     pub fn test(&self, start: usize) -> Option<(Vec<(TensorId, Contents)>, usize)> {
         let Source::File(samples) = &self.source else {
             return None;
@@ -193,8 +195,8 @@ impl Feed {
         filled.collect()
     }
 
-    /// The samples of a step: epochs are permutations of all samples, one after the other, cut into
-    /// batches.
+    /// The samples of a step. Epochs are permutations of all samples; put one after another, they are cut
+    /// into batches.
     fn order(&self, count: usize, step: u64) -> Vec<usize> {
         let first = u128::from(step) * self.batch as u128;
         let mut epoch = None;
@@ -212,7 +214,7 @@ impl Feed {
     }
 }
 
-/// Fisher–Yates, with a generator of its own for each epoch.
+/// A Fisher–Yates shuffle with a generator of its own for each epoch.
 fn shuffled(count: usize, seed: u64, epoch: u64) -> Vec<usize> {
     let mut random = stream(seed, epoch, u64::MAX);
     let mut order: Vec<usize> = (0..count).collect();
@@ -250,7 +252,7 @@ fn check(
     };
     let per_sample: usize = shape.iter().product();
     let total: usize = slot.shape.iter().product();
-    // Labels of tokens are one axis [batch·sequence] in the graph: sizes count, not axes.
+    // Labels of tokens are one axis [batch·sequence] in the graph, so sizes are compared, not axes.
     let expected = match slot.shape.split_first() {
         Some((&first, rest)) if first == batch => rest.to_vec(),
         _ => vec![total / batch.max(1)],

@@ -1,6 +1,6 @@
-//! What the inputs of a step are: samples of an npz file in a shuffled order, or synthetic ones.
-//! Everything follows from a seed and the number of the step, so that a run that is stopped and
-//! goes on sees the same samples.
+//! The contents of a step's inputs: samples of an npz file in shuffled order, or synthetic ones. Everything
+//! follows from a seed and the number of the step, so that a run that is stopped and resumed sees the same
+//! samples.
 
 mod contents;
 mod feed;

@@ -1,8 +1,8 @@
-//! Reading npz files: zip archives of npy arrays. Arrays `x` and `y` are the training samples,
-//! `x_test` and `y_test`, if there, the test samples; the first axis counts samples.
+//! Reads npz files, which are zip archives of npy arrays. The arrays `x` and `y` are the training samples,
+//! and `x_test` and `y_test`, if present, the test samples. The first axis counts samples.
 //!
-//! Sizes are bounded before anything is allocated, and an npy header is parsed without recursion. An archive may be
-//! a thousand times as large as its file, so its reader says how much memory there is.
+//! Sizes are bounded before anything is allocated, and an npy header is parsed without recursion. An archive
+//! may be a thousand times as large unpacked as its file, so the caller says how much memory there is.
 
 use scrimp_plan::file::open_regular;
 use std::io::{BufReader, Read, Seek};
@@ -13,31 +13,31 @@ use zip::ZipArchive;
 use super::contents::Contents;
 use super::feed::Samples;
 
-/// An array's bytes. Larger data doesn't belong in memory.
+/// The most bytes of an array. Larger data doesn't belong in memory.
 const MAX_ARRAY_BYTES: u64 = 1 << 36;
 
-/// Arrays in a file; four are used.
+/// The most arrays in a file; four are used.
 const MAX_ARRAYS: usize = 4096;
 
 /// Bytes of an array that are unpacked at a time.
 const PIECE: u64 = 1 << 16;
 
-/// An npy header; numpy's own have about a hundred bytes.
+/// The most bytes of an npy header; numpy's own headers have about a hundred.
 const MAX_HEADER_BYTES: usize = 1 << 16;
 
 /// The data of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dataset {
-    /// To train with.
+    /// Samples to train with.
     pub train: Samples,
-    /// To test with, if the file has them.
+    /// Samples to test with, if the file has them.
     pub test: Option<Samples>,
 }
 
 /// Why a file of data can't be used.
 #[derive(Debug, Error)]
 pub enum NpzError {
-    /// The system refuses.
+    /// The operating system can't read the file.
     #[error("cannot read {path}: {source}", path = path.display())]
     Io {
         /// The file.
@@ -45,7 +45,7 @@ pub enum NpzError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The archive or an array is not in order.
+    /// The archive or an array is malformed.
     #[error("{path}: {reason}", path = path.display())]
     Format {
         /// The file.
@@ -56,10 +56,10 @@ pub enum NpzError {
 }
 
 impl Dataset {
-    /// Read a file, whose arrays may take `room` bytes of memory in all.
+    /// Reads a file whose arrays may take `room` bytes of memory in all.
     ///
     /// # Errors
-    /// If it can't be read, isn't in order, or takes more.
+    /// If the file can't be read, is malformed, or takes more memory.
     pub fn read(path: &Path, room: u64) -> Result<Dataset, NpzError> {
         let (file, _) = open_regular(path).map_err(|source| NpzError::Io {
             path: path.to_owned(),
@@ -72,16 +72,16 @@ impl Dataset {
         })
     }
 
-    /// The contents of a file, as [`Dataset::read`] reads them; the error is a reason.
+    /// Reads the contents of a file as [`Dataset::read`] does; the error is the reason.
     ///
     /// # Errors
-    /// If it isn't in order, or takes more memory than there is room.
+    /// If the contents are malformed or take more than `room` bytes of memory.
     pub fn from_reader(reader: impl Read + Seek, mut room: u64) -> Result<Dataset, String> {
         let archive = ZipArchive::new(reader);
         let mut archive = archive.map_err(|e| format!("it is not an npz file: {e}"))?;
         if archive.len() > MAX_ARRAYS {
             return Err(format!(
-                "it has {} arrays; {MAX_ARRAYS} are the limit",
+                "it has {} arrays; the limit is {MAX_ARRAYS}",
                 archive.len()
             ));
         }
@@ -90,7 +90,9 @@ impl Dataset {
         let test = samples(&mut archive, "x_test", "y_test", &mut room)?;
         let differs = |t: &&Samples| t.x_shape != train.x_shape || t.y_shape != train.y_shape;
         if test.as_ref().filter(differs).is_some() {
-            return Err("samples of x_test, y_test have other shapes than those of x, y".into());
+            return Err(
+                "the samples of x_test and y_test have other shapes than those of x and y".into(),
+            );
         }
         Ok(Dataset { train, test })
     }
@@ -147,7 +149,7 @@ fn array<R: Read + Seek>(
         .map_err(|reason| format!("array {name}: {reason}"))
 }
 
-/// Read one npy array into memory, of which there is less `room` then.
+/// Reads one npy array into memory and subtracts its bytes from `room`.
 fn npy(reader: &mut impl Read, room: &mut u64) -> Result<Array, String> {
     let mut start = [0; 8];
     reader.read_exact(&mut start).map_err(cut)?;
@@ -173,13 +175,13 @@ fn npy(reader: &mut impl Read, room: &mut u64) -> Result<Array, String> {
         .ok_or_else(|| format!("shape {shape:?} is too large"))?;
     let held = bytes / kind.bytes() * kind.held_bytes();
     *room = room.checked_sub(held).ok_or_else(|| {
-        format!("shape {shape:?} takes {held} bytes of memory, of which {room} are left")
+        format!("shape {shape:?} takes {held} bytes of memory, but only {room} are left")
     })?;
     let contents = elements(reader, kind, bytes)?;
     Ok(Array { shape, contents })
 }
 
-/// Unpacks an array's elements. What its header claims is only believed as far as data follow.
+/// Unpacks an array's elements. Memory is taken only as data arrive, whatever the header claims.
 fn elements(reader: &mut impl Read, kind: Kind, bytes: u64) -> Result<Contents, String> {
     let mut contents = match kind.is_float() {
         true => Contents::Floats(Vec::new()),
@@ -192,7 +194,7 @@ fn elements(reader: &mut impl Read, kind: Kind, bytes: u64) -> Result<Contents, 
         let filled = reader.take(wanted).read_to_end(&mut piece);
         read += filled.map_err(cut)? as u64;
         if (piece.len() as u64) < wanted {
-            return Err(format!("its shape needs {bytes} bytes, it has {read}"));
+            return Err(format!("its shape needs {bytes} bytes, but it has {read}"));
         }
         kind.decode(&piece, &mut contents)?;
     }
@@ -203,7 +205,7 @@ fn cut(error: std::io::Error) -> String {
     format!("it is cut short or damaged: {error}")
 }
 
-/// The element types that are read, little-endian.
+/// The supported element types, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     F16,
@@ -290,8 +292,7 @@ impl Kind {
     }
 }
 
-/// Element type and shape from the text of a Python dictionary with the keys descr, fortran_order
-/// and shape.
+/// Element type and shape, from the text of a Python dictionary with the keys descr, fortran_order and shape.
 fn parse_header(text: &str) -> Result<(Kind, Vec<usize>), String> {
     let after = |key: &str| {
         let start = text.find(&format!("'{key}'"))? + key.len() + 2;
@@ -350,7 +351,7 @@ mod tests {
         assert_eq!(array.contents, Contents::Floats(vec![1.5, -2.0]));
         assert_eq!(room, 2);
         let error_of = npy(&mut &bytes[..], &mut room).err().expect("no room");
-        assert!(error_of.contains("takes 8 bytes of memory, of which 2 are left"));
+        assert!(error_of.contains("takes 8 bytes of memory, but only 2 are left"));
         bytes.pop();
         assert!(error(&bytes).contains("needs 16 bytes, it has 15"));
     }

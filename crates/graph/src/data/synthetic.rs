@@ -8,8 +8,8 @@ use crate::dtype::DType;
 use crate::graph::{Graph, TensorId};
 use crate::op::Op;
 
-/// One past the largest integer that an input may hold, from the nodes that read it: a table's rows,
-/// the classes of a loss.
+/// One more than the largest integer that an input may hold, according to the nodes that read it: a table's
+/// rows, the classes of a loss.
 pub(super) fn limit(graph: &Graph, tensor: TensorId) -> Option<usize> {
     let limits = graph.consumers(tensor).iter().filter_map(|&id| {
         let node = graph.node(id);
@@ -24,7 +24,7 @@ pub(super) fn limit(graph: &Graph, tensor: TensorId) -> Option<usize> {
     limits.min()
 }
 
-/// The contents of an input in a step; `index` tells the inputs apart.
+/// The contents of an input in a step; `index` distinguishes the inputs.
 pub(super) fn contents(slot: &Slot, seed: u64, step: u64, index: u64) -> Contents {
     let count = slot.shape.iter().product();
     let mut random = stream(seed, step, index);

@@ -208,7 +208,7 @@ impl TensorReader {
         let held = count as u64 * held_bytes(tensor.data_type)?;
         if expected + held > room {
             return Err(format!(
-                "external data takes {} bytes of memory to read, of which {room} are left",
+                "external data takes {} bytes of memory to read, but only {room} are left",
                 expected + held
             ));
         }

@@ -1,9 +1,9 @@
-//! Files of weights: safetensors with the graph's tensor names, so that PyTorch and others can read
-//! them. Running statistics, one tensor [2, C] named `<layer>.running` in the graph, are two in the
-//! file, `<layer>.running_mean` and `<layer>.running_var`, as PyTorch names them.
+//! Files of weights: safetensors with the graph's tensor names, so that PyTorch and others can read them.
+//! Running statistics are one tensor [2, C] in the graph, named `<layer>.running`. In the file they are two,
+//! `<layer>.running_mean` and `<layer>.running_var`, as PyTorch names them.
 //!
-//! Neither reading nor writing takes memory that grows with the tensors: elements go from the file to where
-//! they are used, and back, piece by piece.
+//! Neither reading nor writing takes memory that grows with the tensors: elements are moved between the file
+//! and where they are used piece by piece.
 
 mod read;
 mod write;
@@ -19,21 +19,21 @@ use crate::graph::Tensor;
 pub use read::{FileElements, WeightsFile};
 pub use write::write;
 
-/// The entry of a file's header for [`Notes`].
+/// The key of [`Notes`] in a file's header.
 const NOTES: &str = "scrimp";
 
 /// Elements that are moved at a time.
 const PIECE: usize = 1 << 14;
 
-/// Anything the writer of a file wants to find again, such as the number of steps.
+/// Notes that the writer of a file wants to find again, such as the number of steps.
 pub type Notes = BTreeMap<String, String>;
 
-/// Where the elements of a graph's tensors are.
+/// A source of the elements of a graph's tensors.
 pub trait Elements {
-    /// Hands out elements of the tensor with this name, in rows, one piece after the other.
+    /// Hands out the elements of the tensor with this name, in row order, one piece after another.
     ///
     /// # Errors
-    /// If the tensor isn't there or has fewer elements; what `take` complains of.
+    /// If the tensor isn't there or has fewer elements, or if `take` fails.
     fn read(
         &self,
         name: &str,
@@ -45,7 +45,7 @@ pub trait Elements {
 /// Why weights can't be read or used.
 #[derive(Debug, Error)]
 pub enum WeightsError {
-    /// The system refuses.
+    /// The operating system can't read the file.
     #[error("cannot read {path}: {source}", path = path.display())]
     Io {
         /// The file.
@@ -53,7 +53,7 @@ pub enum WeightsError {
         /// The system's reason.
         source: io::Error,
     },
-    /// Not safetensors, or damaged.
+    /// The file isn't safetensors, or is damaged.
     #[error("{path} is not a safetensors file, or it is damaged: {reason}", path = path.display())]
     Format {
         /// The file.
@@ -66,21 +66,21 @@ pub enum WeightsError {
     Mismatch(Vec<Misfit>),
 }
 
-/// A tensor that the file lacks or has otherwise.
+/// A tensor that the file lacks or has in another shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Misfit {
-    /// The graph has it, the file doesn't.
+    /// The graph has the tensor, but the file doesn't.
     Missing {
         /// Its name.
         name: String,
     },
-    /// Both have it, in different shapes.
+    /// Both have the tensor, but in different shapes.
     Shape {
         /// Its name.
         name: String,
-        /// In the graph.
+        /// Its shape in the graph.
         expected: Vec<usize>,
-        /// In the file.
+        /// Its shape in the file.
         found: Vec<usize>,
     },
 }
@@ -113,20 +113,20 @@ fn list(all: &[Misfit]) -> String {
 /// Which tensors of a graph a file must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Require {
-    /// Parameters and state, such as momenta and running statistics: to go on as if not stopped.
+    /// Parameters and state, such as momenta and running statistics: to resume as if not stopped.
     Everything,
-    /// Parameters; of the state what the file has: to start from someone else's weights.
+    /// Parameters, and of the state whatever the file has: to start from someone else's weights.
     Parameters,
 }
 
-/// Some elements of a graph's tensor as a tensor of a file.
+/// Some elements of a graph's tensor that are one tensor in a file.
 struct Part {
     name: String,
     shape: Vec<usize>,
     elements: Range<usize>,
 }
 
-/// What a graph's tensor is in files: one tensor, or, of running statistics, two.
+/// The tensors that a graph's tensor is in files: one, or two for running statistics.
 fn parts(tensor: &Tensor) -> Vec<Part> {
     let part = |name: String, shape: &[usize], elements| Part {
         name,

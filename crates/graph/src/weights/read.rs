@@ -1,4 +1,4 @@
-//! Reading weights: the header when a file is opened, elements when they are wanted.
+//! Reads weights: the header when a file is opened, elements when they are wanted.
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::{Misfit, NOTES, Notes, PIECE, Part, Require, WeightsError, parts};
 use crate::graph::{Graph, Role, Tensor, TensorId};
 
-/// Largest header, as the format's own library has it.
+/// The most bytes of a header, the limit of the format's own library.
 const MOST_HEADER_BYTES: u64 = 100_000_000;
 
 /// A file of weights. Its elements are converted from any float type.
@@ -17,7 +17,7 @@ pub struct WeightsFile {
     path: PathBuf,
     file: File,
     header: Metadata,
-    /// Where the first tensor begins.
+    /// Offset of the first tensor.
     start: u64,
     /// What the writer noted.
     pub notes: Notes,
@@ -37,7 +37,7 @@ impl WeightsFile {
             path: path.to_owned(),
             reason,
         };
-        // To open a pipe would be to wait for its writer.
+        // Opening a pipe would wait for its writer.
         if !path.metadata().map_err(io)?.is_file() {
             return Err(damaged("it is no regular file".into()));
         }
@@ -71,10 +71,11 @@ impl WeightsFile {
         })
     }
 
-    /// The graph's parameters and state that the file has, in the graph's order.
+    /// Checks that the file fits the graph, and returns the graph's parameters and state that the file has,
+    /// in the graph's order.
     ///
     /// # Errors
-    /// If one that is required is missing, or one has another shape.
+    /// If a required tensor is missing, or if one has another shape.
     pub fn fit(&self, graph: &Graph, require: Require) -> Result<Vec<TensorId>, WeightsError> {
         let mut fitting = Vec::new();
         let mut misfits = Vec::new();
@@ -96,10 +97,10 @@ impl WeightsFile {
         }
     }
 
-    /// The elements of a graph's tensor, in rows.
+    /// The elements of a graph's tensor, in row order.
     ///
     /// # Errors
-    /// If the file hasn't this tensor.
+    /// If the file doesn't have this tensor.
     pub fn elements(&self, tensor: &Tensor) -> Result<FileElements<'_>, WeightsError> {
         let infos = self.infos(tensor);
         let infos = infos.map_err(|misfit| WeightsError::Mismatch(vec![misfit]))?;
@@ -110,7 +111,7 @@ impl WeightsFile {
         })
     }
 
-    /// What the file says of a graph's tensor.
+    /// The file's entries for a graph's tensor.
     fn infos(&self, tensor: &Tensor) -> Result<Vec<&TensorInfo>, Misfit> {
         let info = |Part { name, shape, .. }: Part| match self.header.info(&name) {
             None => Err(Misfit::Missing { name }),
@@ -133,7 +134,7 @@ impl WeightsFile {
     }
 }
 
-/// The text of the header, if the file has all of it.
+/// The header's bytes, if the file has all of them.
 fn header(file: &mut File, bytes: u64) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 8];
     if bytes < 8 {
@@ -149,7 +150,7 @@ fn header(file: &mut File, bytes: u64) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(text))
 }
 
-/// Elements of one tensor of the file that are still to be read.
+/// Elements of one tensor in the file that are still to be read.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     at: u64,
@@ -161,16 +162,16 @@ struct Stretch {
 #[derive(Debug)]
 pub struct FileElements<'a> {
     file: &'a WeightsFile,
-    /// The next one first.
+    /// The stretches to be read, the next one first.
     stretches: Vec<Stretch>,
     bytes: Vec<u8>,
 }
 
 impl FileElements<'_> {
-    /// Fills a slice with the elements that come next.
+    /// Fills a slice with the next elements.
     ///
     /// # Errors
-    /// If the file can't be read or has no more.
+    /// If the file can't be read or has no more elements.
     pub fn next(&mut self, mut into: &mut [f32]) -> Result<(), WeightsError> {
         while !into.is_empty() {
             let count = self.some(into).map_err(|source| WeightsError::Io {
@@ -182,7 +183,7 @@ impl FileElements<'_> {
         Ok(())
     }
 
-    /// Fills the start of a slice and returns how much of it.
+    /// Fills the start of a slice and returns the number of elements filled.
     fn some(&mut self, into: &mut [f32]) -> io::Result<usize> {
         self.stretches.retain(|stretch| stretch.elements > 0);
         let stretch = self.stretches.first_mut();
@@ -201,7 +202,7 @@ impl FileElements<'_> {
 }
 
 fn is_supported(dtype: Dtype) -> bool {
-    // PyTorch counts batches in its batch normalizations, in integers.
+    // PyTorch's batch normalizations count batches, in integers.
     matches!(
         dtype,
         Dtype::F32 | Dtype::F64 | Dtype::F16 | Dtype::BF16 | Dtype::I64

@@ -1,4 +1,4 @@
-//! Writing weights: the header, then each tensor's elements from where they are.
+//! Writes weights: the header, then each tensor's elements, from wherever they are.
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use std::collections::{BTreeMap, HashMap};
@@ -8,13 +8,13 @@ use std::ops::Range;
 use super::{Elements, NOTES, Notes, parts};
 use crate::graph::Tensor;
 
-/// Some elements of the graph's tensor with this name.
+/// A range of elements of the graph's tensor with this name.
 type Origin<'a> = (&'a str, Range<usize>);
 
 /// Writes a file with these tensors of a graph.
 ///
 /// # Errors
-/// If it can't be written, or the elements aren't there.
+/// If the file can't be written, or elements aren't there.
 pub fn write(
     file: &mut dyn Write,
     notes: &Notes,
@@ -33,7 +33,7 @@ pub fn write(
     Ok(())
 }
 
-/// The header, and where the elements come from in the order of the file: by name.
+/// The header, and the origins of the elements in the order of the file, which is by name.
 fn header<'a>(notes: &Notes, tensors: &[&'a Tensor]) -> io::Result<(Vec<u8>, Vec<Origin<'a>>)> {
     let mut sorted = BTreeMap::new();
     for tensor in tensors {
@@ -54,7 +54,7 @@ fn header<'a>(notes: &Notes, tensors: &[&'a Tensor]) -> io::Result<(Vec<u8>, Vec
         infos.push((name, info));
         origins.push(origin);
     }
-    // A single entry, so that the file doesn't depend on the order of a hash map.
+    // There is a single entry, so that the file doesn't depend on the order of a hash map.
     let notes = match notes.is_empty() {
         true => None,
         false => Some(HashMap::from([(

@@ -122,7 +122,7 @@ impl Scheduling<'_> {
                 link: self
                     .problem
                     .link_between(from, to)
-                    .ok_or_else(|| wrong("it copies where no link leads"))?,
+                    .ok_or_else(|| wrong("it copies between devices that no link connects"))?,
                 from: self.location(binding.inputs[0])?,
                 to: self.location(binding.outputs[0])?,
             }),
@@ -215,7 +215,7 @@ impl Scheduling<'_> {
         let what = self.graph.tensor(tensor);
         let span = span.prefix(what.bytes()).ok_or_else(|| {
             wrong(format!(
-                "tensor {:?} has {} bytes, but its value only {}",
+                "tensor {:?} has {} bytes, but its value has only {}",
                 what.name,
                 what.bytes(),
                 span.bytes

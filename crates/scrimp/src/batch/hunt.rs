@@ -1,4 +1,4 @@
-//! The search between the largest batch that fits without a plan and the proven end.
+//! The search between the largest batch that fits without a plan and the proven bound.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -12,12 +12,12 @@ use super::{AtBatch, Attempt, BatchProgress, LargestBatch, Limit, MOST_BATCH};
 use crate::error::{Error, Result};
 use crate::pipeline::{Budgeted, Fit, budget, find_plan};
 
-/// This part of the time limit goes to one batch size at most, so that several can be tried.
+/// One batch size gets at most one part in this many of the time limit, so that several can be tried.
 const SHARE: u32 = 8;
-/// How often sizes just above the largest so far are tried again with another seed, without success.
+/// How many unsuccessful rounds with other seeds are tried at sizes just above the largest so far.
 const ROUNDS: u64 = 2;
 
-/// A batch size with everything that follows from the graph alone.
+/// A batch size and everything that follows from the graph alone.
 #[derive(Clone, Debug)]
 struct Size {
     budgeted: Budgeted,
@@ -44,9 +44,9 @@ pub(super) struct Hunt<'a> {
 enum Missed {
     /// A plan was found, but it costs too much.
     Slow,
-    /// None within the budget; the leanest needs this much.
+    /// No plan was found within the budget; the leanest needs this much.
     Lean(Option<u64>),
-    /// It is proven that there is none.
+    /// It is proven that there is no plan.
     Impossible,
 }
 
@@ -86,14 +86,15 @@ impl<'a> Hunt<'a> {
         if keep_all > 0 {
             self.attempt(keep_all, self.options.seed, SHARE)?;
         }
-        // One more is mostly easy: whatever the time limit, the answer is seldom less than that.
+        // One more sample mostly fits easily, so try it first: the answer is then seldom less, however short
+        // the time.
         if keep_all < self.bound {
             self.attempt(keep_all + 1, self.options.seed, SHARE)?;
         }
         let mut next = Some(self.bound).filter(|&bound| bound > self.best());
         let mut above = self.bound + 1;
-        // The first batch sizes bracket the answer; what is left of the time goes to the sizes just
-        // above it, with other seeds.
+        // The first batch sizes bracket the answer. The rest of the time goes to the sizes just above it,
+        // with other seeds.
         while let Some(batch) = next.filter(|_| self.may_go_on()) {
             let missed = self.attempt(batch, self.options.seed, SHARE)?;
             above = above.min(self.bound + 1);
@@ -106,7 +107,7 @@ impl<'a> Hunt<'a> {
             };
             let best = self.best();
             next = match lean {
-                // Even the leanest plan so far is for no larger batch than the best.
+                // Even the leanest plan so far reaches no larger batch than the best.
                 Some(lean) if lean <= best => None,
                 Some(lean) if lean < above => Some(lean),
                 _ => Some(best + (above - best) / 2).filter(|&middle| middle > best),
@@ -136,7 +137,8 @@ impl<'a> Hunt<'a> {
         })
     }
 
-    /// Sizes just above the best, each success doubling the stride, until other seeds bring nothing.
+    /// Tries sizes just above the best, doubling the stride after each success, until other seeds gain
+    /// nothing.
     fn go_on_above(&mut self) -> Result<()> {
         let mut fruitless = 0;
         while fruitless < ROUNDS {
@@ -162,7 +164,7 @@ impl<'a> Hunt<'a> {
         Ok(())
     }
 
-    /// At the largest size, a plan that adds less time than what was enough.
+    /// Looks for a cheaper plan at the largest size.
     fn cheapen(&mut self) -> Result<()> {
         let Some((batch, plan)) = &self.best else {
             return Ok(());
@@ -197,7 +199,7 @@ impl<'a> Hunt<'a> {
         !stopped && self.began.elapsed() < self.options.time_limit
     }
 
-    /// The graph at a size; none if it is too large to be counted.
+    /// The graph at a size; `None` if it is too large to be counted.
     fn size(&mut self, batch: u64) -> Result<Option<Size>> {
         if let Some(size) = self.seen.get(&batch) {
             return Ok(size.clone());
@@ -224,7 +226,7 @@ impl<'a> Hunt<'a> {
         Ok(size)
     }
 
-    /// The largest size up to `most` that passes, if all smaller ones do; 0 if none does.
+    /// The largest size up to `most` that passes, provided that all smaller ones do; 0 if none does.
     fn last(&mut self, most: u64, passes: impl Fn(&Size) -> bool) -> Result<u64> {
         let passes = |hunt: &mut Self, batch| -> Result<bool> {
             Ok(hunt.size(batch)?.is_some_and(|size| passes(&size)))
@@ -245,7 +247,7 @@ impl<'a> Hunt<'a> {
         Ok(low)
     }
 
-    /// About the largest size for which the leanest plan of a failed attempt would do.
+    /// Estimates the largest size that the leanest plan of a failed attempt would fit.
     fn where_it_fits(&mut self, batch: u64, missed: &Missed) -> Result<Option<u64>> {
         let (Missed::Lean(Some(lean)), Some(size)) = (missed, self.size(batch)?) else {
             return Ok(None);
@@ -259,7 +261,7 @@ impl<'a> Hunt<'a> {
         Ok(Some((scaled as u64).min(batch - 1)))
     }
 
-    /// Plans for one size. What fits is kept, at the largest size that its sequence of runs fits.
+    /// Plans for one size. A plan that fits is kept, at the largest size that its sequence of runs fits.
     fn attempt(&mut self, batch: u64, seed: u64, share: u32) -> Result<Option<Missed>> {
         let Some(size) = self.size(batch)? else {
             return Ok(Some(Missed::Impossible));
@@ -309,7 +311,7 @@ impl<'a> Hunt<'a> {
         Ok(missed)
     }
 
-    /// A plan for one size and what it is proven to cost at least.
+    /// A plan for one size, and a proven lower bound on its cost.
     fn plan(
         &self,
         size: &Size,
@@ -353,7 +355,7 @@ impl<'a> Hunt<'a> {
         let mut high = self.bound + 1;
         let mut stride = 1;
         while high - low > 1 {
-            // Gallop first: most plans fit hardly any larger size.
+            // Start with small strides, since most plans fit hardly any larger size.
             let at = (low + stride).min(low + (high - low) / 2).max(low + 1);
             match self.carried(at, &runs)? {
                 Some(plan) => {

@@ -1,11 +1,10 @@
-//! The largest batch that trains within a memory and a limit on the added time (checkmate's
-//! equation 10), by any planner.
+//! Finds the largest batch that trains within a memory and a limit on the added time (checkmate's equation
+//! 10), by any planner.
 //!
-//! What a batch needs grows with it, so the answer lies between the largest batch whose plan without
-//! recomputation fits and the first one whose proven floor doesn't. In between, plans are made at the
-//! sizes where one more or one less says most: first at the proven end, then where the leanest plan
-//! so far would just fit, else in the middle. A plan that fits is tried at larger sizes before
-//! another is made.
+//! The needs of a batch grow with its size, so the answer lies between the largest batch whose plan without
+//! recomputation fits and the smallest batch whose proven floor doesn't. In between, plans are made at the
+//! sizes that tell the most: first at the proven bound, then where the leanest plan so far would just fit,
+//! otherwise in the middle. A plan that fits is tried at larger sizes before another plan is made.
 
 mod hunt;
 
@@ -21,15 +20,15 @@ use crate::pipeline::{Budgeted, Fit};
 /// The most time that a plan may add.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
-    /// As much as one more forward pass takes: equation 10.
+    /// The time of one more forward pass: equation 10.
     OneForward,
-    /// A share of running every task once, in percent.
+    /// A percentage of the cost of running every task once.
     Percent(f64),
 }
 
 impl Limit {
-    /// The most that a plan may cost; none where one more forward pass is asked for of a graph that
-    /// doesn't say what its backward pass is.
+    /// The most that a plan may cost. `None` if the limit is one more forward pass and the graph doesn't say
+    /// what its backward pass is.
     #[must_use]
     pub fn cost(self, problem: &Problem) -> Option<f64> {
         let base = problem.base_cost();
@@ -49,22 +48,22 @@ impl Limit {
 /// A graph at one batch size.
 #[derive(Clone, Debug)]
 pub struct AtBatch {
-    /// The problem. It may be of another size than the batch, if its budget is too.
+    /// The problem. It may be that of another batch size if its budget is scaled likewise.
     pub problem: Problem,
     /// The most memory that a plan may use, in the problem's unit.
     pub budget_bytes: u64,
 }
 
-/// What became of one batch size.
+/// The result for one batch size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attempt {
     /// The batch size.
     pub batch: u64,
     /// Whether a plan was found that keeps both limits.
     pub fits: bool,
-    /// Cost of the plan that was found, over running every task once.
+    /// By how much the plan's cost exceeds that of running every task once, in percent.
     pub overhead_percent: Option<f64>,
-    /// Whether it is proven that none keeps both limits.
+    /// Whether it is proven that no plan keeps both limits.
     pub impossible: bool,
     /// Wall time.
     pub seconds: f64,
@@ -75,8 +74,8 @@ pub struct Attempt {
 pub struct LargestBatch {
     /// The largest batch for which a plan was found.
     pub batch: u64,
-    /// Proven: no larger batch fits, as long as no size shrinks when the batch grows. Where the cost
-    /// decides it, that holds for the method's order of first runs.
+    /// Proven: no larger batch fits, provided that no value shrinks when the batch grows. Where the cost is
+    /// the limit, this holds for the method's order of first runs.
     pub bound: u64,
     /// The largest batch that fits with every task run once; 0 if none does.
     pub keep_all: u64,
@@ -86,33 +85,33 @@ pub struct LargestBatch {
     pub plan: CheckedPlan,
     /// The most that a plan may cost at this batch.
     pub cost_limit: f64,
-    /// Every size for which plans were made, in that order.
+    /// Every size for which plans were made, in the order of the attempts.
     pub attempts: Vec<Attempt>,
     /// Wall time.
     pub elapsed: Duration,
 }
 
-/// News from the search for a batch.
+/// Progress of the search for a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchProgress {
     /// The size that is being tried.
     pub trying: u64,
-    /// The largest that fits so far.
+    /// The largest size that fits so far.
     pub best: Option<u64>,
-    /// No larger one can.
+    /// No larger size can fit.
     pub bound: u64,
 }
 
-/// Largest batch that is considered.
+/// The largest batch that is considered.
 pub const MOST_BATCH: u64 = 1 << 24;
 
-/// Finds a largest batch, and in the end a cheaper plan for it. `make` gives the graph at a batch
-/// size, or nothing where that is too large to be counted. The time limit of the options is that of
-/// everything together; a plan is good enough, for a size, when it keeps the limit on the cost.
+/// Finds a largest batch and then a cheaper plan for it. `make` gives the graph at a batch size, or `None` if
+/// it is too large to be counted. The time limit of the options covers the whole search. A plan for a size is
+/// good enough when it keeps the limit on the cost.
 ///
 /// # Errors
-/// [`crate::Error::NoBatch`] if no size fits or was found to, [`crate::Error::NoForward`] if the limit
-/// can't be worked out, and what `make` and the planner say.
+/// [`crate::Error::NoBatch`] if no size fits or none was found to fit, [`crate::Error::NoForward`] if the
+/// limit can't be worked out, and errors of `make` and the planner.
 pub fn largest_batch(
     make: &mut dyn FnMut(u64) -> Result<Option<AtBatch>>,
     fit: Fit,
@@ -123,11 +122,11 @@ pub fn largest_batch(
     Hunt::new(make, fit, limit, options, watch).run()
 }
 
-/// The same for a graph whose values all grow with the batch: `problem` is of batch size `at`, and
-/// `room` is what its values may take, in the problem's unit, at any size.
+/// Like [`largest_batch`], for a graph whose values all grow with the batch: `problem` has batch size `at`,
+/// and `room` is what its values may take at any size, in the problem's unit.
 ///
 /// # Errors
-/// As [`largest_batch`]; needs are those at batch size `at`.
+/// As for [`largest_batch`]; needs are those at batch size `at`.
 pub fn largest_scaled(
     problem: &Problem,
     at: u64,

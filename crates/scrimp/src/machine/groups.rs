@@ -1,5 +1,6 @@
-//! The control groups of a process that limit its memory: its own and all those around it, in the unified
-//! hierarchy (version 2) and in the one of the memory controller (version 1), whichever the system has mounted.
+//! The control groups that limit the memory of a process: its own and all those around it, in the unified
+//! hierarchy (version 2) and in the memory controller's (version 1), whichever of the two the system has
+//! mounted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,8 @@ enum Version {
     Two,
 }
 
-/// All groups that the process with this `/proc/self/cgroup` and `/proc/self/mountinfo` is in, as far as they are
-/// to be seen. Paths of mounts start at `root`.
+/// All groups that contain the process with this `/proc/self/cgroup` and `/proc/self/mountinfo`, as far as
+/// they are visible. Paths of mounts start at `root`.
 pub(super) fn of_process(cgroup: &str, mountinfo: &str, root: &Path) -> Vec<Group> {
     let mounts = || mountinfo.lines().filter_map(Mount::parse);
     let mut groups = Vec::new();
@@ -40,7 +41,8 @@ pub(super) fn of_process(cgroup: &str, mountinfo: &str, root: &Path) -> Vec<Grou
     groups
 }
 
-/// A line like `4:memory:/a/b` or `0::/a/b`: the hierarchy, if memory is limited there, and the group's path in it.
+/// Parses a line like `4:memory:/a/b` or `0::/a/b`: the hierarchy, if it limits memory, and the group's path
+/// in it.
 fn membership(line: &str) -> Option<(Version, &str)> {
     let mut parts = line.splitn(3, ':');
     let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -52,16 +54,16 @@ fn membership(line: &str) -> Option<(Version, &str)> {
     Some((version, path))
 }
 
-/// Where a hierarchy is mounted.
+/// A mounted hierarchy.
 struct Mount<'a> {
     version: Version,
-    /// The group that is seen at the mount point.
+    /// The group that the mount point shows.
     top: &'a str,
     point: String,
 }
 
 impl<'a> Mount<'a> {
-    /// A line like `35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory`.
+    /// Parses a line like `35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory`.
     fn parse(line: &'a str) -> Option<Mount<'a>> {
         let (mount, system) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(3);
@@ -81,8 +83,8 @@ impl<'a> Mount<'a> {
         })
     }
 
-    /// A group's path from the mount point on. A group that isn't below the one that is mounted, as paths of other
-    /// namespaces say, is taken for the mounted one.
+    /// A group's path relative to the mount point. A group outside of the mounted one, as paths of other
+    /// namespaces are, is taken for the mounted one.
     fn inside<'p>(&self, path: &'p str) -> &'p str {
         let rest = match self.top {
             "/" => Some(path),
@@ -94,7 +96,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// A mount point whose spaces and the like are octal numbers.
+/// A mount point in which octal escapes, such as those of spaces, are decoded.
 fn unescaped(point: &str) -> String {
     let mut text = point.to_owned();
     for (octal, character) in [
@@ -109,7 +111,8 @@ fn unescaped(point: &str) -> String {
 }
 
 impl Group {
-    /// The limit, and what is left of it: what is in use but can be read from files again doesn't count.
+    /// The limit and what is left of it. Memory in use that can be read from files again doesn't count as
+    /// used.
     pub(super) fn memory(&self) -> HostMemory {
         let names = match self.version {
             Version::One => [
@@ -130,7 +133,7 @@ impl Group {
         let used = number(used)
             .unwrap_or(0)
             .saturating_sub(entry(again).unwrap_or(0));
-        // Groups around the mounted one aren't seen, but the first version tells the least of their limits.
+        // The groups around the mounted one aren't visible, but version 1 tells the least of their limits.
         let limits = [number(limit), entry("hierarchical_memory_limit")];
         let each = limits
             .iter()

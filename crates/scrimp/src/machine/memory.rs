@@ -1,5 +1,6 @@
-//! How much memory there is, and how much of it this process may take: the least of what the machine has, what
-//! the process's control groups allow, and its own limits, such as that of `ulimit -v`. Knows Linux.
+//! How much memory there is and how much of it this process may take: the least of what the machine has, what
+//! the process's control groups allow, and what its own limits, such as that of `ulimit -v`, allow. Only
+//! Linux is supported.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::path::Path;
 use super::groups::{self, Group};
 use super::room::HostMemory;
 
-/// Asks the operating system; elsewhere than on Linux both are unknown.
+/// Asks the operating system. Both numbers are unknown on systems other than Linux.
 pub fn memory() -> HostMemory {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let machine = of_machine(&text("/proc/meminfo"));
@@ -23,13 +24,13 @@ pub fn memory() -> HostMemory {
         .fold(machine.and(process), HostMemory::and)
 }
 
-/// The most physical memory that this process has had at a time, in bytes: arenas, libraries and all. The
-/// operating system counts it; Linux tells, elsewhere it is unknown.
+/// The most physical memory in bytes that this process has used at any time, arenas, libraries and all. The
+/// operating system counts it. It is unknown on systems other than Linux.
 pub fn peak_resident() -> Option<u64> {
     field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
-/// From `/proc/meminfo`.
+/// The machine's memory, from `/proc/meminfo`.
 fn of_machine(meminfo: &str) -> HostMemory {
     HostMemory {
         total: field(meminfo, "MemTotal:"),
@@ -46,14 +47,14 @@ fn of_process(limits: &str, status: &str) -> HostMemory {
     ];
     let each = kinds.iter().filter_map(|(limit, used)| {
         let line = limits.lines().find_map(|line| line.strip_prefix(limit))?;
-        // The soft limit comes first; without one there is a word.
+        // The soft limit comes first; a word stands there if there is no limit.
         let limit = line.split_whitespace().next()?.parse().ok()?;
         Some(HostMemory::limited(limit, field(status, used).unwrap_or(0)))
     });
     each.fold(HostMemory::default(), HostMemory::and)
 }
 
-/// A line like `MemTotal:       16384 kB`, in bytes.
+/// The number of bytes in a line like `MemTotal:       16384 kB`.
 fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim()

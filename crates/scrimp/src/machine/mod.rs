@@ -15,8 +15,8 @@ pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The folder where what can be made again is kept: `SCRIMP_CACHE`, else `scrimp` in the user's cache folder.
-/// None if `SCRIMP_CACHE` is empty or there is no such folder.
+/// The folder for files that can be made again: `SCRIMP_CACHE`, or else `scrimp` in the user's cache folder.
+/// `None` if `SCRIMP_CACHE` is empty or the user has no cache folder.
 pub fn cache_folder() -> Option<PathBuf> {
     if let Some(folder) = env::var_os("SCRIMP_CACHE") {
         return (!folder.is_empty()).then(|| folder.into());

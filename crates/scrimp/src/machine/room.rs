@@ -1,16 +1,16 @@
-//! How much memory there is and how much of it is left, where several limits hold at once.
+//! How much memory there is and how much of it is left, where several limits apply at once.
 
 /// Memory in bytes, as far as the operating system says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostMemory {
-    /// All of it, or this process's limit where that is less.
+    /// All memory, or this process's limit if that is less.
     pub total: Option<u64>,
-    /// What can be taken without pushing anything else out.
+    /// Memory that can be taken without displacing anything else.
     pub available: Option<u64>,
 }
 
 impl HostMemory {
-    /// A limit and what is in use.
+    /// The memory under a limit of which `used` bytes are in use.
     pub(super) fn limited(limit: u64, used: u64) -> HostMemory {
         HostMemory {
             total: Some(limit),
@@ -18,7 +18,7 @@ impl HostMemory {
         }
     }
 
-    /// What both allow.
+    /// The memory that both allow.
     pub(super) fn and(self, other: HostMemory) -> HostMemory {
         HostMemory {
             total: least(self.total, other.total),
