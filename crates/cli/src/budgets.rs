@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use scrimp::plan::Budget;
 
-/// How many points a range has that gives neither a step nor a count.
+/// Number of points of a range that gives neither a step nor a count.
 const POINTS: u64 = 15;
-/// Most points of a range.
+/// The most points of a range.
 const MOST: u64 = 1000;
 
 /// One entry of a list: a budget, or several budgets at equal distances.
@@ -77,7 +77,7 @@ impl FromStr for Budgets {
 }
 
 impl Ends {
-    /// This many budgets at equal distances, both ends included.
+    /// This many budgets at equal distances, including both ends.
     fn count(self, count: u64) -> Result<Budgets, String> {
         let share = |k: u64| k as f64 / (count - 1) as f64;
         let between = |a: u64, b: u64, k: u64| {
@@ -92,7 +92,7 @@ impl Ends {
         Ok(Budgets((0..count).map(at).collect()))
     }
 
-    /// Budgets a step apart from the first end on, and the other end.
+    /// Budgets from the first end on, one step apart, and the other end.
     fn step(self, step: Budget, text: &str) -> Result<Budgets, String> {
         let (distance, step) = match (self, step) {
             (Ends::Percent(a, b), Budget::Percent(step)) => ((b - a).abs(), step),

@@ -1,5 +1,5 @@
-//! Standard output, reserved for the answer. Anything else that is written there, for example by a
-//! solver library, lands on standard error. So `--json` prints one object and nothing more.
+//! Standard output, reserved for the answer. Anything else that is written to it, for example by a solver
+//! library, goes to standard error, so that `--json` prints one object and nothing more.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 #[cfg(unix)]
 static ANSWERS: std::sync::OnceLock<std::fs::File> = std::sync::OnceLock::new();
 
-/// Reserves standard output. Where the system doesn't allow that, answers and other output share it.
+/// Reserves standard output. If the system doesn't allow that, the answer and other output share it.
 #[cfg(unix)]
 pub fn set_aside() {
     if let Ok(own) = rustix::io::dup(rustix::stdio::stdout())
@@ -36,7 +36,8 @@ pub fn write_with(fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Re
     fill(&mut out).and_then(|()| out.flush())
 }
 
-/// Whether a path is a name of standard output. Opened by that name it would be standard error, see above.
+/// Whether a path is a name of standard output. Opening that name would open standard error, since standard
+/// output is reserved.
 pub fn is_at(path: &Path) -> bool {
     let names = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
     names.iter().any(|name| path == Path::new(name))

@@ -1,4 +1,4 @@
-//! The arena: which bytes hold what, step by step.
+//! The arena: the contents of its bytes, step by step.
 
 use super::draw::{LEFT, RIGHT, Scale, WIDTH, escape, grouped, memory, memory_ticks, phase, put};
 use super::lanes::tip;
@@ -7,10 +7,10 @@ use scrimp_plan::{Buffer, BufferKind, CheckedLayout, DeviceId, Origin};
 const HEIGHT: f64 = 380.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = HEIGHT - 24.0;
-/// Most buffers that are drawn: those of the largest bytes × steps.
+/// The most buffers that are drawn: those with the largest product of bytes and steps.
 const BUFFERS: usize = 6000;
 
-/// The picture for one device; none if its arena is empty.
+/// The picture for one device; `None` if its arena is empty.
 pub(super) fn picture(layout: &CheckedLayout, device: DeviceId) -> Option<String> {
     let plan = layout.plan();
     let (problem, arena) = (plan.problem(), layout.arena_bytes(device));
@@ -91,7 +91,7 @@ pub(super) fn picture(layout: &CheckedLayout, device: DeviceId) -> Option<String
     Some(out)
 }
 
-/// The style class and the name of what a buffer holds first.
+/// The style class and the name of a buffer's first contents.
 fn kind(layout: &CheckedLayout, buffer: &Buffer) -> (&'static str, String) {
     let problem = layout.plan().problem();
     match buffer.kind {

@@ -13,7 +13,7 @@ pub(super) use put;
 
 /// Width of the pictures that share a time axis.
 pub(super) const WIDTH: f64 = 1120.0;
-/// Where the plots of these pictures begin and end; lanes have their names to the left.
+/// Left and right end of the plots in these pictures; lanes have their names to the left.
 pub(super) const LEFT: f64 = 104.0;
 pub(super) const RIGHT: f64 = WIDTH - 16.0;
 
@@ -28,7 +28,7 @@ pub(super) fn escape(text: &str) -> String {
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
             '\n' => escaped.push(' '),
-            // What XML doesn't allow, and what would change the direction of the text around it.
+            // XML doesn't allow these characters, or they would change the direction of the text around them.
             c if c.is_control()
                 || ('\u{202a}'..='\u{202e}').contains(&c)
                 || ('\u{2066}'..='\u{2069}').contains(&c) =>
@@ -108,7 +108,7 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-/// An amount of memory; its thousands are separated where it isn't in bytes.
+/// An amount of memory; its thousands are separated if its unit isn't bytes.
 pub(super) fn memory(units: &Units, amount: u64) -> String {
     match units.bytes_per_unit() {
         Some(_) => units.format_memory(amount),
@@ -213,7 +213,7 @@ pub(super) fn time_axis(
             r#"<line class="grid" x1="{at:.1}" x2="{at:.1}" y1="{top}" y2="{bottom}"/>"#
         );
         if labels {
-            // A label centred at the right border would be cut off.
+            // A label that is centred at the right border would be cut off.
             let (anchor, at) = if at > RIGHT - 28.0 {
                 ("end", RIGHT)
             } else {

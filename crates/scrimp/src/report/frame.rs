@@ -1,9 +1,9 @@
-//! What every page has: its frame, a heading with the switch between light and dark, tiles, sections,
-//! legends.
+//! What every page has in common: its frame, a heading with the switch between light and dark, tiles,
+//! sections, legends.
 
 use super::draw::{escape, put};
 
-/// A page of its own: styles, body, the script for hovering and sorting.
+/// A whole page: styles, body, and the script for hovering and sorting.
 pub(super) fn document(title: &str, body: impl FnOnce(&mut String)) -> String {
     let mut out = String::new();
     put!(
@@ -47,7 +47,7 @@ pub(super) fn heading(out: &mut String, title: &str, line: &str) {
     );
 }
 
-/// A number to see at once.
+/// A tile that shows a number at a glance.
 pub(super) fn tile(out: &mut String, name: &str, number: &str, note: &str) {
     put!(
         out,

@@ -1,4 +1,4 @@
-//! What each device and each link does when: one lane each, and one for the plan without
+//! The activity of each device and each link over time, one lane each, and a lane of the plan without
 //! recomputation to compare with.
 
 use super::draw::{LEFT, RIGHT, Scale, WIDTH, cost, escape, memory, phase, put, time_axis};
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 const LANE: f64 = 22.0;
 const GAP: f64 = 10.0;
 
-/// A stretch of a lane, of one colour.
+/// A stretch of a lane in one colour.
 struct Bar {
     start: f64,
     end: f64,
@@ -143,7 +143,7 @@ fn merged(bars: Vec<Bar>, x: Scale) -> Vec<Bar> {
 }
 
 fn draw(out: &mut String, bars: &[Bar], x: Scale, y: f64) {
-    // What runs again is drawn last, at least a pixel wide and with a mark above, so that it is seen.
+    // Repeated runs are drawn last, at least a pixel wide and with a mark above, so that they are visible.
     let (again, first): (Vec<&Bar>, Vec<&Bar>) = bars.iter().partition(|bar| bar.class == "again");
     for bar in first.into_iter().chain(again) {
         let (start, end) = (x.at(bar.start), x.at(bar.end));
@@ -171,7 +171,7 @@ fn draw(out: &mut String, bars: &[Bar], x: Scale, y: f64) {
     }
 }
 
-/// Escapes a tip line by line: its line breaks stay.
+/// Escapes a tip line by line, so that its line breaks stay.
 pub(super) fn tip(text: &str) -> String {
     text.split('\n').map(escape).collect::<Vec<_>>().join("\n")
 }

@@ -56,7 +56,7 @@ pub(super) fn picture(losses: Losses<'_>) -> Option<String> {
         r#"<text class="tick end" x="{RIGHT}" y="{:.1}">step {steps}</text>"#,
         BOTTOM + 15.0
     );
-    // The base is drawn wide and below, so that an equal curve on top of it leaves it visible.
+    // The base is drawn wide and below, so that it stays visible under an equal curve.
     for (series, class) in [(losses.base, "base wide"), (losses.planned, "plan")] {
         put!(out, r#"<path class="line {class}" d=""#);
         let mut pen = 'M';

@@ -1,6 +1,6 @@
-//! The matrices R and S of the checkmate paper, drawn. Row `t` is stage `t`, column `i` the `i`-th
-//! task. `R[t, i]`: the task runs in the stage. `S[t, i]`: an output of the task is in memory when
-//! the stage begins.
+//! Drawings of the matrices R and S of the checkmate paper. Row `t` is stage `t`, column `i` the `i`-th task.
+//! `R[t, i]` says that the task runs in the stage, `S[t, i]` that an output of the task is in memory when the
+//! stage begins.
 
 use super::draw::{phase, put};
 use super::stages::{Ranges, Stages};
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Side of a matrix in the picture.
 const SIDE: f64 = 520.0;
-/// A larger matrix is drawn with several rows or columns in one.
+/// A matrix with more rows or columns is drawn with several of them in one.
 const CELLS: usize = 600;
 /// Shades of cells that stand for several tasks.
 const SHADES: usize = 4;
@@ -40,7 +40,8 @@ pub(super) fn tasks_per_cell(tasks: usize) -> usize {
     tasks.div_ceil(CELLS).max(1)
 }
 
-/// Rows and columns, several stages or tasks to one where there are too many.
+/// The grid of rows and columns; where there are too many, one row or column stands for several stages or
+/// tasks.
 struct Grid {
     per_cell: usize,
     rows: usize,
@@ -101,8 +102,8 @@ impl Grid {
         out.push_str("\"/>");
     }
 
-    /// Ranges of stages per task. Where a cell stands for several of both, it is drawn in one of
-    /// four shades.
+    /// Draws ranges of stages for each task. If a cell stands for several stages and tasks, it is drawn in
+    /// one of four shades.
     fn columns(&self, out: &mut String, class: &str, ranges: &Ranges) {
         let mut columns: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
         for (task, ranges) in ranges {

@@ -29,7 +29,7 @@ fn curve(plan: &CheckedPlan, timeline: &Timeline, device: DeviceId) -> Vec<Level
             Step::Free { device: at, .. } if at == device => {
                 binding.inputs.first().copied().map(bytes_of)
             }
-            // The destination takes the bytes in its own turn, however long the link is busy.
+            // The destination takes the bytes when the copy's turn comes, however long the link is busy.
             Step::Copy { to, .. } if to == device => {
                 levels.push(Level { time: now, bytes });
                 continue;
@@ -55,8 +55,8 @@ fn curve(plan: &CheckedPlan, timeline: &Timeline, device: DeviceId) -> Vec<Level
     levels
 }
 
-/// The curve as a path of horizontal and vertical lines, at most a few per pixel: of the levels in
-/// one pixel column only the first, least, greatest and last are drawn.
+/// The curve as a path of horizontal and vertical lines, at most a few per pixel: of the levels in one pixel
+/// column only the first, the least, the greatest and the last are drawn.
 fn path(levels: &[Level], x: Scale, y: Scale) -> String {
     let mut out = String::new();
     let mut rest = levels;
@@ -105,7 +105,7 @@ pub(super) fn picture(
         curve(planned.0, planned.1, device),
     ];
     let peak = base.0.peak(device).max(planned.0.peak(device));
-    // A budget far above both peaks would flatten the curves; then it is only named.
+    // A budget far above both peaks would flatten the curves, so it is only named.
     let shown = budget.filter(|&budget| budget <= peak.saturating_mul(2));
     let y = Scale::new(peak.max(shown.unwrap_or(0)) as f64 * 1.06, BOTTOM, TOP);
     let x = Scale::new(end, LEFT, RIGHT);
@@ -180,8 +180,8 @@ fn axes(out: &mut String, units: &Units, x: Scale, y: Scale) {
     }
 }
 
-/// Invisible columns with the numbers of their stretch of time; neighbours that would say the same
-/// are one.
+/// Invisible columns that show the numbers of their stretch of time. Neighbours with the same numbers are
+/// merged.
 fn columns(
     out: &mut String,
     planned: (&CheckedPlan, &Timeline),
@@ -281,10 +281,10 @@ impl Most<'_> {
     }
 }
 
-/// Memory over time on one device as a file of its own, in light colours.
+/// Memory over time on one device as an SVG file, in light colours.
 ///
 /// # Panics
-/// If the device isn't of the plans' problem.
+/// If the device isn't one of the plans' problem.
 #[must_use]
 pub fn svg_memory(
     base: &CheckedPlan,

@@ -1,15 +1,15 @@
-//! Pictures of what a plan does: one HTML file that opens offline, single pictures as SVG, and a trace for
+//! Pictures of what a plan does: an HTML file that opens offline, single pictures as SVG, and a trace for
 //! Perfetto.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `page` | the page of a plan: its sections in order |
 //! | `tradeoff` | the page of a sweep: one curve per planner |
 //! | `memory`, `lanes`, `matrices`, `arena`, `losses` | one picture each |
 //! | `stages` | a plan cut into stages, for the matrices |
-//! | `recomputed` | what runs again, what for, and what it frees |
+//! | `recomputed` | which tasks run again, for which readers, and what that frees |
 //! | `frame` | what both pages share |
-//! | `draw` | scales, axes, escaping: what the pictures share |
+//! | `draw` | what the pictures share: scales, axes, escaping |
 //! | `perfetto` | the trace |
 
 mod arena;
@@ -41,15 +41,15 @@ pub struct ReportInput<'a> {
     pub method: &'a str,
     /// How the search ended, e.g. `optimal` or `time limit`.
     pub status: &'a str,
-    /// What the plan was to be within.
+    /// The limits that the plan had to keep.
     pub capacities: &'a Capacities,
     /// Further rows for the table of numbers: name and value.
     pub numbers: &'a [(String, String)],
     /// The plan without recomputation, to compare with.
     pub base: &'a CheckedPlan,
-    /// The plan. Of the same problem.
+    /// The plan, of the same problem.
     pub planned: &'a CheckedPlan,
-    /// Where the plan's buffers are.
+    /// The layout of the plan's buffers.
     pub layout: Option<&'a CheckedLayout>,
     /// Training losses, if the plan was run.
     pub losses: Option<Losses<'a>>,
@@ -60,12 +60,12 @@ pub struct ReportInput<'a> {
 pub struct Losses<'a> {
     /// With the plan.
     pub planned: &'a [f64],
-    /// Without the plan; empty if that wasn't run.
+    /// Without the plan; empty if training wasn't run without it.
     pub base: &'a [f64],
 }
 
 impl ReportInput<'_> {
-    /// The device that the summary describes: the first that computes.
+    /// The device that the summary describes: the first one that computes.
     fn device(&self) -> DeviceId {
         let devices = self.planned.problem().devices();
         let computing = devices.iter().find(|(_, device)| device.computes);

@@ -17,7 +17,7 @@ struct Both<'a> {
     again: BTreeMap<TaskId, Again>,
 }
 
-/// The report as one HTML page that needs nothing else.
+/// The report as one HTML page that needs no other files.
 #[must_use]
 pub fn html(input: &ReportInput<'_>) -> String {
     let both = Both {
@@ -56,7 +56,7 @@ impl Both<'_> {
         (self.input.base, self.input.planned)
     }
 
-    /// The devices that a plan uses; the one that the summary describes comes first.
+    /// The devices that a plan uses. The one that the summary describes comes first.
     fn used_devices(&self) -> Vec<DeviceId> {
         let (base, planned) = self.plans();
         let first = self.input.device();
@@ -156,7 +156,7 @@ impl Both<'_> {
         out.push_str("</section>");
     }
 
-    /// The legend's keys of the phases that occur, and of repeated runs if there are any.
+    /// The legend's keys: the phases that occur, and repeated runs if there are any.
     fn phases(&self) -> Vec<(&'static str, &'static str)> {
         let mut keys = Vec::new();
         for task in self.input.planned.problem().tasks().values() {

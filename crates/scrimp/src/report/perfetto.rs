@@ -1,13 +1,13 @@
-//! A trace in the format that <https://ui.perfetto.dev> opens: one process per device with its runs
-//! and its bytes in use, one per link with its copies.
+//! A trace in the format that <https://ui.perfetto.dev> opens. Each device is a process with its runs and its
+//! bytes in use, each link a process with its copies.
 
 use scrimp_plan::{CheckedPlan, Lane, Problem, Step, simulate};
 use scrimp_run::StepTrace;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
-/// The plan's simulated timeline as Chrome trace events. Times are in microseconds; where the
-/// problem's costs aren't times, one unit of cost is one microsecond.
+/// The plan's simulated timeline as Chrome trace events. Times are in microseconds; if the problem's costs
+/// aren't times, one unit of cost counts as one microsecond.
 #[must_use]
 pub fn perfetto(plan: &CheckedPlan) -> String {
     let timeline = simulate(plan);
@@ -58,7 +58,7 @@ struct TraceSlice {
     lane: Lane,
     start: f64,
     duration: f64,
-    /// In use on the device that the step fills.
+    /// Bytes in use on the device whose memory the step fills.
     bytes: u64,
 }
 

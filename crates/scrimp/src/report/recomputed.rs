@@ -1,26 +1,26 @@
-//! What runs again: how often, what for, what it costs, and how many bytes that frees where memory
-//! is scarcest.
+//! The tasks that run again: how often, for which readers, at what cost, and how many bytes that frees where
+//! memory is scarcest.
 
 use super::draw::{cost, escape, memory, phase, put};
 use scrimp_plan::{CheckedPlan, DeviceId, Origin, Problem, Step, TaskId, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most rows of the table.
+/// The most rows of the table.
 const ROWS: usize = 200;
-/// A row names at most this many tasks as reasons.
+/// The most tasks that a row names as reasons.
 const REASONS: usize = 3;
 
 /// One task that runs again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Again {
-    /// How often beyond the first time.
+    /// Number of runs beyond the first.
     pub(super) times: usize,
-    /// What that costs.
+    /// Cost of these runs.
     pub(super) seconds: f64,
-    /// Bytes of its outputs that are in memory at the base's peak, and aren't when the plan comes to
-    /// the same task.
+    /// Bytes of its outputs that are in memory at the base's peak, but not when the plan comes to the same
+    /// task.
     pub(super) freed: u64,
-    /// Tasks that read what was made again.
+    /// Tasks that read the recomputed outputs.
     pub(super) readers: BTreeSet<TaskId>,
 }
 
@@ -113,7 +113,7 @@ fn held_while(plan: &CheckedPlan, wanted: TaskId, device: DeviceId) -> BTreeSet<
     held
 }
 
-/// The table; the tasks that free most come first.
+/// The table. The tasks that free the most bytes come first.
 pub(super) fn table(problem: &Problem, found: &BTreeMap<TaskId, Again>) -> String {
     let mut rows: Vec<(&TaskId, &Again)> = found.iter().collect();
     rows.sort_by(|a, b| {
@@ -163,7 +163,7 @@ pub(super) fn table(problem: &Problem, found: &BTreeMap<TaskId, Again>) -> Strin
     out
 }
 
-/// The readers by name; those that run again themselves are marked.
+/// Names of the readers; those that run again themselves are marked.
 fn reasons(problem: &Problem, found: &BTreeMap<TaskId, Again>, again: &Again) -> String {
     let name = |task: &TaskId| {
         let mark = if found.contains_key(task) {

@@ -1,13 +1,14 @@
-//! A plan cut into stages, as in the checkmate paper: stage `t` ends with the first execution of the
-//! `t`-th task, tasks counted in the order of their first executions.
+//! A plan cut into stages, as in the checkmate paper: stage `t` ends with the first execution of the `t`-th
+//! task, where tasks are counted in the order of their first executions.
 
 use scrimp_plan::{CheckedPlan, Keep, Problem, Step, TaskId};
 use std::collections::BTreeMap;
 
-/// Per task, stages `[from, to)`, ascending.
+/// For each task, stages `[from, to)` in ascending order.
 pub(super) type Ranges = BTreeMap<usize, Vec<(usize, usize)>>;
 
-/// Which tasks run and which values are held in each stage. Tasks are counted in the order of their first executions.
+/// The tasks that run and the values that are held in each stage. Tasks are counted in the order of their
+/// first executions.
 pub(super) struct Stages {
     /// The tasks in that order.
     pub(super) order: Vec<TaskId>,
@@ -15,7 +16,7 @@ pub(super) struct Stages {
     pub(super) again: Vec<(usize, usize)>,
     /// The stages at whose beginning an output of the task is in memory.
     pub(super) kept: Ranges,
-    /// The stages at whose beginning none is, though one was and is still needed.
+    /// The stages at whose beginning no output is in memory, though one was before and is still needed.
     pub(super) dropped: Ranges,
 }
 
@@ -53,7 +54,7 @@ impl Stages {
 struct Residency<'a> {
     problem: &'a Problem,
     ranks: &'a BTreeMap<TaskId, usize>,
-    /// Per task, how many of its outputs are on how many devices, and from which stage's beginning.
+    /// For each task, how many copies of its outputs are on devices, and since the beginning of which stage.
     held: BTreeMap<usize, (usize, usize)>,
     kept: Ranges,
 }
@@ -64,7 +65,7 @@ impl Residency<'_> {
         let mut again = Vec::new();
         let (mut stage, mut done) = (0, 0);
         for &step in steps {
-            // What is freed right after a first run still belongs to the stage that it ends.
+            // A buffer that is freed right after a first run still belongs to the stage that this run ends.
             if !matches!(step, Step::Free { .. }) {
                 stage = done.min(self.ranks.len() - 1);
             }
@@ -122,8 +123,8 @@ impl Residency<'_> {
     }
 }
 
-/// From the stage after a task's first run to the one of the last first run that reads it, where it
-/// isn't in memory.
+/// The stages from the one after a task's first run to the one of the last first run that reads it, except
+/// those in which it is in memory.
 fn dropped(problem: &Problem, ranks: &BTreeMap<TaskId, usize>, kept: &Ranges) -> Ranges {
     let mut dropped = Ranges::new();
     for (task, &rank) in ranks {
@@ -150,7 +151,7 @@ fn dropped(problem: &Problem, ranks: &BTreeMap<TaskId, usize>, kept: &Ranges) ->
     dropped
 }
 
-/// A range without some ascending ranges.
+/// The parts of a range outside of some ascending ranges.
 fn without((mut from, to): (usize, usize), holes: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let mut rest = Vec::new();
     for &(start, end) in holes {
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_dropped_value_is_missing_between_its_stages() {
-        // 0 → 1 → 2 → 3, and 1 → 3; 1 is dropped after 2 and made again, from 0, for 3.
+        // The graph is 0 → 1 → 2 → 3, and 1 → 3. Task 1 is dropped after 2 and made again, from 0, for 3.
         let text = r#"{"nodes":[{"cost":1,"memory":1},{"cost":1,"memory":1},{"cost":1,"memory":1},
             {"cost":1,"memory":1}],"edges":[[0,1],[1,2],[2,3],[1,3]]}"#;
         let problem = read_instance(text).unwrap().problem;

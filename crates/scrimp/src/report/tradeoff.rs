@@ -9,18 +9,17 @@ use scrimp_plan::Units;
 const HEIGHT: f64 = 480.0;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = HEIGHT - 44.0;
-/// Colours that curves are told apart by; further ones are dashed.
+/// Colours that distinguish curves; further curves are dashed.
 const COLOURS: usize = 8;
 
-/// Curves over budgets. Memory is in the problem's unit, added time in percent of running every task
-/// once.
+/// Curves over budgets. Memory is in the problem's unit; added time is in percent of running every task once.
 #[derive(Clone, Copy, Debug)]
 pub struct TradeOff<'a> {
     /// The page's title, e.g. the model.
     pub title: &'a str,
     /// A line below it, e.g. the order of first runs.
     pub line: &'a str,
-    /// What memory is counted in.
+    /// The units of memory and cost.
     pub units: &'a Units,
     /// The peak of running every task once.
     pub base_peak: u64,
@@ -41,23 +40,23 @@ pub struct Curve {
     pub note: Option<String>,
 }
 
-/// What one planner made of one budget.
+/// The result of one planner for one budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     /// The budget.
     pub budget: u64,
-    /// None where no plan was found.
+    /// The plan's numbers; `None` if no plan was found.
     pub found: Option<FoundPoint>,
 }
 
 /// A plan's numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FoundPoint {
-    /// Most memory in use.
+    /// The most memory in use.
     pub peak: u64,
     /// Added time.
     pub overhead: f64,
-    /// No plan within the budget adds less, proven.
+    /// Proven: no plan within the budget adds less.
     pub bound: f64,
     /// Runs beyond each task's first.
     pub recomputed: usize,
@@ -65,7 +64,7 @@ pub struct FoundPoint {
     pub seconds: f64,
 }
 
-/// The curves as one HTML page that needs nothing else.
+/// The curves as one HTML page that needs no other files.
 #[must_use]
 pub fn tradeoff(input: &TradeOff<'_>) -> String {
     document(input.title, |out| {
@@ -108,7 +107,7 @@ fn class(curve: usize) -> String {
 }
 
 impl Curve {
-    /// Budgets with plans, ascending.
+    /// Budgets for which there are plans, ascending.
     fn found(&self) -> Vec<(u64, &FoundPoint)> {
         let points = self.points.iter();
         let mut found: Vec<_> = points
@@ -133,8 +132,8 @@ impl TradeOff<'_> {
         budgets
     }
 
-    /// The best proven bound at each budget. Bounds for one order of first runs and one model only
-    /// are each planner's own, so this is one planner's: the one that proves most.
+    /// The best proven bound at each budget. A bound that holds only for one order of first runs or one model
+    /// belongs to its planner, so all bounds here are one planner's: the one that proves the most.
     fn bounds(&self) -> Option<(&str, Vec<(u64, f64)>)> {
         let of = |curve: &Curve| -> Vec<(u64, f64)> {
             let found = curve.found().into_iter();
@@ -149,7 +148,7 @@ impl TradeOff<'_> {
             .curves
             .iter()
             .map(|curve| (curve.name.as_str(), of(curve)));
-        // Among equals the first wins; `max_by` alone would return the last.
+        // Among equals the first one wins; `max_by` alone would return the last.
         let mut all: Vec<_> = all.filter(|(_, bounds)| !bounds.is_empty()).collect();
         all.reverse();
         all.into_iter().max_by(order)
