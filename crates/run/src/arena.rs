@@ -25,7 +25,6 @@ pub struct Arena {
 unsafe impl Send for Arena {}
 
 impl Arena {
-    /// Reserves and touches `bytes` bytes.
     pub fn new(bytes: u64) -> Result<Arena, RunError> {
         let failed = RunError::OutOfMemory { bytes };
         let size = usize::try_from(bytes).map_err(|_| failed.clone())?;
@@ -43,7 +42,6 @@ impl Arena {
         })
     }
 
-    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes as u64
     }

@@ -19,14 +19,11 @@ use crate::span::{ALIGN, Span};
 /// An argument as its kernel sees it.
 #[derive(Clone, Debug)]
 pub struct Arg {
-    /// Element type.
     pub dtype: DType,
-    /// Lengths of the axes.
     pub shape: Vec<usize>,
 }
 
 impl Arg {
-    /// Bytes of the elements.
     pub fn bytes(&self) -> u64 {
         self.shape.iter().product::<usize>() as u64 * self.dtype.bytes()
     }
@@ -35,9 +32,7 @@ impl Arg {
 /// The types and shapes of a kernel's arguments, whatever memory they are in.
 #[derive(Clone, Debug)]
 pub struct Signature {
-    /// Tensors to read.
     pub inputs: Vec<Arg>,
-    /// Tensors to write.
     pub outputs: Vec<Arg>,
 }
 
@@ -195,7 +190,6 @@ fn aligned_end(span: Span) -> Result<u64, RunError> {
     })
 }
 
-/// Where a memory starts.
 #[derive(Clone, Copy)]
 struct Base(NonNull<u8>);
 
@@ -226,9 +220,7 @@ impl Base {
 
 /// What a kernel receives. The kernel takes its outputs and its workspace out of it, once.
 pub struct Args<'a> {
-    /// Tensors to read.
     pub inputs: Inputs<'a>,
-    /// Tensors to write.
     pub outputs: Outputs<'a>,
     /// Scratch memory with arbitrary contents.
     pub workspace: &'a mut [u8],
@@ -260,7 +252,6 @@ impl<'a, T> Source<'a, T> {
     }
 }
 
-/// The inputs of a launch.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     args: &'a [Arg],
@@ -269,12 +260,10 @@ pub struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// Number of inputs.
     pub fn count(self) -> usize {
         self.bindings.inputs.len()
     }
 
-    /// Lengths of an input's axes.
     pub fn shape(self, i: usize) -> &'a [usize] {
         &self.args[i].shape
     }
@@ -323,12 +312,10 @@ pub struct Outputs<'a> {
 }
 
 impl<'a> Outputs<'a> {
-    /// Lengths of an output's axes.
     pub fn shape(&self, o: usize) -> &'a [usize] {
         &self.args[o].shape
     }
 
-    /// An output's element type.
     pub fn dtype(&self, o: usize) -> DType {
         self.args[o].dtype
     }

@@ -10,7 +10,6 @@ const MOST: usize = 9;
 /// A permutation of the parts of a tensor's axes, without padding.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Blocks {
-    /// Number of parts.
     count: u8,
     /// Lengths of the parts: axis by axis, from the outermost part to the innermost one. Their product
     /// is the number of elements.
@@ -85,7 +84,6 @@ impl Blocks {
         Some(all)
     }
 
-    /// Lengths of the parts in row order.
     pub(crate) fn parts(&self) -> Vec<usize> {
         let parts = &self.lengths[..usize::from(self.count)];
         parts.iter().map(|&length| length as usize).collect()
@@ -98,7 +96,6 @@ impl Blocks {
     }
 }
 
-/// The permutation that undoes `order`.
 pub(crate) fn inverse(order: &[usize]) -> Vec<usize> {
     let mut back = vec![0; order.len()];
     for (to, &from) in order.iter().enumerate() {

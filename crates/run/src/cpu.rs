@@ -26,7 +26,6 @@ pub enum Library {
     OneDnn,
 }
 
-/// The threads that loops run on.
 #[derive(Debug)]
 enum Threads {
     Rayon(rayon::ThreadPool),
@@ -34,7 +33,6 @@ enum Threads {
     OneDnn(Box<OneDnn>),
 }
 
-/// What runs an operator.
 #[derive(Clone, Debug)]
 pub(crate) enum Kernel {
     /// One of ours; normalizations work on tensors in this layout.

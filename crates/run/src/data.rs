@@ -38,7 +38,6 @@ impl Data<'_> {
     }
 }
 
-/// Elements of a tensor, by its element type.
 pub(crate) enum Elements<'a> {
     F32(&'a mut [f32]),
     F64(&'a mut [f64]),

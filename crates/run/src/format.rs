@@ -81,19 +81,14 @@ impl Change {
     }
 }
 
-/// The shape [N,H,W,C] of [N,C,H,W].
 pub fn channels_last(shape: &[usize]) -> Vec<usize> {
     LAST.iter().map(|&axis| shape[axis]).collect()
 }
 
-/// A tensor that an operator reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand<'a> {
-    /// Lengths of the logical axes.
     pub shape: &'a [usize],
-    /// Element type.
     pub dtype: DType,
-    /// The order of its elements.
     pub format: Format,
 }
 
@@ -150,14 +145,12 @@ impl Formats {
         self.formats[tensor]
     }
 
-    /// Puts tensors into a format.
     pub(crate) fn set(&mut self, tensors: &[TensorId], format: Format) {
         for &tensor in tensors {
             self.formats[tensor] = format;
         }
     }
 
-    /// The arguments of a node with their formats.
     pub(crate) fn operands<'g>(&self, graph: &'g Graph, tensors: &[TensorId]) -> Vec<Operand<'g>> {
         let operand = |&tensor: &TensorId| Operand {
             shape: &graph.tensor(tensor).shape,
@@ -231,7 +224,6 @@ pub struct View {
     pub op: Op,
     /// Shapes of the inputs as this operator sees them.
     pub inputs: Vec<Vec<usize>>,
-    /// Shapes of the outputs.
     pub outputs: Vec<Vec<usize>>,
     /// Whether it is a normalization of [`crate::kernels::norm::Layout::ChannelsLast`].
     pub columns: bool,

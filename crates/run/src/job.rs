@@ -16,7 +16,6 @@ use crate::span::{ALIGN, Span};
 /// other.
 type Seen = (Arg, Option<Change>);
 
-/// Where an argument of a step is.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     /// A tensor that the node reads.
@@ -27,7 +26,6 @@ enum Place {
     Workspace(u64),
 }
 
-/// A kernel and its arguments.
 #[derive(Debug)]
 struct Step {
     op: Op,
@@ -276,7 +274,6 @@ fn as_rows(seen: &[Seen]) -> Vec<Operand<'_>> {
 #[derive(Debug, Default)]
 pub(crate) struct Job {
     recipe: Arc<Recipe>,
-    /// The bindings of each step.
     bindings: Vec<Bindings>,
 }
 

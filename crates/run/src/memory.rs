@@ -23,7 +23,6 @@ impl Memory {
         })
     }
 
-    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Memory::Ram(arena) => arena.bytes(),

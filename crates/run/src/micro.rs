@@ -23,13 +23,11 @@ use crate::simd::Isa;
 /// The panels hold `depth` steps, the block of C is writable, and the machine has the instruction set.
 pub type Block<T> = unsafe fn(usize, *const T, *const T, *mut T, usize, bool);
 
-/// The blocks of one instruction set.
 pub struct Blocks<T: 'static> {
     /// Most rows of a block.
     pub rows: usize,
     /// Columns of a panel of B.
     pub columns: usize,
-    /// Columns of one vector.
     pub lanes: usize,
     /// `table[rows − 1][vectors − 1]`
     pub table: &'static [[Block<T>; 2]],

@@ -49,7 +49,6 @@ pub fn tasks(slots: usize, tasks: usize, f: &(dyn Fn(usize, usize) + Sync)) {
 pub struct Team {
     /// The library that owns the threads.
     pub library: &'static Library,
-    /// Number of threads.
     pub threads: usize,
 }
 

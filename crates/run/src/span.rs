@@ -6,9 +6,7 @@ pub const ALIGN: usize = 64;
 /// A range of bytes of a memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// First byte.
     pub offset: u64,
-    /// Length.
     pub bytes: u64,
 }
 

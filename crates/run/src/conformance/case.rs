@@ -41,7 +41,6 @@ pub(super) fn ints(shape: &[usize], below: i64, key: u64) -> Input {
     }
 }
 
-/// What a run wrote.
 pub(super) struct Run {
     /// Bytes of each output, in its format.
     pub bits: Vec<Vec<u8>>,

@@ -11,7 +11,6 @@ use crate::format::Format;
 use crate::processor::Processor;
 use crate::simd::Isa;
 
-/// A device.
 pub(super) struct Device {
     /// The device on one thread and on three.
     pub processors: [Processor<'static>; 2],

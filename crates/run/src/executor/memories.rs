@@ -9,7 +9,6 @@ use crate::memory::Memory;
 use crate::processor::Processor;
 use crate::span::Span;
 
-/// A stretch of a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Location {
     pub device: DeviceId,
@@ -19,7 +18,6 @@ pub(super) struct Location {
 /// All bits set: NaN in both float types, an index out of every range.
 const POISON: u8 = 0xff;
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Memories {
     memories: PrimaryMap<DeviceId, Memory>,
@@ -29,7 +27,6 @@ pub(super) struct Memories {
 }
 
 impl Memories {
-    /// Reserves this many bytes for each device.
     pub fn new(
         processor: Processor<'_>,
         sizes: impl Iterator<Item = u64>,
@@ -54,7 +51,6 @@ impl Memories {
         Ok(all)
     }
 
-    /// Size of a device's memory.
     pub fn bytes(&self, device: DeviceId) -> u64 {
         self.memories[device].bytes()
     }
@@ -77,7 +73,6 @@ impl Memories {
         }
     }
 
-    /// Bytes in use on a device.
     pub fn in_use(&self, device: DeviceId) -> u64 {
         self.in_use[device]
     }
@@ -90,13 +85,11 @@ impl Memories {
         }
     }
 
-    /// Takes a buffer into use.
     pub fn take(&mut self, at: Location) {
         self.in_use[at.device] += at.span.bytes;
         self.spoil(at);
     }
 
-    /// Gives a buffer back.
     pub fn give_back(&mut self, at: Location) {
         self.in_use[at.device] -= at.span.bytes;
         self.spoil(at);

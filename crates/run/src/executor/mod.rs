@@ -224,7 +224,6 @@ impl<'a> Executor<'a> {
         Ok(&self.trace)
     }
 
-    /// Performs the schedule's actions in order.
     fn play(&mut self, mut observer: Option<Observer<'_>>) -> Result<(), RunError> {
         self.again.values_mut().for_each(|again| *again = false);
         let mut play = Play::begin(

@@ -79,7 +79,6 @@ impl<'a> Play<'a> {
         self.start.elapsed().as_secs_f64()
     }
 
-    /// Runs a task.
     pub fn run(&mut self, step: usize, launch: &Launch) -> Result<(), RunError> {
         let Launch { task, node, .. } = *launch;
         for &at in &launch.fresh {
@@ -103,7 +102,6 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// The event of the run that has just ended.
     pub fn event<'b>(&'b self, step: usize, launch: &'b Launch, again: bool) -> RunEvent<'b> {
         RunEvent {
             step,
@@ -116,13 +114,11 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Frees a buffer.
     pub fn free(&mut self, at: Location) {
         self.trace.count(self.memories, None);
         self.memories.give_back(at);
     }
 
-    /// Copies a value.
     pub fn copy(&mut self, step: usize, transfer: &Transfer) {
         let Transfer {
             value,

@@ -11,7 +11,6 @@ use crate::error::RunError;
 use crate::job::Job;
 use crate::span::{ALIGN, Span};
 
-/// A step of the plan with its memory.
 #[derive(Debug)]
 pub(super) enum Action {
     Run(Box<Launch>),
@@ -19,21 +18,17 @@ pub(super) enum Action {
     Copy(Transfer),
 }
 
-/// A run, ready to go.
 #[derive(Debug)]
 pub(super) struct Launch {
     pub task: TaskId,
     pub device: DeviceId,
     pub node: NodeId,
     pub job: Job,
-    /// The places of the tensors that the run writes.
     pub outputs: Vec<Location>,
-    /// Buffers that the run takes.
     pub fresh: Vec<Location>,
     pub workspace: Option<Location>,
 }
 
-/// A copy, ready to go.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
     pub value: ValueId,
@@ -42,7 +37,6 @@ pub(super) struct Transfer {
     pub to: Location,
 }
 
-/// The place of a tensor between steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Residence {
     /// Its place at the start of a step, if it is given.
@@ -53,7 +47,6 @@ pub(super) struct Residence {
     pub stays: bool,
 }
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Schedule {
     pub actions: Vec<Action>,

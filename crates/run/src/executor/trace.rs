@@ -48,7 +48,6 @@ pub struct CopyTrace {
 }
 
 impl StepTrace {
-    /// An empty record with room for the plan.
     pub(super) fn with_room_for(plan: &CheckedPlan) -> StepTrace {
         let count = |wanted: fn(&Step) -> bool| {
             let steps = plan.steps().iter();
@@ -64,7 +63,6 @@ impl StepTrace {
         }
     }
 
-    /// Clears the record of the last step.
     pub(super) fn clear(&mut self) {
         self.runs.clear();
         self.copies.clear();

@@ -21,14 +21,11 @@ pub const STEP: usize = 64;
 /// first-level cache.
 const BAND: usize = 4096;
 
-/// The layout of a band of rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Flat {
     /// Distance between neighbours of a phase.
     pub stride: [usize; 2],
-    /// Lines of a phase.
     pub lines: usize,
-    /// Elements of a line.
     pub line: usize,
 }
 
@@ -44,7 +41,6 @@ pub struct PlaneView {
 pub struct Bands {
     /// Rows of a band; the last may have fewer.
     pub rows: usize,
-    /// Elements of a line.
     pub line: usize,
     /// Lines of a phase that a band reads in addition to its own number of rows.
     pub more: usize,
@@ -56,7 +52,6 @@ fn reach(window: &Window, axis: usize) -> usize {
 }
 
 impl Bands {
-    /// Bands for `rows` × `columns` outputs.
     pub fn new(window: &Window, rows: usize, columns: usize) -> Bands {
         let (rows, columns) = (rows.max(1), columns.max(1));
         let line = columns + reach(window, 1);
@@ -93,7 +88,6 @@ impl Flat {
         (self.stride[0] * self.stride[1] * self.phase() + self.line + STEP).next_multiple_of(STEP)
     }
 
-    /// Index of position (y, x).
     pub fn at(&self, y: usize, x: usize) -> usize {
         let [down, right] = self.stride;
         (y % down * right + x % right) * self.phase() + y / down * self.line + x / right

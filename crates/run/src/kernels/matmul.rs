@@ -69,7 +69,6 @@ impl Plan {
     }
 }
 
-/// Bytes of scratch.
 pub fn workspace<T: Real>(
     slots: usize,
     isa: Isa,

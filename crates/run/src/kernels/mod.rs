@@ -33,9 +33,7 @@ use crate::simd::Isa;
 /// instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Threads.
     pub slots: usize,
-    /// Instruction set.
     pub isa: Isa,
 }
 

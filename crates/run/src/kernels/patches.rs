@@ -11,9 +11,7 @@ use crate::simd::wide;
 pub struct Patches {
     /// Channels of an image, in all groups together.
     pub channels: usize,
-    /// Height of an image.
     pub h: usize,
-    /// Width of an image.
     pub w: usize,
     /// Output rows.
     pub oh: usize,

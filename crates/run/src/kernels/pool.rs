@@ -11,7 +11,6 @@ use crate::par::{self, Shared};
 use crate::real::Real;
 use crate::simd::wide;
 
-/// Bytes of scratch of [`max`], given the shapes of input and output.
 pub fn max_workspace<T: Real>(slots: usize, window: &Window, x: &[usize], y: &[usize]) -> usize {
     let bands = Windows::new(window, x, y).bands();
     PerSlot::<T>::bytes(slots, bands.source(window.stride).elements())
@@ -89,7 +88,6 @@ fn grad_bands(p: &Windows) -> (Bands, Flat) {
     (bands, bands.source(p.window.stride))
 }
 
-/// Bytes of scratch of [`max_grad`], given the shapes of input and output.
 pub fn max_grad_workspace<T: Real>(
     slots: usize,
     window: &Window,
@@ -151,7 +149,6 @@ pub fn max_grad<T: Real>(slots: usize, window: &Window, args: Args<'_>) -> Resul
     Ok(())
 }
 
-/// A thread's scratch for the gradient of a maximum.
 struct Gradient<'a, T> {
     windows: &'a Windows,
     bands: Bands,
@@ -288,7 +285,6 @@ fn average_scratch<T: Real>(p: &Windows) -> usize {
     scratch::bytes::<T>(p.taps()) + scratch::bytes::<T>(p.ow)
 }
 
-/// Bytes of scratch of [`average`], given the shapes of input and output.
 pub fn average_workspace<T: Real>(
     slots: usize,
     window: &Window,
@@ -299,7 +295,6 @@ pub fn average_workspace<T: Real>(
     average_scratch::<T>(&p) + p.sums_workspace::<T>(slots)
 }
 
-/// Bytes of scratch of [`average_grad`], given the shapes of input and output.
 pub fn average_grad_workspace<T: Real>(
     slots: usize,
     window: &Window,

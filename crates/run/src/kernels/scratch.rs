@@ -19,7 +19,6 @@ pub struct Scratch<'a> {
 }
 
 impl<'a> Scratch<'a> {
-    /// Scratch that is the whole workspace.
     pub fn new(workspace: &'a mut [u8]) -> Self {
         Scratch { rest: workspace }
     }

@@ -44,27 +44,22 @@ impl<const N: usize> Strided<N> {
         self.rank
     }
 
-    /// Length of an axis.
     pub fn length(&self, axis: usize) -> usize {
         self.lengths[axis]
     }
 
-    /// Step of an operand along an axis.
     pub fn step(&self, operand: usize, axis: usize) -> usize {
         self.steps[operand][axis]
     }
 
-    /// Length of the last axis.
     pub fn row(&self) -> usize {
         self.lengths[self.rank - 1]
     }
 
-    /// Steps along the last axis.
     pub fn inner(&self) -> [usize; N] {
         std::array::from_fn(|n| self.steps[n][self.rank - 1])
     }
 
-    /// Number of rows.
     pub fn count(&self) -> usize {
         self.lengths[..self.rank - 1].iter().product()
     }
@@ -83,7 +78,6 @@ impl<const N: usize> Strided<N> {
     }
 }
 
-/// Steps of a contiguous tensor.
 pub fn contiguous(shape: &[usize]) -> [usize; MAX_RANK] {
     let mut steps = [0; MAX_RANK];
     let mut step = 1;
@@ -125,7 +119,6 @@ impl<const N: usize> Broadcast<N> {
         self.0.row()
     }
 
-    /// Steps along a row.
     pub fn inner(&self) -> [usize; N] {
         self.0.inner()
     }

@@ -24,7 +24,6 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// From the shapes of input and output.
     pub fn new(window: &Window, input: &[usize], output: &[usize]) -> Windows {
         let ([_, _, h, w], [_, _, oh, ow]) = (dims(input), dims(output));
         Windows {
@@ -36,17 +35,14 @@ impl Windows {
         }
     }
 
-    /// Elements of an input plane.
     pub fn plane(&self) -> usize {
         self.h * self.w
     }
 
-    /// Elements of an output plane.
     pub fn pixels(&self) -> usize {
         self.oh * self.ow
     }
 
-    /// Elements of the window.
     pub fn taps(&self) -> usize {
         self.window.kernel[0] * self.window.kernel[1]
     }
@@ -68,12 +64,10 @@ impl Windows {
         }
     }
 
-    /// The bands of the output rows.
     pub fn bands(&self) -> Bands {
         Bands::new(&self.window, self.oh, self.ow)
     }
 
-    /// Bytes of scratch of [`Windows::sums`].
     pub fn sums_workspace<T: Real>(&self, slots: usize) -> usize {
         let bands = self.bands();
         let source = bands.source(self.window.stride);
@@ -182,7 +176,6 @@ impl Windows {
         (bands, bands.source([1, 1]), written)
     }
 
-    /// Bytes of scratch of [`Windows::spread`].
     pub fn spread_workspace<T: Real>(&self, slots: usize) -> usize {
         let (_, source, written) = self.turned();
         2 * scratch::bytes::<u32>(self.taps())
@@ -309,7 +302,6 @@ impl Windows {
         }
     }
 
-    /// Bytes of scratch of [`Windows::products`].
     pub fn products_workspace<T: Real>(&self, slots: usize) -> usize {
         let bands = self.bands();
         scratch::bytes::<u32>(self.taps())

@@ -80,7 +80,6 @@ impl Conv {
         }
     }
 
-    /// The program; `None` if the library has no good implementation.
     pub fn program(
         &self,
         engine: &Arc<Engine>,

@@ -49,7 +49,6 @@ impl Matrices {
 }
 
 impl MatMul {
-    /// The product with these shapes of a, b and the result.
     pub fn new([trans_a, trans_b]: [bool; 2], [a, b, out]: [&[usize]; 3], bias: bool) -> MatMul {
         let rank = out.len();
         let mut product = MatMul {
@@ -72,7 +71,6 @@ impl MatMul {
         product
     }
 
-    /// The program; `None` if the library has no good implementation.
     pub fn program(&self, engine: &Arc<Engine>) -> Result<Option<Program>, OneDnnError> {
         let (a, b, out) = (
             self.a.desc(engine)?,

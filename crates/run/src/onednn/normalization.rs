@@ -16,7 +16,6 @@ const LONGEST: usize = 4096;
 pub struct LayerNormGrad {
     rows: usize,
     length: usize,
-    /// The bits of ε.
     epsilon: u32,
 }
 
@@ -33,7 +32,6 @@ impl LayerNormGrad {
         (norm.length <= LONGEST).then_some(norm)
     }
 
-    /// The program; `None` if the library has no good implementation.
     pub fn program(&self, engine: &Arc<Engine>) -> Result<Option<Program>, OneDnnError> {
         let rows = engine.dense(&[self.rows, self.length])?;
         let (each_row, row) = (engine.dense(&[self.rows])?, engine.dense(&[self.length])?);

@@ -56,7 +56,6 @@ impl Pointwise {
         }
     }
 
-    /// The program; `None` if the library has no good implementation.
     pub fn program(&self, engine: &Arc<Engine>) -> Result<Option<Program>, OneDnnError> {
         let Some(primitive) = self.primitive(engine)? else {
             return Ok(None);

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use super::program::{Builder, Program, Slot, image};
 use crate::format::{Format, Operand};
 
-/// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
     /// x -> y
@@ -49,7 +48,6 @@ impl Pool {
         Some(Pool { formats, ..pool })
     }
 
-    /// The program; `None` if the library has no good implementation.
     pub fn program(&self, engine: &Arc<Engine>) -> Result<Option<Program>, OneDnnError> {
         let last = self.formats.contains(&Format::ChannelsLast);
         let inside = match last {

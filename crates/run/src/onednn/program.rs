@@ -31,7 +31,6 @@ struct Invocation {
     slots: Vec<(Arg, Slot)>,
 }
 
-/// Start and length of a piece of the workspace.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     start: usize,
@@ -56,7 +55,6 @@ pub struct Program {
     pieces: Vec<Piece>,
 }
 
-/// The most outputs of one operator.
 const MOST_OUTPUTS: usize = 3;
 
 impl Program {
@@ -87,7 +85,6 @@ impl Program {
             .map(|invocation| invocation.primitive.name())
     }
 
-    /// Runs all primitives on the operator's arguments.
     pub fn run(&self, args: Args<'_>) -> Result<(), RunError> {
         let Args {
             inputs,
@@ -132,14 +129,12 @@ impl Program {
 pub struct Builder<'a> {
     engine: &'a Arc<Engine>,
     invocations: Vec<Invocation>,
-    /// Sizes of the pieces of the workspace.
     pieces: Vec<usize>,
     /// Whether the library had no usable implementation for a change of format.
     stuck: bool,
 }
 
 impl<'a> Builder<'a> {
-    /// A builder of an empty program.
     pub fn new(engine: &'a Arc<Engine>) -> Builder<'a> {
         Builder {
             engine,

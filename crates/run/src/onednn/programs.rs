@@ -29,12 +29,10 @@ pub struct OneDnn {
 struct Made {
     /// One for each operator on each shape.
     programs: HashMap<Wanted, Choice>,
-    /// The library's descriptors of blocks.
     blocks: Blocked,
 }
 
 impl OneDnn {
-    /// An engine for which no programs are made yet.
     pub fn new(engine: Arc<Engine>) -> OneDnn {
         OneDnn {
             engine,
@@ -46,7 +44,6 @@ impl OneDnn {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The engine.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }

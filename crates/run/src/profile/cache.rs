@@ -24,7 +24,6 @@ const MOST_SECONDS: f64 = 1e6;
 /// How long to wait for another process that is adding its measurements.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The contents of a cache file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CostFile {

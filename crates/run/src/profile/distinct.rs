@@ -12,7 +12,6 @@ use crate::error::RunError;
 /// Inputs that each node overwrites: pairs of an input's and an output's index.
 type Overwrites = SecondaryMap<NodeId, Vec<(usize, usize)>>;
 
-/// The measurements that a graph takes.
 #[derive(Clone, Debug)]
 pub(super) struct Distinct {
     workspaces: SecondaryMap<NodeId, u64>,
@@ -22,7 +21,6 @@ pub(super) struct Distinct {
     pub of: SecondaryMap<NodeId, Option<usize>>,
 }
 
-/// The times of one measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Times {
     /// Seconds in a step that keeps everything.

@@ -60,7 +60,6 @@ impl Cache {
     }
 }
 
-/// A stretch of memory that an operator touches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Access {
     /// Addresses in the arena.
@@ -262,7 +261,6 @@ impl Sums {
         }
     }
 
-    /// The sum of the first `count` numbers.
     fn up_to(&self, count: usize) -> u64 {
         let (mut node, mut sum) = (count, 0);
         while node > 0 {
@@ -276,7 +274,6 @@ impl Sums {
         self.up_to(index + 1) - self.up_to(index)
     }
 
-    /// The sum of all numbers after this index.
     fn after(&self, index: usize) -> u64 {
         self.total - self.up_to(index + 1)
     }
@@ -321,7 +318,6 @@ pub(super) fn moved_bytes(layout: &CheckedLayout, device: DeviceId, cache: Cache
     pass()
 }
 
-/// The memory that the run at a step of a plan touches.
 pub(super) fn accesses(layout: &CheckedLayout, step: usize) -> Vec<Access> {
     let binding = layout.plan().binding(step);
     let access = |&buffer: &BufferId, written| {

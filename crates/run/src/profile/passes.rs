@@ -26,7 +26,6 @@ use crate::par;
 use crate::processor::Processor;
 use crate::span::Span;
 
-/// The purpose of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     /// Warms up.
@@ -37,7 +36,6 @@ pub(super) enum Pass {
     Warm,
 }
 
-/// One of the plan's runs.
 struct Run {
     node: NodeId,
     touches: Vec<Access>,
@@ -46,7 +44,6 @@ struct Run {
 }
 
 impl Run {
-    /// The contents of the run's arguments.
     fn arguments<'m>(&self, memory: impl Fn(Span) -> Option<&'m [u8]>) -> Vec<&'m [u8]> {
         let ranges = self.touches.iter().map(|access| &access.range);
         let memory = ranges.filter_map(|range| {
@@ -179,7 +176,6 @@ impl<'a> Passes<'a> {
         means.iter().map(Mean::times).collect()
     }
 
-    /// The bytes that each run moves.
     fn moved(&self) -> Vec<Moved> {
         let Some(cache) = last_level_cache() else {
             return vec![Moved::default(); self.runs.len()];
@@ -232,7 +228,6 @@ struct Mean {
     runs: f64,
     seconds: f64,
     warm: f64,
-    /// Bytes that the runs touch.
     bytes: f64,
     moved: f64,
     moved_warm: f64,
@@ -279,7 +274,6 @@ impl Mean {
 /// How often arguments are read through: after a single read from memory they aren't in the last-level cache
 /// yet.
 const READS: usize = 2;
-/// Bytes that a thread reads at a time.
 const CHUNK: usize = 1 << 16;
 /// Reading one byte of a line brings the whole line.
 const LINE: usize = 64;

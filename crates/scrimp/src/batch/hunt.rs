@@ -26,7 +26,6 @@ struct Size {
     cost_limit: f64,
 }
 
-/// The search for a batch.
 pub(super) struct Hunt<'a> {
     make: &'a mut dyn FnMut(u64) -> Result<Option<AtBatch>>,
     fit: Fit,

@@ -12,7 +12,6 @@ use crate::par::Shared;
 use crate::real::Real;
 use crate::simd::Isa;
 
-/// Bytes of scratch of [`forward`].
 pub fn forward_workspace<T: Real>(
     slots: usize,
     isa: Isa,

@@ -27,7 +27,6 @@ pub(super) struct Conv {
 }
 
 impl Conv {
-    /// The sizes, given the shapes of x and y.
     pub fn new(window: &Window, groups: usize, x: &[usize], y: &[usize]) -> Conv {
         let ([n, c, h, w], [_, o, oh, ow]) = (dims(x), dims(y));
         Conv {
@@ -43,12 +42,10 @@ impl Conv {
         }
     }
 
-    /// Input channels of a group.
     pub fn c_group(&self) -> usize {
         self.c / self.groups
     }
 
-    /// Output channels of a group.
     pub fn o_group(&self) -> usize {
         self.o / self.groups
     }
@@ -80,7 +77,6 @@ impl Conv {
         self.groups > 1 && self.groups == self.c && self.groups == self.o
     }
 
-    /// The product of the forward direction.
     pub fn forward(&self) -> Sizes {
         Sizes {
             batches: self.groups,
@@ -117,7 +113,6 @@ impl Conv {
         })
     }
 
-    /// The product of [`Conv::turned`].
     pub fn turned_sizes(&self) -> Sizes {
         Sizes {
             batches: self.groups,
@@ -153,7 +148,6 @@ impl Conv {
         }
     }
 
-    /// The product of the gradient of the weights.
     pub fn weight_grad(&self) -> Sizes {
         let (m, n) = (self.o_group(), self.c_group() * self.taps());
         let k = self.n * self.pixels();
@@ -171,7 +165,6 @@ impl Conv {
         }
     }
 
-    /// The matrix of patches of x.
     pub fn patches(&self) -> Patches {
         Patches {
             channels: self.c,
@@ -188,7 +181,6 @@ impl Conv {
     }
 }
 
-/// Bytes of scratch of a product.
 pub(super) fn product_workspace<T: Real>(slots: usize, isa: Isa, sizes: &Sizes) -> usize {
     let whole = if sizes.whole {
         sizes.whole_elements()

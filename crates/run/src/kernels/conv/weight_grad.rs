@@ -29,7 +29,6 @@ pub fn weight_grad_workspace<T: Real>(
     scratch::bytes::<T>(parts(&sizes)) + product_workspace::<T>(slots, isa, &sizes)
 }
 
-/// Number of elements of the partial sums.
 fn parts(sizes: &Sizes) -> usize {
     if sizes.splits == 1 {
         0

@@ -45,30 +45,25 @@ pub struct Block {
 /// B is padded. The last argument is a panel of scratch.
 pub type Pack<'a, T> = &'a (dyn Fn(Block, &mut [T], &mut [T]) + Sync);
 
-/// Where A comes from.
 #[derive(Clone, Copy)]
 pub enum Left<'a, T> {
     /// Packed as a whole by [`pack_whole`].
     Whole(&'a [T]),
-    /// Packed block by block.
     Blocks(Pack<'a, T>),
 }
 
 /// What is added to C at the end.
 #[derive(Clone, Copy)]
 pub enum Bias<'a, T> {
-    /// Nothing.
     None,
     /// One number per row; the numbers of batch b start at b·m.
     Rows(&'a [T]),
-    /// One number per column.
     Columns(&'a [T]),
 }
 
 /// Sizes of a batch of products. They alone decide how the work is cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Number of products.
     pub batches: usize,
     /// Rows of A and C.
     pub m: usize,
@@ -79,13 +74,11 @@ pub struct Sizes {
     /// Each product's k is cut into this many parts, each with its own C: batch b of the packing
     /// functions and of C is product b / splits, part b % splits.
     pub splits: usize,
-    /// Whether A is packed as a whole.
     pub whole: bool,
 }
 
 /// Where element (i, j) of batch b of C is: `base(b) + i·row + (j / segment)·apart + j % segment`.
 pub struct Target<'a, T> {
-    /// The memory.
     pub memory: Shared<'a, T>,
     /// First element of a batch.
     pub base: &'a (dyn Fn(usize) -> usize + Sync),
@@ -97,7 +90,6 @@ pub struct Target<'a, T> {
     pub apart: usize,
 }
 
-/// How the products are cut into tasks.
 #[derive(Clone, Copy, Debug)]
 struct Tiles {
     rows: usize,
@@ -164,12 +156,10 @@ impl Sizes {
                 .sum::<usize>()
     }
 
-    /// Number of elements of A packed as a whole.
     pub fn whole_elements(&self) -> usize {
         self.batches * self.m * self.k
     }
 
-    /// The steps of k that belong to part `part`.
     pub fn part(&self, part: usize) -> std::ops::Range<usize> {
         let length = self.k.div_ceil(self.splits);
         (part * length).min(self.k)..((part + 1) * length).min(self.k)
@@ -302,7 +292,6 @@ pub fn single<T: Real>(
     tile.run(Left::Whole(left), right, &mut [], b, &mut []);
 }
 
-/// A block of C that one task computes.
 struct Tile<'a, 'm, T: 'static> {
     blocks: &'static Blocks<T>,
     sizes: &'a Sizes,

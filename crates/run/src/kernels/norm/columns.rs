@@ -16,7 +16,6 @@ use crate::par::{self, Shared};
 use crate::real::Real;
 use crate::simd::wide;
 
-/// Columns that are summed together.
 const WIDTH: usize = 64;
 
 /// Rows that are summed in the type itself before the sums are added in 64 bits.
@@ -37,7 +36,6 @@ struct Columns {
 }
 
 impl Columns {
-    /// The columns of a tensor of physical shape [N,H,W,C].
     fn new(norm: Norm, shape: &[usize]) -> Columns {
         let (rows, columns) = (shape[..3].iter().product::<usize>(), shape[3]);
         let blocks = match norm {
@@ -63,7 +61,6 @@ impl Columns {
         2 * self.chunks * self.statistics()
     }
 
-    /// Rows of a chunk.
     fn chunk(&self, chunk: usize) -> Range<usize> {
         let height = self.rows.div_ceil(self.chunks);
         (chunk * height).min(self.rows)..((chunk + 1) * height).min(self.rows)
@@ -92,13 +89,11 @@ impl Columns {
         });
     }
 
-    /// A chunk's pair of sums for a column.
     fn pair(&self, sums: &[f64], block: usize, chunk: usize, column: usize) -> (f64, f64) {
         let at = (block * self.chunks + chunk) * 2 * self.columns + column;
         (sums[at], sums[at + self.columns])
     }
 
-    /// Sums for a column over a block's chunks.
     fn total(&self, sums: &[f64], block: usize, column: usize) -> (f64, f64) {
         (0..self.chunks).fold((0.0, 0.0), |(a, b), chunk| {
             let (more_a, more_b) = self.pair(sums, block, chunk, column);
@@ -112,12 +107,10 @@ pub fn stats_workspace(norm: Norm, shape: &[usize]) -> usize {
     scratch::bytes::<f64>(Columns::new(norm, shape).sums())
 }
 
-/// Bytes of scratch for the application.
 pub fn apply_workspace<T>(norm: Norm, shape: &[usize]) -> usize {
     scratch::bytes::<T>(2 * Columns::new(norm, shape).statistics())
 }
 
-/// Bytes of scratch for the gradients.
 pub fn gradients_workspace<T>(norm: Norm, shape: &[usize], dx: bool) -> usize {
     let shape = Columns::new(norm, shape);
     let slopes = if dx { shape.statistics() } else { 0 };
@@ -280,7 +273,6 @@ pub fn apply<T: Real>(
     Ok(())
 }
 
-/// Numbers that the gradients need for each statistic.
 struct Numbers<'a, T> {
     means: &'a [T],
     /// z = x·factor + offset
@@ -329,7 +321,6 @@ fn gradient_sums<T: Real>(
     });
 }
 
-/// Computes all gradients.
 pub fn gradients<T: Real>(
     slots: usize,
     gradients: Gradients<'_, T>,

@@ -14,7 +14,6 @@ use crate::real::Real;
 use crate::simd::wide;
 use std::ops::Range;
 
-/// Rows that are processed together.
 const ROWS: usize = 8;
 
 /// The most chunks of rows, each of which has its own sums of columns.
@@ -57,10 +56,8 @@ pub fn apply<T: Real>(
 struct Geometry {
     rows: usize,
     length: usize,
-    /// Rows of a chunk.
     height: usize,
     chunks: usize,
-    /// Columns of a task.
     width: usize,
     strips: usize,
 }
@@ -84,13 +81,11 @@ impl Geometry {
     }
 }
 
-/// Bytes of scratch for the gradients.
 pub fn gradients_workspace<T>(axis: usize, shape: &[usize]) -> usize {
     let g = Geometry::new(axis, shape);
     scratch::bytes::<f64>(2 * g.chunks * g.length) + scratch::bytes::<T>(2 * g.rows)
 }
 
-/// Computes all gradients.
 pub fn gradients<T: Real>(
     slots: usize,
     axis: usize,
@@ -165,7 +160,6 @@ pub fn gradients<T: Real>(
     Ok(())
 }
 
-/// What the gradients' tasks share.
 struct Layer<'a, T, F> {
     g: Geometry,
     /// `None` where x is in dx's memory.

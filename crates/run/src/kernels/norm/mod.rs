@@ -27,7 +27,6 @@ use crate::args::{Args, Source};
 use crate::error::RunError;
 use crate::real::Real;
 
-/// How the elements of a normalized tensor lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// In the order of the axes.
@@ -114,7 +113,6 @@ impl<T: Real> Line<T> {
     }
 }
 
-/// The arguments of an application.
 struct Apply<'a, T> {
     norm: Norm,
     shape: &'a [usize],
@@ -126,7 +124,6 @@ struct Apply<'a, T> {
     workspace: &'a mut [u8],
 }
 
-/// The arguments of the gradients.
 struct Gradients<'a, T> {
     norm: Norm,
     shape: &'a [usize],

@@ -5,10 +5,8 @@ use std::array::from_fn;
 
 use crate::real::Real;
 
-/// Elements of a block.
 pub const WIDE: usize = 32;
 
-/// Columns that are summed together.
 const BROAD: usize = 64;
 
 /// Elements of a block in what remains after the wide ones.

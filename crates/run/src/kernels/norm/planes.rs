@@ -17,7 +17,6 @@ use crate::par::{self, Shared};
 use crate::real::Real;
 use crate::simd::wide;
 
-/// Elements per block of statistics.
 const BLOCK: usize = 1024;
 
 /// How a tensor is divided into planes. Statistics k belong to `planes` planes, each `apart` planes after the
@@ -25,13 +24,11 @@ const BLOCK: usize = 1024;
 #[derive(Clone, Copy)]
 struct Geometry {
     norm: Norm,
-    /// K
     statistics: usize,
     planes: usize,
     apart: usize,
     /// Distance in planes between the first plane of k and that of k + 1.
     next: usize,
-    /// Elements of a plane.
     plane: usize,
     /// Number of channels; 1 for a layer norm.
     channels: usize,
@@ -71,7 +68,6 @@ impl Geometry {
         }
     }
 
-    /// The planes of statistics k.
     #[inline(always)]
     fn planes_of(&self, k: usize) -> impl Iterator<Item = usize> {
         let (first, apart) = (k * self.next, self.apart);
@@ -219,7 +215,6 @@ pub fn apply<T: Real>(
     Ok(())
 }
 
-/// Bytes of scratch for the gradients.
 pub fn gradients_workspace(norm: Norm, shape: &[usize]) -> usize {
     scratch::bytes::<f64>(2 * Geometry::new(norm, shape).pairs())
 }
@@ -273,7 +268,6 @@ pub fn gradients<T: Real>(
     Ok(())
 }
 
-/// What the gradients' tasks share.
 struct Planes<'a, T, L, F> {
     g: Geometry,
     /// `None` where x is in dx's memory.
