@@ -7,7 +7,6 @@ use scrimp::plan::Budget;
 
 /// Number of points of a range that gives neither a step nor a count.
 const POINTS: u64 = 15;
-/// The most points of a range.
 const MOST: u64 = 1000;
 
 /// One entry of a list: a budget, or several budgets at equal distances.

@@ -78,7 +78,6 @@ impl OutputFile {
         })
     }
 
-    /// Writes the whole contents.
     pub fn write(&self, contents: &[u8]) -> Result<()> {
         self.write_with(|out| out.write_all(contents))
     }
@@ -92,7 +91,6 @@ impl OutputFile {
         Ok(written.map_err(|error| failure(&self.path, error))?)
     }
 
-    /// Path of the output.
     pub fn path(&self) -> &Path {
         &self.path
     }

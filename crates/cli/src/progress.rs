@@ -51,7 +51,6 @@ impl Line {
         }
     }
 
-    /// Moves the bar to a position.
     pub fn at(&self, position: u64) {
         self.0.set_position(position);
     }

@@ -47,7 +47,7 @@ pub fn is_at(path: &Path) -> bool {
 mod tests {
     use std::process::Command;
 
-    /// Runs in a process of its own, see below.
+    /// Runs in a process of its own, as the test starts it below.
     #[test]
     #[ignore = "what another test runs as a child"]
     fn answer_among_strays() {

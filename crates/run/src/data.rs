@@ -62,7 +62,6 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Copies `data` into the memory of the tensor.
     pub fn set(self, graph: &Graph, tensor: TensorId, data: Data<'_>) -> Result<(), RunError> {
         let what = graph.tensor(tensor);
         let wrong = RunError::WrongData {
@@ -92,7 +91,6 @@ impl<'a> Elements<'a> {
         Ok(())
     }
 
-    /// Writes floats to the elements with these indices.
     fn put(&mut self, floats: &[f32], at: impl Iterator<Item = usize>) {
         let pairs = floats.iter().zip(at);
         match self {

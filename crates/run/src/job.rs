@@ -18,9 +18,7 @@ type Seen = (Arg, Option<Change>);
 
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// A tensor that the node reads.
     Input(usize),
-    /// A tensor that it writes.
     Output(usize),
     /// The workspace from this byte on.
     Workspace(u64),

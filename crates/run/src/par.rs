@@ -44,10 +44,8 @@ pub fn tasks(slots: usize, tasks: usize, f: &(dyn Fn(usize, usize) + Sync)) {
     }
 }
 
-/// The library threads that a computation runs on.
 #[derive(Clone, Copy, Debug)]
 pub struct Team {
-    /// The library that owns the threads.
     pub library: &'static Library,
     pub threads: usize,
 }

@@ -24,11 +24,8 @@ pub trait Real:
     + crate::micro::Micro
     + crate::vector::Vectors
 {
-    /// 0
     const ZERO: Self;
-    /// 1
     const ONE: Self;
-    /// −∞
     const NEG_INFINITY: Self;
     /// Rounds to this type.
     fn of(x: f64) -> Self;
@@ -38,17 +35,13 @@ pub trait Real:
     fn multiply_add(self, factor: Self, addend: Self, isa: Isa) -> Self;
     /// e^x, in a loop compiled for `isa`
     fn exp(self, isa: Isa) -> Self;
-    /// ln x
     fn ln(self) -> Self;
-    /// √x
     fn sqrt(self) -> Self;
     /// tanh x, in a loop compiled for `isa`
     fn tanh(self, isa: Isa) -> Self;
     /// erf x, in a loop compiled for `isa`
     fn erf(self, isa: Isa) -> Self;
-    /// |x|
     fn abs(self) -> Self;
-    /// x^y
     fn powf(self, y: Self) -> Self;
 
     /// The larger; NaN if `self` is NaN.

@@ -123,7 +123,6 @@ fn with_avx2<R>(f: impl FnOnce(Isa) -> R) -> R {
 
 /// A loop written with vectors that can be compiled for any instruction set.
 pub trait Work<T> {
-    /// The loop's result.
     type Output;
 
     /// Runs the loop. Implementations must be `#[inline(always)]`.
@@ -133,7 +132,6 @@ pub trait Work<T> {
     unsafe fn run<V: Vector<Element = T>>(self) -> Self::Output;
 }
 
-/// Runs `work` with the widest vectors of this machine.
 #[inline(always)]
 pub fn vectors<T: Vectors, W: Work<T>>(work: W) -> W::Output {
     wide_for(

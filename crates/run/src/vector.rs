@@ -9,9 +9,7 @@
 
 /// A vector register's worth of elements.
 pub trait Vector: Copy {
-    /// f32 or f64.
     type Element: Copy;
-    /// Number of elements.
     const LANES: usize;
 
     /// A vector whose elements are all `x`.
@@ -54,10 +52,8 @@ pub trait Vector: Copy {
 
 /// A type that has vectors.
 pub trait Vectors: Sized + Copy + 'static {
-    /// Vectors of 512 bits.
     #[cfg(target_arch = "x86_64")]
     type Avx512: Vector<Element = Self>;
-    /// Vectors of 256 bits.
     #[cfg(target_arch = "x86_64")]
     type Avx2: Vector<Element = Self>;
     /// Vectors that every machine has.

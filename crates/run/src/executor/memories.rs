@@ -77,7 +77,6 @@ impl Memories {
         self.in_use[device]
     }
 
-    /// Resets the counts of bytes in use to what a step begins with.
     pub fn begin(&mut self, given: &[Location]) {
         self.in_use.values_mut().for_each(|bytes| *bytes = 0);
         for at in given {
@@ -104,7 +103,6 @@ impl Memories {
         }
     }
 
-    /// Copies over the link between two devices; returns when the copy is done.
     pub fn copy(&mut self, from: Location, to: Location) {
         let both = self.memories.get_disjoint_mut([from.device, to.device]);
         if let Ok([source, destination]) = both {

@@ -293,7 +293,6 @@ impl<'a> Executor<'a> {
         self.memories.read(Location { device, span })
     }
 
-    /// Where a tensor is now.
     fn residence(&self, tensor: TensorId) -> Result<Location, RunError> {
         let residence = self.schedule.residences[tensor];
         match (residence.last, residence.given) {

@@ -48,7 +48,6 @@ impl<'a> RunEvent<'a> {
 /// Called after each run.
 pub type Observer<'a> = &'a mut (dyn FnMut(&RunEvent<'_>) + Send);
 
-/// A step that is under way.
 pub(super) struct Play<'a> {
     compiled: &'a Compiled<'a>,
     memories: &'a mut Memories,

@@ -50,7 +50,6 @@ pub(super) struct Residence {
 #[derive(Debug)]
 pub(super) struct Schedule {
     pub actions: Vec<Action>,
-    /// The buffers that are held when the plan starts.
     pub given: Vec<Location>,
     pub residences: SecondaryMap<TensorId, Residence>,
 }

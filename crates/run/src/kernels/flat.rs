@@ -83,7 +83,6 @@ impl Flat {
         self.lines * self.line
     }
 
-    /// Number of elements, with room for the last steps of loops.
     pub fn elements(&self) -> usize {
         (self.stride[0] * self.stride[1] * self.phase() + self.line + STEP).next_multiple_of(STEP)
     }

@@ -13,15 +13,10 @@ pub struct Patches {
     pub channels: usize,
     pub h: usize,
     pub w: usize,
-    /// Output rows.
     pub oh: usize,
-    /// Output columns.
     pub ow: usize,
-    /// Rows and columns of the kernel.
     pub kernel: [usize; 2],
-    /// Distance between patches.
     pub stride: [usize; 2],
-    /// Distance between elements of a patch.
     pub dilation: [usize; 2],
     /// Padding before the first row and column; negative if the first rows are never read.
     pub pad: [isize; 2],

@@ -361,7 +361,6 @@ pub fn average_grad<T: Real>(
     )
 }
 
-/// Divides row `o` of outputs by the number of elements of each.
 #[inline(always)]
 fn divide<T: Real>(p: &Windows, count_pad: bool, o: usize, columns: &[T], row: &mut [T]) {
     let rows = T::of(divisor(p, 0, count_pad, o) as f64);

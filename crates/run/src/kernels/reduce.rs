@@ -90,7 +90,6 @@ impl<T: Real, const PRODUCTS: bool> Work<T> for Sum<'_, T, PRODUCTS> {
     }
 }
 
-/// Number of lanes of the widest vector.
 const WIDEST: usize = 16;
 
 /// Σ of a vector's lanes.
@@ -195,7 +194,6 @@ struct Axes {
     summed: LoopNest,
 }
 
-/// A nest of loops: lengths and steps, outermost first.
 #[derive(Clone, Copy)]
 struct LoopNest {
     rank: usize,

@@ -49,12 +49,10 @@ pub struct PerSlot<'a, T> {
 }
 
 impl<'a, T: Pod> PerSlot<'a, T> {
-    /// Bytes of scratch with `each` elements for every slot.
     pub fn bytes(slots: usize, each: usize) -> usize {
         bytes::<T>(slots * each)
     }
 
-    /// Takes `each` elements for every slot.
     pub fn take(scratch: &mut Scratch<'a>, slots: usize, each: usize) -> Result<Self, RunError> {
         let memory = Shared::new(scratch.take::<T>(slots * each)?);
         Ok(PerSlot { memory, each })

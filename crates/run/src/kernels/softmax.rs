@@ -125,7 +125,6 @@ fn log_softmax_row<T: Real>(isa: Isa, x: Option<&[T]>, y: &mut [T]) {
     }
 }
 
-/// Up to [`COLUMNS`] neighbouring lines along an axis that isn't the last.
 struct Lines<'a, 's, T> {
     slab: &'a Shared<'s, T>,
     at: usize,
@@ -135,7 +134,6 @@ struct Lines<'a, 's, T> {
 }
 
 impl<T> Lines<'_, '_, T> {
-    /// Calls `f(offset, row)` for each position along the axis.
     #[inline(always)]
     fn each(&mut self, mut f: impl FnMut(usize, &mut [T])) {
         for i in 0..self.length {

@@ -104,7 +104,6 @@ pub fn broadcast_steps(shape: &[usize], rank: usize) -> [usize; MAX_RANK] {
 pub struct Broadcast<const N: usize>(Strided<N>);
 
 impl<const N: usize> Broadcast<N> {
-    /// Operands of these shapes; each broadcasts to `output`.
     pub fn new(output: &[usize], operands: [&[usize]; N]) -> Self {
         let rank = output.len();
         let steps = operands.map(|shape| broadcast_steps(shape, rank));
@@ -123,7 +122,6 @@ impl<const N: usize> Broadcast<N> {
         self.0.inner()
     }
 
-    /// Offset of row `index` in each operand.
     pub fn offsets(&self, index: usize) -> [usize; N] {
         self.0.offsets(index)
     }

@@ -400,7 +400,6 @@ impl Windows {
     }
 }
 
-/// Adds each tap's lanes to its total, and zeroes them.
 fn empty<T: Real>(lanes: &mut [T], totals: &mut [f64]) {
     for (lanes, total) in lanes.chunks_exact_mut(LANES).zip(totals) {
         *total += lanes.iter().map(|lane| lane.f64()).sum::<f64>();

@@ -12,7 +12,6 @@ use crate::format::{Format, Operand};
 /// oneDNN's descriptors of blocked layouts, by layout.
 pub type Blocked = HashMap<Blocks, Desc>;
 
-/// A convolution or one of its gradients on tensors of these shapes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Conv {
     direction: Direction,
@@ -118,7 +117,6 @@ impl Conv {
         Ok(builder.finish())
     }
 
-    /// The operator's arguments: the place of each, and its format there.
     fn arguments<'d>(
         &self,
         [x, w, y]: [&'d Desc; 3],

@@ -13,7 +13,6 @@ enum Function {
     Softmax { log: bool, axis: usize },
 }
 
-/// A function or its gradient on tensors of this shape.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pointwise {
     function: Function,

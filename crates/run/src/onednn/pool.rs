@@ -16,7 +16,6 @@ pub enum Way {
     Backward,
 }
 
-/// A pooling or its gradient on images of these shapes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pool {
     kind: Pooling,
@@ -41,7 +40,6 @@ impl Pool {
         })
     }
 
-    /// The gradient of a max pooling, given x, dy and dx.
     pub fn of_max_gradient(window: &Window, [x, dy, dx]: [Operand<'_>; 3]) -> Option<Pool> {
         let pool = Pool::new(Pooling::Max, Way::Backward, window, [x, dy])?;
         let formats = [x.format, dy.format, dx.format];

@@ -8,10 +8,8 @@ use crate::error::RunError;
 use crate::format::Format;
 use crate::span::ALIGN;
 
-/// The place of an argument of a primitive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
-    /// An input of the operator.
     Input(usize),
     /// Some bytes of an input that isn't overwritten.
     Part {
@@ -21,7 +19,6 @@ pub enum Slot {
     },
     /// An output of the operator; the first output lies where the overwritten input is, if there is one.
     Output(usize),
-    /// A piece of the workspace.
     Piece(usize),
 }
 
@@ -37,7 +34,6 @@ struct Piece {
     bytes: usize,
 }
 
-/// Descriptor of an image in a format.
 pub fn image(engine: &Engine, shape: &[usize], format: Format) -> Result<Desc, OneDnnError> {
     match (format, shape) {
         (Format::ChannelsLast, &[_, c, h, w]) => engine.strided(shape, &[h * w * c, 1, w * c, c]),
@@ -58,7 +54,6 @@ pub struct Program {
 const MOST_OUTPUTS: usize = 3;
 
 impl Program {
-    /// Bytes of workspace.
     pub fn workspace(&self) -> usize {
         self.pieces
             .iter()
@@ -77,7 +72,6 @@ impl Program {
             .find_map(|desc| desc)
     }
 
-    /// Names of the implementations, in order.
     #[cfg(test)]
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.invocations
@@ -125,7 +119,6 @@ impl Program {
     }
 }
 
-/// Puts a program together.
 pub struct Builder<'a> {
     engine: &'a Arc<Engine>,
     invocations: Vec<Invocation>,

@@ -18,7 +18,6 @@ use crate::format::{Format, Operand};
 /// The program that runs an operator; `None` if ours is better.
 type Choice = Result<Option<Arc<Program>>, OneDnnError>;
 
-/// An engine and the programs made for it.
 #[derive(Debug)]
 pub struct OneDnn {
     engine: Arc<Engine>,

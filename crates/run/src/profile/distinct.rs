@@ -68,7 +68,6 @@ impl Distinct {
         })
     }
 
-    /// The costs of all nodes, given the times of each measurement.
     pub fn costs(&self, graph: &Graph, times: &[Times]) -> Costs {
         let mut costs = Costs::default();
         for id in graph.nodes().keys() {

@@ -79,7 +79,6 @@ const SECOND: f64 = 0.75;
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     end: u64,
-    /// The operator's number.
     toucher: usize,
     /// The share of the stretch that this operator fetched.
     fetched: f64,
@@ -234,7 +233,6 @@ struct Sums {
 }
 
 impl Sums {
-    /// Appends a zero and returns its index.
     fn push(&mut self) -> usize {
         let index = self.nodes.len();
         let node = index + 1;

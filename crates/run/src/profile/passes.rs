@@ -72,7 +72,6 @@ pub(super) struct Passes<'a> {
 }
 
 impl<'a> Passes<'a> {
-    /// Takes memory for the plan and fills it.
     pub fn new(rehearsal: &'a Rehearsal<'a>) -> Result<Self, RunError> {
         let Rehearsal {
             compiled,
@@ -144,12 +143,10 @@ impl<'a> Passes<'a> {
         Ok(())
     }
 
-    /// Seconds that a whole pass typically takes.
     pub fn seconds(&self) -> f64 {
         typical(&self.totals)
     }
 
-    /// The times of each measurement, as means over its runs.
     pub fn times(&self, distinct: &Distinct) -> Vec<Times> {
         let sum: f64 = self.runs.iter().map(|run| typical(&run.seconds)).sum();
         let scale = if sum > 0.0 { self.seconds() / sum } else { 1.0 };
@@ -215,7 +212,6 @@ impl<'a> Passes<'a> {
     }
 }
 
-/// Bytes that a run moves between memory and the last cache.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moved {
     in_place: f64,

@@ -39,7 +39,6 @@ pub(super) struct Hunt<'a> {
     attempts: Vec<Attempt>,
 }
 
-/// Why a size has no plan.
 enum Missed {
     /// A plan was found, but it costs too much.
     Slow,
@@ -163,7 +162,6 @@ impl<'a> Hunt<'a> {
         Ok(())
     }
 
-    /// Looks for a cheaper plan at the largest size.
     fn cheapen(&mut self) -> Result<()> {
         let Some((batch, plan)) = &self.best else {
             return Ok(());
@@ -402,7 +400,6 @@ impl<'a> Hunt<'a> {
     }
 }
 
-/// The tasks in the order of their runs.
 fn runs(plan: &CheckedPlan) -> Vec<usize> {
     let steps = plan.steps().iter();
     steps

@@ -50,7 +50,6 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// Maps 0 to `from` and `max` to `to`.
     pub(super) fn new(max: f64, from: f64, to: f64) -> Scale {
         Scale {
             max: if max > 0.0 { max } else { 1.0 },
@@ -134,7 +133,6 @@ pub(super) fn memory_ticks(units: &Units, max: f64) -> Vec<(f64, String)> {
     memory_ticks_between(units, 0.0, max)
 }
 
-/// Ticks of memory with their labels.
 pub(super) fn memory_ticks_between(units: &Units, low: f64, max: f64) -> Vec<(f64, String)> {
     let count = 5.0 * max / (max - low).max(max / 100.0);
     let Some(unit) = units.bytes_per_unit() else {
@@ -165,7 +163,6 @@ pub(super) fn memory_ticks_between(units: &Units, low: f64, max: f64) -> Vec<(f6
         .collect()
 }
 
-/// Ticks of cost with their labels.
 pub(super) fn cost_ticks(units: &Units, max: f64) -> Vec<(f64, String)> {
     let (scale, name) = match units.seconds_per_unit() {
         None => (1.0, ""),
@@ -188,7 +185,6 @@ pub(super) fn cost_ticks(units: &Units, max: f64) -> Vec<(f64, String)> {
         .collect()
 }
 
-/// The style class and the name of a phase.
 pub(super) fn phase(phase: Phase) -> (&'static str, &'static str) {
     match phase {
         Phase::Forward => ("fwd", "forward"),
@@ -197,7 +193,6 @@ pub(super) fn phase(phase: Phase) -> (&'static str, &'static str) {
     }
 }
 
-/// The vertical lines and labels of a time axis.
 pub(super) fn time_axis(
     out: &mut String,
     units: &Units,

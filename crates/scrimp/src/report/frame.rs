@@ -37,7 +37,6 @@ pub(super) fn document(title: &str, body: impl FnOnce(&mut String)) -> String {
     out
 }
 
-/// The page's title, a line below it, and the switch.
 pub(super) fn heading(out: &mut String, title: &str, line: &str) {
     put!(out, "<header><div><h1>{}</h1>", escape(title));
     put!(out, "<p class=\"quiet\">{}", escape(line));

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 const LANE: f64 = 22.0;
 const GAP: f64 = 10.0;
 
-/// A stretch of a lane in one colour.
 struct Bar {
     start: f64,
     end: f64,

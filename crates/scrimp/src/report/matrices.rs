@@ -7,14 +7,12 @@ use super::stages::{Ranges, Stages};
 use scrimp_plan::Problem;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Side of a matrix in the picture.
 const SIDE: f64 = 520.0;
 /// A matrix with more rows or columns is drawn with several of them in one.
 const CELLS: usize = 600;
 /// Shades of cells that stand for several tasks.
 const SHADES: usize = 4;
 
-/// R and S.
 pub(super) fn pictures(problem: &Problem, stages: &Stages) -> (String, String) {
     let grid = Grid::new(stages.order.len());
     let mut runs = grid.open("R: which task runs in which stage");
@@ -35,7 +33,6 @@ pub(super) fn pictures(problem: &Problem, stages: &Stages) -> (String, String) {
     (runs, kept)
 }
 
-/// How many tasks one cell stands for.
 pub(super) fn tasks_per_cell(tasks: usize) -> usize {
     tasks.div_ceil(CELLS).max(1)
 }

@@ -5,17 +5,13 @@ use super::draw::{cost, escape, memory, phase, put};
 use scrimp_plan::{CheckedPlan, DeviceId, Origin, Problem, Step, TaskId, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most rows of the table.
 const ROWS: usize = 200;
-/// The most tasks that a row names as reasons.
 const REASONS: usize = 3;
 
-/// One task that runs again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Again {
     /// Number of runs beyond the first.
     pub(super) times: usize,
-    /// Cost of these runs.
     pub(super) seconds: f64,
     /// Bytes of its outputs that are in memory at the base's peak, but not when the plan comes to the same
     /// task.

@@ -50,7 +50,6 @@ impl Stages {
     }
 }
 
-/// One pass over the steps.
 struct Residency<'a> {
     problem: &'a Problem,
     ranks: &'a BTreeMap<TaskId, usize>,

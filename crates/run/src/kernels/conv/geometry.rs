@@ -50,17 +50,14 @@ impl Conv {
         self.o / self.groups
     }
 
-    /// Elements of a kernel.
     pub fn taps(&self) -> usize {
         self.window.kernel[0] * self.window.kernel[1]
     }
 
-    /// Output pixels of an image.
     pub fn pixels(&self) -> usize {
         self.oh * self.ow
     }
 
-    /// The window on each plane.
     pub fn windows(&self) -> Windows {
         Windows {
             window: self.window,

@@ -13,7 +13,6 @@ use crate::par::{self, Shared};
 use crate::real::Real;
 use crate::simd::{Isa, wide};
 
-/// Bytes of scratch of [`input_grad`], given the shapes of dx and dy.
 pub fn input_grad_workspace<T: Real>(
     slots: usize,
     isa: Isa,

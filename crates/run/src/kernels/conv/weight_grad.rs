@@ -12,7 +12,6 @@ use crate::par::{self, Shared};
 use crate::real::Real;
 use crate::simd::Isa;
 
-/// Bytes of scratch of [`weight_grad`], given the shapes of x and dy.
 pub fn weight_grad_workspace<T: Real>(
     slots: usize,
     isa: Isa,

@@ -29,7 +29,6 @@ const ROWS: usize = 252;
 /// A block of an operand to pack: rows of A or columns of B, and steps of k.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
-    /// The product of the batch that it belongs to.
     pub batch: usize,
     /// First row or column.
     pub first: usize,
@@ -52,7 +51,6 @@ pub enum Left<'a, T> {
     Blocks(Pack<'a, T>),
 }
 
-/// What is added to C at the end.
 #[derive(Clone, Copy)]
 pub enum Bias<'a, T> {
     None,
@@ -138,7 +136,6 @@ impl Sizes {
         self.k.div_ceil(self.splits).min(DEPTH)
     }
 
-    /// Elements of scratch per thread: for B, for A and for a panel.
     fn scratch<T: Micro>(&self, slots: usize, blocks: &Blocks<T>) -> [usize; 3] {
         let tiles = self.tiles(slots, blocks);
         let depth = self.deepest();

@@ -24,7 +24,6 @@ const ROWS: usize = 64;
 /// Elements per chunk, unless a block would then have more than [`MOST`] chunks.
 const CHUNK: usize = 32 * 1024;
 
-/// The most chunks of a block.
 const MOST: usize = 32;
 
 #[derive(Clone, Copy)]
@@ -280,7 +279,6 @@ struct Numbers<'a, T> {
     offsets: &'a [T],
 }
 
-/// Sums Σ dz and Σ dz·(x − mean) of columns into `sums`.
 fn gradient_sums<T: Real>(
     slots: usize,
     shape: Columns,

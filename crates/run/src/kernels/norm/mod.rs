@@ -29,7 +29,6 @@ use crate::real::Real;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// In the order of the axes.
     Rows,
     /// A tensor [N,H,W,C] of batch or instance normalization.
     ChannelsLast,
@@ -167,7 +166,6 @@ fn elsewhere<'a, T>(source: &Source<'a, T>) -> Option<&'a [T]> {
 /// An application's ε and the activation that follows it.
 type Formula = (f64, Option<Unary>);
 
-/// Bytes of scratch for [`stats`] of a tensor of this physical shape.
 pub fn stats_workspace(layout: Layout, norm: Norm, shape: &[usize]) -> usize {
     match layout {
         Layout::Rows => 0,
@@ -193,7 +191,6 @@ pub fn stats<T: Real>(
     Ok(())
 }
 
-/// Bytes of scratch for [`apply`] on a tensor of this physical shape.
 pub fn apply_workspace<T: Real>(layout: Layout, norm: Norm, shape: &[usize]) -> usize {
     match layout {
         Layout::Rows => 0,
