@@ -47,7 +47,7 @@ pub fn is_at(path: &Path) -> bool {
 mod tests {
     use std::process::Command;
 
-    /// Runs in a process of its own, as the test starts it below.
+    /// The test below runs it in a process of its own.
     #[test]
     #[ignore = "what another test runs as a child"]
     fn answer_among_strays() {

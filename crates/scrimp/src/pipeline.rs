@@ -279,7 +279,7 @@ pub struct Provenance {
     pub order: Order,
     /// Seconds per joule. The planner minimizes seconds plus `alpha` times joules.
     pub alpha: f64,
-    /// A proven bound: in that order, no plan within the budget has a smaller objective.
+    /// Proven: no plan within the budget and in that `order` has a smaller objective.
     pub lower_bound: f64,
     /// Whether the plan's cost is proven to be the least.
     pub optimal: bool,

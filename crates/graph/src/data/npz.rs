@@ -353,7 +353,7 @@ mod tests {
         let error_of = npy(&mut &bytes[..], &mut room).err().expect("no room");
         assert!(error_of.contains("takes 8 bytes of memory, but only 2 are left"));
         bytes.pop();
-        assert!(error(&bytes).contains("needs 16 bytes, it has 15"));
+        assert!(error(&bytes).contains("needs 16 bytes, but it has 15"));
     }
 
     #[test]
