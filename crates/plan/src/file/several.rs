@@ -32,8 +32,11 @@ pub(super) fn devices(raw: &Raw, parts: &mut ProblemParts) -> Result<Capacities,
         let device = parts.devices.push(Device::computing(name));
         if let Some(budgets) = budgets {
             let at = || format!("device {i}");
-            let bytes = json::whole(Some(&budgets[i]), at, "budget_per_device")?;
-            capacities = capacities.with_bytes(device, Some(bytes));
+            let bytes = match &budgets[i] {
+                serde_json::Value::Null => None,
+                stated => Some(json::whole(Some(stated), at, "budget_per_device")?),
+            };
+            capacities = capacities.with_bytes(device, bytes);
         }
     }
     Ok(capacities)
