@@ -462,7 +462,7 @@ fn check_again(budgeted: &Budgeted, plan: Plan) -> Result<Planned> {
 }
 
 /// The shares of the time limit after which the least budget and the plan under it must be known.
-const LEAST_SHARE: f64 = 0.5;
+const LEAST_SHARE: f64 = 0.75;
 const PLAN_SHARE: f64 = 0.9;
 /// The placement's share of the time limit.
 const PLACE_SHARE: f64 = 0.1;
