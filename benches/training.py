@@ -4,9 +4,9 @@
     benches/training.py [--scrimp target/release/scrimp] [--library auto] [--threads 2] [NETWORK ...]
 
 In each round costs are measured afresh, a plan is made, and steps are trained with it and without, in turn.
-There are as many rounds of each network as fit into `--seconds`, at least one. The table has peaks of plans, and
-compares seconds with what was planned: medians over the rounds, of medians over steps, with the rounds' least
-and greatest prediction errors. Only a quiet machine says anything about seconds.
+There are as many rounds of each network as fit into `--seconds`, at least one. The table has peaks of plans,
+and compares seconds with what was planned: medians over the rounds, of medians over steps, with the rounds'
+least and greatest prediction errors. Only a quiet machine says anything about seconds.
 """
 
 import argparse
