@@ -86,3 +86,15 @@ fn weights_are_saved_and_read_without_memory_for_them() {
     let resumed: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(resumed["steps_done"], 2);
 }
+
+/// Without a plan a step needs nearly twice the budget. If the process never held as much, then costs
+/// were measured within the budget too.
+#[test]
+fn the_budget_holds_while_costs_are_measured() {
+    let args = "train mobilenet --batch 16 --image 64 --budget 40% --steps 1 --time-limit 2s \
+                --costs measured --fresh-costs --threads 1 --library native";
+    let run = support::object(&args.split_whitespace().collect::<Vec<_>>());
+    let number = |key: &str| run[key].as_u64().unwrap();
+    assert!(number("budget_bytes") * 3 < number("base_peak_bytes") * 2);
+    assert!(number("process_peak_bytes") < number("base_peak_bytes"));
+}
