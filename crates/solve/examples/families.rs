@@ -2,7 +2,7 @@
 //! `families [FAMILY|all] [COUNT] [SECONDS] [SEED] [PROOF_SECONDS] [FOLDER]`.
 //!
 //! Of each family's problems half are training graphs and half plan in a fixed order. Budgets go from the least that
-//! the search finds to the peak without a plan, in six steps. Each problem is planned with two
+//! the search finds towards the peak without a plan, in six steps that grow. Each problem is planned with two
 //! seeds, and the worse plan counts. The reference of a fixed order is the plan of `exact`, and that of a
 //! free order the best of `exact`, of `moccasin-unstaged` and of a search with another seed. For
 //! the least step, they also look for a plan within 99.5 % of the budget.
@@ -19,7 +19,7 @@ use scrimp_plan::testing::{Family, network};
 use scrimp_plan::{Capacities, Plan, Problem, Sequence, Step, check, problem_to_json};
 use scrimp_solve::{Method, Options, Order, Published, Solved, floor_bytes, leanest, solve};
 
-/// Budgets between the least and the peak without a plan.
+/// Budgets from the least on: the k-th is k²/36 of the way to the peak without a plan.
 const STEPS: u64 = 6;
 /// Percent of slowness that count as equal.
 const CLOSE: f64 = 0.5;
@@ -152,7 +152,7 @@ impl Tool<'_> {
         let least = leanest(&asked.problem, &limited(self.limit), &mut |_| {})
             .unwrap()
             .0;
-        asked.bytes = least + (peak - least) * step / STEPS;
+        asked.bytes = least + (peak - least) * (step * step) / (STEPS * STEPS);
         let plans: Vec<Option<Solved>> = (0..2)
             .map(|k| asked.plan(Method::Search, k, self.limit, None))
             .collect();

@@ -46,15 +46,15 @@ impl Family {
 
 /// A network of a family with about `tasks` tasks that depends only on the seed. In a third of the networks
 /// all layers take the same time and bytes; in the others some or all differ. Half of the training graphs
-/// end with updates of weights.
+/// are detailed: they have workspaces, activations that overwrite their inputs, and updates of weights.
 ///
 /// # Panics
 /// Never: every drawn problem is valid.
 #[must_use]
 pub fn network(family: Family, tasks: usize, training: bool, seed: u64) -> Problem {
     let mut draw = Draw(seed);
-    let updates = training && draw.below(2) == 0;
-    let per_layer = match (training, updates) {
+    let detailed = training && draw.below(2) == 0;
+    let per_layer = match (training, detailed) {
         (false, _) => 1.0,
         (true, false) => 2.0,
         (true, true) => 3.0,
@@ -73,7 +73,7 @@ pub fn network(family: Family, tasks: usize, training: bool, seed: u64) -> Probl
     }
     net.gather();
     let name = format!("{}-{seed}", family.name());
-    Lowering::new(name, &net.layers).problem(training, updates)
+    Lowering::new(name, &net.layers).problem(training, detailed)
 }
 
 /// Random numbers from a seed.
@@ -114,6 +114,8 @@ struct Layer {
     saves: Saves,
     bytes: u64,
     seconds: f64,
+    /// Of detailed graphs.
+    workspace: u64,
 }
 
 struct Net {
@@ -140,11 +142,19 @@ impl Net {
             bytes *= 16f64.powf(self.draw.unit() - 0.5);
             seconds *= 100f64.powf(self.draw.unit() - 0.5);
         }
+        let scratch = match saves {
+            Saves::Inputs => 3.0 * self.draw.unit() * bytes,
+            _ => 0.0,
+        };
         self.layers.push(Layer {
             inputs: inputs.to_vec(),
             saves,
-            bytes: bytes.max(1.0) as u64,
+            bytes: match saves {
+                Saves::Output => self.layers[inputs[0]].bytes,
+                _ => bytes.max(1.0) as u64,
+            },
             seconds: seconds.max(1.0).round(),
+            workspace: scratch as u64,
         });
         self.layers.len() - 1
     }
@@ -302,7 +312,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn problem(mut self, training: bool, updates: bool) -> Problem {
+    fn problem(mut self, training: bool, detailed: bool) -> Problem {
         for (k, layer) in self.layers.iter().enumerate() {
             let mut inputs: Vec<ValueId> = layer.inputs.iter().map(|&i| self.made[i]).collect();
             if inputs.is_empty() {
@@ -310,11 +320,17 @@ impl<'a> Lowering<'a> {
                 inputs.push(self.value(layer.bytes, given, Keep::No));
             }
             let outputs = self.task(k, Phase::Forward, layer.seconds, &inputs, &[layer.bytes]);
+            if detailed && self.in_place(layer) {
+                self.overwrite(inputs[0], outputs[0]);
+            }
+            if detailed {
+                self.workspace(layer.workspace);
+            }
             self.made.push(outputs[0]);
             self.read.push(inputs);
         }
         if training {
-            self.backward(updates);
+            self.backward(detailed);
         } else {
             let last = self.made[self.made.len() - 1];
             self.parts.values[last].keep = Keep::Anywhere;
@@ -322,13 +338,13 @@ impl<'a> Lowering<'a> {
         Problem::new(self.parts).expect("the generator keeps the invariants")
     }
 
-    fn backward(&mut self, updates: bool) {
+    fn backward(&mut self, detailed: bool) {
         // Each layer's gradients, one from each reader.
         let mut gradients: Vec<Vec<ValueId>> = vec![Vec::new(); self.layers.len()];
         for (k, layer) in self.layers.iter().enumerate().rev() {
             let mut inputs = gradients[k].clone();
             let weighted = layer.saves == Saves::Inputs;
-            if weighted && updates {
+            if weighted && detailed {
                 let mut inputs = inputs.clone();
                 inputs.extend(&self.read[k]);
                 self.update(k, &inputs);
@@ -344,11 +360,16 @@ impl<'a> Lowering<'a> {
                 inputs.push(self.made[k]);
             }
             let sizes: Vec<u64> = layer.inputs.iter().map(|&i| self.layers[i].bytes).collect();
-            if sizes.is_empty() && updates {
+            if sizes.is_empty() && detailed {
                 continue;
             }
-            let seconds = layer.seconds * if weighted && !updates { 2.0 } else { 1.0 };
+            let seconds = layer.seconds * if weighted && !detailed { 2.0 } else { 1.0 };
             let outputs = self.task(k, Phase::Backward, seconds, &inputs, &sizes);
+            if detailed && layer.saves == Saves::Output && gradients[k].len() == 1 {
+                self.overwrite(gradients[k][0], outputs[0]);
+            } else if detailed {
+                self.workspace(layer.workspace);
+            }
             for (&input, output) in layer.inputs.iter().zip(outputs) {
                 gradients[input].push(output);
             }
@@ -360,17 +381,38 @@ impl<'a> Lowering<'a> {
         let (bytes, seconds) = (self.layers[layer].bytes / 2 + 1, self.layers[layer].seconds);
         let weights = self.value(bytes, Origin::Given(self.device), Keep::No);
         let gradient = self.task(layer, Phase::Backward, seconds, inputs, &[bytes])[0];
+        self.workspace(self.layers[layer].workspace);
         let cheap = (seconds / 20.0).max(1.0).round();
         let inputs = [weights, gradient];
         let updated = self.task(layer, Phase::Update, cheap, &inputs, &[bytes])[0];
         self.parts.values[updated].keep = Keep::On(self.device);
+        self.last_task().rerunnable = false;
+        self.overwrite(weights, updated);
+    }
+
+    /// Whether the layer is an activation whose input nothing else reads.
+    fn in_place(&self, layer: &Layer) -> bool {
+        let [input] = layer.inputs[..] else {
+            return false;
+        };
+        let readers = self.layers.iter().filter(|l| l.inputs.contains(&input));
+        layer.saves == Saves::Output
+            && self.layers[input].saves != Saves::Output
+            && readers.count() == 1
+    }
+
+    fn last_task(&mut self) -> &mut Task {
         let task = self.parts.tasks.values_mut().next_back();
-        let task = task.expect("it was just added");
-        task.rerunnable = false;
-        task.overwrites.push(Overwrite {
-            input: weights,
-            output: updated,
-        });
+        task.expect("a task was just added")
+    }
+
+    fn workspace(&mut self, bytes: u64) {
+        self.last_task().modes[0].workspace = bytes;
+    }
+
+    fn overwrite(&mut self, input: ValueId, output: ValueId) {
+        let pair = Overwrite { input, output };
+        self.last_task().overwrites.push(pair);
     }
 
     fn value(&mut self, bytes: u64, origin: Origin, keep: Keep) -> ValueId {
