@@ -65,6 +65,7 @@ fn report(planned: &Planned, summary: &PlanSummary, outcome: Option<&Outcome>) -
         base: &planned.budgeted.base,
         planned: planned.plan(),
         layout: Some(&planned.layout),
+        history: Some(&summary.history),
         losses: outcome.map(|_| Losses {
             planned: &losses,
             base: &base_losses,

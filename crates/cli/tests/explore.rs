@@ -336,6 +336,48 @@ fn published_results_beside_ours() {
 }
 
 #[test]
+fn problems_and_seeds_in_a_bench() {
+    let folder = tempdir().unwrap();
+    let path = instance(folder.path(), |_| {});
+    let problem = folder.path().join("problem.json");
+    let problem = problem.to_str().unwrap();
+    let made = ["--budget", "90%", "--problem-out", problem];
+    let stated = object(&[&["plan", path.to_str().unwrap()], &made[..]].concat());
+    let bench =
+        |more: &[&str]| object(&[&["bench", "papers", problem, "--orders", "free"], more].concat());
+    // Without budgets, the file's capacity.
+    let plan = &bench(&["--seeds", "3"])["tables"][0]["plans"][0];
+    assert_eq!(plan["instance"], "problem");
+    assert_eq!(plan["budget_bytes"], stated["budget_bytes"]);
+    let ours = &plan["ours"][0];
+    assert_eq!(ours["found"], 3);
+    for key in [
+        "overhead_percent",
+        "overhead_percent_best",
+        "overhead_percent_worst",
+    ] {
+        assert_eq!(ours[key], stated["overhead_percent"], "{key}");
+    }
+    let plans = &bench(&["--budgets", "1,100%"])["tables"][0]["plans"];
+    let [none, whole] = &plans.as_array().unwrap()[..] else {
+        panic!("{plans}");
+    };
+    assert_eq!(none["ours"][0]["found"], 0);
+    assert!(none["ours"][0]["overhead_percent"].is_null());
+    assert_eq!(whole["ours"][0]["overhead_percent"], 0.0);
+    let shown = text(&scrimp(&[
+        "bench",
+        "papers",
+        problem,
+        "--budgets",
+        "1",
+        "--seeds",
+        "2",
+    ]));
+    assert!(shown.contains("found by 0 of 2 seeds"), "{shown}");
+}
+
+#[test]
 fn comparisons_that_cant_be_made() {
     let folder = tempdir().unwrap();
     let papers = papers(folder.path());

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use cranelift_entity::EntityRef;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use scrimp::History;
 use scrimp::plan::{
     BufferKind, Capacities, CheckedLayout, CheckedPlan, DeviceId, Step, format_bytes,
     format_seconds, plan_to_json, problem_to_json,
@@ -22,6 +23,7 @@ pub struct Found {
     pub optimal: bool,
     pub seconds: f64,
     pub attempts: usize,
+    pub history: Option<History>,
 }
 
 /// A checked plan of one computing device.
@@ -243,6 +245,7 @@ impl Planned {
                 base: &self.base,
                 planned: &self.plan,
                 layout: layout.as_deref(),
+                history: self.found.history.as_ref(),
                 losses: None,
             }))
         })

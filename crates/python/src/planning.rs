@@ -122,6 +122,7 @@ fn plan_bytes(
         optimal: solved.optimal,
         seconds: start.elapsed().as_secs_f64(),
         attempts,
+        history: None,
     };
     Ok(Planned {
         budget,
@@ -158,6 +159,7 @@ fn plan_layout(
             optimal: provenance.is_some_and(|provenance| provenance.optimal),
             seconds: provenance.map_or(0.0, |provenance| provenance.elapsed.as_secs_f64()),
             attempts: provenance.map_or(0, |provenance| provenance.attempts),
+            history: provenance.map(|provenance| provenance.history.clone()),
         },
         layout: Some(planned.layout),
         interrupted: false,
@@ -255,6 +257,7 @@ pub fn sweep<'py>(
                         optimal: solved.optimal,
                         seconds: solved.elapsed.as_secs_f64(),
                         attempts: 1,
+                        history: None,
                     },
                     plan: solved.plan,
                     layout: None,
@@ -323,6 +326,7 @@ pub fn check(
                 optimal: false,
                 seconds: 0.0,
                 attempts: 0,
+                history: None,
             },
             base: budgeted.base,
             device,

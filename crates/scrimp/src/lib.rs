@@ -25,6 +25,7 @@ pub mod batch;
 pub mod checkpoint;
 pub mod error;
 mod evaluate;
+pub mod history;
 pub mod machine;
 pub mod pipeline;
 mod profile;
@@ -45,6 +46,7 @@ pub use batch::{
 pub use checkpoint::Start;
 pub use error::{Error, Result};
 pub use evaluate::Evaluation;
+pub use history::{History, Moment};
 pub use pipeline::{
     Budgeted, Fit, ModelSource, Planned, Provenance, Recipe, adopt, budget, budgets, copy_of,
     differentiate, estimate, find_plan, import, lower,

@@ -64,6 +64,7 @@ use scrimp_solve::{
 };
 
 use crate::error::{Error, Result};
+use crate::history::History;
 use crate::machine;
 
 /// Where a model comes from.
@@ -289,6 +290,8 @@ pub struct Provenance {
     pub attempts: usize,
     /// The planner's remark.
     pub note: Option<String>,
+    /// How the first attempt went.
+    pub history: History,
 }
 
 impl Planned {
@@ -372,6 +375,7 @@ fn under(
     let mut target = budget;
     let mut provenance = Provenance {
         alpha: options.alpha,
+        history: History::new(budgeted.base.objective(options.alpha)),
         ..Provenance::default()
     };
     let mut needed = u64::MAX;
@@ -380,8 +384,17 @@ fn under(
     let first_limit = options.time_limit;
     let order = options.order;
     let mut options = options.clone();
+    // With energy, the search is called for several prices of a joule.
+    let untold = counts_energy(budgeted, &options);
     for attempt in 1..=ATTEMPTS {
-        let solved = match solve(&budgeted.problem, &budgeted.within(target), &options, watch) {
+        let mut watch = |news| {
+            if attempt == 1 && !untold {
+                provenance.history.add(news);
+            }
+            watch(news);
+        };
+        let capacities = budgeted.within(target);
+        let solved = match solve(&budgeted.problem, &capacities, &options, &mut watch) {
             Ok(solved) => solved,
             // The budget was tightened too far: the bytes that are missing are the layout's, not the plan's.
             Err(SolveError::Infeasible { .. }) if attempt > 1 => {
@@ -392,6 +405,9 @@ fn under(
             }
             Err(error) => return Err(error.into()),
         };
+        if attempt == 1 {
+            provenance.history.end(&solved);
+        }
         provenance = provenance.followed_by(&solved, order);
         let placed = match (fit, solved.method) {
             (Fit::Layout, Method::Search) => {
@@ -481,14 +497,20 @@ fn least(
         ..options.clone()
     };
     let (budget, mut solved) = leanest(&budgeted.problem, &until(LEAST_SHARE), watch)?;
+    let mut history = History::new(budgeted.base.cost());
     if !options.stopped() {
         let (problem, capacities) = (&budgeted.problem, budgeted.within(budget));
-        match solve(problem, &capacities, &until(PLAN_SHARE), watch) {
+        let mut watch = |news| {
+            history.add(news);
+            watch(news);
+        };
+        match solve(problem, &capacities, &until(PLAN_SHARE), &mut watch) {
             Ok(cheaper) if cheaper.cost <= solved.cost => solved = cheaper,
             Ok(_) | Err(SolveError::Infeasible { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
+    history.end(&solved);
     solved.elapsed = began.elapsed();
     let unlimited = Capacities::unlimited();
     let cutoff = options.cutoff(Instant::now(), options.time_limit.mul_f64(PLACE_SHARE));
@@ -497,7 +519,11 @@ fn least(
         Fit::Layout => place_reordered(&solved.plan, &unlimited, options.order, cutoff)?,
         Fit::LiveBytes => place(&solved.plan, &unlimited)?,
     };
-    let provenance = Provenance::default().followed_by(&solved, options.order);
+    let provenance = Provenance {
+        history,
+        ..Provenance::default()
+    };
+    let provenance = provenance.followed_by(&solved, options.order);
     Ok(budgeted.planned(layout, fit, budget, Some(provenance)))
 }
 
@@ -567,6 +593,7 @@ impl Provenance {
             elapsed: self.elapsed + solved.elapsed,
             attempts: self.attempts + 1,
             note: solved.note.clone(),
+            history: self.history,
         }
     }
 }

@@ -6,6 +6,7 @@ use scrimp_plan::{Lane, simulate};
 use scrimp_solve::floor_bytes;
 use serde::Serialize;
 
+use crate::history::History;
 use crate::pipeline::Planned;
 
 /// Whether a plan is known to be the cheapest.
@@ -70,6 +71,13 @@ pub struct PlanSummary {
     pub order: Option<&'static str>,
     /// The planner's remark; for a given plan, a note if it was made for another device.
     pub note: Option<String>,
+    /// How the search went; empty for a given plan.
+    pub history: History,
+    /// The points of `overhead_percent` that twice the time would likely take off at most; `None` if the
+    /// search's history doesn't tell.
+    pub expected_gain_percent: Option<f64>,
+    /// What more time would likely bring, in words, if `gap_percent` is large.
+    pub outlook: Option<String>,
     /// Seconds that planning took; 0 for a given plan.
     pub solve_seconds: f64,
     /// How often the planner was asked; more than once if a layout didn't fit.
@@ -150,6 +158,7 @@ impl PlanSummary {
         let optimal = provenance
             .as_ref()
             .map_or(cost <= base_cost, |provenance| provenance.optimal);
+        let history = provenance.as_ref().map(|provenance| &provenance.history);
         let timeline = simulate(plan);
         let capacities = budgeted.within(*budget_bytes);
         let devices = problem.devices().iter().map(|(id, device)| {
@@ -207,6 +216,9 @@ impl PlanSummary {
             note: provenance
                 .as_ref()
                 .map_or(remark.clone(), |provenance| provenance.note.clone()),
+            history: history.cloned().unwrap_or_default(),
+            expected_gain_percent: history.and_then(History::expected_gain),
+            outlook: history.and_then(History::outlook),
             solve_seconds: provenance
                 .as_ref()
                 .map_or(0.0, |provenance| provenance.elapsed.as_secs_f64()),

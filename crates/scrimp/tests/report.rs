@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use cranelift_entity::EntityRef;
+use scrimp::History;
 use scrimp::report::{
     Curve, FoundPoint, Losses, Point, ReportInput, TradeOff, html, perfetto, perfetto_measured,
     svg_memory, tradeoff,
@@ -12,7 +13,9 @@ use scrimp_plan::testing::{
     Shape, Unstructured, plan as random_plan, random_bytes, random_problem,
 };
 use scrimp_plan::*;
+use scrimp_solve::Progress;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 fn d(index: usize) -> DeviceId {
     DeviceId::new(index)
@@ -144,6 +147,19 @@ fn page(base: &CheckedPlan, planned: &CheckedPlan, losses: bool) -> String {
     let offsets = planned.buffers().values().map(stack).collect();
     let layout = check_layout(planned, Layout { offsets }).unwrap();
     let series = [2.0, 1.5, f64::NAN, 1.0];
+    let mut history = History::new(10.0);
+    for (millis, cost) in [
+        (1, None),
+        (2, Some(18.0)),
+        (30, Some(14.0)),
+        (5000, Some(13.0)),
+    ] {
+        history.add(Progress {
+            elapsed: Duration::from_millis(millis),
+            cost,
+            lower_bound: 11.0,
+        });
+    }
     html(&ReportInput {
         title: "three <layers>",
         method: "by hand",
@@ -153,6 +169,7 @@ fn page(base: &CheckedPlan, planned: &CheckedPlan, losses: bool) -> String {
         base,
         planned,
         layout: Some(&layout),
+        history: Some(&history),
         losses: losses.then_some(Losses {
             planned: &series,
             base: &series,

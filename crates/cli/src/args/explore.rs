@@ -136,13 +136,15 @@ pub enum BenchCommand {
 /// Remake the tables of published results from instances that carry them
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every budget of every instance that has published results is planned in fixed and in free order. Folders
-are searched for instances; files beside them that name methods and their results count too. Buffers
-to place are placed at their capacity.
+    after_help = "Every budget of every instance that has published results is planned in fixed and in free order, and
+so is every problem, under --budgets or its own capacity. Folders are searched for instances; files
+beside them that name methods and their results count too. Buffers to place are placed at their
+capacity.
 
 Examples:
   scrimp bench papers instances/ --only moccasin --time-limit 5s -o moccasin.md
   scrimp bench papers instances/monet/unet.json --json
+  scrimp bench papers problem.json --budgets 50%,60% --seeds 20
   scrimp bench papers instances/ --only allocation"
 )]
 pub struct PapersArgs {
@@ -152,6 +154,9 @@ pub struct PapersArgs {
     /// Only instances whose folder or name starts with one of these, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub only: Vec<String>,
+    /// Budgets of problems, and of instances without published results: as of `sweep`
+    #[arg(long, short, value_delimiter = ',', value_name = "LIST")]
+    pub budgets: Vec<Budgets>,
     /// Which orders of first runs to plan in
     #[arg(long, value_enum, default_value_t = OrdersArg::Both)]
     pub orders: OrdersArg,
@@ -164,6 +169,9 @@ pub struct PapersArgs {
     /// Seed of everything random
     #[arg(long, default_value_t = 0, help_heading = "Search")]
     pub seed: u64,
+    /// Plan with this many seeds, from the first on, and show the median, the best and the worst
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000), help_heading = "Search")]
+    pub seeds: u64,
     /// Threads to search with (all that are there, unless given)
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..), help_heading = "Search")]
     pub threads: Option<u16>,

@@ -167,8 +167,9 @@ pub fn describe(summary: &PlanSummary, budget: Budget, units: &Units) -> String 
             format_seconds(summary.solve_seconds),
             summary.method.into(),
         ]);
-    let note = summary.note.as_ref().map(|note| format!("{note}\n"));
-    format!("{}\n{table}{}", summary.name, note.unwrap_or_default())
+    let remarks = [&summary.note, &summary.outlook].into_iter().flatten();
+    let remarks: String = remarks.map(|remark| format!("{remark}\n")).collect();
+    format!("{}\n{table}{remarks}", summary.name)
 }
 
 /// A budget that nothing meets, in the problem's units, with the proven floor whoever planned.

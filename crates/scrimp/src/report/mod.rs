@@ -6,6 +6,7 @@
 //! | `page` | the page of a plan: its sections in order |
 //! | `tradeoff` | the page of a sweep: one curve per planner |
 //! | `memory`, `lanes`, `matrices`, `arena`, `losses` | one picture each |
+//! | `search` | what the search had found and proven by when |
 //! | `stages` | a plan cut into stages, for the matrices |
 //! | `recomputed` | which tasks run again, for which readers, and what that frees |
 //! | `frame` | what both pages share |
@@ -22,10 +23,13 @@ mod memory;
 mod page;
 mod perfetto;
 mod recomputed;
+mod search;
 mod stages;
 mod tradeoff;
 
 use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, DeviceId};
+
+use crate::history::History;
 
 pub use memory::svg_memory;
 pub use page::html;
@@ -51,6 +55,8 @@ pub struct ReportInput<'a> {
     pub planned: &'a CheckedPlan,
     /// The layout of the plan's buffers.
     pub layout: Option<&'a CheckedLayout>,
+    /// How the search went, if that is known.
+    pub history: Option<&'a History>,
     /// Training losses, if the plan was run.
     pub losses: Option<Losses<'a>>,
 }

@@ -6,7 +6,7 @@ use super::draw::{cost, escape, grouped, memory, phase, put};
 use super::frame::{document, heading, legend, section, tile};
 use super::recomputed::{self, Again};
 use super::stages::Stages;
-use super::{ReportInput, arena, lanes, losses, matrices, memory as over_time};
+use super::{ReportInput, arena, lanes, losses, matrices, memory as over_time, search};
 use scrimp_plan::{CheckedPlan, DeviceId, TaskId, Timeline, simulate};
 
 /// Both plans with their times, computed once.
@@ -33,6 +33,7 @@ pub fn html(input: &ReportInput<'_>) -> String {
         both.matrices(out);
         both.arena(out);
         both.losses(out);
+        both.search(out);
         both.numbers(out);
     })
 }
@@ -306,6 +307,26 @@ impl Both<'_> {
         legend(
             out,
             &[("planline", "planned"), ("baseline", "without a plan")],
+        );
+        put!(out, "{picture}</section>");
+    }
+
+    fn search(&self, out: &mut String) {
+        let Some((history, picture)) = self
+            .input
+            .history
+            .and_then(|history| Some((history, search::picture(history.moments())?)))
+        else {
+            return;
+        };
+        let outlook = history.outlook().map(|text| escape(&text));
+        section(out, "The search", &outlook.unwrap_or_default());
+        legend(
+            out,
+            &[
+                ("planline", "added time of the best plan"),
+                ("boundline", "proven: no plan adds less"),
+            ],
         );
         put!(out, "{picture}</section>");
     }

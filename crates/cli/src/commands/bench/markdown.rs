@@ -7,7 +7,7 @@ use scrimp::{LargestBatch, percent_over};
 use super::super::max_batch::as_given;
 use super::measure::Ours;
 use super::published::{Batch, Claim};
-use super::{Compared, Group, Tables};
+use super::{Compared, Group, NOTHING, Tables};
 use crate::args::PapersArgs;
 
 impl Tables {
@@ -18,13 +18,19 @@ impl Tables {
             names => format!(" --only {}", names.join(",")),
         };
         let mut text = format!(
-            "Remade by `scrimp bench papers …{only} --method {} --time-limit {} --seed {}`, scrimp {}. Added time in \
-             percent of running every task once; published numbers as the instances carry them, with seconds where \
-             they are known.\n",
+            "Remade by `scrimp bench papers …{only} --method {} --time-limit {} --seed {} --seeds {}`, scrimp {}. Added \
+             time in percent of running every task once; published numbers as the instances carry them, with seconds \
+             where they are known.{}\n",
             args.method.name(),
             format_seconds(args.time_limit.as_secs_f64()),
             args.seed,
+            args.seeds,
             env!("CARGO_PKG_VERSION"),
+            match args.seeds {
+                1 => "",
+                _ =>
+                    " Numbers of ours are medians over the seeds, with the best and the worst in parentheses.",
+            },
         );
         for group in &self.groups {
             text += &format!("\n## {}\n", group.name);
@@ -41,7 +47,7 @@ impl Tables {
         let unlike: Vec<String> = self
             .skipped
             .iter()
-            .filter(|(_, reason)| reason != "not an instance" && reason != "no published results")
+            .filter(|(_, reason)| reason != "not an instance" && reason != NOTHING)
             .map(|(name, reason)| format!("{name} ({reason})"))
             .collect();
         if !unlike.is_empty() {
@@ -92,12 +98,8 @@ fn plans(compared: &[Compared]) -> String {
     for order in &orders {
         let name = order.name();
         columns.extend([
-            format!("{name} order"),
-            "proven".into(),
-            "gap".into(),
-            "published reached".into(),
-            "best".into(),
-            "all".into(),
+            format!("{name} order: found / proven"),
+            "published reached, all".into(),
         ]);
     }
     let mut text = head(&columns);
@@ -136,25 +138,27 @@ fn published(claim: &Claim) -> String {
     text
 }
 
-fn cells_of(ours: &Ours) -> Vec<String> {
-    let none = || "–".to_owned();
-    let all = format_seconds(ours.seconds);
-    let Some(found) = &ours.found else {
-        return vec![none(), none(), none(), none(), none(), all];
+fn cells_of(ours: &Ours) -> [String; 2] {
+    let seconds = |number: Option<f64>| number.map_or("–".into(), format_seconds);
+    let reached = ours.median_found(|found| found.reached_seconds);
+    let all = ours.median(|run| Some(run.seconds));
+    let times = format!("{}, {}", seconds(reached), seconds(all));
+    let (seeds, found) = (ours.runs.len(), ours.found().count());
+    let mut text = match ours.overheads() {
+        Some([median, best, worst]) if seeds > 1 => {
+            let [median, best, worst] = [median, best, worst].map(percent);
+            format!("{median} ({best}–{worst})")
+        }
+        Some([median, ..]) => percent(median),
+        None => "–".into(),
     };
-    let gap = if found.optimal {
-        "optimal".into()
-    } else {
-        percent(found.gap())
-    };
-    vec![
-        percent(found.overhead_percent),
-        percent(found.lower_bound_percent),
-        gap,
-        found.reached_seconds.map_or_else(none, format_seconds),
-        format_seconds(found.best_seconds),
-        all,
-    ]
+    if let Some(bound) = ours.lower_bound_percent() {
+        text += &format!(" / {}", percent(bound));
+    }
+    if found < seeds && seeds > 1 {
+        text += &format!(", found by {found} of {seeds} seeds");
+    }
+    [text, times]
 }
 
 fn batches(group: &Group) -> String {

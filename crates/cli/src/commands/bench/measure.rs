@@ -11,11 +11,18 @@ use serde_json::{Value, json};
 use super::super::place;
 use super::published::{Batch, Row};
 
-/// A plan for one budget in one order.
+/// Plans for one budget in one order.
 #[derive(Clone, Debug)]
 pub struct Ours {
     /// Whether first runs keep the given order.
     pub order: Order,
+    /// One per seed.
+    pub runs: Vec<Run>,
+}
+
+/// A plan with one seed.
+#[derive(Clone, Debug)]
+pub struct Run {
     /// None if no plan was found.
     pub found: Option<Found>,
     /// Wall time of planning.
@@ -36,15 +43,41 @@ pub struct Found {
     pub best_seconds: f64,
 }
 
-impl Found {
-    /// Points between the plan and what is proven.
-    pub fn gap(&self) -> f64 {
-        self.overhead_percent - self.lower_bound_percent
+impl Ours {
+    /// Those of the seeds' plans that were found.
+    pub fn found(&self) -> impl Iterator<Item = &Found> {
+        self.runs.iter().filter_map(|run| run.found.as_ref())
+    }
+
+    /// The lower median over seeds; seeds without a number count as the largest.
+    pub fn median(&self, number: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
+        let mut numbers: Vec<f64> = self.runs.iter().filter_map(number).collect();
+        numbers.sort_by(f64::total_cmp);
+        numbers.get((self.runs.len() - 1) / 2).copied()
+    }
+
+    /// The same of a number of the plan.
+    pub fn median_found(&self, number: impl Fn(&Found) -> Option<f64>) -> Option<f64> {
+        self.median(|run| number(run.found.as_ref()?))
+    }
+
+    /// Added time: the median, the best and the worst of those found.
+    pub fn overheads(&self) -> Option<[f64; 3]> {
+        let all = || self.found().map(|found| found.overhead_percent);
+        let (best, worst) = (all().reduce(f64::min)?, all().reduce(f64::max)?);
+        let median = self.median_found(|found| Some(found.overhead_percent));
+        Some([median?, best, worst])
+    }
+
+    /// The best bound of any seed.
+    pub fn lower_bound_percent(&self) -> Option<f64> {
+        let bounds = self.found().map(|found| found.lower_bound_percent);
+        bounds.reduce(f64::max)
     }
 }
 
 /// Plans for a budget and notes when what was reached.
-pub fn plan(budgeted: &Budgeted, row: &Row, options: &Options) -> Result<Ours> {
+pub fn plan(budgeted: &Budgeted, row: &Row, options: &Options) -> Result<Run> {
     let base = budgeted.base.cost();
     let over = |cost| percent_over(cost, base);
     let best_published = |proven: f64| {
@@ -90,11 +123,7 @@ pub fn plan(budgeted: &Budgeted, row: &Row, options: &Options) -> Result<Ours> {
         Err(SolveError::Infeasible { .. }) => None,
         Err(error) => return Err(Error::Solve(error).into()),
     };
-    Ok(Ours {
-        order: options.order,
-        found,
-        seconds,
-    })
+    Ok(Run { found, seconds })
 }
 
 /// The largest batch of an instance at the memory that was published.

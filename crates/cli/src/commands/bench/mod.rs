@@ -13,19 +13,24 @@ mod published;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use scrimp::plan::Budget;
 use scrimp::plan::file::{Content, Instance};
+use scrimp::plan::{Budget, Problem};
 use scrimp::solve::{Options, Order};
-use scrimp::{Error, LargestBatch, percent_over};
+use scrimp::{Budgeted, Error, LargestBatch, percent_over};
 use serde_json::{Value, json};
 
 use self::measure::Ours;
 use self::published::{About, Batch, Published, Row};
 use crate::args::{BenchArgs, BenchCommand, OrdersArg, PapersArgs};
+use crate::budgets::Budgets;
 use crate::failure::{Failure, Kind};
 use crate::output::Outputs;
 use crate::progress::Line;
 use crate::{Answer, interrupt, target};
+
+/// Why an instance wasn't planned.
+const NOTHING: &str = "no published results and no budget";
+const SEVERAL: &str = "several devices";
 
 /// Runs one of the measurements.
 pub fn run(args: &BenchArgs, quiet: bool) -> Result<Answer> {
@@ -96,7 +101,7 @@ fn papers(args: &PapersArgs, quiet: bool) -> Result<Answer> {
     tables.groups.retain(|group| !group.is_empty());
     if tables.groups.is_empty() && !tables.interrupted {
         let sentence = "nothing to compare with: none of the instances carries published results, or --only \
-                        leaves none";
+                        leaves none; --budgets plans others too";
         return Err(Failure::new(Kind::Input, sentence).into());
     }
     let text = tables.markdown(args);
@@ -184,7 +189,18 @@ impl Tables {
                 self.group().placements.push(measure::placement(&instance)?);
                 Ok(None)
             }
-            Ok(Content::Problem(..)) => Ok(Some("a problem carries no published results".into())),
+            Ok(Content::Problem(problem, capacities)) => {
+                let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+                let Some(budgeted) = whole(&problem)? else {
+                    return Ok(Some(SEVERAL.into()));
+                };
+                let stated = capacities.bytes(budgeted.device).map(Budget::Units);
+                let asked = match args.budgets.is_empty() {
+                    true => stated.into_iter().collect(),
+                    false => Budgets::all(&args.budgets),
+                };
+                self.plans(&stem, &budgeted, asked_rows(&budgeted, &asked)?, args, line)
+            }
             // Folders hold other files too; one that was named must be right.
             Err(error) if args.paths.iter().any(|named| named == path) => Err(error),
             Err(_) => Ok(Some("not an instance".into())),
@@ -199,10 +215,8 @@ impl Tables {
         line: &Line,
     ) -> Result<Option<String>> {
         let name = instance.problem.name().to_owned();
-        let budgeted = match scrimp::budget(&instance.problem, Budget::Percent(100.0)) {
-            Ok(budgeted) => budgeted,
-            Err(Error::SeveralDevices { .. }) => return Ok(Some("several devices".into())),
-            Err(error) => return Err(error.into()),
+        let Some(budgeted) = whole(&instance.problem)? else {
+            return Ok(Some(SEVERAL.into()));
         };
         let about = About {
             name: &name,
@@ -210,34 +224,58 @@ impl Tables {
             base_peak: budgeted.base_peak(),
         };
         let published = Published::read(about, &instance.published, &published::beside(path));
-        if published.is_empty() {
-            return Ok(Some("no published results".into()));
+        let rows = match published.is_empty() {
+            true => asked_rows(&budgeted, &Budgets::all(&args.budgets))?,
+            false => published.rows,
+        };
+        let unplanned = self.plans(&name, &budgeted, rows, args, line)?;
+        if let Some(wanted) = published.batch
+            && !interrupt::requested()
+        {
+            line.say(|| format!("{name}, largest batch"));
+            let found = measure::batch(instance, &wanted, &options(args, Order::Free, args.seed))?;
+            self.group().batches.push((name, wanted, found));
+            return Ok(None);
         }
-        for row in published.rows {
-            let budget = instance.problem.units().format_memory(row.budget);
+        Ok(unplanned)
+    }
+
+    /// Plans under each row's budget; says so if there are none.
+    fn plans(
+        &mut self,
+        name: &str,
+        budgeted: &Budgeted,
+        rows: Vec<Row>,
+        args: &PapersArgs,
+        line: &Line,
+    ) -> Result<Option<String>> {
+        if rows.is_empty() {
+            return Ok(Some(NOTHING.into()));
+        }
+        for row in rows {
+            let budget = budgeted.problem.units().format_memory(row.budget);
             let mut ours = Vec::new();
             for &order in orders(args.orders) {
-                if interrupt::requested() {
-                    return Ok(None);
+                let mut runs = Vec::new();
+                for seed in 0..args.seeds {
+                    if interrupt::requested() {
+                        return Ok(None);
+                    }
+                    let seed = args.seed.wrapping_add(seed);
+                    line.say(|| format!("{name}, {budget}, {} order, seed {seed}", order.name()));
+                    let options = options(args, order, seed);
+                    runs.push(measure::plan(budgeted, &row, &options)?);
                 }
-                line.say(|| format!("{name}, {budget}, {} order", order.name()));
-                ours.push(measure::plan(&budgeted, &row, &options(args, order))?);
+                ours.push(Ours { order, runs });
             }
             self.group().compared.push(Compared {
-                instance: name.clone(),
-                tasks: instance.problem.tasks().len(),
+                instance: name.into(),
+                tasks: budgeted.problem.tasks().len(),
                 budget_percent: row.budget as f64 / budgeted.base_peak().max(1) as f64 * 100.0,
                 budget,
                 row,
                 ours,
             });
-        }
-        if let Some(wanted) = published.batch
-            && !interrupt::requested()
-        {
-            line.say(|| format!("{name}, largest batch"));
-            let found = measure::batch(instance, &wanted, &options(args, Order::Free))?;
-            self.group().batches.push((name, wanted, found));
         }
         Ok(None)
     }
@@ -247,6 +285,7 @@ impl Tables {
         json!({
             "method": args.method.name(),
             "time_limit_seconds": args.time_limit.as_secs_f64(),
+            "seeds": args.seeds,
             "tables": self.groups.iter().map(Group::object).collect::<Vec<_>>(),
             "skipped": skipped
                 .map(|(path, reason)| json!({ "instance": path, "reason": reason }))
@@ -264,12 +303,33 @@ fn orders(asked: OrdersArg) -> &'static [Order] {
     }
 }
 
-fn options(args: &PapersArgs, order: Order) -> Options {
+/// A problem without a limit; none if several devices compute.
+fn whole(problem: &Problem) -> Result<Option<Budgeted>> {
+    match scrimp::budget(problem, Budget::Percent(100.0)) {
+        Ok(budgeted) => Ok(Some(budgeted)),
+        Err(Error::SeveralDevices { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Rows without published results.
+fn asked_rows(budgeted: &Budgeted, budgets: &[Budget]) -> Result<Vec<Row>> {
+    let row = |budget: &Budget| -> Result<Row> {
+        let bytes = budget.bytes(&budgeted.problem, budgeted.device, budgeted.base_peak());
+        Ok(Row {
+            budget: bytes.map_err(Error::from)?.unwrap_or(0),
+            claims: Vec::new(),
+        })
+    };
+    budgets.iter().map(row).collect()
+}
+
+fn options(args: &PapersArgs, order: Order, seed: u64) -> Options {
     Options {
         method: args.method,
         order,
         time_limit: args.time_limit,
-        seed: args.seed,
+        seed,
         threads: args
             .threads
             .map_or_else(scrimp::machine::threads, usize::from),
@@ -308,17 +368,22 @@ impl Compared {
             })
         });
         let ours = self.ours.iter().map(|ours| {
-            let found = ours.found.as_ref();
+            let (overheads, bound) = (ours.overheads(), ours.lower_bound_percent());
+            let [median, best, worst] = overheads.map_or([None; 3], |all| all.map(Some));
+            let found = ours.found().count();
             json!({
                 "order": ours.order.name(),
-                "overhead_percent": found.map(|found| found.overhead_percent),
-                "lower_bound_percent": found.map(|found| found.lower_bound_percent),
-                "gap_points": found.map(measure::Found::gap),
-                "optimal": found.map(|found| found.optimal),
-                "peak_bytes": found.map(|found| found.peak),
-                "reached_seconds": found.and_then(|found| found.reached_seconds),
-                "best_seconds": found.map(|found| found.best_seconds),
-                "seconds": ours.seconds,
+                "found": found,
+                "overhead_percent": median,
+                "overhead_percent_best": best,
+                "overhead_percent_worst": worst,
+                "lower_bound_percent": bound,
+                "gap_points": median.zip(bound).map(|(median, bound)| median - bound),
+                "optimal": (found > 0).then(|| ours.found().all(|found| found.optimal)),
+                "peak_bytes": ours.found().map(|found| found.peak).max(),
+                "reached_seconds": ours.median_found(|found| found.reached_seconds),
+                "best_seconds": ours.median_found(|found| Some(found.best_seconds)),
+                "seconds": ours.median(|run| Some(run.seconds)),
             })
         });
         json!({
