@@ -16,11 +16,19 @@ const MOST_ROWS: usize = 28;
 const MORE_ROWS: usize = 3;
 /// The most prices of rules; each takes eight bytes, and there are two sets of them.
 const MOST_PRICES: usize = 10_000_000;
-/// Steps without progress after which the step is shortened, and the factor by which it shrinks.
+/// Steps without progress after which the step is shortened, and the factor by which it shrinks; and the
+/// factor by which it grows after a step in a good direction.
 const PATIENCE: u32 = 20;
 const SHORTER: f64 = 0.7;
+const LONGER: f64 = 1.1;
+/// The share of the newest slopes in their mean at first, the factor by which it shrinks together with the
+/// step, and the least.
+const NEWEST: f64 = 0.1;
+const STEADIER: f64 = 0.8;
+const LEAST_NEWEST: f64 = 0.002;
 /// The step's first length, as a share of Polyak's, and the length at which the ascent has converged.
 const FIRST_STEP: f64 = 0.3;
+const MOST_STEP: f64 = 2.0;
 const LAST_STEP: f64 = 2e-4;
 const RESTARTS: u32 = 3;
 /// The least growth that counts as progress, as a share of the distance to the known plan.
@@ -34,7 +42,7 @@ const SAMPLE_SHARE: f64 = 0.1;
 /// Rows are added as long as the last ones gained this share of the distance to the known plan.
 const GAIN: f64 = 0.005;
 /// Floating-point operations per unit of work, so that a unit takes about as long as a unit of the search.
-const PER_UNIT: u64 = 6;
+const PER_UNIT: u64 = 4;
 
 /// A lower bound on the seconds that a budget adds, which grows with the work put into it.
 pub(crate) struct Ascent<'m> {
@@ -46,7 +54,10 @@ pub(crate) struct Ascent<'m> {
     prices: Prices,
     best: Best,
     answer: Answer,
+    mean: Mean,
     scale: f64,
+    /// The share of the newest slopes in their mean.
+    newest: f64,
     idle: u32,
     /// How often the step may become long again when no row is worth adding.
     restarts: u32,
@@ -69,6 +80,29 @@ struct Best {
     value: f64,
 }
 
+/// The mean of the slopes of the Lagrangian at the prices tried so far; newer ones weigh more. It describes a
+/// mixture of stays that nearly obeys the rules.
+struct Mean {
+    of_row: Vec<f64>,
+    /// By rule, row and block like [`Prices::of_rule`].
+    of_rule: Vec<f64>,
+    /// By rule and row: whether the rule was ever violated or priced there. The others' means aren't needed.
+    live: Vec<bool>,
+    empty: bool,
+}
+
+impl Mean {
+    /// No slopes yet; a step is to start from these prices.
+    fn new(prices: &Prices) -> Mean {
+        Mean {
+            of_row: vec![0.0; prices.of_row.len()],
+            of_rule: vec![0.0; prices.of_rule.len()],
+            live: prices.positive.clone(),
+            empty: true,
+        }
+    }
+}
+
 impl<'m> Ascent<'m> {
     /// `known` is the number of seconds that a known plan adds.
     pub(super) fn new(model: &'m Model, chain: Chain, budget: f64, known: f64) -> Ascent<'m> {
@@ -84,6 +118,7 @@ impl<'m> Ascent<'m> {
         let (count, sum) = sizes.fold((0.0, 0.0), |(c, s), b| (c + 1.0, s + b));
         Ascent {
             answer: program.answer(),
+            mean: Mean::new(&prices),
             best: Best {
                 prices: prices.clone(),
                 value: f64::NEG_INFINITY,
@@ -93,6 +128,7 @@ impl<'m> Ascent<'m> {
             program,
             prices,
             scale: FIRST_STEP,
+            newest: NEWEST,
             idle: 0,
             restarts: RESTARTS,
             steps: 0,
@@ -152,33 +188,44 @@ impl<'m> Ascent<'m> {
                 .zip(&mut self.excess)
                 .for_each(|(now, mean)| *mean += SAMPLE_SHARE * (now - *mean));
         }
-        if value > self.best.value + PROGRESS * (known - self.best.value).abs()
-            || self.best.value.is_infinite()
-        {
+        let newest = if self.mean.empty { 1.0 } else { self.newest };
+        let ahead = self
+            .program
+            .join(&mut self.mean, &self.answer, newest, self.unit);
+        if value > self.best.value {
+            let progress = PROGRESS * (known - self.best.value);
+            self.idle = if value > self.best.value + progress || self.best.value.is_infinite() {
+                0
+            } else {
+                self.idle + 1
+            };
+            if ahead {
+                self.scale = (self.scale * LONGER).min(MOST_STEP);
+            }
             self.best.value = value;
             self.best.prices.clone_from(&self.prices);
-            self.idle = 0;
         } else {
             self.idle += 1;
         }
         if self.idle >= PATIENCE {
             self.scale *= SHORTER;
+            self.newest = (self.newest * STEADIER).max(LEAST_NEWEST);
             self.idle = 0;
-            self.prices.clone_from(&self.best.prices);
-            if self.scale < LAST_STEP && !self.add_rows(known) {
+            if self.scale < LAST_STEP {
+                if self.add_rows(known) {
+                    return;
+                }
                 self.converged = self.restarts == 0;
                 self.restarts = self.restarts.saturating_sub(1);
-                self.scale = FIRST_STEP;
+                (self.scale, self.newest) = (FIRST_STEP, NEWEST);
             }
-            return;
         }
-        let moved = self.program.climb(
-            &mut self.prices,
-            &self.answer,
-            self.unit,
-            self.scale * (known - value),
-        );
-        self.converged = !moved;
+        self.prices.clone_from(&self.best.prices);
+        let gain = self.scale * (known - self.best.value);
+        let moved = self
+            .program
+            .climb(&mut self.prices, &self.mean, self.unit, gain);
+        self.converged |= !moved;
     }
 
     /// Adds the rows that exceed the budget by most; returns false if none is worth adding.
@@ -213,8 +260,9 @@ impl<'m> Ascent<'m> {
         self.prices = carry(&self.best.prices, &self.rows, &program, &rows);
         self.best.prices = self.prices.clone();
         self.answer = program.answer();
+        self.mean = Mean::new(&self.prices);
         (self.rows, self.program) = (rows, program);
-        self.scale = FIRST_STEP / 3.0;
+        (self.scale, self.newest) = (FIRST_STEP / 3.0, NEWEST);
         true
     }
 
@@ -340,44 +388,70 @@ impl Stays {
             + 1
     }
 
-    /// Takes a step along the subgradient, of a length at which the bound would grow by `gain` if it were
-    /// linear. Returns false if no price can change.
-    fn climb(&self, prices: &mut Prices, answer: &Answer, unit: f64, gain: f64) -> bool {
+    /// Lets the slopes at this answer join the mean with this share. Returns whether they point the same way
+    /// as the mean did.
+    fn join(&self, mean: &mut Mean, answer: &Answer, share: f64, unit: f64) -> bool {
         let t = self.rows;
+        let mut product = 0.0;
+        mean.empty = false;
+        for (mean, excess) in mean.of_row.iter_mut().zip(&answer.excess) {
+            product += *mean * excess * unit;
+            *mean += share * (excess - *mean);
+        }
+        let of_rule = &mut mean.of_rule;
+        self.slopes(&mut mean.live, answer, &mut |at, e, slope| {
+            let mean = &mut of_rule[at * (t + 1) + e];
+            product += *mean * slope;
+            *mean += share * (slope - *mean);
+        });
+        product > 0.0
+    }
+
+    /// Takes a step along the mean slopes, of a length at which the bound would grow by `gain` if it were
+    /// linear. Returns false if no price can change.
+    fn climb(&self, prices: &mut Prices, mean: &Mean, unit: f64, gain: f64) -> bool {
+        let t = self.rows;
+        // A rule's blocks `e` come after its row.
+        let live = || {
+            (0..mean.live.len())
+                .filter(|&at| mean.live[at])
+                .map(|at| (at, at * (t + 1) + at % t + 1..(at + 1) * (t + 1)))
+        };
         let mut square = 0.0;
-        for (excess, price) in answer.excess.iter().zip(&prices.of_row) {
-            if *excess > 0.0 || *price > 0.0 {
-                square += excess * excess * unit;
+        for (slope, price) in mean.of_row.iter().zip(&prices.of_row) {
+            if *slope > 0.0 || *price > 0.0 {
+                square += slope * slope * unit;
             }
         }
-        self.slopes(&prices.positive, answer, &mut |at, e, slope| {
-            if slope > 0.0 || prices.of_rule[at * (t + 1) + e] > 0.0 {
-                square += slope * slope;
+        for (_, blocks) in live() {
+            for e in blocks {
+                let slope = mean.of_rule[e];
+                if slope > 0.0 || prices.of_rule[e] > 0.0 {
+                    square += slope * slope;
+                }
             }
-        });
+        }
         if square <= 0.0 {
             return false;
         }
         let step = gain / square;
-        for (price, excess) in prices.of_row.iter_mut().zip(&answer.excess) {
-            *price = (*price + step * unit * excess).max(0.0);
+        for (price, slope) in prices.of_row.iter_mut().zip(&mean.of_row) {
+            *price = (*price + step * unit * slope).max(0.0);
         }
-        let Prices {
-            of_rule, positive, ..
-        } = prices;
-        let before = positive.clone();
-        positive.fill(false);
-        self.slopes(&before, answer, &mut |at, e, slope| {
-            let price = &mut of_rule[at * (t + 1) + e];
-            *price = (*price + step * slope).max(0.0);
-            positive[at] |= *price > 0.0;
-        });
+        for (at, blocks) in live() {
+            let mut positive = false;
+            for e in blocks {
+                let price = &mut prices.of_rule[e];
+                *price = (*price + step * mean.of_rule[e]).max(0.0);
+                positive |= *price > 0.0;
+            }
+            prices.positive[at] = positive;
+        }
         true
     }
 
-    /// Visits the rules, rows and blocks whose price may change: those with prices and those that are
-    /// violated.
-    fn slopes(&self, positive: &[bool], answer: &Answer, visit: &mut dyn FnMut(usize, usize, f64)) {
+    /// Visits the rules and rows that are violated or `live`, with their blocks, and marks them as live.
+    fn slopes(&self, live: &mut [bool], answer: &Answer, visit: &mut dyn FnMut(usize, usize, f64)) {
         let t = self.rows;
         for (number, rule) in self.rules.iter() {
             let (made, from) = (rule.made.index() * t, rule.from.index() * t);
@@ -385,9 +459,10 @@ impl Stays {
                 let at = number.index() * t + k;
                 let (mine, its) = (answer.next[made + k], answer.next[from + k]);
                 let held = answer.held[from + k];
-                if !positive[at] && (mine == NEVER || held || its <= mine) {
+                if !live[at] && (mine == NEVER || held || its <= mine) {
                     continue;
                 }
+                live[at] = true;
                 for e in k + 1..=t {
                     let mine = f64::from(u8::from(mine as usize <= e));
                     let its = f64::from(u8::from(its as usize <= e)) + f64::from(u8::from(held));

@@ -227,10 +227,13 @@ impl Stays {
     /// sums that nearly cancel are inexact where prices are high.
     pub fn evaluate(&self, prices: &Prices, answer: &mut Answer) -> f64 {
         let mut scratch = self.scratch();
-        let (rent, tolls) = (
-            prices.of_row.iter().sum::<f64>(),
-            prices.of_rule.iter().sum::<f64>(),
-        );
+        let rent = prices.of_row.iter().sum::<f64>();
+        let of_rule = prices.of_rule.chunks_exact(self.rows + 1);
+        let tolls: f64 = of_rule
+            .zip(&prices.positive)
+            .filter(|(_, positive)| **positive)
+            .map(|(of_block, _)| of_block.iter().sum::<f64>())
+            .sum();
         let summed =
             rent * (self.bytes + self.lack.iter().fold(0.0, |a, l| l.abs().max(a))) + tolls;
         answer.excess.copy_from_slice(&self.lack);
