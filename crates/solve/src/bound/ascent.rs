@@ -23,7 +23,7 @@ const SHORTER: f64 = 0.7;
 const LONGER: f64 = 1.1;
 /// The share of the newest slopes in their mean at first, the factor by which it shrinks together with the
 /// step, and the least.
-const NEWEST: f64 = 0.1;
+const NEWEST: f64 = 0.2;
 const STEADIER: f64 = 0.8;
 const LEAST_NEWEST: f64 = 0.002;
 /// The step's first length, as a share of Polyak's, and the length at which the ascent has converged.
@@ -211,6 +211,7 @@ impl<'m> Ascent<'m> {
             self.scale *= SHORTER;
             self.newest = (self.newest * STEADIER).max(LEAST_NEWEST);
             self.idle = 0;
+            self.prices.clone_from(&self.best.prices);
             if self.scale < LAST_STEP {
                 if self.add_rows(known) {
                     return;
@@ -220,8 +221,7 @@ impl<'m> Ascent<'m> {
                 (self.scale, self.newest) = (FIRST_STEP, NEWEST);
             }
         }
-        self.prices.clone_from(&self.best.prices);
-        let gain = self.scale * (known - self.best.value);
+        let gain = self.scale * (known - value);
         let moved = self
             .program
             .climb(&mut self.prices, &self.mean, self.unit, gain);
