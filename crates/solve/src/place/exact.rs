@@ -1,117 +1,32 @@
-//! Exact packing at a given height, by depth-first search over items in order of offset.
+//! Exact packing at a given height, by depth-first search over what lies lowest at a section.
 //!
-//! Any packing can be pushed down until every item lies on another or on the floor, and can then be built by
-//! ascending offset. So items are placed with offsets that never fall, each on top of what is below it. A
-//! branch dies when a section can't hold its remaining items, or when it skips an item that would fit below
-//! the chosen one. Items that don't overlap in time are packed in separate groups.
+//! Any packing can be pushed down until every item lies on another or on the floor. So an item's offset is
+//! either the top of what is below it so far, or it lies on an item that isn't placed yet. The search takes a
+//! section from a stretch of sections that are filled less high than both neighbours. Either an item that fits
+//! into the stretch lies lowest there, or room is left, and the item above lies on another one beside the
+//! section. It decides the section with the fewest such ways first, and prefers sections that failed before. A
+//! branch dies when a section can't hold its remaining items. Items that don't overlap in time are packed in
+//! separate groups.
 
-use std::cmp::Reverse;
-
+use super::attempts::Attempts;
 use super::items::Items;
-use super::packing::Packing;
-use crate::random::Random;
 
-/// Nodes of an attempt beyond two per item. A lucky order needs few nodes, an unlucky one millions.
-const NODES: u64 = 1_000;
-/// Work of one item in a node, in units of about a nanosecond.
+/// Work of one item and of one section in a node, in units of about a nanosecond.
 const PER_ITEM: u64 = 40;
-/// How far later attempts move items in the order, as a share of their number.
-const SHAKE: f64 = 0.1;
+const PER_SECTION: u64 = 2;
 
 /// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+pub(super) enum Answer {
     Yes,
     No,
     Unknown,
 }
 
-/// The result of attempts.
-pub(crate) enum Verdict {
-    Packed(Packing),
-    /// There is no packing; this much work proved it.
-    Impossible(u64),
-    Unknown,
-}
-
-/// Attempts at one height, each with its own order.
-pub(crate) struct Attempts<'a> {
-    items: &'a Items,
-    neighbours: &'a [Vec<u32>],
-    orders: Vec<Vec<u32>>,
-    rng: Random,
-    made: usize,
-}
-
-impl<'a> Attempts<'a> {
-    pub fn new(items: &'a Items, neighbours: &'a [Vec<u32>]) -> Attempts<'a> {
-        let crowds = items.crowds();
-        let keys = |k: u32| {
-            let k = k as usize;
-            let (crowd, area, width) = (crowds[k], items.area(k), items.width(k));
-            [
-                [crowd, area, width],
-                [width, area, crowd],
-                [area, width, crowd],
-                [crowd, width, area],
-                [width, crowd, area],
-                [items.bytes[k], width, crowd],
-            ]
-        };
-        let orders = (0..6).map(|o| {
-            let mut order: Vec<u32> = (0..items.len() as u32).collect();
-            order.sort_by_cached_key(|&k| Reverse(keys(k)[o]));
-            order
-        });
-        Attempts {
-            items,
-            neighbours,
-            orders: orders.collect(),
-            rng: Random::new(0, 0),
-            made: 0,
-        }
-    }
-
-    /// Tries at least one order, and more until the work is used up.
-    pub fn turn(&mut self, goal: u64, mut work: u64) -> Verdict {
-        let all: Vec<u32> = (0..self.items.len() as u32).collect();
-        while work > 0 {
-            let mut search = Search::new(self.items, self.neighbours, goal, self.ranks());
-            match search.run(&all, NODES + 2 * self.items.len() as u64) {
-                Answer::Yes => return Verdict::Packed(Packing::new(self.items, search.offset)),
-                Answer::No => return Verdict::Impossible(search.work + 1),
-                Answer::Unknown => work = work.saturating_sub(search.work),
-            }
-        }
-        Verdict::Unknown
-    }
-
-    /// The next order, as the rank of each item. The first orders are used as they are, later ones are
-    /// shaken.
-    fn ranks(&mut self) -> Vec<u32> {
-        let order = &self.orders[self.made % self.orders.len()];
-        let shake = match self.made < self.orders.len() {
-            true => 0.0,
-            false => order.len() as f64 * SHAKE,
-        };
-        self.made += 1;
-        let mut shaken: Vec<(f64, u32)> = Vec::with_capacity(order.len());
-        for (rank, &k) in order.iter().enumerate() {
-            shaken.push((rank as f64 + shake * self.rng.unit(), k));
-        }
-        shaken.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut ranks = vec![0; order.len()];
-        for (rank, &(_, k)) in shaken.iter().enumerate() {
-            ranks[k as usize] = rank as u32;
-        }
-        ranks
-    }
-}
-
-/// A placed item, with the offsets that it changed.
+/// A placed item, or room that was left, with the least offsets that it raised.
 struct Placed {
-    item: u32,
-    /// Items whose least offset it raised, including itself, with their previous offsets.
+    item: Option<u32>,
+    /// The raised items with their previous offsets.
     raised: Vec<(u32, u64)>,
 }
 
@@ -125,16 +40,16 @@ enum Frame {
 struct All {
     groups: Vec<Vec<u32>>,
     next: usize,
-    /// The offset of the previously placed item, and that item.
-    least: u64,
-    last: u32,
     mark: usize,
 }
 
-/// A group whose items are tried in turn as the next item. One of them must lead to a packing.
+/// A group under way. One of the candidates, or room, must lie lowest at the section.
 struct One {
     set: Vec<u32>,
-    candidates: Vec<(u64, u32)>,
+    section: u32,
+    /// The least offset of the candidates.
+    height: u64,
+    candidates: Vec<u32>,
     next: usize,
     unknown: bool,
     mark: usize,
@@ -148,32 +63,52 @@ enum Step {
     Tell(Answer),
 }
 
-struct Search<'a> {
+pub(super) struct Search<'a> {
     items: &'a Items,
     neighbours: &'a [Vec<u32>],
     goal: u64,
-    /// Among equal offsets, lower ranks come first.
+    step: u64,
+    /// Candidates of lower rank come first.
     rank: Vec<u32>,
+    /// Per section, how often it failed, plus one, and the power of that by which its ways are divided.
+    failures: &'a mut [f64],
+    power: f64,
+    urgency: Vec<f64>,
     /// The least offset of an item that isn't placed yet; the offset of a placed one.
-    offset: Vec<u64>,
+    pub offset: Vec<u64>,
     placed: Vec<bool>,
     /// Per section, the bytes that aren't placed yet.
     to_come: Vec<u64>,
     stack: Vec<Placed>,
     nodes: u64,
-    work: u64,
-    /// Scratch: items with offset and rank; and for each section, the next one that isn't done.
-    sorted: Vec<(u64, u32, u32)>,
+    /// In units of about a nanosecond.
+    pub work: u64,
+    /// Scratch: items with their offset.
+    sorted: Vec<(u64, u32)>,
+    /// Scratch, by section of a group: the least offset of its items, the next section without one, and by how
+    /// much the number of candidates changes.
+    floor: Vec<u64>,
     skip: Vec<u32>,
+    change: Vec<i32>,
 }
 
 impl<'a> Search<'a> {
-    fn new(items: &'a Items, neighbours: &'a [Vec<u32>], goal: u64, rank: Vec<u32>) -> Search<'a> {
+    pub fn new(
+        attempts: &'a mut Attempts<'_>,
+        goal: u64,
+        rank: Vec<u32>,
+        power: f64,
+    ) -> Search<'a> {
+        let items = attempts.items;
         Search {
             items,
-            neighbours,
+            neighbours: attempts.neighbours,
             goal,
+            step: attempts.step,
             rank,
+            power,
+            urgency: (attempts.failures.iter()).map(|f| f.powf(power)).collect(),
+            failures: &mut attempts.failures,
             offset: vec![0; items.len()],
             placed: vec![false; items.len()],
             to_come: items.load.clone(),
@@ -181,14 +116,16 @@ impl<'a> Search<'a> {
             nodes: 0,
             work: 0,
             sorted: Vec::new(),
+            floor: Vec::new(),
             skip: Vec::new(),
+            change: Vec::new(),
         }
     }
 
     /// Packs items, sorted by start, using at most this many nodes.
-    fn run(&mut self, all: &[u32], nodes: u64) -> Answer {
+    pub fn run(&mut self, all: &[u32], nodes: u64) -> Answer {
         self.nodes = nodes;
-        let mut frames = vec![self.all(all.iter().copied(), 0, u32::MAX)];
+        let mut frames = vec![self.all(all.iter().copied())];
         let mut answer = None;
         while let Some(frame) = frames.last_mut() {
             let step = match frame {
@@ -207,9 +144,8 @@ impl<'a> Search<'a> {
         answer.unwrap_or(Answer::Unknown)
     }
 
-    /// Splits items, sorted by start, whose offsets are at least `least`, into groups that don't overlap in
-    /// time. `last` is the previously placed item, at `least`.
-    fn all(&self, set: impl Iterator<Item = u32>, least: u64, last: u32) -> Frame {
+    /// Splits items, sorted by start, into groups that don't overlap in time.
+    fn all(&self, set: impl Iterator<Item = u32>) -> Frame {
         let mut groups = Vec::new();
         let mut group: Vec<u32> = Vec::new();
         let mut until = 0;
@@ -226,8 +162,6 @@ impl<'a> Search<'a> {
         Frame::All(All {
             groups,
             next: 0,
-            least,
-            last,
             mark: self.stack.len(),
         })
     }
@@ -240,7 +174,7 @@ impl<'a> Search<'a> {
         match all.groups.get_mut(all.next) {
             Some(group) => {
                 all.next += 1;
-                self.one(std::mem::take(group), all.least, all.last)
+                self.one(std::mem::take(group))
             }
             None => Step::Close(Answer::Yes),
         }
@@ -253,93 +187,68 @@ impl<'a> Search<'a> {
             Some(Answer::No) | None => {}
         }
         self.unwind(one.mark);
-        while self.nodes > 0
-            && let Some(&(offset, k)) = one.candidates.get(one.next)
-        {
+        while self.nodes > 0 && one.next <= one.candidates.len() {
+            let candidate = one.candidates.get(one.next).copied();
             one.next += 1;
-            if self.put(k, offset) {
-                let rest = one.set.iter().copied().filter(|&o| o != k);
-                return Step::Open(self.all(rest, offset, k));
+            let fits = match candidate {
+                Some(k) => self.put(k),
+                None => self.leave_room(one),
+            };
+            if fits {
+                let rest = one.set.iter().copied().filter(|&o| Some(o) != candidate);
+                return Step::Open(self.all(rest));
             }
             self.unwind(one.mark);
         }
-        match one.unknown || one.next < one.candidates.len() {
+        match one.unknown || one.next <= one.candidates.len() {
             true => Step::Close(Answer::Unknown),
             false => Step::Close(Answer::No),
         }
     }
 
-    /// Finds the items of a connected group that can be its lowest.
-    fn one(&mut self, set: Vec<u32>, least: u64, last: u32) -> Step {
+    /// Finds the section of a connected group that is decided next, and what may lie lowest there.
+    fn one(&mut self, set: Vec<u32>) -> Step {
         if self.nodes == 0 {
             return Step::Tell(Answer::Unknown);
         }
         self.nodes -= 1;
         let mut sorted = std::mem::take(&mut self.sorted);
         sorted.clear();
-        sorted.extend(set.iter().map(|&k| {
-            let offset = self.offset[k as usize].max(least);
-            (offset, self.rank[k as usize], k)
-        }));
+        sorted.extend(set.iter().map(|&k| (self.offset[k as usize], k)));
         sorted.sort_unstable();
-        self.work += sorted.len() as u64 * PER_ITEM;
-        let step = match self.sections_hold(&sorted) {
-            true => Step::Open(Frame::One(One {
-                candidates: self.candidates(&sorted, least, last),
-                set,
-                next: 0,
-                unknown: false,
-                mark: self.stack.len(),
-            })),
-            false => Step::Tell(Answer::No),
+        let step = match self.floors(&sorted) {
+            Some(first) => {
+                let section = self.choose(&sorted, first);
+                let height = self.floor[(section - first) as usize];
+                Step::Open(Frame::One(One {
+                    candidates: self.candidates(&sorted, section, height),
+                    set,
+                    section,
+                    height,
+                    next: 0,
+                    unknown: false,
+                    mark: self.stack.len(),
+                }))
+            }
+            None => Step::Tell(Answer::No),
         };
         self.sorted = sorted;
         step
     }
 
-    /// The items that may be placed next, from a group sorted by offset and rank.
-    fn candidates(&self, sorted: &[(u64, u32, u32)], least: u64, last: u32) -> Vec<(u64, u32)> {
-        let tops = sorted
-            .iter()
-            .map(|&(offset, _, k)| offset + self.items.bytes[k as usize]);
-        let lowest_top = tops.min().unwrap_or(0);
-        let mut candidates: Vec<(u64, u32)> = Vec::new();
-        for &(offset, rank, k) in sorted {
-            // An item above the top of another leaves room for the other one below.
-            if offset >= lowest_top {
-                break;
-            }
-            // Items at one offset don't overlap, so one order of placing them is enough.
-            let misplaced = last != u32::MAX && offset == least && rank < self.rank[last as usize];
-            let known = candidates
-                .iter()
-                .any(|&(at, o)| at == offset && self.alike(o, k));
-            if !misplaced && !known {
-                candidates.push((offset, k));
-            }
-        }
-        candidates
-    }
-
-    fn alike(&self, a: u32, b: u32) -> bool {
-        let (a, b) = (a as usize, b as usize);
-        let i = self.items;
-        i.from[a] == i.from[b] && i.to[a] == i.to[b] && i.bytes[a] == i.bytes[b]
-    }
-
-    /// Whether every section can hold its remaining items above their least offset. The items are sorted by
-    /// offset.
-    fn sections_hold(&mut self, sorted: &[(u64, u32, u32)]) -> bool {
-        let starts = sorted.iter().map(|&(_, _, k)| self.items.from[k as usize]);
-        let ends = sorted.iter().map(|&(_, _, k)| self.items.to[k as usize]);
-        let (Some(first), Some(end)) = (starts.min(), ends.max()) else {
-            return true;
-        };
+    /// The least offset of an item in each section, from a group sorted by offset, and the group's first section.
+    /// `None` if a section can't hold its remaining items.
+    fn floors(&mut self, sorted: &[(u64, u32)]) -> Option<u32> {
+        let starts = sorted.iter().map(|&(_, k)| self.items.from[k as usize]);
+        let ends = sorted.iter().map(|&(_, k)| self.items.to[k as usize]);
+        let (first, end) = (starts.min()?, ends.max()?);
+        self.work += sorted.len() as u64 * PER_ITEM + u64::from(end - first) * PER_SECTION;
         // `skip[s - first]` leads to the next section without an offset.
-        self.work += u64::from(end - first);
         self.skip.clear();
         self.skip.extend(0..=end - first);
-        for &(offset, _, k) in sorted {
+        self.floor.clear();
+        self.floor.resize((end - first) as usize, 0);
+        for &(offset, k) in sorted {
             let to = self.items.to[k as usize] - first;
             let mut s = self.items.from[k as usize] - first;
             loop {
@@ -353,27 +262,99 @@ impl<'a> Search<'a> {
                     break;
                 }
                 if offset + self.to_come[(first + s) as usize] > self.goal {
-                    return false;
+                    self.fail((first + s) as usize);
+                    return None;
                 }
+                self.floor[s as usize] = offset;
                 self.skip[s as usize] = s + 1;
                 s += 1;
             }
         }
-        true
+        Some(first)
     }
 
-    /// Places an item; returns false if one of its sections can't hold its remaining items.
-    fn put(&mut self, k: u32, offset: u64) -> bool {
+    /// The section with the fewest ways to go on, out of the stretches whose floor is below both neighbours'.
+    /// There, the items whose least offset is the floor lie in the stretch.
+    fn choose(&mut self, sorted: &[(u64, u32)], first: u32) -> u32 {
+        let sections = self.floor.len();
+        self.change.clear();
+        self.change.resize(sections + 1, 0);
+        for &(offset, k) in sorted {
+            let from = (self.items.from[k as usize] - first) as usize;
+            if self.floor[from] == offset {
+                self.change[from] += 1;
+                self.change[(self.items.to[k as usize] - first) as usize] -= 1;
+            }
+        }
+        let (mut least, mut choice) = ((f64::INFINITY, 0), 0);
+        let (mut begin, mut candidates) = (0, 0);
+        for stretch in self.floor.chunk_by(|a, b| a == b) {
+            let end = begin + stretch.len();
+            let floor = stretch[0];
+            let before = begin > 0 && self.floor[begin - 1] < floor;
+            let lowest = !before && self.floor.get(end).is_none_or(|&next| next > floor);
+            for s in begin..end {
+                candidates += self.change[s];
+                if !lowest {
+                    continue;
+                }
+                let slack = self.goal - floor - self.to_come[first as usize + s];
+                let room = i32::from(slack >= self.step);
+                let ways = match candidates + room {
+                    1 => 0.0,
+                    ways => f64::from(ways) / self.urgency[first as usize + s],
+                };
+                if (ways, floor) < least {
+                    (least, choice) = ((ways, floor), s as u32);
+                }
+            }
+            begin = end;
+        }
+        first + choice
+    }
+
+    /// The items that may lie lowest at a section.
+    fn candidates(&self, sorted: &[(u64, u32)], section: u32, height: u64) -> Vec<u32> {
+        let mut lowest: Vec<u32> = sorted
+            .iter()
+            .filter(|&&(offset, k)| offset == height && self.covers(k, section))
+            .map(|&(_, k)| k)
+            .collect();
+        lowest.sort_unstable_by_key(|&k| self.rank[k as usize]);
+        let mut candidates: Vec<u32> = Vec::new();
+        for k in lowest {
+            if !candidates.iter().any(|&o| self.alike(o, k)) {
+                candidates.push(k);
+            }
+        }
+        candidates
+    }
+
+    fn fail(&mut self, section: usize) {
+        self.failures[section] += 1.0;
+        self.urgency[section] = self.failures[section].powf(self.power);
+    }
+
+    fn covers(&self, k: u32, section: u32) -> bool {
+        (self.items.from[k as usize]..self.items.to[k as usize]).contains(&section)
+    }
+
+    fn alike(&self, a: u32, b: u32) -> bool {
+        let (a, b) = (a as usize, b as usize);
+        let i = self.items;
+        i.from[a] == i.from[b] && i.to[a] == i.to[b] && i.bytes[a] == i.bytes[b]
+    }
+
+    /// Places an item at its least offset; returns false if one of its neighbours doesn't fit any more.
+    fn put(&mut self, k: u32) -> bool {
         let item = k as usize;
-        let top = offset + self.items.bytes[item];
-        let mut fits = true;
+        let top = self.offset[item] + self.items.bytes[item];
         for s in self.items.from[item] as usize..self.items.to[item] as usize {
             self.to_come[s] -= self.items.bytes[item];
-            fits &= top + self.to_come[s] <= self.goal;
         }
-        let mut raised = vec![(k, self.offset[item])];
-        self.offset[item] = offset;
         self.placed[item] = true;
+        let mut raised = Vec::new();
+        let mut fits = true;
         for &o in &self.neighbours[item] {
             if !self.placed[o as usize] && self.offset[o as usize] < top {
                 raised.push((o, self.offset[o as usize]));
@@ -382,21 +363,59 @@ impl<'a> Search<'a> {
             }
         }
         self.work += self.items.width(item) + self.neighbours[item].len() as u64;
-        self.stack.push(Placed { item: k, raised });
+        self.stack.push(Placed {
+            item: Some(k),
+            raised,
+        });
+        fits
+    }
+
+    /// Leaves room at a section, so each candidate lies on an item that isn't placed yet, or on another
+    /// candidate that does. Returns false if the remaining items don't fit then.
+    fn leave_room(&mut self, one: &One) -> bool {
+        let (lowest, above): (Vec<u32>, Vec<u32>) = (one.set.iter())
+            .filter(|&&k| self.covers(k, one.section))
+            .partition(|&&k| self.offset[k as usize] == one.height);
+        let mut least = above.iter().map(|&k| self.offset[k as usize]).min();
+        for &k in &lowest {
+            self.work += self.neighbours[k as usize].len() as u64;
+            let beside = self.neighbours[k as usize]
+                .iter()
+                .filter(|&&o| !self.placed[o as usize] && !self.covers(o, one.section));
+            let tops = beside.map(|&o| self.offset[o as usize] + self.items.bytes[o as usize]);
+            least = least.into_iter().chain(tops).min();
+        }
+        let holds = |height: u64| height + self.to_come[one.section as usize] <= self.goal;
+        let Some(least) = least.filter(|&height| holds(height)) else {
+            self.fail(one.section as usize);
+            return false;
+        };
+        let fits = |&k: &u32| least + self.items.bytes[k as usize] <= self.goal;
+        let fits = lowest.iter().all(fits);
+        let raised = lowest
+            .iter()
+            .map(|&k| (k, self.offset[k as usize]))
+            .collect();
+        for k in lowest {
+            self.offset[k as usize] = least;
+        }
+        self.stack.push(Placed { item: None, raised });
         fits
     }
 
     fn unwind(&mut self, depth: usize) {
         while self.stack.len() > depth {
             let Some(last) = self.stack.pop() else { return };
-            let item = last.item as usize;
-            for s in self.items.from[item] as usize..self.items.to[item] as usize {
-                self.to_come[s] += self.items.bytes[item];
-            }
             for (o, offset) in last.raised {
                 self.offset[o as usize] = offset;
             }
-            self.placed[item] = false;
+            if let Some(item) = last.item {
+                let item = item as usize;
+                for s in self.items.from[item] as usize..self.items.to[item] as usize {
+                    self.to_come[s] += self.items.bytes[item];
+                }
+                self.placed[item] = false;
+            }
         }
     }
 }

@@ -6,6 +6,7 @@
 //! with keys that learn, a search that ejects items, and an exact search. Everything is deterministic,
 //! because work is counted, not timed.
 
+mod attempts;
 mod eject;
 mod exact;
 mod greedy;
@@ -35,7 +36,7 @@ use stir::stirred;
 /// Work on a part that can't be packed without loss, in units of about a nanosecond: for bare intervals, and
 /// for plans, which may be planned again if they don't fit.
 const WORK: u64 = 3_000_000_000;
-const PLAN_WORK: u64 = 500_000_000;
+const PLAN_WORK: u64 = 600_000_000;
 /// The number of other orders of a plan's runs that are tried, and the limit for trying them: at most one
 /// byte in this many is lost.
 const VARIANTS: u64 = 4;

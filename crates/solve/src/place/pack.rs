@@ -4,8 +4,8 @@
 
 use std::cmp::Reverse;
 
+use super::attempts::{Attempts, Verdict};
 use super::eject::Ejection;
-use super::exact::{Attempts, Verdict};
 use super::greedy::first_fit;
 use super::items::Items;
 use super::packing::Packing;
@@ -20,6 +20,9 @@ const MOST_EXACT: usize = 5_000;
 const TURN: u64 = 10_000_000;
 /// Going below a height that is enough gets one part in this many of all work.
 const BEYOND: u64 = 2;
+/// The exact search also aims between the goal and the best packing: below the best by at most this share of
+/// the excess.
+const MOST_SHARE: f64 = 0.5;
 /// A limit on the sum of bytes below which no sum overflows.
 const MOST_BYTES: u128 = u64::MAX as u128 / 8;
 
@@ -59,7 +62,7 @@ pub(crate) fn pack(items: &Items, goals: Goals, cutoff: Cutoff<'_>) -> (Packing,
     let mut search = Search {
         wheel,
         ejection: Ejection::new(items, &neighbours, step, &best),
-        attempts: (items.len() <= MOST_EXACT).then(|| Attempts::new(items, &neighbours)),
+        attempts: (items.len() <= MOST_EXACT).then(|| Attempts::new(items, &neighbours, step)),
         best,
         floor: live,
         step,
@@ -113,23 +116,39 @@ impl Search<'_> {
     fn towards(&mut self, mut goal: u64, work: u64, cutoff: Cutoff<'_>) {
         let mut left = work;
         let mut turn = TURN;
+        let mut share = MOST_SHARE;
         while left > 0 && self.best.arena > goal.max(self.floor) && !cutoff.reached() {
             goal = goal.max(self.floor);
-            if let Some(attempts) = self.attempts.as_mut() {
-                match attempts.turn(goal, 2 * turn) {
-                    Verdict::Packed(packing) => self.best.improve(packing),
-                    Verdict::Impossible(work) => {
-                        self.floor = (goal / self.step + 1) * self.step;
-                        left = left.saturating_sub(work);
-                        continue;
-                    }
-                    Verdict::Unknown => {}
-                }
+            if let Some(proof) = self.exactly(goal, &mut share, turn) {
+                left = left.saturating_sub(proof);
+                continue;
             }
             self.wheel.turn(&mut self.best, goal, turn, cutoff);
             self.ejection.turn(&mut self.best, goal, turn);
-            left = left.saturating_sub(4 * turn);
+            left = left.saturating_sub(5 * turn);
             turn += turn / 4;
         }
+    }
+
+    /// Turns of the exact search at a goal, and at a height between that and the best packing's. Returns the
+    /// work that proved a height impossible.
+    fn exactly(&mut self, goal: u64, share: &mut f64, turn: u64) -> Option<u64> {
+        let attempts = self.attempts.as_mut()?;
+        let excess = self.best.arena - goal;
+        let nearer = self.best.arena - (excess as f64 * *share) as u64;
+        for height in [goal, nearer.clamp(goal, self.best.arena - 1)] {
+            let work = if height == goal { 2 * turn } else { turn };
+            match attempts.turn(&mut self.best, height, work) {
+                Verdict::Packed if height == goal => return None,
+                Verdict::Packed => *share = (2.0 * *share).min(MOST_SHARE),
+                Verdict::Unknown if height == goal => {}
+                Verdict::Unknown => *share /= 2.0,
+                Verdict::Impossible(work) => {
+                    self.floor = (height / self.step + 1) * self.step;
+                    return Some(work);
+                }
+            }
+        }
+        None
     }
 }

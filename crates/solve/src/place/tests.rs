@@ -88,6 +88,21 @@ fn pieces_of_a_rectangle_are_put_together_again() {
 }
 
 #[test]
+fn hundreds_of_pieces_with_some_room_between_them_fit_again() {
+    let mut rng = Random::new(25, 0);
+    for count in [150, 200, 250, 300] {
+        let mut intervals = pieces(&mut rng, count, 1_000, 1_000_000);
+        for piece in intervals.iter_mut().step_by(4) {
+            piece.start += (piece.end - piece.start) / 8;
+            piece.bytes -= piece.bytes / 32;
+        }
+        let placed = place_intervals(&intervals, Some(1_000_000), Cutoff::NEVER);
+        let arena = check_offsets(&intervals, &placed.offsets).unwrap();
+        assert!(arena <= 1_000_000, "{count} pieces take {arena} bytes");
+    }
+}
+
+#[test]
 fn offsets_are_multiples_of_what_divides_all_sizes() {
     let mut rng = Random::new(8, 0);
     for count in [150, 200, 250] {

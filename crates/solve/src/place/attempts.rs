@@ -1,0 +1,113 @@
+//! Attempts of the exact search, each with an order of its own and with few nodes.
+//!
+//! A lucky order needs few nodes, an unlucky one millions. So attempts differ: in the order of items, and in
+//! how much it counts that a section failed in earlier ones.
+
+use std::cmp::Reverse;
+
+use super::exact::{Answer, Search};
+use super::items::Items;
+use super::packing::Packing;
+use crate::random::Random;
+
+/// Nodes of an attempt beyond two per item.
+const NODES: u64 = 500;
+/// How far later attempts move items in the order, as a share of their number.
+const SHAKE: f64 = 0.1;
+/// The most by which failures of a section count: its number of ways is divided by a power of them.
+const MOST_POWER: f64 = 1.0;
+
+/// The result of attempts.
+pub(crate) enum Verdict {
+    Packed,
+    /// There is no packing; this much work proved it.
+    Impossible(u64),
+    Unknown,
+}
+
+/// Attempts, each with its own order.
+pub(crate) struct Attempts<'a> {
+    pub(super) items: &'a Items,
+    pub(super) neighbours: &'a [Vec<u32>],
+    orders: Vec<Vec<u32>>,
+    rng: Random,
+    made: usize,
+    /// The common divisor of all sizes.
+    pub(super) step: u64,
+    /// Per section, how often it failed, plus one.
+    pub(super) failures: Vec<f64>,
+}
+
+impl<'a> Attempts<'a> {
+    pub fn new(items: &'a Items, neighbours: &'a [Vec<u32>], step: u64) -> Attempts<'a> {
+        let crowds = items.crowds();
+        let keys = |k: u32| {
+            let k = k as usize;
+            let (crowd, area, width) = (crowds[k], items.area(k), items.width(k));
+            [
+                [crowd, area, width],
+                [width, area, crowd],
+                [area, width, crowd],
+                [crowd, width, area],
+                [width, crowd, area],
+                [items.bytes[k], width, crowd],
+            ]
+        };
+        let orders = (0..6).map(|o| {
+            let mut order: Vec<u32> = (0..items.len() as u32).collect();
+            order.sort_by_cached_key(|&k| Reverse(keys(k)[o]));
+            order
+        });
+        Attempts {
+            items,
+            neighbours,
+            orders: orders.collect(),
+            rng: Random::new(0, 0),
+            made: 0,
+            step,
+            failures: vec![1.0; items.sections()],
+        }
+    }
+
+    /// Tries at least one order for a height, and more until the work is used up.
+    pub fn turn(&mut self, best: &mut Packing, goal: u64, mut work: u64) -> Verdict {
+        let all: Vec<u32> = (0..self.items.len() as u32).collect();
+        while work > 0 {
+            let ranks = self.ranks();
+            let power = MOST_POWER * self.rng.unit();
+            let mut search = Search::new(self, goal, ranks, power);
+            let answer = search.run(&all, NODES + 2 * all.len() as u64);
+            let (offset, used) = (search.offset, search.work);
+            match answer {
+                Answer::Yes => {
+                    best.improve(Packing::new(self.items, offset));
+                    return Verdict::Packed;
+                }
+                Answer::No => return Verdict::Impossible(used + 1),
+                Answer::Unknown => work = work.saturating_sub(used),
+            }
+        }
+        Verdict::Unknown
+    }
+
+    /// The next order, as the rank of each item. The first orders are used as they are, later ones are
+    /// shaken.
+    fn ranks(&mut self) -> Vec<u32> {
+        let order = &self.orders[self.made % self.orders.len()];
+        let shake = match self.made < self.orders.len() {
+            true => 0.0,
+            false => order.len() as f64 * SHAKE,
+        };
+        self.made += 1;
+        let mut shaken: Vec<(f64, u32)> = Vec::with_capacity(order.len());
+        for (rank, &k) in order.iter().enumerate() {
+            shaken.push((rank as f64 + shake * self.rng.unit(), k));
+        }
+        shaken.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut ranks = vec![0; order.len()];
+        for (rank, &(_, k)) in shaken.iter().enumerate() {
+            ranks[k as usize] = rank as u32;
+        }
+        ranks
+    }
+}
