@@ -4,9 +4,11 @@
 //! The search gives a plan, and the stay program ([`crate::bound`]) a lower bound. The growth of the stay
 //! program's Lagrangian also says, for each task and time, by how much the bound grows if the task runs again
 //! then. If the bound then reaches the cost of the known plan, no cheaper plan contains that run. So the
-//! program without these runs proves the optimum of checkmate's whole program at a fraction of its size. A
-//! first restricted program, with only the tasks that the known plan or the bound runs again, improves the
-//! plan, so that fewer runs remain.
+//! program without these runs proves the optimum of checkmate's whole program at a fraction of its size.
+//!
+//! Before that, the stay program in whole numbers, which has a few rows instead of one per task, raises the
+//! bound, often to the optimum. A first restricted program has only those runs that the known plan or that
+//! solution contains. It improves the plan, so that fewer runs remain or the bound is met.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +18,7 @@ use scrimp_plan::{Capacities, CheckedPlan, Problem, TaskId};
 use scrimp_solvers::Highs;
 use scrimp_solvers::highs::{Progress, Start, Status};
 
-use crate::bound::{self, Ascent};
+use crate::bound::{self, Worthwhile};
 use crate::checked::runs;
 use crate::error::SolveError;
 use crate::method::{Formulation, Method, Order};
@@ -64,8 +66,25 @@ pub(crate) fn plan(
         bound,
     };
     if !met(&best, bound) {
-        let few = promising(&graph, best.as_ref(), &ascent);
-        best = round(few, bound).solve(best, cutoff.left() / 3)?.plan;
+        let worthwhile = ascent.worthwhile(cost(&best));
+        let program = ascent.integer(&worthwhile);
+        let enough = cost(&best) / program.unit;
+        let go_on = &mut |news: &Progress<'_>| !options.stopped() && news.bound < enough;
+        let solver = solver_options(options, cutoff.left() / 3);
+        let start = Start::default();
+        let solution = highs.solve(&program.milp, &solver, start, go_on)?;
+        if solution.status == Status::Infeasible {
+            // No plan is cheaper than the known one.
+            bound = best.as_ref().ok_or(graph.infeasible())?.cost();
+        } else {
+            bound = bound.max(solution.bound * program.unit * (1.0 - 1e-9));
+        }
+        if !met(&best, bound) {
+            let mut places = program.reruns(&solution.values);
+            places.extend(best.iter().flat_map(|plan| reruns(plan, &worthwhile)));
+            let few = Reruns::Where(worthwhile.only(places));
+            best = round(few, bound).solve(best, cutoff.left() / 2)?.plan;
+        }
     }
     let mut note = None;
     if !met(&best, bound) && !options.stopped() {
@@ -94,17 +113,17 @@ pub(crate) fn plan(
     })
 }
 
-/// The tasks that the known plan or the bound's relaxation runs again; they may do so in any stage.
-fn promising(graph: &Graph<'_>, known: Option<&CheckedPlan>, ascent: &Ascent<'_>) -> Reruns {
-    let mut again = ascent.reruns();
-    if let Some(plan) = known {
-        let mut seen = vec![false; graph.tasks.len()];
-        for task in runs(plan) {
-            again[task] |= seen[task.index()];
-            seen[task.index()] = true;
+/// The tasks that a plan runs again, and in which blocks.
+fn reruns(plan: &CheckedPlan, blocks: &Worthwhile) -> Vec<(TaskId, usize)> {
+    let (mut again, mut stage) = (Vec::new(), 0);
+    for task in runs(plan) {
+        if task.index() < stage {
+            again.push((task, blocks.block(TaskId::new(stage))));
+        } else {
+            stage += 1;
         }
     }
-    Reruns::Of(again.values().copied().collect())
+    again
 }
 
 /// The caller's plan, or the plan of the default search in the given order.

@@ -1,10 +1,11 @@
 //! The ascent to good prices of the stay program, which adds rows to the program as it goes.
 
 use super::gaps;
+use super::integer::Integer;
 use super::order::Chain;
 use super::stays::{Answer, NEVER, Prices, Stays};
 use cranelift_entity::{EntityRef, PrimaryMap};
-use scrimp_plan::{TaskId, ValueId};
+use scrimp_plan::TaskId;
 
 use crate::model::Model;
 
@@ -266,16 +267,9 @@ impl<'m> Ascent<'m> {
         true
     }
 
-    /// By task, whether the last evaluated relaxation runs it again.
-    pub fn reruns(&self) -> PrimaryMap<TaskId, bool> {
-        let mut again: PrimaryMap<TaskId, bool> = self.model.cost.values().map(|_| false).collect();
-        let rows = self.rows.len().max(1);
-        for (at, &next) in self.answer.next.iter().enumerate() {
-            if next != NEVER {
-                again[self.model.producer[ValueId::new(at / rows)]] = true;
-            }
-        }
-        again
+    /// The stay program in whole numbers, with those reruns only that are worth it.
+    pub fn integer(&self, worthwhile: &Worthwhile) -> Integer {
+        Integer::new(self.model, &self.program, worthwhile, self.budget)
     }
 
     /// Where a rerun can be part of a plan that takes less than `cost` seconds in all.
@@ -304,15 +298,32 @@ impl<'m> Ascent<'m> {
 /// By task and block between the first runs of some tasks, whether a rerun is worth it.
 pub(crate) struct Worthwhile {
     rows: Vec<TaskId>,
-    blocks: PrimaryMap<TaskId, Vec<bool>>,
+    pub(super) blocks: PrimaryMap<TaskId, Vec<bool>>,
 }
 
 impl Worthwhile {
     /// Whether a rerun of `task` between the first runs of tasks `stage - 1` and `stage` of a fixed order is
     /// worth it.
     pub fn before(&self, task: TaskId, stage: TaskId) -> bool {
-        let block = self.rows.partition_point(|&row| row < stage);
-        self.blocks[task][block]
+        self.blocks[task][self.block(stage)]
+    }
+
+    /// The block between the first runs of tasks `stage - 1` and `stage`.
+    pub fn block(&self, stage: TaskId) -> usize {
+        self.rows.partition_point(|&row| row < stage)
+    }
+
+    /// Only these reruns, given as tasks and blocks.
+    pub fn only(&self, reruns: impl IntoIterator<Item = (TaskId, usize)>) -> Worthwhile {
+        let none = |(_, blocks): (_, &Vec<bool>)| vec![false; blocks.len()];
+        let mut only = Worthwhile {
+            rows: self.rows.clone(),
+            blocks: self.blocks.iter().map(none).collect(),
+        };
+        for (task, block) in reruns {
+            only.blocks[task][block] = true;
+        }
+        only
     }
 }
 

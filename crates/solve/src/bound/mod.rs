@@ -3,6 +3,7 @@
 mod ascent;
 mod floor;
 mod gaps;
+mod integer;
 mod order;
 mod stays;
 

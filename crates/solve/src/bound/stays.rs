@@ -36,13 +36,13 @@ pub(super) const NEVER: u32 = u32::MAX;
 pub(super) struct Stay {
     pub bytes: f64,
     /// Seconds of making the value again; infinite if that is impossible.
-    seconds: f64,
+    pub seconds: f64,
     /// The first row by which the value has certainly been made.
     pub begin: usize,
     /// By next block, where the last entry stands for none: the `l` that reads before that block force on a
     /// value that was made before those reads.
-    forced: Vec<u32>,
-    gone: Option<Gone>,
+    pub forced: Vec<u32>,
+    pub gone: Option<Gone>,
     /// The rules in which the value is made, and the rules in which another value is made from it.
     inputs: Vec<RuleId>,
     readers: Vec<RuleId>,
@@ -51,11 +51,11 @@ pub(super) struct Stay {
 /// For a value that is overwritten: if made in a block before `from`, it isn't in memory at row `cap` or
 /// later.
 #[derive(Clone, Copy)]
-struct Gone {
-    from: usize,
-    cap: usize,
+pub(super) struct Gone {
+    pub from: usize,
+    pub cap: usize,
     /// The row whose run overwrites the value.
-    row: Option<usize>,
+    pub row: Option<usize>,
 }
 
 /// Value `made` is made from value `from`.
@@ -76,7 +76,7 @@ pub(super) struct Stays {
     pub stays: PrimaryMap<ValueId, Stay>,
     pub rules: PrimaryMap<RuleId, Rule>,
     /// Bytes by which each row exceeds the budget without the values.
-    lack: Vec<f64>,
+    pub lack: Vec<f64>,
     /// The bytes of all values together.
     bytes: f64,
 }

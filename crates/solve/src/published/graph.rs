@@ -47,8 +47,6 @@ impl Value {
 pub(crate) enum Reruns {
     /// All tasks, wherever they can.
     Anywhere,
-    /// These tasks, wherever they can.
-    Of(Vec<bool>),
     /// Tasks and stages for which the bound says that a rerun can be worth it.
     Where(Worthwhile),
 }
@@ -58,7 +56,6 @@ impl Reruns {
     pub(crate) fn allow(&self, task: usize, stage: usize) -> bool {
         match self {
             Reruns::Anywhere => true,
-            Reruns::Of(tasks) => tasks[task],
             Reruns::Where(worthwhile) => worthwhile.before(TaskId::new(task), TaskId::new(stage)),
         }
     }

@@ -10,16 +10,19 @@ use std::time::Duration;
 
 use cranelift_entity::EntityRef;
 use scrimp_plan::{Capacities, Keep, Origin, Problem, ValueId};
+use scrimp_solvers::highs::Start;
 
 use super::chain::{Chain, Selection};
 use super::formulation::fits_in_memory;
 use super::graph::Graph;
 use super::plan;
 use super::stages::Stages;
+use crate::bound;
 use crate::checked::runs;
 use crate::error::SolveError;
 use crate::exact;
 use crate::method::{Candidates, Formulation, Method, Order, Precedence, Published, Rounding};
+use crate::model::Model;
 use crate::options::{Options, Solved};
 use crate::random::Random;
 use crate::testing::{Shape, base_peak, device, optimum, problem};
@@ -476,6 +479,44 @@ fn the_restricted_program_loses_nothing() {
         }
     }
     assert!(saved > 20, "{saved} with recomputation");
+}
+
+/// The stay program in whole numbers is below every plan that it allows, and says more than the Lagrangian.
+#[test]
+fn whole_stays_are_never_above_the_optimum() {
+    let Ok(highs) = scrimp_solvers::Highs::load(None) else {
+        return;
+    };
+    let mut more = 0;
+    for seed in 6000..6150 {
+        let (problem, budget) = case(seed, seed % 3 != 0, 4 + seed as usize % 5);
+        let order = [Order::Fixed, Order::Free][seed as usize % 2];
+        let Some(exact) = optimum(&problem, budget, order) else {
+            continue;
+        };
+        let model = Model::new(&problem).unwrap().0;
+        let bytes = budget as f64 - model.resident;
+        let known = exact - model.base_cost();
+        let mut ascent = bound::seconds(&model, bytes, order, known);
+        ascent.advance(20_000, known, &|| false);
+        // The optimum is cheaper than this by the least difference of costs.
+        let program = ascent.integer(&ascent.worthwhile(exact + 1.0));
+        let found = highs
+            .solve(
+                &program.milp,
+                &Default::default(),
+                Start::default(),
+                &mut |_| true,
+            )
+            .unwrap();
+        let whole = found.bound * program.unit;
+        assert!(
+            whole <= exact + 1e-4,
+            "seed {seed}: {whole} > {exact}: {problem:?}"
+        );
+        more += usize::from(whole > ascent.proven() + 0.5);
+    }
+    assert!(more > 5, "{more} bounds are larger");
 }
 
 /// The heuristics of the papers.
