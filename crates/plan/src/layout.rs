@@ -5,6 +5,9 @@
 //! [`CheckedLayout::within`] compares the arenas with given capacities. Sizes alone decide alignment: where
 //! all sizes are multiples of it, a placement that stacks buffers has aligned offsets.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
 use cranelift_entity::PrimaryMap;
 use thiserror::Error;
 
@@ -277,8 +280,11 @@ pub fn check_offsets(intervals: &[Interval], offsets: &[u64]) -> Result<u64, Vec
             Some(end) => highest = highest.max(end),
         }
     }
-    // Each interval, in order of start, is compared with those that are still held.
     order.sort_by_key(|&i| intervals[i].start);
+    if violations.is_empty() && disjoint(intervals, offsets, &order) {
+        return Ok(highest);
+    }
+    // Each interval, in order of start, is compared with those that are still held.
     let mut held: Vec<usize> = Vec::new();
     for second in order {
         let moment = intervals[second].start;
@@ -299,9 +305,32 @@ pub fn check_offsets(intervals: &[Interval], offsets: &[u64]) -> Result<u64, Vec
         }
         held.push(second);
     }
-    if violations.is_empty() {
-        Ok(highest)
-    } else {
-        Err(violations)
+    Err(violations)
+}
+
+/// Whether no two intervals share bytes at a common moment. `order` has the intervals that take room, by
+/// ascending start. Those held at a moment are kept by offset. As long as they are disjoint, another interval
+/// can only collide with its neighbours among them.
+fn disjoint(intervals: &[Interval], offsets: &[u64], order: &[usize]) -> bool {
+    let mut held: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut ends: BinaryHeap<Reverse<(u64, u64)>> = BinaryHeap::new();
+    for &new in order {
+        while let Some(&Reverse((end, offset))) = ends.peek()
+            && end <= intervals[new].start
+        {
+            ends.pop();
+            held.remove(&offset);
+        }
+        let (from, bytes) = (offsets[new], intervals[new].bytes);
+        let above = held.range(from..).next();
+        let below = held.range(..from).next_back();
+        if above.is_some_and(|(&above, _)| above - from < bytes)
+            || below.is_some_and(|(&below, &other)| from - below < intervals[other].bytes)
+        {
+            return false;
+        }
+        held.insert(from, new);
+        ends.push(Reverse((intervals[new].end, from)));
     }
+    true
 }

@@ -313,6 +313,11 @@ impl Planned {
     }
 }
 
+/// A placement may take at least this time and this part of the limit, and a further attempt this part.
+const PLACE_TIME: Duration = Duration::from_millis(500);
+const PLACE_PART: u32 = 10;
+const AGAIN_PART: u32 = 20;
+
 /// What must fit the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
@@ -382,6 +387,12 @@ fn under(
     let changeable = budgeted.base_peak().saturating_sub(budgeted.fixed_bytes);
     let mut margin = changeable / MARGIN;
     let first_limit = options.time_limit;
+    let began = Instant::now();
+    // From now on at least this part of the limit, and until the limit's end.
+    let left = |part: u32| {
+        let left = first_limit.saturating_sub(began.elapsed());
+        left.max(first_limit / part)
+    };
     let order = options.order;
     let mut options = options.clone();
     // With energy, the search is called for several prices of a joule.
@@ -411,7 +422,8 @@ fn under(
         provenance = provenance.followed_by(&solved, order);
         let placed = match (fit, solved.method) {
             (Fit::Layout, Method::Search) => {
-                place_reordered(&solved.plan, &limit, options.order, Cutoff::NEVER)
+                let cutoff = options.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
+                place_reordered(&solved.plan, &limit, options.order, cutoff)
             }
             // A published planner's plan stays as it is.
             _ => place(&solved.plan, &limit),
@@ -422,6 +434,7 @@ fn under(
                 let excess = arena - available;
                 needed = needed.min(budget.saturating_add(excess));
                 options.time_limit = first_limit / 4;
+                options.deadline = Instant::now().checked_add(left(AGAIN_PART));
                 if attempt == 1 && order == Order::Free {
                     options.order = Order::Fixed;
                     continue;

@@ -1,7 +1,7 @@
 //! Lower bounds on the bytes of any plan.
 
 use cranelift_entity::PrimaryMap;
-use scrimp_plan::{TaskId, ValueId};
+use scrimp_plan::ValueId;
 
 use super::order::Reach;
 use crate::model::Model;
@@ -13,34 +13,9 @@ use crate::model::Model;
 /// the first time, every such value is in memory that was made before `t` (it is given, or `t` descends from
 /// its producer) and is read after it (by `t`, by a descendant of `t`, or at the end).
 pub(crate) fn floor(model: &Model) -> f64 {
-    let reach = Reach::new(model);
     let lasting = lasting(model);
-    let lasting: Vec<ValueId> = model.value_ids().filter(|&v| lasting[v]).collect();
-    let at = |t: TaskId| {
-        let mut bytes = model.fixed_bytes + model.workspace[t];
-        bytes += model
-            .outputs
-            .of(t)
-            .iter()
-            .map(|&v| model.size(v))
-            .sum::<f64>();
-        for i in model.inputs.of(t).iter().filter(|i| !i.overwritten) {
-            bytes += model.size(i.value);
-        }
-        for &v in &lasting {
-            let make = model.producer[v];
-            let made = make == model.start() || reach.has(make, t);
-            let own = model.inputs.of(t).iter().any(|i| i.value == v) || make == t;
-            if made && !own {
-                let read = |&r: &TaskId| r == model.end() || reach.has(t, r);
-                if model.consumers.of(v).iter().any(read) {
-                    bytes += model.size(v);
-                }
-            }
-        }
-        bytes
-    };
-    let inner = model.task_ids().map(at).fold(0.0, f64::max);
+    let held = Reach::new(model).held(model, |v| lasting[v]);
+    let inner = held.values().copied().fold(0.0, f64::max);
     let given = model.grows[model.start()];
     let kept: f64 = model
         .inputs
@@ -53,7 +28,7 @@ pub(crate) fn floor(model: &Model) -> f64 {
 
 /// Values that can't be made again: given values, outputs of tasks that run once, and outputs of tasks that
 /// overwrite a value which can't be made again.
-pub(super) fn lasting(model: &Model) -> PrimaryMap<ValueId, bool> {
+pub(crate) fn lasting(model: &Model) -> PrimaryMap<ValueId, bool> {
     let mut lasting: PrimaryMap<ValueId, bool> = model.bytes.values().map(|_| false).collect();
     let tasks = std::iter::once(model.start()).chain(model.task_ids());
     for t in tasks {

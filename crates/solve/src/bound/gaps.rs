@@ -16,6 +16,9 @@ use super::order::Chain;
 use super::stays::ROUNDING;
 use crate::model::Model;
 
+/// The most steps of an ascent times gaps and rows.
+const MOST_WORK: usize = 60_000_000;
+
 /// A stretch `[from, to)` of rows in which a value is idle.
 struct Gap {
     from: usize,
@@ -58,6 +61,7 @@ pub(super) fn prices(
             ..gap
         })
         .collect();
+    let steps = steps.min(MOST_WORK / (gaps.len() + share.len()).max(1));
     let (added, mut of_row) = ascend(&gaps, &share, known, steps);
     of_row.iter_mut().for_each(|price| *price /= unit);
     Prices { added, of_row }

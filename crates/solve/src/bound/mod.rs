@@ -8,20 +8,20 @@ mod order;
 mod stays;
 
 pub(crate) use ascent::{Ascent, Worthwhile};
-pub(crate) use floor::floor;
+pub(crate) use floor::{floor, lasting};
 
 use scrimp_plan::TaskId;
 
 use crate::method::Order;
 use crate::model::Model;
-use order::{Chain, Reach};
+use order::Chain;
 
 /// Starts a bound on the seconds that plans within `budget` bytes take beyond running every task once.
 /// `known` is the number of seconds that a known plan takes beyond that.
 pub(crate) fn seconds(model: &Model, budget: f64, order: Order, known: f64) -> Ascent<'_> {
     let chain = match order {
         Order::Fixed => Chain::fixed(model),
-        Order::Free => Chain::free(model, &Reach::new(model), budget),
+        Order::Free => Chain::free(model, budget),
     };
     Ascent::new(model, chain, budget, known)
 }

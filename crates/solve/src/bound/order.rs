@@ -5,7 +5,7 @@
 //! path of the graph. A task then comes after its ancestors on the path and before its descendants.
 
 use cranelift_entity::{EntityRef, PrimaryMap};
-use scrimp_plan::TaskId;
+use scrimp_plan::{TaskId, ValueId};
 
 use crate::model::Model;
 
@@ -52,26 +52,10 @@ impl Chain {
         Chain { tasks, places }
     }
 
-    /// An empty chain, with which nothing is known of any task.
-    fn of_ends(model: &Model) -> Chain {
-        let anywhere = Place {
-            after: 0,
-            until: 0,
-            exact: false,
-        };
-        Chain {
-            tasks: Vec::new(),
-            places: model.cost.values().map(|_| anywhere).collect(),
-        }
-    }
-
     /// The path of the graph with the most bytes over the budget in total. The bytes of a task are those
     /// that, in any order, must be in memory at the task or be made again.
-    pub fn free(model: &Model, reach: &Reach, budget: f64) -> Chain {
-        if reach.unknown() {
-            return Chain::of_ends(model);
-        }
-        let lack = lacks(model, reach, budget);
+    pub fn free(model: &Model, budget: f64) -> Chain {
+        let lack = lacks(model, budget);
         // The weight of the heaviest path to each task, and the task's predecessor on that path.
         let mut best: PrimaryMap<TaskId, (f64, Option<TaskId>)> =
             lack.values().map(|_| (0.0, None)).collect();
@@ -96,20 +80,7 @@ impl Chain {
             last = best[t].1;
         }
         tasks.reverse();
-        let place = |u: TaskId| {
-            let after = tasks.partition_point(|&c| reach.has(c, u));
-            let until = tasks.partition_point(|&c| c != u && !reach.has(u, c));
-            Place {
-                after,
-                until,
-                exact: tasks.get(until) == Some(&u),
-            }
-        };
-        let places = model
-            .task_ids()
-            .map(place)
-            .chain(ends(tasks.len()))
-            .collect();
+        let places = places(model, &tasks);
         Chain { tasks, places }
     }
 
@@ -128,50 +99,74 @@ fn ends(length: usize) -> [Place; 2] {
     })
 }
 
-/// For each task, by how many bytes the budget is exceeded by its working set together with the values that
-/// in any order are made before it and read after it.
-fn lacks(model: &Model, reach: &Reach, budget: f64) -> PrimaryMap<TaskId, f64> {
-    let mut lack: PrimaryMap<TaskId, f64> = model
-        .task_ids()
-        .map(|t| {
-            let inputs = model.inputs.of(t).iter();
-            let overwritten = inputs.filter(|i| i.overwritten);
-            let twice: f64 = overwritten.map(|i| model.size(i.value)).sum();
-            model.workspace[t] + model.fixed_bytes - budget - twice
-        })
-        .collect();
-    let mut across = vec![0u64; reach.words];
-    for v in model.value_ids() {
-        let (make, bytes) = (model.producer[v], model.size(v));
-        if bytes <= 0.0 {
-            continue;
-        }
-        let readers = model.consumers.of(v);
-        across.fill(0);
-        for &reader in readers {
-            match reach.before(reader) {
-                Some(before) => across.iter_mut().zip(before).for_each(|(a, b)| *a |= b),
-                None => across.fill(u64::MAX),
-            }
-        }
-        if let Some(after) = reach.after(make) {
-            across.iter_mut().zip(after).for_each(|(a, b)| *a &= b);
-        }
-        for &own in readers.iter().chain([&make]).filter(|&&own| model.has(own)) {
-            across[own.index() / 64] |= 1 << (own.index() % 64);
-        }
-        for (word, &bits) in across.iter().enumerate() {
-            let mut bits = bits;
-            while bits != 0 {
-                let t = word * 64 + bits.trailing_zeros() as usize;
-                if let Some(lack) = lack.get_mut(TaskId::new(t)) {
-                    *lack += bytes;
-                }
-                bits &= bits - 1;
-            }
+/// The places of all tasks beside a path of the graph: each comes after the last of its ancestors on the path
+/// and before the first of its descendants there.
+fn places(model: &Model, path: &[TaskId]) -> PrimaryMap<TaskId, Place> {
+    let nowhere = Place {
+        after: 0,
+        until: path.len(),
+        exact: false,
+    };
+    let mut places: PrimaryMap<TaskId, Place> = model.task_ids().map(|_| nowhere).collect();
+    for (at, &t) in path.iter().enumerate() {
+        places[t] = Place {
+            after: at,
+            until: at,
+            exact: true,
+        };
+    }
+    let inner = |t: &TaskId| model.has(*t);
+    for t in model.task_ids() {
+        let makers = model.inputs.of(t).iter().map(|i| model.producer[i.value]);
+        let behind = makers.filter(inner).map(|make| {
+            let place = places[make];
+            place.after + usize::from(place.exact)
+        });
+        let after = behind.max().unwrap_or(0);
+        if !places[t].exact {
+            places[t].after = after;
         }
     }
-    lack.values().map(|l| l.max(0.0)).collect()
+    for t in model.task_ids().rev() {
+        let outputs = model.outputs.of(t).iter();
+        let readers = outputs.flat_map(|&v| model.consumers.of(v)).copied();
+        let until = readers.filter(inner).map(|r| places[r].until).min();
+        if !places[t].exact {
+            places[t].until = until.unwrap_or(path.len());
+        }
+    }
+    places.extend(ends(path.len()));
+    places
+}
+
+/// For each task, by how many bytes the budget is exceeded by its working set together with the values that
+/// in any order are made before it and read after it. With many tasks, values count that are made before it
+/// and read after it in the given order, because only the choice of a path depends on these bytes.
+fn lacks(model: &Model, budget: f64) -> PrimaryMap<TaskId, f64> {
+    let reach = Reach::new(model);
+    let held = match reach.unknown() {
+        true => held_in_order(model),
+        false => reach.held(model, |_| true),
+    };
+    held.values().map(|held| (held - budget).max(0.0)).collect()
+}
+
+/// Roughly the bytes in use while each task runs, if every task runs once and in the given order.
+fn held_in_order(model: &Model) -> PrimaryMap<TaskId, f64> {
+    let mut change = vec![0.0; model.tasks as usize + 2];
+    for v in model.value_ids() {
+        let make = Some(model.producer[v]).filter(|&t| model.has(t));
+        let last = model.consumers.of(v).iter().max().map_or(0, |t| t.index());
+        let first = make.map_or(0, EntityRef::index);
+        change[first] += model.size(v);
+        change[last.max(first) + 1] -= model.size(v);
+    }
+    let mut level = model.fixed_bytes;
+    let levels = model.task_ids().map(|t| {
+        level += change[t.index()];
+        level + model.workspace[t]
+    });
+    levels.collect()
 }
 
 /// The descendants and ancestors of each task.
@@ -235,12 +230,62 @@ impl Reach {
         self.tasks == 0
     }
 
-    /// Whether `b` descends from `a`.
-    pub fn has(&self, a: TaskId, b: TaskId) -> bool {
-        b.as_u32() < self.tasks
-            && self
-                .after(a)
-                .is_some_and(|bits| bits[b.index() / 64] >> (b.index() % 64) & 1 == 1)
+    /// For each task, the bytes of its working set together with those of the `crossing` values that in any
+    /// order are made before it and read after it.
+    pub fn held(
+        &self,
+        model: &Model,
+        crossing: impl Fn(ValueId) -> bool,
+    ) -> PrimaryMap<TaskId, f64> {
+        let mut held: PrimaryMap<TaskId, f64> = model
+            .task_ids()
+            .map(|t| {
+                let inputs = model.inputs.of(t).iter();
+                let overwritten = inputs.filter(|i| i.overwritten);
+                let twice: f64 = overwritten.map(|i| model.size(i.value)).sum();
+                model.workspace[t] + model.fixed_bytes - twice
+            })
+            .collect();
+        let mut across = vec![0u64; self.words];
+        for v in model.value_ids().filter(|&v| model.size(v) > 0.0) {
+            let (make, bytes) = (model.producer[v], model.size(v));
+            let readers = model.consumers.of(v);
+            let own = || readers.iter().chain([&make]).filter(|&&t| model.has(t));
+            across.fill(0);
+            if crossing(v) {
+                self.cross(make, readers, &mut across);
+            }
+            for &t in own() {
+                held[t] += bytes;
+                if let Some(word) = across.get_mut(t.index() / 64) {
+                    *word &= !(1 << (t.index() % 64));
+                }
+            }
+            for (word, &bits) in across.iter().enumerate() {
+                let mut bits = bits;
+                while bits != 0 {
+                    let t = word * 64 + bits.trailing_zeros() as usize;
+                    if let Some(held) = held.get_mut(TaskId::new(t)) {
+                        *held += bytes;
+                    }
+                    bits &= bits - 1;
+                }
+            }
+        }
+        held
+    }
+
+    /// Sets the bits of all tasks that in any order run after `make` and before one of the readers.
+    fn cross(&self, make: TaskId, readers: &[TaskId], across: &mut [u64]) {
+        for &reader in readers {
+            match self.before(reader) {
+                Some(before) => across.iter_mut().zip(before).for_each(|(a, b)| *a |= b),
+                None => across.fill(u64::MAX),
+            }
+        }
+        if let Some(after) = self.after(make) {
+            across.iter_mut().zip(after).for_each(|(a, b)| *a &= b);
+        }
     }
 
     /// The descendants of a task, as bits; none of `start` and `end`.

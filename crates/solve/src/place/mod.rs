@@ -146,7 +146,7 @@ pub fn place_reordered(
         if least <= live || least - live > few || cutoff.reached() {
             break;
         }
-        let Some(other) = stirred(plan, capacities, order, seed) else {
+        let Some(other) = stirred(plan, capacities, order, seed, cutoff) else {
             break;
         };
         let layout = placed(&other, capacities, PLAN_WORK / 4, cutoff);

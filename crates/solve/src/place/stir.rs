@@ -3,6 +3,7 @@
 use scrimp_plan::{Capacities, CheckedPlan, Sequence, TaskId};
 
 use crate::checked::{checked, runs};
+use crate::cutoff::Cutoff;
 use crate::method::Order;
 use crate::model::Model;
 use crate::random::Random;
@@ -17,6 +18,7 @@ pub(super) fn stirred(
     capacities: &Capacities,
     order: Order,
     seed: u64,
+    cutoff: Cutoff<'_>,
 ) -> Option<CheckedPlan> {
     let problem = plan.problem();
     let (model, device) = Model::new(problem).ok()?;
@@ -25,8 +27,8 @@ pub(super) fn stirred(
     let runs: Vec<TaskId> = runs(plan).collect();
     let mut rng = Random::new(seed, 1);
     let mut arrangement = Arrangement::new(&model, &runs, limit, order == Order::Free);
-    arrangement.stir(HEATS[seed as usize % HEATS.len()], &mut rng);
-    arrangement.tidy();
+    arrangement.stir(HEATS[seed as usize % HEATS.len()], cutoff, &mut rng);
+    arrangement.tidy(cutoff);
     let sequence = Sequence::of_runs(device, arrangement.order());
     checked(problem, &sequence, "search").ok()
 }

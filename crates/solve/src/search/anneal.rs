@@ -76,7 +76,7 @@ impl<'m> Walk<'m> {
             self.polish_all();
             self.state.commit();
         } else {
-            self.state.undo_to(0);
+            self.state.restore();
         }
         ok
     }
@@ -117,7 +117,8 @@ impl<'m> Walk<'m> {
         for k in 0..starts {
             if k > 0 {
                 let inertia = [20.0, 5.0, 1.0, 50.0][(k + 2 * walk) % 4];
-                let order = order::lean(self.model, 0.1 * walk as f64, inertia, &mut self.rng);
+                let noise = 0.1 * walk as f64;
+                let order = order::lean(self.model, noise, inertia, self.cutoff, &mut self.rng);
                 if order.len() < self.model.tasks as usize {
                     continue;
                 }
@@ -141,7 +142,7 @@ impl<'m> Walk<'m> {
         }
         for k in 0..6 {
             let (noise, inertia) = (0.1 * f64::from(k / 3), [0.0, 2.0, 20.0][k as usize % 3]);
-            let order = order::lean(self.model, noise, inertia, &mut self.rng);
+            let order = order::lean(self.model, noise, inertia, self.cutoff, &mut self.rng);
             if order.len() == self.model.tasks as usize {
                 let peak = State::new(self.model, &order).peak();
                 if peak < self.leanest.0 {
@@ -174,6 +175,9 @@ impl<'m> Walk<'m> {
                 failures += 1;
                 self.repairer.budget = peak;
                 for _ in 0..20 * failures {
+                    if self.cutoff.reached() {
+                        break;
+                    }
                     self.step(
                         self.repairer.mean_cost(&self.state),
                         self.taste_of(failures),
@@ -199,7 +203,7 @@ impl<'m> Walk<'m> {
         let mut arrangement = Arrangement::new(m, &order, self.repairer.budget, true);
         let moves = (moves * order.len() as u64).min(MOVES);
         self.repairer.work += 4 * order.len() as u64
-            + arrangement.anneal(moves, hot * mean, cold * mean, &mut self.rng);
+            + arrangement.anneal(moves, hot * mean, cold * mean, self.cutoff, &mut self.rng);
         self.state.reset(&arrangement.order());
     }
 
@@ -227,7 +231,8 @@ impl<'m> Walk<'m> {
     fn start_over(&mut self, from: &[TaskId]) {
         let order = if self.repairer.free && self.rng.below(3) > 0 {
             let (noise, inertia) = (self.rng.unit(), [0.0, 1.0, 5.0, 20.0][self.rng.below(4)]);
-            order::lean(self.model, noise * noise, inertia, &mut self.rng)
+            let noise = noise * noise;
+            order::lean(self.model, noise, inertia, self.cutoff, &mut self.rng)
         } else {
             self.model.given_order()
         };
@@ -420,7 +425,7 @@ impl<'m> Walk<'m> {
         } else if let Some(order) = saved {
             self.state.reset(&order);
         } else {
-            self.state.undo_to(0);
+            self.state.restore();
         }
     }
 }

@@ -9,10 +9,15 @@ use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap};
 use scrimp_plan::TaskId;
 
+use crate::cutoff::Cutoff;
 use crate::ids::Position;
 use crate::model::{Lists, Model};
 use crate::random::Random;
 use crate::search::links::{Instance, Links, Node};
+
+/// The most work of one annealing, and the number of moves after which the cutoff is looked at again.
+const MOST_WORK: u64 = 60_000_000;
+const LOOK: u64 = 256;
 
 /// What a move changes, and by how much it changes the excess.
 #[derive(Debug)]
@@ -255,11 +260,21 @@ impl<'m> Arrangement<'m> {
 
     /// Moves runs until the excess is gone or the moves are used up, at temperatures in bytes times positions
     /// that fall from `hot` to `cold`. Returns units of work.
-    pub fn anneal(&mut self, moves: u64, hot: f64, cold: f64, rng: &mut Random) -> u64 {
+    pub fn anneal(
+        &mut self,
+        moves: u64,
+        hot: f64,
+        cold: f64,
+        cutoff: Cutoff<'_>,
+        rng: &mut Random,
+    ) -> u64 {
         let n = self.seq.len();
         let mut work = 0;
         for k in 0..moves {
-            if self.excess <= 0.0 || n < 3 {
+            if self.excess <= 0.0 || n < 3 || work > MOST_WORK {
+                break;
+            }
+            if k.is_multiple_of(LOOK) && cutoff.reached() {
                 break;
             }
             let x = Node::new(1 + rng.below(n - 2));
@@ -389,9 +404,9 @@ mod tests {
             let free = round % 3 > 0;
             let mut a = Arrangement::new(&model, &state.order(), state.peak(), free);
             if round % 2 == 0 {
-                a.stir(10.0, &mut rng);
+                a.stir(10.0, Cutoff::NEVER, &mut rng);
             }
-            a.tidy();
+            a.tidy(Cutoff::NEVER);
             let tidy = State::new(&model, &a.order());
             assert_eq!(a.mem, tidy.mem());
             assert!(tidy.peak() <= state.peak());
@@ -425,7 +440,7 @@ mod tests {
             let budget = (State::new(&model, &given).peak() * 0.7).floor();
             let mut a = Arrangement::new(&model, &given, budget, true);
             before += a.excess;
-            a.anneal(20_000, 100.0, 0.1, &mut rng);
+            a.anneal(20_000, 100.0, 0.1, Cutoff::NEVER, &mut rng);
             after += a.excess;
         }
         assert!(after < 0.5 * before, "{after} of {before} is left");

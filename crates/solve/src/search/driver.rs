@@ -36,6 +36,8 @@ const FIRST_EPOCH: u64 = 2500;
 /// The search for a first plan may take at least this long, whatever the limit: without a plan there is
 /// nothing to return, and a feasible budget would be called infeasible.
 const FIRST_PLAN: Duration = Duration::from_secs(2);
+/// Tidying may take at least this long.
+const TIDY_TIME: Duration = Duration::from_millis(300);
 /// The share of that time for plans within the budget; the rest is for finding the least budget.
 const FIRST_SHARE: f64 = 0.7;
 /// The most states that the exact search for small problems makes.
@@ -209,7 +211,7 @@ fn by_walks<'m>(
         lower_bound,
     });
     let mut arrangement = Arrangement::new(model, &best.1, budget, first.free);
-    arrangement.tidy();
+    arrangement.tidy(cutoff.not_within(TIDY_TIME));
     Found {
         runs: arrangement.order(),
         least: budget,

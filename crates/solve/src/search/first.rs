@@ -9,6 +9,7 @@ use crate::model::Model;
 use crate::random::Random;
 use crate::search::anneal::{BEAM_TASKS, Walk};
 use crate::search::beam::{self, Breadth};
+use crate::search::front;
 use crate::search::order;
 use crate::search::state::State;
 use crate::search::walks::{WALKS, each};
@@ -20,8 +21,14 @@ const ROUNDS_AFTER_BEAMS: u64 = 6;
 /// The widths of the beams, in the order in which they are tried; the last is only for few tasks.
 const WIDTHS: [usize; 3] = [1, 8, 64];
 const FEW: u32 = 400;
+/// With more tasks, plans are built from the front, because repair takes too long.
+const MANY: u32 = 1000;
+/// In that case, the powers of the bytes over the budget that are tried as first prices.
+const POWERS: [f64; 2] = [1.0, 0.0];
 /// The number of widths that are quick.
 const QUICK_WIDTHS: usize = 2;
+/// How much a lean order for them prefers tasks close to the last one.
+const INERTIA: f64 = 5.0;
 /// The least budget is found to this share of the distance between the floor and the keep-all peak.
 const PRECISION: f64 = 1e-4;
 /// If no plan was found in time, the search for the least budget takes at least this long.
@@ -51,12 +58,18 @@ impl FirstPlan<'_> {
         let beams = beam::takes(self.model);
         let rounds = match self.budget < self.floor {
             true if beams && self.model.tasks <= BEAM_TASKS => 0..0,
+            true if self.model.tasks > MANY => 0..0,
             // These walks are for the least budget only.
             true => 1..2,
             false if beams => 0..ROUNDS_AFTER_BEAMS,
             false => 0..ROUNDS,
         };
         for round in rounds {
+            if round == 0 && self.model.tasks > MANY {
+                if let Some(runs) = self.fronts() {
+                    return Ok(runs);
+                }
+            }
             // Beams are quicker with few tasks; walks rearrange, and squeeze last.
             let beams_first = !self.free && self.model.tasks <= BEAM_TASKS;
             let mut found = None;
@@ -151,6 +164,9 @@ impl FirstPlan<'_> {
     /// A sequence that fits, if the quick methods find one.
     fn quickly(&self) -> Option<Vec<TaskId>> {
         let few = self.model.tasks <= BEAM_TASKS;
+        if self.model.tasks > MANY {
+            return self.fronts();
+        }
         let found = self.walks(0, &mut None);
         found.or_else(|| few.then(|| self.beams(QUICK_WIDTHS)).flatten())
     }
@@ -181,6 +197,38 @@ impl FirstPlan<'_> {
         None
     }
 
+    /// The cheapest sequence of those built from the front at different first prices, in the given order and,
+    /// if the order is free, in a lean one.
+    fn fronts(&self) -> Option<Vec<TaskId>> {
+        let mut orders = vec![self.given()];
+        if self.free {
+            let mut rng = Random::new(self.seed, 0);
+            let lean = order::lean(self.model, 0.0, INERTIA, self.cutoff, &mut rng);
+            orders.extend(Some(lean).filter(|o| o.len() == self.model.tasks as usize));
+        }
+        let jobs: Vec<(&Vec<TaskId>, f64)> = orders
+            .iter()
+            .flat_map(|order| POWERS.map(|power| (order, power)))
+            .collect();
+        let job = |&(order, power): &(&Vec<TaskId>, f64)| {
+            front::cheapest(self.model, order.clone(), self.budget, power, self.cutoff)
+        };
+        let mut found: Vec<Option<Vec<TaskId>>> = vec![None; jobs.len()];
+        for (jobs, found) in jobs.chunks(WALKS).zip(found.chunks_mut(WALKS)) {
+            if self.threads < 2 {
+                jobs.iter().zip(found).for_each(|(j, f)| *f = job(j));
+                continue;
+            }
+            std::thread::scope(|scope| {
+                for (j, f) in jobs.iter().zip(found) {
+                    scope.spawn(|| *f = job(j));
+                }
+            });
+        }
+        let found = found.into_iter().flatten();
+        found.min_by(|a, b| self.seconds(a).total_cmp(&self.seconds(b)))
+    }
+
     fn orders(&self, rng: &mut Random) -> Vec<Vec<TaskId>> {
         let mut orders = vec![self.given()];
         if self.free {
@@ -196,7 +244,7 @@ impl FirstPlan<'_> {
             walk.rearrange(100, 100.0, 0.01);
             orders.push(walk.state.order());
             for inertia in [0.0, 20.0] {
-                orders.push(order::lean(self.model, 0.0, inertia, rng));
+                orders.push(order::lean(self.model, 0.0, inertia, self.cutoff, rng));
             }
             orders.retain(|o| o.len() == self.model.tasks as usize);
         }
@@ -213,10 +261,20 @@ impl FirstPlan<'_> {
         let mut none = self.budget.max(self.floor - 1.0);
         let close = ((least.0 - self.floor) * PRECISION).max(1.0);
         let lowest = none;
-        for widths in 1..=WIDTHS.len() {
+        let many = self.model.tasks > MANY;
+        for widths in 1..=if many { 1 } else { WIDTHS.len() } {
             let at = |budget| {
-                let asked = FirstPlan { budget, ..*self };
-                asked.beams(widths).map(|runs| (budget, runs))
+                let cutoff = self.late;
+                let asked = FirstPlan {
+                    budget,
+                    cutoff,
+                    ..*self
+                };
+                let found = match many {
+                    true => asked.fronts(),
+                    false => asked.beams(widths),
+                };
+                found.map(|runs| (budget, runs))
             };
             let mut next = match self.model.tasks <= BEAM_TASKS {
                 true => self.floor,

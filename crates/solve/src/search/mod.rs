@@ -12,6 +12,8 @@ mod event;
 mod evict;
 pub(crate) mod exact;
 mod first;
+mod front;
+mod levels;
 mod links;
 mod order;
 mod postpone;

@@ -4,12 +4,23 @@
 use cranelift_entity::PrimaryMap;
 use scrimp_plan::{TaskId, ValueId};
 
+use crate::cutoff::Cutoff;
 use crate::model::Model;
 use crate::random::Random;
 
+/// The number of tasks after which the cutoff is looked at again.
+const LOOK: usize = 64;
+
 /// An order of all tasks, each once. `noise` blurs growth by up to that many times the mean size of a task's
 /// outputs; `inertia` prefers tasks that are close, in the given order, to the one that ran last.
-pub(crate) fn lean(model: &Model, noise: f64, inertia: f64, rng: &mut Random) -> Vec<TaskId> {
+/// A cutoff ends the order early.
+pub(crate) fn lean(
+    model: &Model,
+    noise: f64,
+    inertia: f64,
+    cutoff: Cutoff<'_>,
+    rng: &mut Random,
+) -> Vec<TaskId> {
     let n = model.tasks;
     let mut readers: PrimaryMap<ValueId, u32> = model
         .value_ids()
@@ -33,6 +44,9 @@ pub(crate) fn lean(model: &Model, noise: f64, inertia: f64, rng: &mut Random) ->
         .min_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, k)| k)
     {
+        if order.len().is_multiple_of(LOOK) && cutoff.reached() {
+            break;
+        }
         let t = ready.swap_remove(at);
         last = f64::from(t.as_u32());
         order.push(t);

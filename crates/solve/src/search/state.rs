@@ -12,6 +12,9 @@ use crate::ids::{Position, Run};
 use crate::model::Model;
 use crate::search::event::{Event, insert_event};
 
+/// With more edits to undo it is quicker to start over.
+const FEW_EDITS: usize = 200;
+
 /// The stretch in which a value waits for its next use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Idle {
@@ -24,7 +27,7 @@ pub(crate) struct Idle {
 /// A change, recorded so that it can be undone.
 #[derive(Clone, Copy, Debug)]
 enum Edit {
-    Inserted(Run),
+    Inserted { run: Run, at: Position },
     Removed { task: TaskId, at: Position },
 }
 
@@ -301,7 +304,7 @@ impl<'m> State<'m> {
     /// [`Self::can_insert`].
     pub fn insert(&mut self, t: TaskId, p: Position) -> Run {
         let r = self.do_insert(t, p);
-        self.log.push(Edit::Inserted(r));
+        self.log.push(Edit::Inserted { run: r, at: p });
         r
     }
 
@@ -440,13 +443,29 @@ impl<'m> State<'m> {
     pub fn undo_to(&mut self, mark: usize) {
         while self.log.len() > mark {
             match self.log.pop() {
-                Some(Edit::Inserted(r)) => self.do_remove(r),
+                Some(Edit::Inserted { run, .. }) => self.do_remove(run),
                 Some(Edit::Removed { task, at }) => {
                     self.do_insert(task, at);
                 }
                 None => {}
             }
         }
+    }
+
+    /// Undoes everything that the log has.
+    pub fn restore(&mut self) {
+        if self.log.len() <= FEW_EDITS {
+            self.undo_to(0);
+            return;
+        }
+        let mut order = self.order();
+        while let Some(edit) = self.log.pop() {
+            match edit {
+                Edit::Inserted { at, .. } => drop(order.remove(at.index() - 1)),
+                Edit::Removed { task, at } => order.insert(at.index() - 1, task),
+            }
+        }
+        self.reset(&order);
     }
 
     /// Forgets the log, so that what was done stays.

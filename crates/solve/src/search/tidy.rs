@@ -3,6 +3,7 @@
 
 use cranelift_entity::EntityRef;
 
+use crate::cutoff::Cutoff;
 use crate::ids::Position;
 use crate::random::Random;
 use crate::search::arrange::Arrangement;
@@ -11,6 +12,9 @@ use crate::search::links::Node;
 /// The most passes of tidying over all runs, and its most work per run.
 const TIDY_ROUNDS: u32 = 12;
 const TIDY_WORK: u64 = 2_000;
+const MOST_TIDY_WORK: u64 = 40_000_000;
+/// The number of runs after which the cutoff is looked at again.
+const LOOK: usize = 256;
 
 /// Moves of one stirring per run, the most moves, and its final temperature as a share of the first.
 const STIR_MOVES: u64 = 300;
@@ -20,7 +24,7 @@ const COOLING: f64 = 1e-3;
 impl Arrangement<'_> {
     /// Makes another order of the same runs within the budget: anneals the bytes that wait, from a
     /// temperature in hundredths of the mean bytes in use.
-    pub fn stir(&mut self, heat: f64, rng: &mut Random) {
+    pub fn stir(&mut self, heat: f64, cutoff: Cutoff<'_>, rng: &mut Random) {
         let n = self.seq.len();
         if n < 3 {
             return;
@@ -29,6 +33,9 @@ impl Arrangement<'_> {
         let hot = heat * self.over(Position::FIRST, Position::new(n), 0.0) / n as f64 / 100.0;
         let moves = (STIR_MOVES * n as u64).min(MOST_MOVES);
         for k in 0..moves {
+            if k.is_multiple_of(LOOK as u64) && cutoff.reached() {
+                break;
+            }
             let x = Node::new(1 + rng.below(n - 2));
             let Some(to) = self.place_for(x, rng) else {
                 continue;
@@ -47,14 +54,18 @@ impl Arrangement<'_> {
 
     /// Moves runs so that values wait less, as long as that helps and no position exceeds the budget. Fewer
     /// bytes at a time leave placement more freedom. Returns units of work.
-    pub fn tidy(&mut self) -> u64 {
+    pub fn tidy(&mut self, cutoff: Cutoff<'_>) -> u64 {
         let limit = self.budget;
         let mut work = 0;
+        let most = (TIDY_WORK * self.seq.len() as u64).min(MOST_TIDY_WORK);
         // With a budget of zero, every byte in use counts as excess.
         self.budget = 0.0;
         for _ in 0..TIDY_ROUNDS {
             let mut moved = false;
             for x in (1..self.seq.len() - 1).map(Node::new) {
+                if work > most || x.index().is_multiple_of(LOOK) && cutoff.reached() {
+                    break;
+                }
                 work += 4 + (self.before.of(x).len() + self.after.of(x).len()) as u64;
                 let Some(to) = self.tidier(x, limit, &mut work) else {
                     continue;
@@ -63,7 +74,7 @@ impl Arrangement<'_> {
                 self.apply(x);
                 moved = true;
             }
-            if !moved || work > TIDY_WORK * self.seq.len() as u64 {
+            if !moved || work > most || cutoff.reached() {
                 break;
             }
         }
