@@ -59,7 +59,7 @@ use scrimp_plan::{
 };
 use scrimp_run::Compiled;
 use scrimp_solve::{
-    Cutoff, Method, Options, Order, PlaceError, Progress, SolveError, Solved, leanest, place,
+    Method, Options, Order, PlaceError, Progress, SolveError, Solved, leanest, place,
     place_reordered, solve,
 };
 

@@ -153,7 +153,7 @@ fn lacks(model: &Model, budget: f64) -> PrimaryMap<TaskId, f64> {
 
 /// Roughly the bytes in use while each task runs, if every task runs once and in the given order.
 fn held_in_order(model: &Model) -> PrimaryMap<TaskId, f64> {
-    let mut change = vec![0.0; model.tasks as usize + 2];
+    let mut change = vec![0.0; model.tasks as usize + 3];
     for v in model.value_ids() {
         let make = Some(model.producer[v]).filter(|&t| model.has(t));
         let last = model.consumers.of(v).iter().max().map_or(0, |t| t.index());
@@ -298,5 +298,40 @@ impl Reach {
     fn before(&self, t: TaskId) -> Option<&[u64]> {
         let from = t.index() * self.words;
         (t.as_u32() < self.tasks).then(|| &self.before[from..from + self.words])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use crate::testing::{Shape, problem};
+
+    #[test]
+    fn places_are_between_ancestors_and_descendants() {
+        let mut rng = Random::new(33, 0);
+        for round in 0..100 {
+            let shape = Shape {
+                tasks: 5 + round % 60,
+                rich: round % 2 == 0,
+            };
+            let model = Model::new(&problem(shape, &mut rng)).unwrap().0;
+            assert_eq!(held_in_order(&model).len(), model.tasks as usize);
+            let chain = Chain::free(&model, 0.0);
+            let reach = Reach::new(&model);
+            let has = |a: TaskId, b: TaskId| {
+                let bits = reach.after(a).unwrap();
+                bits[b.index() / 64] >> (b.index() % 64) & 1 == 1
+            };
+            for u in model.task_ids() {
+                let path = &chain.tasks;
+                let place = Place {
+                    after: path.partition_point(|&c| has(c, u)),
+                    until: path.partition_point(|&c| c != u && !has(u, c)),
+                    exact: path.contains(&u),
+                };
+                assert_eq!(chain.place(u), place, "{u}");
+            }
+        }
     }
 }

@@ -65,11 +65,6 @@ impl FirstPlan<'_> {
             false => 0..ROUNDS,
         };
         for round in rounds {
-            if round == 0 && self.model.tasks > MANY {
-                if let Some(runs) = self.fronts() {
-                    return Ok(runs);
-                }
-            }
             // Beams are quicker with few tasks; walks rearrange, and squeeze last.
             let beams_first = !self.free && self.model.tasks <= BEAM_TASKS;
             let mut found = None;
@@ -147,6 +142,11 @@ impl FirstPlan<'_> {
         reason = "the plans, or the least budget with its plan"
     )]
     pub fn plans(&self) -> Result<(Vec<TaskId>, Option<Vec<TaskId>>), (f64, Vec<TaskId>)> {
+        if self.model.tasks > MANY && self.budget >= self.floor {
+            return self
+                .of_many()
+                .map_or_else(|| Ok((self.search()?, None)), Ok);
+        }
         let possible = self.free && self.budget >= self.floor;
         let Some(kept) = possible.then(|| self.keeping().quickly()).flatten() else {
             return Ok((self.search()?, None));
@@ -164,9 +164,6 @@ impl FirstPlan<'_> {
     /// A sequence that fits, if the quick methods find one.
     fn quickly(&self) -> Option<Vec<TaskId>> {
         let few = self.model.tasks <= BEAM_TASKS;
-        if self.model.tasks > MANY {
-            return self.fronts();
-        }
         let found = self.walks(0, &mut None);
         found.or_else(|| few.then(|| self.beams(QUICK_WIDTHS)).flatten())
     }
@@ -197,34 +194,42 @@ impl FirstPlan<'_> {
         None
     }
 
-    /// The cheapest sequence of those built from the front at different first prices, in the given order and,
-    /// if the order is free, in a lean one.
-    fn fronts(&self) -> Option<Vec<TaskId>> {
-        let mut orders = vec![self.given()];
-        if self.free {
-            let mut rng = Random::new(self.seed, 0);
-            let lean = order::lean(self.model, 0.0, INERTIA, self.cutoff, &mut rng);
-            orders.extend(Some(lean).filter(|o| o.len() == self.model.tasks as usize));
+    /// [`Self::plans`] for many tasks: built from the front in the given order and, if the order is free, in a
+    /// lean one.
+    fn of_many(&self) -> Option<(Vec<TaskId>, Option<Vec<TaskId>>)> {
+        let kept = self.fronts(&self.given());
+        if !self.free {
+            return kept.map(|kept| (kept, None));
         }
-        let jobs: Vec<(&Vec<TaskId>, f64)> = orders
-            .iter()
-            .flat_map(|order| POWERS.map(|power| (order, power)))
-            .collect();
-        let job = |&(order, power): &(&Vec<TaskId>, f64)| {
-            front::cheapest(self.model, order.clone(), self.budget, power, self.cutoff)
+        let mut rng = Random::new(self.seed, 0);
+        let lean = order::lean(self.model, 0.0, INERTIA, self.cutoff, &mut rng);
+        let whole = lean.len() == self.model.tasks as usize;
+        let lean = whole.then(|| self.fronts(&lean)).flatten();
+        Some((self.cheapest([lean, kept.clone()])?, kept))
+    }
+
+    /// The cheapest sequence of those built from the front at different first prices.
+    fn fronts(&self, order: &[TaskId]) -> Option<Vec<TaskId>> {
+        let job = |&power: &f64| {
+            front::cheapest(self.model, order.to_vec(), self.budget, power, self.cutoff)
         };
-        let mut found: Vec<Option<Vec<TaskId>>> = vec![None; jobs.len()];
-        for (jobs, found) in jobs.chunks(WALKS).zip(found.chunks_mut(WALKS)) {
-            if self.threads < 2 {
-                jobs.iter().zip(found).for_each(|(j, f)| *f = job(j));
-                continue;
-            }
+        let mut found = POWERS.map(|_| None);
+        if self.threads < 2 {
+            POWERS.iter().zip(&mut found).for_each(|(p, f)| *f = job(p));
+        } else {
             std::thread::scope(|scope| {
-                for (j, f) in jobs.iter().zip(found) {
-                    scope.spawn(|| *f = job(j));
+                for (p, f) in POWERS.iter().zip(&mut found) {
+                    scope.spawn(|| *f = job(p));
                 }
             });
         }
+        self.cheapest(found)
+    }
+
+    fn cheapest(
+        &self,
+        found: impl IntoIterator<Item = Option<Vec<TaskId>>>,
+    ) -> Option<Vec<TaskId>> {
         let found = found.into_iter().flatten();
         found.min_by(|a, b| self.seconds(a).total_cmp(&self.seconds(b)))
     }
@@ -271,7 +276,7 @@ impl FirstPlan<'_> {
                     ..*self
                 };
                 let found = match many {
-                    true => asked.fronts(),
+                    true => asked.of_many().map(|(runs, _)| runs),
                     false => asked.beams(widths),
                 };
                 found.map(|runs| (budget, runs))

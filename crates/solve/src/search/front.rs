@@ -61,8 +61,9 @@ pub(super) fn cheapest(
     cutoff: Cutoff<'_>,
 ) -> Option<Vec<TaskId>> {
     let mut front = Front::new(model, order, budget, power);
-    let (mut fits, mut leanest): (Option<(f64, Vec<TaskId>)>, Option<(f64, Vec<TaskId>)>) =
-        (None, None);
+    // Sequences, with what they are chosen by.
+    let mut fits: Option<(f64, Vec<TaskId>)> = None;
+    let mut leanest: Option<(f64, Vec<TaskId>)> = None;
     let (mut idle, mut step) = (0, STEP);
     let repairs = model.tasks > TOO_MANY;
     for k in 0..BUILDS {
@@ -437,5 +438,36 @@ impl<'m> Front<'m> {
         self.levels.push(level);
         self.rent.push(self.sums[self.row + usize::from(first)]);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Shape, device, problem};
+
+    #[test]
+    fn plans_from_the_front_are_right() {
+        let mut rng = Random::new(32, 0);
+        let mut found = 0;
+        for round in 0..200 {
+            let shape = Shape {
+                tasks: 10 + round % 50,
+                rich: round % 2 == 0,
+            };
+            let p = problem(shape, &mut rng);
+            let model = Model::new(&p).unwrap().0;
+            let given = model.given_order();
+            let (peak, floor) = (State::new(&model, &given).peak(), bound::floor(&model));
+            let budget = (floor + 0.6 * (peak - floor)).floor();
+            let Some(runs) = cheapest(&model, given, budget, 1.0, Cutoff::NEVER) else {
+                continue;
+            };
+            assert!(State::new(&model, &runs).peak() <= budget);
+            let plan = scrimp_plan::Plan::from_runs(&p, device(), &runs).unwrap();
+            assert!(scrimp_plan::check(&p, plan).unwrap().keeps_order());
+            found += 1;
+        }
+        assert!(found > 100, "only {found} plans");
     }
 }

@@ -69,3 +69,29 @@ impl Levels {
 fn most(bytes: &[f64]) -> f64 {
     bytes.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(b))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn stretches_are_those_of_a_plain_list() {
+        let mut rng = Random::new(31, 0);
+        let (mut levels, mut plain) = (Levels::default(), Vec::new());
+        for _ in 0..5000 {
+            let bytes = rng.below(1000) as f64;
+            levels.push(bytes);
+            plain.push(bytes);
+            let from = rng.below(plain.len());
+            let to = from + rng.below(plain.len() + 1 - from);
+            let more = rng.below(500) as f64 - 200.0;
+            levels.raise(from, to, more);
+            plain[from..to].iter_mut().for_each(|b| *b += more);
+            let at = rng.below(plain.len());
+            let most = plain[at..].iter().copied().fold(0.0, f64::max);
+            assert_eq!(levels.most(at, levels.len()), most);
+            assert_eq!(levels.at(at), plain[at]);
+        }
+    }
+}

@@ -459,12 +459,10 @@ impl<'m> State<'m> {
             return;
         }
         let mut order = self.order();
-        while let Some(edit) = self.log.pop() {
-            match edit {
-                Edit::Inserted { at, .. } => drop(order.remove(at.index() - 1)),
-                Edit::Removed { task, at } => order.insert(at.index() - 1, task),
-            }
-        }
+        self.log.drain(..).rev().for_each(|edit| match edit {
+            Edit::Inserted { at, .. } => drop(order.remove(at.index() - 1)),
+            Edit::Removed { task, at } => order.insert(at.index() - 1, task),
+        });
         self.reset(&order);
     }
 
