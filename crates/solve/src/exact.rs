@@ -8,7 +8,8 @@
 //!
 //! Before that, the stay program in whole numbers, which has a few rows instead of one per task, raises the
 //! bound, often to the optimum. A first restricted program has only those runs that the known plan or that
-//! solution contains. It improves the plan, so that fewer runs remain or the bound is met.
+//! solution contains. It improves the plan, so that fewer runs remain, or the bound is met. A better plan
+//! begins both again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,7 +66,9 @@ pub(crate) fn plan(
         reruns,
         bound,
     };
-    if !met(&best, bound) {
+    let mut better = true;
+    while better && !met(&best, bound) && !options.stopped() {
+        let before = cost(&best);
         let worthwhile = ascent.worthwhile(cost(&best));
         let program = ascent.integer(&worthwhile);
         let enough = cost(&best) / program.unit;
@@ -83,8 +86,9 @@ pub(crate) fn plan(
             let mut places = program.reruns(&solution.values);
             places.extend(best.iter().flat_map(|plan| reruns(plan, &worthwhile)));
             let few = Reruns::Where(worthwhile.only(places));
-            best = round(few, bound).solve(best, cutoff.left() / 2)?.plan;
+            best = round(few, bound).solve(best, cutoff.left() * 3 / 4)?.plan;
         }
+        better = cost(&best) < before;
     }
     let mut note = None;
     if !met(&best, bound) && !options.stopped() {
