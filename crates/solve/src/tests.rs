@@ -14,8 +14,8 @@ use crate::search::driver::{self, Found};
 use crate::search::state::State;
 use crate::testing::{Shape, base_peak, device, optimum, problem};
 use crate::{
-    Cutoff, Method, Options, Order, SolveError, floor_bytes, place, place_intervals, solve,
-    solve_sweep,
+    Cutoff, Method, Options, Order, SolveError, floor_bytes, leanest, place, place_intervals,
+    solve, solve_sweep,
 };
 
 fn options(order: Order, method: Method) -> Options {
@@ -240,7 +240,7 @@ fn the_floor_is_below_every_plan() {
 #[test]
 fn threads_do_not_change_the_plan() {
     let mut rng = Random::new(6, 0);
-    for _ in 0..4 {
+    for _ in 0..2 {
         let p = problem(
             Shape {
                 tasks: 30,
@@ -252,7 +252,7 @@ fn threads_do_not_change_the_plan() {
         let budget = floor + (base_peak(&p) - floor) * 2 / 3;
         let capacities = Capacities::bytes_of(device(), budget);
         let one = Options {
-            time_limit: Duration::from_secs(60),
+            time_limit: Duration::from_secs(20),
             ..options(Order::Free, Method::Search)
         };
         let two = Options {
@@ -294,6 +294,27 @@ fn the_least_budget_that_was_found_is_found_again() {
             let peak = base_peak(&p);
             assert!(floor <= least_found && least_found < peak);
             assert!(ask(least_found).is_ok(), "{least_found} of {peak}");
+        }
+    }
+}
+
+#[test]
+fn a_budget_with_a_plan_is_not_refused() {
+    let mut rng = Random::new(21, 0);
+    for round in 0..12 {
+        let shape = Shape {
+            tasks: 14 + round,
+            rich: round % 2 == 0,
+        };
+        let p = problem(shape, &mut rng);
+        let asked = options(Order::Free, Method::Search);
+        let (least, _) = leanest(&p, &asked, &mut |_| {}).unwrap();
+        let peak = base_peak(&p);
+        for part in 0..3 {
+            let budget = least + (peak - least) * part / 6;
+            let capacities = Capacities::bytes_of(device(), budget);
+            let plan = solve(&p, &capacities, &asked, &mut |_| {});
+            assert!(plan.is_ok(), "{budget} from {least} to {peak}: {plan:?}");
         }
     }
 }

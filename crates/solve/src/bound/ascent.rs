@@ -5,7 +5,7 @@ use super::integer::Integer;
 use super::order::Chain;
 use super::stays::{Answer, NEVER, Prices, Stays};
 use cranelift_entity::{EntityRef, PrimaryMap};
-use scrimp_plan::TaskId;
+use scrimp_plan::{TaskId, ValueId};
 
 use crate::model::Model;
 
@@ -274,25 +274,43 @@ impl<'m> Ascent<'m> {
 
     /// Where a rerun can be part of a plan that takes less than `cost` seconds in all.
     pub fn worthwhile(&self, cost: f64) -> Worthwhile {
-        let slack = cost * (1.0 + 1e-9) - self.model.base_cost() - self.best.value;
-        let of_value = if self.rows.is_empty() {
-            PrimaryMap::new()
-        } else {
-            self.program.growth(&self.best.prices)
+        let growth = self.growth(cost);
+        let worth = |of: &Vec<f64>| {
+            let worth = |&by: &f64| self.rows.is_empty() || by < growth.slack;
+            of.iter().map(worth).collect()
         };
-        let block = |t: TaskId, block: usize| {
-            let outputs = self.model.outputs.of(t).iter();
-            let growth: f64 = outputs
-                .map(|&v| of_value.get(v).map_or(0.0, |g| g[block]))
-                .sum();
-            self.rows.is_empty() || growth < slack
-        };
-        let blocks = |t: TaskId| (0..=self.rows.len()).map(|b| block(t, b)).collect();
         Worthwhile {
-            rows: self.rows.iter().map(|&r| self.chain.tasks[r]).collect(),
-            blocks: self.model.task_ids().map(blocks).collect(),
+            blocks: growth.blocks.values().map(worth).collect(),
+            rows: growth.rows,
         }
     }
+
+    /// By how much reruns raise the bound, and how far it is from a plan that takes `cost` seconds in all.
+    pub fn growth(&self, cost: f64) -> Growth {
+        let of_value = match self.rows.is_empty() {
+            true => PrimaryMap::new(),
+            false => self.program.growth(&self.best.prices),
+        };
+        let growth = |t: TaskId, block: usize| {
+            let outputs = self.model.outputs.of(t).iter();
+            let of = |v: &ValueId| of_value.get(*v).map_or(0.0, |g: &Vec<f64>| g[block]);
+            outputs.map(of).sum()
+        };
+        let blocks = |t: TaskId| (0..=self.rows.len()).map(|b| growth(t, b)).collect();
+        Growth {
+            rows: self.rows.iter().map(|&r| self.chain.tasks[r]).collect(),
+            blocks: self.model.task_ids().map(blocks).collect(),
+            slack: cost * (1.0 + 1e-9) - self.model.base_cost() - self.best.value,
+        }
+    }
+}
+
+/// By task and block between the first runs of some tasks, the seconds by which a rerun raises the bound.
+pub(crate) struct Growth {
+    pub rows: Vec<TaskId>,
+    pub blocks: PrimaryMap<TaskId, Vec<f64>>,
+    /// The seconds between the bound and a known plan.
+    pub slack: f64,
 }
 
 /// By task and block between the first runs of some tasks, whether a rerun is worth it.

@@ -7,7 +7,7 @@ mod integer;
 mod order;
 mod stays;
 
-pub(crate) use ascent::{Ascent, Worthwhile};
+pub(crate) use ascent::{Ascent, Growth, Worthwhile};
 pub(crate) use floor::{floor, lasting};
 
 use scrimp_plan::TaskId;

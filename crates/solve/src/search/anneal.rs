@@ -12,8 +12,6 @@ use crate::search::order;
 use crate::search::repair::{Repairer, Taste};
 use crate::search::state::State;
 
-/// Temperatures at the start of an epoch, in mean seconds of a recomputation, by walk and epoch.
-const HEATS: [[f64; 3]; 2] = [[0.2, 0.6, 0.1], [1.0, 3.0, 0.4]];
 /// Units of work per task after which the squeeze towards a first plan gives up.
 const SQUEEZE: u64 = 60_000;
 /// The number of orders from which first plans are made, times the number of tasks.
@@ -22,11 +20,13 @@ const START_TASKS: u32 = 4000;
 const MOVES: u64 = 300_000;
 /// The most tasks for which beams are worth their time.
 pub(crate) const BEAM_TASKS: u32 = 300;
-/// Starting over takes at most one part in this many of an epoch.
-const START_SHARE: u64 = 4;
 /// The temperature at the end of an epoch, as a share of that at its start.
 const COOLING: f64 = 0.02;
 
+/// The most growth of the bound that a rerun may cause, as shares of the seconds between bound and plan.
+const GROWTHS: [f64; 5] = [0.05, 0.2, 0.5, 1.0, f64::INFINITY];
+/// The width of the widest beam times the number of tasks.
+const WIDEST: u32 = 20_000;
 /// One walk through the sequences that fit.
 pub(crate) struct Walk<'m> {
     model: &'m Model,
@@ -41,7 +41,7 @@ pub(crate) struct Walk<'m> {
     /// The leanest sequence, with its peak.
     pub leanest: (f64, Vec<TaskId>),
     /// Units of work that the last start over took, or a guess.
-    start_work: u64,
+    pub(super) start_work: u64,
 }
 
 impl<'m> Walk<'m> {
@@ -99,6 +99,7 @@ impl<'m> Walk<'m> {
             width: 4,
             rent: 1.0,
             noise: 0.0,
+            free: false,
         };
         if !self.settle(taste) && !self.beam(narrow) && squeeze {
             self.start_leaner();
@@ -228,7 +229,7 @@ impl<'m> Walk<'m> {
 
     /// Starts from the given order, or from a lean one if the order is free, with a random taste. If that
     /// doesn't fit, starts from `from` again.
-    fn start_over(&mut self, from: &[TaskId]) {
+    pub fn start_over(&mut self, from: &[TaskId]) {
         let order = if self.repairer.free && self.rng.below(3) > 0 {
             let (noise, inertia) = (self.rng.unit(), [0.0, 1.0, 5.0, 20.0][self.rng.below(4)]);
             let noise = noise * noise;
@@ -239,16 +240,19 @@ impl<'m> Walk<'m> {
         if order.len() < self.model.tasks as usize {
             return;
         }
+        self.follow();
         self.state.reset(&order);
         if self.repairer.free && self.rng.below(4) > 0 {
             let hot = 100f64.powf(self.rng.unit());
             self.rearrange(300, hot, 0.01);
         }
         if self.rng.below(2) == 0 {
+            let widest = (WIDEST / self.model.tasks.max(1)).clamp(64, 1000) as usize;
             let breadth = Breadth {
-                width: [2, 8, 32, 64][self.rng.below(4)],
+                width: [2, 8, 32, widest][self.rng.below(4)],
                 rent: 2.0 * self.rng.unit(),
                 noise: [0.0, 0.3, 1.0][self.rng.below(3)],
+                free: self.repairer.free && self.rng.below(2) == 0,
             };
             if self.beam(breadth) {
                 return;
@@ -263,20 +267,23 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// One epoch of annealing from a sequence that fits, `length` units of work long.
-    pub fn epoch(&mut self, from: &[TaskId], length: u64, epoch: u64, walk: usize) {
-        self.state.reset(from);
-        let end = self.repairer.work + length;
-        if (epoch + walk as u64).is_multiple_of(2) && self.start_work * START_SHARE <= length {
-            let before = self.repairer.work;
-            self.start_over(from);
-            self.start_work = self.repairer.work - before;
+    /// Draws how closely repairs follow the bound.
+    fn follow(&mut self) {
+        if let Some(guide) = &self.repairer.guide {
+            let share = GROWTHS[self.rng.below(GROWTHS.len())];
+            self.repairer.most_growth = share * guide.slack;
         }
-        let heat = HEATS[walk % 2][epoch as usize % HEATS[0].len()];
+    }
+
+    /// Anneals the present sequence for `length` units of work, from a temperature of `heat` times the mean
+    /// seconds of a recomputation.
+    pub(super) fn anneal(&mut self, length: u64, heat: f64) {
+        let end = self.repairer.work + length;
         let hot = self.repairer.mean_cost(&self.state) * heat;
         while self.repairer.work < end && !self.cutoff.reached() {
             let left = (end - self.repairer.work) as f64 / length as f64;
             let temperature = hot * COOLING.powf(1.0 - left);
+            self.follow();
             for _ in 0..8 {
                 let (x, y) = (self.rng.below(4), self.rng.below(3));
                 let tries = [1, 2, 4, 8][y + usize::from(x == 0)];
@@ -293,7 +300,7 @@ impl<'m> Walk<'m> {
         }
     }
 
-    fn record(&mut self) {
+    pub fn record(&mut self) {
         let cost = self.state.cost();
         if self.repairer.budget > self.target {
             return;
@@ -384,7 +391,10 @@ impl<'m> Walk<'m> {
         } else {
             (extra.len() / 4).clamp(3, 12)
         };
-        let count = 1 + self.rng.below(most);
+        let count = match self.rng.below(2) {
+            0 => 1 + self.rng.below(most),
+            _ => (most as f64).powf(self.rng.unit()) as usize,
+        };
         if self.rng.below(3) == 0 {
             for _ in 0..count {
                 let run = extra[self.rng.below(extra.len())];

@@ -1,5 +1,6 @@
-//! Beam search over the states of [`Space`], in a fixed order of first runs: for each task it keeps the best
-//! few states in which the task has just run. It finds plans under budgets so tight that repair gets stuck,
+//! Beam search over the states of [`Space`]. In a fixed order of first runs it keeps, for each task, the best
+//! few states in which the task has just run; in a free order, for each number of tasks, the best few states
+//! in which that many have run. It finds plans under budgets so tight that repair gets stuck,
 //! because the sequence exceeds them everywhere.
 
 use cranelift_entity::packed_option::PackedOption;
@@ -24,6 +25,8 @@ const PRICING: u64 = 100;
 const PER_UNIT: u64 = 2;
 /// The most states that are visited, per task and width; longer sequences are useless.
 const LOOKS: usize = 8;
+/// The tasks of which each may run next if the order is free.
+const TARGETS: usize = 8;
 /// Steps towards a task beyond its missing runs.
 const SLACK: usize = 8;
 
@@ -36,10 +39,13 @@ pub(crate) struct Breadth {
     pub rent: f64,
     /// The random factor on the apparent cost of dropping a value is between 1 and 1 + noise.
     pub noise: f64,
+    /// Whether first runs may leave the given order.
+    pub free: bool,
 }
 
-/// A plan within `budget` bytes whose first runs keep `order`. It is cheap but rarely the cheapest; `None` if
-/// no plan was found. Problems with more than 1024 tasks or values are skipped. Adds to `work`.
+/// A plan within `budget` bytes whose first runs keep `order`, or stay near it if `breadth` says so. It is cheap
+/// but rarely the cheapest; `None` if no plan was found. Problems with more than 1024 tasks or values are
+/// skipped. Adds to `work`.
 pub(crate) fn search(
     model: &Model,
     order: &[TaskId],
@@ -57,7 +63,7 @@ pub(crate) fn search(
     };
     let rent = Rent::new(model, order, budget, breadth, rng);
     *work += PRICING * model.bytes.len() as u64;
-    search(model, order, budget, (breadth.width, rent), cutoff, work)
+    search(model, order, budget, (breadth, rent), cutoff, work)
 }
 
 /// Whether a problem is small enough for beams.
@@ -73,15 +79,15 @@ fn sized<const W: usize>(
     model: &Model,
     order: &[TaskId],
     budget: f64,
-    (width, rent): (usize, Rent),
+    (breadth, rent): (Breadth, Rent),
     cutoff: Cutoff<'_>,
     work: &mut u64,
 ) -> Option<Vec<TaskId>> {
-    let space = Space::<W>::new(model, budget, false)?;
+    let space = Space::<W>::new(model, budget, breadth.free)?;
     let mut beam = Beam {
         space: &space,
         rent,
-        width,
+        width: breadth.width,
         at: 1,
         trail: PrimaryMap::new(),
         looks: 0,
@@ -102,6 +108,8 @@ entity_impl!(Link, "link");
 #[derive(Clone)]
 struct Head<const W: usize> {
     place: Place<W>,
+    /// The task that is to run for the first time next.
+    target: TaskId,
     spent: f64,
     /// The seconds so far, those of the runs still necessary, and what holding the live values is worth.
     seconds: f64,
@@ -156,11 +164,11 @@ impl Rent {
     }
 }
 
-/// States after equally many steps; of states with the same live values, only the one reached soonest.
+/// States after equally many steps; of equal states, only the one reached soonest.
 struct Best<const W: usize> {
     heads: Vec<Head<W>>,
-    /// By live values, the index of their head.
-    known: HashMap<Values<W>, usize>,
+    /// By state and target, the index of its head.
+    known: HashMap<(Place<W>, TaskId), usize>,
 }
 
 impl<const W: usize> Default for Best<W> {
@@ -174,7 +182,7 @@ impl<const W: usize> Default for Best<W> {
 
 impl<const W: usize> Best<W> {
     fn add(&mut self, head: Head<W>) {
-        match self.known.entry(head.place.live) {
+        match self.known.entry((head.place, head.target)) {
             Entry::Occupied(known) => {
                 let known = &mut self.heads[*known.get()];
                 if head.spent < known.spent {
@@ -213,19 +221,36 @@ impl<const W: usize> Beam<'_, '_, W> {
     fn search(&mut self, order: &[TaskId], cutoff: Cutoff<'_>) -> Option<Vec<TaskId>> {
         let start = self.space.start()?;
         let (seconds, read) = self.space.to_go(&start)?;
+        let end = self.space.model.end();
         let mut heads = vec![Head {
             place: start,
+            target: end,
             spent: 0.0,
             seconds,
             read,
             trail: None.into(),
         }];
-        let most = LOOKS * self.width * order.len();
+        let targets = if self.space.free { TARGETS } else { 1 };
+        let most = LOOKS * targets * self.width * order.len();
         for &target in order.iter().chain([&self.space.model.end()]) {
             if heads.is_empty() || self.looks > most || cutoff.reached() {
                 return None;
             }
-            heads = self.layer(heads, target, cutoff);
+            let mut aimed = Vec::with_capacity(heads.len());
+            for head in heads {
+                let first = aimed.len();
+                if self.space.free && target != end {
+                    let targets = self.targets(&head.place, order).into_iter();
+                    aimed.extend(targets.map(|target| Head {
+                        target,
+                        ..head.clone()
+                    }));
+                }
+                if aimed.len() == first {
+                    aimed.push(Head { target, ..head });
+                }
+            }
+            heads = self.layer(aimed, cutoff);
             self.at += 1;
         }
         let best = heads.iter().min_by(|a, b| a.spent.total_cmp(&b.spent))?;
@@ -240,10 +265,27 @@ impl<const W: usize> Beam<'_, '_, W> {
         Some(runs)
     }
 
-    /// From states in which `target` comes next, the best states in which it has run. All states take their
-    /// steps towards it side by side, so that those that drop what they have just made fall behind.
-    fn layer(&mut self, heads: Vec<Head<W>>, target: TaskId, cutoff: Cutoff<'_>) -> Vec<Head<W>> {
-        let target_reads = *self.space.reads(target);
+    /// The first few tasks in this order that can run for the first time once their inputs are in memory.
+    fn targets(&self, place: &Place<W>, order: &[TaskId]) -> Vec<TaskId> {
+        let model = self.space.model;
+        let done = |t: TaskId| !model.has(t) || place.done.has(t);
+        let ready = |t: TaskId| {
+            model
+                .inputs
+                .of(t)
+                .iter()
+                .all(|i| done(model.producer[i.value]))
+        };
+        let open = order
+            .iter()
+            .copied()
+            .filter(|&t| !place.done.has(t) && ready(t));
+        open.take(TARGETS).collect()
+    }
+
+    /// From these states, the best states in which their targets have run. All states take their steps
+    /// towards them side by side, so that those that drop what they have just made fall behind.
+    fn layer(&mut self, heads: Vec<Head<W>>, cutoff: Cutoff<'_>) -> Vec<Head<W>> {
         let mut done = Best::default();
         let mut heads = heads;
         let mut steps = 0;
@@ -252,6 +294,7 @@ impl<const W: usize> Beam<'_, '_, W> {
             let mut next = Best::default();
             self.looks += heads.len();
             for head in &heads {
+                let target = head.target;
                 let missing = self.missing(&head.place, target);
                 if missing.is_empty() {
                     if !self.space.model.has(target) {
@@ -262,9 +305,9 @@ impl<const W: usize> Beam<'_, '_, W> {
                     continue;
                 }
                 most = most.max(missing.len());
-                let soon = missing
-                    .iter()
-                    .fold(target_reads, |soon, t| soon.or(self.space.reads(t)));
+                let soon = missing.iter().fold(*self.space.reads(target), |soon, t| {
+                    soon.or(self.space.reads(t))
+                });
                 let ready = |&t: &TaskId| self.space.reads(t).within(&head.place.live);
                 let ready: Vec<TaskId> = missing.iter().filter(ready).take(READY).collect();
                 for t in ready {
@@ -322,6 +365,7 @@ impl<const W: usize> Beam<'_, '_, W> {
                 let trail = self.trail.push((head.trail, t));
                 into.add(Head {
                     place,
+                    target: head.target,
                     spent,
                     seconds: spent + to_go + rent,
                     read,

@@ -1,13 +1,15 @@
-//! The search's schedule: epochs of annealing on two walks, whose results are merged after each epoch.
+//! The search's schedule: a race between lineages of plans with different starts, and then epochs of annealing
+//! from the best plan. A lineage is annealed on two walks, whose results are merged after each epoch.
 //!
 //! All decisions depend on units of work, never on the clock, and the walks don't see each other within an
 //! epoch. So one thread and two give the same plan; the clock only cuts the search off.
 
 use scrimp_plan::TaskId;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::bound;
+use crate::bound::{self, Ascent, Growth};
 use crate::cutoff::Cutoff;
 use crate::method::Order;
 use crate::model::Model;
@@ -26,10 +28,14 @@ const RATES: [f64; 2] = [55e6, 30e6];
 const MEAN_INPUTS: [f64; 2] = [2.2, 2.7];
 /// The bound's share of all work before the epochs, and again after them.
 const BOUND_SHARE: f64 = 0.1;
-/// In a free order, the share of the epochs' work for plans that keep the given order. Such plans come first
-/// only if the first of them adds at most this many times the seconds that the first plan in a free order
-/// adds.
-const KEEPING_SHARE: f64 = 0.5;
+/// The share of the search's work for several lineages side by side.
+const RACE_SHARE: f64 = 0.5;
+/// The most lineages, and how many times the work of its first epoch each gets at least.
+const LINEAGES: u64 = 4;
+const RACE_EPOCHS: u64 = 20;
+/// After this many epochs a lineage goes on only if its plan adds at most this many times the seconds that the
+/// best plan adds.
+const TRIAL: u64 = 3;
 const PROMISING: f64 = 1.25;
 /// Units of work of the first epoch, per task.
 const FIRST_EPOCH: u64 = 2500;
@@ -46,6 +52,8 @@ const STATES: usize = 150_000;
 const LEAST_STATES: usize = 20_000;
 /// The epochs without a better plan after which the search has converged.
 const PATIENCE: u32 = 8;
+/// The share of all work that these epochs take at least, so that small problems don't end too soon.
+const IDLE_SHARE: f64 = 0.1;
 
 /// What the search found.
 pub(crate) struct Found {
@@ -162,54 +170,53 @@ fn by_walks<'m>(
     let cutoff = options.cutoff(start, options.time_limit);
     let (runs, kept) = match first.plans() {
         Ok(found) => found,
-        Err((least, runs)) => {
-            return Found {
-                runs,
-                least,
-                lower_bound,
-                floor,
+        Err(known) => {
+            // Whether there is a plan at all takes fewer states than the cheapest one.
+            let limits = Limits {
+                states: LEAST_STATES,
+                cutoff: first.late,
             };
+            let (proven, (least, runs)) =
+                exact::leanest(model, (floor.max(1.0) - 1.0, known), first.free, limits);
+            if least > budget {
+                return Found {
+                    runs,
+                    least,
+                    lower_bound,
+                    floor: proven.max(floor),
+                };
+            }
+            (runs, None)
         }
     };
-    let mut best = priced(model, runs);
+    let best = priced(model, runs);
     // The bound may take a while, so a waiting caller hears of the plan first and may stop.
     progress(Progress {
         elapsed: start.elapsed(),
         cost: Some(best.0),
         lower_bound,
     });
-    let base = model.base_cost();
-    let mut bound = bound::seconds(model, budget, options.order, best.0 - base);
-    let total = options.time_limit.as_secs_f64().min(1e6) * rate(model);
-    let share = (total * BOUND_SHARE) as u64;
-    let spared = bound.advance(share, best.0 - base, &|| cutoff.reached());
-    lower_bound = lower_bound.max(bound.proven());
-    let work = match spared {
-        0 => total as u64 - 2 * share,
-        spared => total as u64 - share + spared,
-    };
-    let epochs = Epochs {
+    let mut race = Race {
         first,
         given: &given,
         cutoff,
         seed: options.seed,
-        enough: options.enough.unwrap_or(0.0).max(lower_bound) * (1.0 + 1e-9),
-    };
-    let mut tell = |cost: f64| {
-        progress(Progress {
-            elapsed: start.elapsed(),
-            cost: Some(cost),
-            lower_bound,
-        });
-    };
-    epochs.better(&mut best, kept, work, &mut tell);
-    bound.advance(share, best.0 - base, &|| cutoff.reached());
-    lower_bound = lower_bound.max(bound.proven());
-    progress(Progress {
-        elapsed: start.elapsed(),
-        cost: Some(best.0),
+        enough: options.enough.unwrap_or(0.0),
+        bound: bound::seconds(model, budget, options.order, best.0 - model.base_cost()),
         lower_bound,
-    });
+        best,
+        tell: &mut |cost, lower_bound| {
+            progress(Progress {
+                elapsed: start.elapsed(),
+                cost: Some(cost),
+                lower_bound,
+            });
+        },
+    };
+    let total = options.time_limit.as_secs_f64().min(1e6) * rate(model);
+    race.run(kept, total as u64);
+    let best = race.best;
+    lower_bound = race.lower_bound;
     let mut arrangement = Arrangement::new(model, &best.1, budget, first.free);
     arrangement.tidy(cutoff.not_within(TIDY_TIME));
     Found {
@@ -233,8 +240,8 @@ fn priced(model: &Model, runs: Vec<TaskId>) -> (f64, Vec<TaskId>) {
     (State::new(model, &runs).cost(), runs)
 }
 
-/// Annealing in epochs of growing length. After each epoch both walks go on from the better plan.
-struct Epochs<'m, 'g> {
+/// Several lineages of plans, which are annealed in turn until the best of them takes what work is left.
+struct Race<'m, 'g> {
     /// Has the model, budget, order and threads.
     first: FirstPlan<'m>,
     given: &'g [TaskId],
@@ -242,99 +249,167 @@ struct Epochs<'m, 'g> {
     seed: u64,
     /// A plan that takes at most this many seconds needn't be improved.
     enough: f64,
+    bound: Ascent<'m>,
+    /// No plan takes fewer seconds.
+    lower_bound: f64,
+    best: (f64, Vec<TaskId>),
+    tell: &'g mut dyn FnMut(f64, f64),
 }
 
-impl<'m> Epochs<'m, '_> {
-    /// Improves a plan with the given work. If the order is free, also improves a plan that keeps the given
-    /// order, because that is often easier: before the other plan unless it seems far worse, and again after
-    /// it if other orders bring nothing.
-    fn better(
-        &self,
-        best: &mut (f64, Vec<TaskId>),
-        kept: Option<Vec<TaskId>>,
-        work: u64,
-        tell: &mut dyn FnMut(f64),
-    ) {
-        let mut left = work;
+impl<'m> Race<'m, '_> {
+    /// Improves the best plan, and the bound, with this much work for each walk. `kept` keeps the given order
+    /// while the order is free; improving it is often easier.
+    fn run(&mut self, kept: Option<Vec<TaskId>>, total: u64) {
+        let share = (total as f64 * BOUND_SHARE) as u64;
+        let spared = self.advance(share);
+        let mut left = total - 2 * share;
         let model = self.first.model;
-        let Some(kept) = kept else {
-            self.anneal(best, PATIENCE, &mut left, tell);
-            return;
-        };
-        let mut kept = priced(model, kept);
+        let free = self.first.free;
+        let guide = Arc::new(self.bound.growth(self.best.0));
+        let mut lineages = vec![self.lineage(0, self.best.clone(), free, &guide)];
+        if let Some(kept) = kept {
+            lineages.push(self.lineage(0, priced(model, kept), false, &guide));
+        }
+        let afford = (left as f64 * RACE_SHARE) as u64 / (RACE_EPOCHS * self.first_epoch());
+        while (lineages.len() as u64) < afford.min(LINEAGES) {
+            let number = lineages.len() as u64;
+            let from = self.best.clone();
+            let mut lineage = self.lineage(number, from, free, &guide);
+            lineage.start_over();
+            lineages.push(lineage);
+        }
+        // The shorter part of the work goes to all, the longer one to the best.
+        let end = left - (left as f64 * RACE_SHARE) as u64;
         let base = model.base_cost();
-        let promising = kept.0 - base <= PROMISING * (best.0 - base);
-        let mut patience = PATIENCE;
-        if promising {
-            let mut share = (left as f64 * KEEPING_SHARE) as u64;
-            left -= share;
-            self.keep(&mut kept, best, &mut share, tell);
-            left += share;
-            patience = if share == 0 { PATIENCE / 2 } else { PATIENCE };
+        let idle = (total as f64 * IDLE_SHARE) as u64;
+        while left > end && !self.ended() {
+            let most = base + PROMISING * (self.best.0 - base);
+            let goes_on = |l: &&mut Lineage<'m>| {
+                !l.has_converged(idle / LINEAGES) && (l.epochs < TRIAL || l.best.0 <= most)
+            };
+            let open = lineages.iter_mut().filter(goes_on);
+            let Some(next) = open.min_by_key(|l| l.spent) else {
+                break;
+            };
+            next.epoch(self.first.threads, left - end, &mut left);
+            let found = next.best.clone();
+            self.offer(found);
         }
-        self.anneal(best, patience, &mut left, tell);
-        if !promising || patience < PATIENCE {
-            self.keep(&mut kept, best, &mut left, tell);
+        let spared = self.advance(spared + share / 2);
+        let guide = Arc::new(self.bound.growth(self.best.0));
+        let mut last = self.lineage(0, self.best.clone(), free, &guide);
+        while !last.has_converged(idle) && left > 0 && !self.ended() {
+            last.epoch(self.first.threads, left, &mut left);
+            self.offer(last.best.clone());
         }
+        self.advance(spared + share / 2);
     }
 
-    /// Improves a plan that keeps the given order; it replaces the best plan if it is cheaper.
-    fn keep(
-        &self,
-        kept: &mut (f64, Vec<TaskId>),
-        best: &mut (f64, Vec<TaskId>),
-        left: &mut u64,
-        tell: &mut dyn FnMut(f64),
-    ) {
-        let first = self.first.keeping();
-        if best.0 > self.enough {
-            let mut tell = |cost: f64| tell(cost.min(best.0));
-            Epochs { first, ..*self }.anneal(kept, PATIENCE, left, &mut tell);
-        }
-        if kept.0 < best.0 * (1.0 - 1e-12) {
-            best.clone_from(kept);
-        }
+    fn ended(&self) -> bool {
+        let enough = self.enough.max(self.lower_bound) * (1.0 + 1e-9);
+        self.cutoff.reached() || self.best.0 <= enough
     }
 
-    /// Improves a plan, given as its seconds and runs, until the epochs bring nothing or no work is left.
-    fn anneal(
+    /// Works on the bound; returns the work left over.
+    fn advance(&mut self, work: u64) -> u64 {
+        let known = self.best.0 - self.first.model.base_cost();
+        let cutoff = self.cutoff;
+        let left = self.bound.advance(work, known, &|| cutoff.reached());
+        self.lower_bound = self.lower_bound.max(self.bound.proven());
+        (self.tell)(self.best.0, self.lower_bound);
+        left
+    }
+
+    fn offer(&mut self, plan: (f64, Vec<TaskId>)) {
+        if plan.0 < self.best.0 * (1.0 - 1e-12) {
+            self.best = plan;
+        }
+        (self.tell)(self.best.0, self.lower_bound);
+    }
+
+    /// Units of work of a lineage's first epoch.
+    fn first_epoch(&self) -> u64 {
+        FIRST_EPOCH * u64::from(self.first.model.tasks)
+    }
+
+    /// A lineage that starts from a plan, with random choices of its own.
+    fn lineage(
         &self,
-        best: &mut (f64, Vec<TaskId>),
-        patience: u32,
-        left: &mut u64,
-        tell: &mut dyn FnMut(f64),
-    ) {
-        let FirstPlan {
-            model,
-            budget,
-            free,
-            threads,
-            ..
-        } = self.first;
-        let mut walks: Vec<Walk<'m>> = (0..WALKS)
+        number: u64,
+        best: (f64, Vec<TaskId>),
+        free: bool,
+        guide: &Arc<Growth>,
+    ) -> Lineage<'m> {
+        let FirstPlan { model, budget, .. } = self.first;
+        let walks = (0..WALKS as u64)
             .map(|k| {
-                let random = Random::new(self.seed, k as u64);
-                Walk::new(model, self.given, budget, free, self.cutoff, random)
+                let random = Random::new(self.seed, number * WALKS as u64 + k);
+                let mut walk = Walk::new(model, self.given, budget, free, self.cutoff, random);
+                walk.repairer.guide = Some(Arc::clone(guide));
+                walk
             })
             .collect();
-        let mut length = FIRST_EPOCH * u64::from(model.tasks);
-        let (mut idle, mut epoch) = (0, 0u64);
-        while idle < patience && *left > 0 && !self.cutoff.reached() && best.0 > self.enough {
-            tell(best.0);
-            let length_now = length.min(*left);
-            each(threads, &mut walks, &|k, walk| {
-                walk.epoch(&best.1, length_now, epoch, k);
-            });
-            *left -= length_now;
-            length = length * 3 / 2;
-            epoch += 1;
-            idle += 1;
-            if let Some(better) = best_of(&walks)
-                && better.0 < best.0 * (1.0 - 1e-12)
-            {
-                *best = better;
-                idle = 0;
-            }
+        Lineage {
+            best,
+            walks,
+            idle: 0,
+            epochs: 0,
+            length: self.first_epoch(),
+            spent: 0,
+            better_at: 0,
+        }
+    }
+}
+
+/// Annealing from one plan, in epochs of growing length on several walks. After each epoch all walks go on
+/// from the best plan.
+struct Lineage<'m> {
+    best: (f64, Vec<TaskId>),
+    walks: Vec<Walk<'m>>,
+    /// Epochs since the last better plan, and in all.
+    idle: u32,
+    epochs: u64,
+    /// The next epoch's units of work, those so far, and those when the last better plan was found.
+    length: u64,
+    spent: u64,
+    better_at: u64,
+}
+
+impl Lineage<'_> {
+    /// Leaves the plan for another one that doesn't depend on it, if such a plan is found.
+    fn start_over(&mut self) {
+        for walk in &mut self.walks {
+            walk.start_over(&self.best.1);
+            walk.record();
+        }
+        if let Some(other) = best_of(&self.walks) {
+            self.best = other;
+        }
+    }
+
+    /// Whether many epochs, and at least this much work, have brought nothing.
+    fn has_converged(&self, work: u64) -> bool {
+        self.idle >= PATIENCE && self.spent - self.better_at >= work
+    }
+
+    /// One epoch of at most `most` units of work, which are taken off `left`.
+    fn epoch(&mut self, threads: usize, most: u64, left: &mut u64) {
+        let length = self.length.min(most);
+        let (from, epoch) = (&self.best.1, self.epochs);
+        each(threads, &mut self.walks, &|k, walk| {
+            walk.epoch(from, length, epoch, k);
+        });
+        *left -= length;
+        self.spent += length;
+        self.length = self.length * 3 / 2;
+        self.epochs += 1;
+        self.idle += 1;
+        if let Some(better) = best_of(&self.walks)
+            && better.0 < self.best.0 * (1.0 - 1e-12)
+        {
+            self.best = better;
+            self.idle = 0;
+            self.better_at = self.spent;
         }
     }
 }

@@ -80,7 +80,7 @@ impl<'m> Repairer<'m> {
         };
         let cost = m.cost[t];
         let dearer = wanted.keep * self.price - cost;
-        if dearer <= 0.0 || pricing.visits == 0 || !m.rerunnable[t] {
+        if dearer <= 0.0 || pricing.visits == 0 || !self.may(t, p) {
             return keeping;
         }
         pricing.visits -= 1;

@@ -50,7 +50,7 @@ impl<'m> Repairer<'m> {
         until: usize,
     ) -> bool {
         let m = self.model;
-        if !m.rerunnable[t] || state.mark() > until {
+        if !self.may(t, state.pos(anchor)) || state.mark() > until {
             return false;
         }
         for i in m.inputs.of(t) {
@@ -61,7 +61,7 @@ impl<'m> Repairer<'m> {
                 (Some(last), _) => {
                     let keep = m.bytes[i.value] * self.crowded(last + 1, p + 1) * self.price;
                     let make = m.producer[i.value];
-                    keep > m.cost[make] && m.rerunnable[make] && {
+                    keep > m.cost[make] && self.may(make, p) && {
                         let mut pricing = Pricing::of(VISITS);
                         let limit = Limit {
                             per_second: 1.0,

@@ -178,11 +178,16 @@ impl FirstPlan<'_> {
         let widths = widths.min(if self.model.tasks > FEW { 2 } else { 3 });
         let mut work = 0;
         for &width in &WIDTHS[..widths] {
-            for order in &orders {
+            let free = orders
+                .iter()
+                .take(usize::from(self.free))
+                .map(|order| (order, true));
+            for (order, free) in orders.iter().map(|order| (order, false)).chain(free) {
                 let breadth = Breadth {
                     width,
                     rent: 1.0,
                     noise: 0.0,
+                    free,
                 };
                 let tools = (self.late, &mut rng, &mut work);
                 let found = beam::search(self.model, order, self.budget, breadth, tools);

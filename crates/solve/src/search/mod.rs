@@ -7,6 +7,7 @@ pub(crate) mod anneal;
 pub(crate) mod arrange;
 pub(crate) mod beam;
 pub(crate) mod driver;
+mod epoch;
 mod estimate;
 mod event;
 mod evict;

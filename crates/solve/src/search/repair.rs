@@ -7,6 +7,9 @@
 use cranelift_entity::EntityRef;
 use scrimp_plan::{TaskId, ValueId};
 
+use std::sync::Arc;
+
+use crate::bound::Growth;
 use crate::cutoff::Cutoff;
 use crate::ids::Position;
 use crate::model::Model;
@@ -84,6 +87,12 @@ pub(crate) struct Repairer<'m> {
     /// Units of work so far: a deterministic clock.
     pub work: u64,
     cutoff: Cutoff<'m>,
+    /// By how much reruns raise the bound.
+    pub guide: Option<Arc<Growth>>,
+    /// Reruns that raise the bound by this much or more are left out.
+    pub most_growth: f64,
+    /// The positions of the guide's rows.
+    rows: Vec<Position>,
 }
 
 /// How many values one estimate looks at.
@@ -116,6 +125,9 @@ impl<'m> Repairer<'m> {
             moves: Vec::new(),
             work: 0,
             cutoff,
+            guide: None,
+            most_growth: f64::INFINITY,
+            rows: Vec::new(),
         }
     }
 
@@ -168,7 +180,25 @@ impl<'m> Repairer<'m> {
         }
     }
 
+    /// Whether a task may run again at a position.
+    #[inline]
+    pub(super) fn may(&self, task: TaskId, at: Position) -> bool {
+        self.model.rerunnable[task]
+            && (self.rows.is_empty()
+                || self.guide.as_ref().is_none_or(|guide| {
+                    let block = self.rows.partition_point(|&row| row < at);
+                    guide.blocks[task][block] < self.most_growth
+                }))
+    }
+
     fn survey(&mut self, state: &State<'_>) {
+        self.rows.clear();
+        if let Some(guide) = &self.guide
+            && self.most_growth.is_finite()
+        {
+            let first = |&t: &TaskId| state.pos(state.runs(t)[0]);
+            self.rows.extend(guide.rows.iter().map(first));
+        }
         self.over_count.clear();
         self.over_bytes.clear();
         let (mut count, mut bytes) = (0.0, 0.0);
@@ -378,6 +408,9 @@ impl<'m> Repairer<'m> {
     ) {
         let m = self.model;
         let task = m.producer[v];
+        if !self.may(task, idle.next) {
+            return;
+        }
         let relief = self.relief(m.bytes[v], idle.last + 1, idle.next);
         let noise = 1.0 + taste.noise * rng.unit();
         if relief <= 0.0 {

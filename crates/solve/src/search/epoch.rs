@@ -1,0 +1,84 @@
+//! One epoch of a walk: annealing from a given plan, or from fresh starts that are thinned out by halves.
+
+use scrimp_plan::TaskId;
+
+use crate::search::anneal::Walk;
+
+/// Temperatures at the start of an epoch, in mean seconds of a recomputation, by walk and epoch.
+const HEATS: [[f64; 3]; 2] = [[0.2, 0.6, 0.1], [1.0, 3.0, 0.4]];
+/// Starting over takes at most one part in this many of an epoch.
+const START_SHARE: u64 = 4;
+/// The numbers of fresh starts that one epoch compares.
+const LANES: [usize; 2] = [8, 4];
+/// The least units of work per task for each.
+const LANE: u64 = 2000;
+
+/// The work of comparing this many fresh starts, as a multiple of the first anneal of each.
+fn parts(lanes: usize) -> u64 {
+    lanes as u64 * (1 + u64::from(lanes.ilog2()))
+}
+
+impl Walk<'_> {
+    /// One epoch of annealing, `length` units of work long: from a sequence that fits, or, every other epoch,
+    /// from fresh starts.
+    pub fn epoch(&mut self, from: &[TaskId], length: u64, epoch: u64, walk: usize) {
+        let heat = HEATS[walk % 2][epoch as usize % HEATS[0].len()];
+        if !(epoch + walk as u64).is_multiple_of(2) {
+            self.state.reset(from);
+            self.anneal(length, heat);
+            return;
+        }
+        let lanes = LANES
+            .into_iter()
+            .find(|&lanes| length / parts(lanes) >= LANE * u64::from(self.state.model.tasks));
+        match lanes {
+            Some(lanes) => self.explore(from, lanes, length / parts(lanes)),
+            None => {
+                let before = self.repairer.work;
+                self.state.reset(from);
+                if self.start_work * START_SHARE <= length {
+                    self.start_over(from);
+                    self.start_work = self.repairer.work - before;
+                }
+                let spent = self.repairer.work - before;
+                self.anneal(length.saturating_sub(spent), heat);
+            }
+        }
+    }
+
+    /// Anneals from several fresh starts, each `length` units of work long, and goes on with the better half,
+    /// twice as long, until one is left.
+    fn explore(&mut self, from: &[TaskId], lanes: usize, length: u64) {
+        let known = self.best.take();
+        let mut pool: Vec<(f64, Vec<TaskId>)> = Vec::new();
+        for lane in 0..lanes {
+            let before = self.repairer.work;
+            self.start_over(from);
+            self.record();
+            let spent = self.repairer.work - before;
+            self.anneal(
+                length.saturating_sub(spent),
+                HEATS[1][lane % HEATS[1].len()],
+            );
+            pool.extend(self.best.take());
+        }
+        let mut length = length;
+        while pool.len() > 1 {
+            pool.sort_by(|a, b| a.0.total_cmp(&b.0));
+            pool.truncate(pool.len().div_ceil(2));
+            length *= 2;
+            for (lane, plan) in pool.iter_mut().enumerate() {
+                self.best = Some(plan.clone());
+                self.state.reset(&plan.1);
+                self.anneal(length, HEATS[0][lane % HEATS[0].len()]);
+                if let Some(better) = &self.best {
+                    plan.clone_from(better);
+                }
+            }
+        }
+        self.best = known
+            .into_iter()
+            .chain(pool)
+            .min_by(|a, b| a.0.total_cmp(&b.0));
+    }
+}
