@@ -293,6 +293,7 @@ impl<const W: usize> Beam<'_, '_, W> {
         while !heads.is_empty() && steps <= most + SLACK && !cutoff.reached() {
             let mut next = Best::default();
             self.looks += heads.len();
+            self.work += heads.len() as u64 * u64::from(self.space.model.tasks);
             for head in &heads {
                 let target = head.target;
                 let missing = self.missing(&head.place, target);

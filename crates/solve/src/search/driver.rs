@@ -53,7 +53,7 @@ const LEAST_STATES: usize = 20_000;
 /// The epochs without a better plan after which the search has converged.
 const PATIENCE: u32 = 8;
 /// The share of all work that these epochs take at least, so that small problems don't end too soon.
-const IDLE_SHARE: f64 = 0.1;
+const IDLE_SHARE: f64 = 0.2;
 
 /// What the search found.
 pub(crate) struct Found {

@@ -9,9 +9,9 @@ const HEATS: [[f64; 3]; 2] = [[0.2, 0.6, 0.1], [1.0, 3.0, 0.4]];
 /// Starting over takes at most one part in this many of an epoch.
 const START_SHARE: u64 = 4;
 /// The numbers of fresh starts that one epoch compares.
-const LANES: [usize; 2] = [8, 4];
+const LANES: [usize; 2] = [4, 2];
 /// The least units of work per task for each.
-const LANE: u64 = 2000;
+const LANE: u64 = 6000;
 
 /// The work of comparing this many fresh starts, as a multiple of the first anneal of each.
 fn parts(lanes: usize) -> u64 {
