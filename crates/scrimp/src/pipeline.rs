@@ -313,6 +313,8 @@ impl Planned {
     }
 }
 
+/// The share of the time limit by which the first attempt ends.
+const FIRST_PART: f64 = 0.75;
 /// A placement may take at least this time and this part of the limit, and a further attempt this part.
 const PLACE_TIME: Duration = Duration::from_millis(500);
 const PLACE_PART: u32 = 10;
@@ -395,6 +397,11 @@ fn under(
     };
     let order = options.order;
     let mut options = options.clone();
+    if fit == Fit::Layout {
+        // A plan made in the last moment is poor, so later attempts have time of their own.
+        let first = began.checked_add(first_limit.mul_f64(FIRST_PART));
+        options.deadline = options.deadline.into_iter().chain(first).min();
+    }
     // With energy, the search is called for several prices of a joule.
     let untold = counts_energy(budgeted, &options);
     for attempt in 1..=ATTEMPTS {

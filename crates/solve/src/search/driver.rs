@@ -29,7 +29,7 @@ const MEAN_INPUTS: [f64; 2] = [2.2, 2.7];
 /// The bound's share of all work before the epochs, and again after them.
 const BOUND_SHARE: f64 = 0.1;
 /// The share of the search's work for several lineages side by side.
-const RACE_SHARE: f64 = 0.5;
+const RACE_SHARE: f64 = 0.3;
 /// The most lineages, and how many times the work of its first epoch each gets at least.
 const LINEAGES: u64 = 4;
 const RACE_EPOCHS: u64 = 20;
@@ -53,7 +53,7 @@ const LEAST_STATES: usize = 20_000;
 /// The epochs without a better plan after which the search has converged.
 const PATIENCE: u32 = 8;
 /// The share of all work that these epochs take at least, so that small problems don't end too soon.
-const IDLE_SHARE: f64 = 0.2;
+const IDLE_SHARE: f64 = 0.1;
 
 /// What the search found.
 pub(crate) struct Found {
