@@ -313,8 +313,10 @@ impl Planned {
     }
 }
 
-/// The share of the time limit by which the first attempt ends.
+/// The share of the time limit by which the first attempt ends, if the limit is at least this long. A shorter
+/// one may not suffice for a first plan.
 const FIRST_PART: f64 = 0.75;
+const FIRST_LIMIT: Duration = Duration::from_secs(4);
 /// A placement may take at least this time and this part of the limit, and a further attempt this part.
 const PLACE_TIME: Duration = Duration::from_millis(500);
 const PLACE_PART: u32 = 10;
@@ -397,7 +399,7 @@ fn under(
     };
     let order = options.order;
     let mut options = options.clone();
-    if fit == Fit::Layout {
+    if fit == Fit::Layout && first_limit >= FIRST_LIMIT {
         // A plan made in the last moment is poor, so later attempts have time of their own.
         let first = began.checked_add(first_limit.mul_f64(FIRST_PART));
         options.deadline = options.deadline.into_iter().chain(first).min();

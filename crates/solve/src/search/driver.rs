@@ -26,7 +26,7 @@ use crate::search::walks::{WALKS, each};
 /// quicker where tasks have few inputs on average, because lists are short.
 const RATES: [f64; 2] = [55e6, 30e6];
 const MEAN_INPUTS: [f64; 2] = [2.2, 2.7];
-/// The bound's share of all work before the epochs, and again after them.
+/// The bound's share of all work before the race. Half of it follows after the race, and half at the end.
 const BOUND_SHARE: f64 = 0.1;
 /// The share of the search's work for several lineages side by side.
 const RACE_SHARE: f64 = 0.3;
@@ -42,10 +42,10 @@ const FIRST_EPOCH: u64 = 2500;
 /// The search for a first plan may take at least this long, whatever the limit: without a plan there is
 /// nothing to return, and a feasible budget would be called infeasible.
 const FIRST_PLAN: Duration = Duration::from_secs(2);
-/// Tidying may take at least this long.
-const TIDY_TIME: Duration = Duration::from_millis(300);
 /// The share of that time for plans within the budget; the rest is for finding the least budget.
 const FIRST_SHARE: f64 = 0.7;
+/// Tidying may take at least this long.
+const TIDY_TIME: Duration = Duration::from_millis(300);
 /// The most states that the exact search for small problems makes.
 const STATES: usize = 150_000;
 /// The same limit for each budget while the least budget is sought.
@@ -257,7 +257,7 @@ struct Race<'m, 'g> {
 }
 
 impl<'m> Race<'m, '_> {
-    /// Improves the best plan, and the bound, with this much work for each walk. `kept` keeps the given order
+    /// Improves the best plan, and the bound, with this much work. `kept` keeps the given order
     /// while the order is free; improving it is often easier.
     fn run(&mut self, kept: Option<Vec<TaskId>>, total: u64) {
         let share = (total as f64 * BOUND_SHARE) as u64;
