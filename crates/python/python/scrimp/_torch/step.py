@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.fx import GraphModule
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from scrimp._native import format_bytes
 from scrimp._torch.capture import Call, Joint, Slot, capture, refuse_hooks
@@ -20,9 +20,10 @@ from scrimp._torch.explain import explanation
 from scrimp._torch.gradients import add_gradient_nodes, existing_gradient, slot_at
 from scrimp._torch.graph import Tasks, analyse
 from scrimp._torch.memory import storage_bytes
+from scrimp._torch.plans import Batch, Plans
 from scrimp._torch.problem import Lowered, lower
 from scrimp._torch.rewrite import Rewriter
-from scrimp._torch.settings import Settings, device_of, make_plan, make_plans, mark, mode, task_costs
+from scrimp._torch.settings import Settings, device_of, make_plan, make_plans, task_costs
 from scrimp.errors import BadOption
 from scrimp.planning import Plan
 
@@ -75,18 +76,17 @@ class Step:
         self.loss_fn = loss_fn
         self.loss_scale: torch.Tensor | float = 1.0
         self._settings = settings
-        self._plans: dict[Any, Planned] = {}
-        self._latest: Planned | None = None
+        self._plans: Plans[Planned] = Plans(model, loss_fn, settings)
 
     def __call__(self, *batch: Any, **named: Any) -> torch.Tensor:
         """Run one step on a batch and return the loss, detached."""
-        planned, tensors = self._planned(_as_batch(batch, named))
-        return self._run(planned, tensors)
+        asked = _as_batch(batch, named)
+        return self._run(self._planned(asked), asked.tensors)
 
     @property
     def plan(self) -> Plan:
         """The plan that was used or made last."""
-        return self._current().plan
+        return self._plans.latest.plan
 
     @property
     def peak(self) -> int:
@@ -95,65 +95,49 @@ class Step:
 
     def explain(self) -> str:
         """Say what is run again, what that frees, and what sets the peak."""
-        current = self._current()
+        current = self._plans.latest
         return explanation(current.plan, current.lowered, current.tasks)
 
     def report(self, path: str | os.PathLike[str]) -> None:
         """Write the plan as one HTML page."""
         self.plan.report(path, title=type(self.model).__name__)
 
-    def _current(self) -> Planned:
-        if self._latest is None:
-            raise BadOption("nothing is planned yet; call the step with a batch first")
-        return self._latest
-
     def prepare(self, *batch: Any, **named: Any) -> Plan:
         """Plan for a batch without running it."""
-        return self._planned(_as_batch(batch, named))[0].plan
+        return self._planned(_as_batch(batch, named)).plan
 
     def prepare_accumulation(self, *batch: Any, **named: Any) -> Plan:
         """Plan for a batch whose gradients are added to those of batches before; without running it."""
-        return self._planned(_as_batch(batch, named), accumulating=True)[0].plan
+        return self._planned(_as_batch(batch, named), accumulating=True).plan
 
-    def _planned(self, batch: Any, *, accumulating: bool = False) -> tuple[Planned, list[torch.Tensor]]:
+    def _planned(self, batch: Batch, *, accumulating: bool = False) -> Planned:
         refuse_hooks(self.model)
-        leaves, spec = tree_flatten(batch)
-        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        shapes = (spec, tuple(map(mark, leaves)))
-        key = (shapes, mode(self.model, self.loss_fn, accumulating=accumulating))
-        planned = self._plans.get(key)
-        if planned is None:
-            known = {planned_for for planned_for, _ in self._plans}
-            self._settings.may_plan(shapes, known, tensors)
-            captured = self._capture(leaves, spec, tensors, accumulating)
-            planned = self._rewritten(captured, make_plan(captured.lowered, self._settings, captured.remark))
-            self._plans[key] = planned
-        self._latest = planned
-        return planned, tensors
+
+        def make() -> Planned:
+            captured = self._capture(batch, accumulating)
+            return self._rewritten(captured, make_plan(captured.lowered, self._settings, captured.remark))
+
+        return self._plans.find(batch, make, accumulating=accumulating)
 
     def sweep(self, batch: Any, budgets: Sequence[int | str]) -> list[Step | Exception]:
         """Capture and measure once, and give a step for each budget; or why there is none."""
-        leaves, spec = tree_flatten(batch)
-        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        key = ((spec, tuple(map(mark, leaves))), mode(self.model, self.loss_fn))
-        captured = self._capture(leaves, spec, tensors, False)
+        asked = Batch.of(batch)
+        captured = self._capture(asked, False)
         steps: list[Step | Exception] = []
         for budget, made in zip(budgets, make_plans(captured.lowered, budgets, self._settings), strict=True):
             if isinstance(made, Exception):
                 steps.append(made)
                 continue
             step = Step(self.model, self.loss_fn, dataclasses.replace(self._settings, budget=budget))
-            step._latest = step._plans[key] = step._rewritten(captured, made)
+            step._plans.find(asked, functools.partial(step._rewritten, captured, made))
             steps.append(step)
         return steps
 
-    def _capture(
-        self, leaves: list[Any], spec: TreeSpec, tensors: list[torch.Tensor], accumulating: bool
-    ) -> Captured:
+    def _capture(self, batch: Batch, accumulating: bool) -> Captured:
         settings = self._settings
-        device = device_of(self.model, tensors)
+        device = device_of(self.model, batch.tensors)
         start = time.perf_counter()
-        joint = capture(self._call(leaves, spec), tensors, self.model)
+        joint = capture(self._call(batch), batch.tensors, self.model)
         if len(joint.results) != 1 or len(joint.tangent_of) != 1:
             raise BadOption(
                 f"the loss must be one tensor that needs gradients, but there are {len(joint.results)} "
@@ -167,21 +151,16 @@ class Step:
         settings.say(f"captured {len(tasks.tasks)} tasks in {time.perf_counter() - start:.1f} s")
         costs = task_costs(tasks, device, settings)
         there = self._gradients(accumulating)
-        resident = settings.reserve + there + self._resident(joint, tensors)
+        resident = settings.reserve + there + self._resident(joint, batch.tensors)
         kept = [*joint.results, *(n for _, n in joint.mutations), *(n for _, n in joint.gradients)]
         lowered = lower(type(self.model).__name__, tasks, lambda t: costs[t.index], kept, resident)
         return Captured(joint, accumulated, tasks, lowered, _when_accumulating(there))
 
-    def _call(self, leaves: list[Any], spec: TreeSpec) -> Call:
-        model, loss_fn = self.model, self.loss_fn
-        constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    def _call(self, batch: Batch) -> Call:
+        model, loss_fn, filled = self.model, self.loss_fn, batch.filler()
 
         def run(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-            filled = list(constants)
-            for place, tensor in zip(places, tensors, strict=True):
-                filled[place] = tensor
-            return loss_of(model, loss_fn, tree_unflatten(filled, spec))
+            return loss_of(model, loss_fn, filled(tensors))
 
         return Call(model, run, loss_fn)
 
@@ -222,7 +201,7 @@ class Step:
         )
 
     def _run(self, planned: Planned, tensors: list[torch.Tensor]) -> torch.Tensor:
-        inputs = [self._input(what, tensors) for what in planned.inputs]
+        inputs = [self._input(what, planned, tensors) for what in planned.inputs]
         inputs += [existing_gradient(slot) for slot in planned.accumulated]
         with torch.no_grad(), torch.autocast(inputs[0].device.type, enabled=False):
             loss, changed, gradients = planned.run(*inputs)
@@ -233,12 +212,12 @@ class Step:
             slot.get().grad = gradient
         return loss
 
-    def _input(self, what: Slot | int | None, tensors: list[torch.Tensor]) -> torch.Tensor:
+    def _input(self, what: Slot | int | None, planned: Planned, tensors: list[torch.Tensor]) -> torch.Tensor:
         if isinstance(what, Slot):
             return what.get().detach()
         if isinstance(what, int):
             return tensors[what].detach()
-        like = self._current().loss
+        like = planned.loss
         scale = torch.as_tensor(self.loss_scale, dtype=like.dtype, device=like.device)
         return scale.detach().reshape(like.shape)
 
@@ -266,7 +245,7 @@ def loss_of(model: nn.Module, loss_fn: Callable[..., torch.Tensor] | None, batch
     return loss_fn(model(*batch[:-1]), batch[-1])
 
 
-def _as_batch(batch: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _as_batch(batch: tuple[Any, ...], named: dict[str, Any]) -> Batch:
     if batch and named:
         raise BadOption("give the batch either by position or by name, not both")
-    return named or batch
+    return Batch.of(named or batch)

@@ -13,16 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from scrimp._torch.capture import Call, Joint, Slot, capture, refuse_hooks
 from scrimp._torch.explain import explanation
 from scrimp._torch.gradients import add_shared
 from scrimp._torch.graph import Tasks, analyse
 from scrimp._torch.memory import storage_bytes
+from scrimp._torch.plans import Batch, Plans
 from scrimp._torch.problem import Between, Lowered, lower
 from scrimp._torch.rewrite import Continuation, Rewriter
-from scrimp._torch.settings import Settings, device_of, make_plan, mark, mode, task_costs
+from scrimp._torch.settings import Settings, device_of, make_plan, task_costs
 from scrimp.errors import BadOption, Unsupported
 from scrimp.planning import Plan
 
@@ -55,22 +56,22 @@ class Wrapped(nn.Module):
         super().__init__()
         self.model = model
         self._settings = settings
-        self._plans: dict[Any, Halves] = {}
-        self._latest: Halves | None = None
+        self._plans: Plans[Halves] = Plans(model, None, settings)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model; without gradients, or frozen, there is nothing to plan."""
         if not torch.is_grad_enabled():
             return self.model(*args, **kwargs)
-        halves, tensors = self._planned(args, kwargs)
-        inputs = [what.get() if isinstance(what, Slot) else tensors[what] for what in halves.inputs]
+        batch = Batch.of((args, kwargs))
+        halves = self._planned(batch)
+        inputs = [what.get() if isinstance(what, Slot) else batch.tensors[what] for what in halves.inputs]
         results = _Run.apply(halves, *inputs)
         return tree_unflatten(list(results), halves.out_spec)
 
     @property
     def plan(self) -> Plan:
         """The plan that was used or made last."""
-        return self._current().plan
+        return self._plans.latest.plan
 
     @property
     def peak(self) -> int:
@@ -79,45 +80,23 @@ class Wrapped(nn.Module):
 
     def explain(self) -> str:
         """Say what is run again, what that frees, and what sets the peak."""
-        current = self._current()
+        current = self._plans.latest
         return explanation(current.plan, current.lowered, current.tasks)
 
     def prepare(self, *args: Any, **kwargs: Any) -> Plan:
         """Plan for a batch without running it."""
-        return self._planned(args, kwargs)[0].plan
+        return self._planned(Batch.of((args, kwargs))).plan
 
-    def _current(self) -> Halves:
-        if self._latest is None:
-            raise BadOption("nothing is planned yet; call the module with a batch first")
-        return self._latest
-
-    def _planned(self, args: Any, kwargs: Any) -> tuple[Halves, list[Tensor]]:
+    def _planned(self, batch: Batch) -> Halves:
         refuse_hooks(self.model, parameters=False)
-        leaves, spec = tree_flatten((args, kwargs))
-        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        shapes = (spec, tuple(map(mark, leaves)))
-        key = (shapes, mode(self.model))
-        halves = self._plans.get(key)
-        if halves is None:
-            known = {planned_for for planned_for, _ in self._plans}
-            self._settings.may_plan(shapes, known, tensors)
-            halves = self._make(leaves, spec, tensors)
-            self._plans[key] = halves
-        self._latest = halves
-        return halves, tensors
+        return self._plans.find(batch, lambda: self._make(batch))
 
-    def _make(self, leaves: list[Any], spec: TreeSpec, tensors: list[Tensor]) -> Halves:
-        settings = self._settings
-        model = self.model
+    def _make(self, batch: Batch) -> Halves:
+        settings, model, tensors, filled = self._settings, self.model, batch.tensors, batch.filler()
         device = device_of(model, tensors)
-        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-        constants = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
 
         def run(given: Sequence[Tensor]) -> Any:
-            filled = list(constants)
-            for place, tensor in zip(places, given, strict=True):
-                filled[place] = tensor
-            args, kwargs = tree_unflatten(filled, spec)
+            args, kwargs = filled(given)
             return model(*args, **kwargs)
 
         joint = capture(Call(model, run, None), tensors, model, keeps_parameter_hooks=True)
