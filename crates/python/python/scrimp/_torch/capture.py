@@ -8,19 +8,20 @@ an output, to be copied back once.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 from torch._functorch import config as functorch_config
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.nn.modules.module import _has_any_global_hook
 
 from scrimp._torch.kernels import eager_kernels, true_values
 from scrimp._torch.modules import Spans
+from scrimp._torch.questions import Course, Guard
 from scrimp.errors import Unsupported
 
 
@@ -59,6 +60,8 @@ class Joint:
     gradients: list[tuple[int, Node]]
     """Inputs (by position) that get a gradient."""
     out_spec: Any
+    guard: Guard = field(default_factory=Guard)
+    """What a batch must answer for the graph to be what eager runs."""
 
 
 def capture(
@@ -74,38 +77,51 @@ def capture(
     """
     refuse_hooks(root, parameters=not keeps_parameter_hooks)
     spans = Spans(root)
+    course = Course(spans.here)
     try:
-        try:
-            exported = _exported(module, tensors, spans)
-        except Exception as error:
-            # Models that look at their data often leave that out when they are compiled.
-            if not _depends_on_data(error):
-                raise
-            with _as_if_compiling():
-                exported = _exported(module, tensors, spans)
+        exported = _exported(module, tensors, spans, course)
     except Exception as error:
         raise _explained(error) from error
-    true_values(exported.graph_module.graph)
-    spans.mark(exported.graph_module.graph)
-    return _sorted_out(exported.graph_module, exported.out_spec, module)
+    graph = exported.graph_module.graph
+    _drop_questions(graph)
+    true_values(graph)
+    spans.mark(graph)
+    joint = _sorted_out(exported.graph_module, exported.out_spec, module)
+    joint.guard = course.guard(lambda source: _place_of(source, joint, tensors))
+    return joint
 
 
-def _exported(module: nn.Module, tensors: Sequence[torch.Tensor], spans: Spans) -> Any:
+def _exported(module: nn.Module, tensors: Sequence[torch.Tensor], spans: Spans, course: Course) -> Any:
     # As documented for eager training: the backward pass runs outside of autocast.
     backward = functorch_config.patch(backward_pass_autocast="off")
-    with contextlib.ExitStack() as stack, torch.enable_grad(), eager_kernels(), backward, spans.watch():
+    with contextlib.ExitStack() as stack, torch.enable_grad(), eager_kernels(), backward, spans.watch(), course:
         return aot_export_joint_with_descriptors(stack, module, tuple(tensors))
 
 
-@contextlib.contextmanager
-def _as_if_compiling() -> Iterator[None]:
-    compiler: Any = torch.compiler
-    before = compiler._is_compiling_flag
-    compiler._is_compiling_flag = True
-    try:
-        yield
-    finally:
-        compiler._is_compiling_flag = before
+def _drop_questions(graph: Graph) -> None:
+    """Remove operators whose results Python has seen: the guard asks them."""
+    for node in reversed(graph.nodes):
+        asks = torch.Tag.data_dependent_output in getattr(node.target, "tags", ())
+        if asks and not node.users:
+            graph.erase_node(node)
+    graph.eliminate_dead_code()
+
+
+def _place_of(source: torch.Tensor, joint: Joint, tensors: Sequence[torch.Tensor]) -> Slot | int:
+    """Where a tensor that the model asks about is found at every step."""
+    for index, tensor in enumerate(tensors):
+        if tensor is source:
+            return index
+    changed = {position for position, _ in joint.mutations}
+    for position, slot in enumerate(joint.placeholders):
+        if isinstance(slot, Slot) and slot.get() is source:
+            if position in changed:
+                raise Unsupported(
+                    f"the model's course depends on '{slot.path}', which every step changes, so there is no "
+                    "one graph to plan"
+                )
+            return slot
+    raise Unsupported("the model's course depends on a tensor that is neither a buffer nor part of the batch")
 
 
 def _sorted_out(graph_module: GraphModule, out_spec: Any, module: nn.Module) -> Joint:

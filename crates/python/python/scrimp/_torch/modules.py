@@ -26,7 +26,7 @@ class Spans:
     def __init__(self, root: nn.Module) -> None:
         """Know the modules below ``root``, which itself has no name."""
         self.paths = {module: path for path, module in root.named_modules()}
-        self.running: list[int] = []
+        self.running: list[tuple[int, str]] = []
         self.done: list[tuple[int, int, str]] = []
 
     @contextlib.contextmanager
@@ -40,13 +40,17 @@ class Spans:
             before.remove()
             after.remove()
 
+    def here(self) -> str:
+        """The innermost module that is running."""
+        return next((path for _, path in reversed(self.running) if path), "")
+
     def _enter(self, module: nn.Module, args: Any) -> None:
-        self.running.append(torch._C._autograd._get_sequence_nr())
+        self.running.append((torch._C._autograd._get_sequence_nr(), self.paths.get(module, "")))
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        start = self.running.pop()
-        if self.paths.get(module):
-            self.done.append((start, torch._C._autograd._get_sequence_nr(), self.paths[module]))
+        start, path = self.running.pop()
+        if path:
+            self.done.append((start, torch._C._autograd._get_sequence_nr(), path))
 
     def mark(self, graph: Graph) -> None:
         """Write paths into the nodes' metadata."""
