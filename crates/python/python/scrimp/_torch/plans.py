@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from scrimp._torch.questions import Guard
 from scrimp._torch.settings import Settings, mark, mode
 from scrimp.errors import BadOption
 
-Planned = TypeVar("Planned")
+
+
+class Guarded(Protocol):
+    """A plan that serves the batches for which its guard holds."""
+
+    guard: Guard
+
+
+Planned = TypeVar("Planned", bound=Guarded)
 
 
 @dataclass(repr=False)
@@ -57,7 +67,7 @@ class Plans(Generic[Planned]):
         self.model = model
         self.loss_fn = loss_fn
         self.settings = settings
-        self._made: dict[Any, Planned] = {}
+        self._made: dict[Any, list[Planned]] = {}
         self._latest: Planned | None = None
 
     def find(self, batch: Batch, make: Callable[[], Planned], *, accumulating: bool = False) -> Planned:
@@ -67,11 +77,19 @@ class Plans(Generic[Planned]):
         """
         shapes = batch.marks
         key = (shapes, mode(self.model, self.loss_fn, accumulating=accumulating))
-        planned = self._made.get(key)
+        there = self._made.get(key, [])
+        planned = next((one for one in there if one.guard.holds(batch.tensors)), None)
         if planned is None:
             known = {planned_for for planned_for, _ in self._made}
             self.settings.may_plan(shapes, known, batch.tensors)
-            planned = self._made[key] = make()
+            if len(there) >= self.settings.max_shapes:
+                raise BadOption(
+                    f"plans for {len(there)} courses of the model were made for batches of this shape, the "
+                    f"most allowed, and this batch asks for another: {there[0].guard.about()}; keep that from "
+                    "the model, or raise max_shapes"
+                )
+            planned = make()
+            self._made[key] = [*there, planned]
         self._latest = planned
         return planned
 
@@ -84,8 +102,8 @@ class Plans(Generic[Planned]):
 
     def __len__(self) -> int:
         """How many there are."""
-        return len(self._made)
+        return sum(map(len, self._made.values()))
 
     def __iter__(self) -> Iterator[Planned]:
         """Each of them."""
-        return iter(self._made.values())
+        return itertools.chain.from_iterable(self._made.values())

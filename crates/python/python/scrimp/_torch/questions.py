@@ -58,6 +58,8 @@ class Guard:
     module: GraphModule | None = None
     sources: list[Any] = field(default_factory=list)
     """What the questions are about: slots of the model, and places in the batch."""
+    questions: list[str] = field(default_factory=list)
+    """What is asked where, to be read."""
 
     def holds(self, tensors: Sequence[Tensor]) -> bool:
         """Whether a batch gives the answers that the graph was captured with."""
@@ -70,6 +72,11 @@ class Guard:
         except _OtherAnswer:
             return False
         return True
+
+
+    def about(self) -> str:
+        """What is asked, as part of a sentence."""
+        return "the model looks at contents of its batch by " + ", ".join(self.questions)
 
 
 class _OtherAnswer(Exception):
@@ -107,7 +114,7 @@ class Course(FakeTensorMode):
     def __init__(self, where: Callable[[], str]) -> None:
         """``where`` says which module is running."""
         super().__init__()
-        self.questions: list[tuple[Call, str]] = []
+        self.questions: list[tuple[Call, str, str]] = []
         self._where = where
         self._origins: dict[int, Origin] = {}
         self._inputs: dict[int, tuple[FakeTensor, Tensor]] = {}
@@ -168,17 +175,21 @@ class Course(FakeTensorMode):
             )
         with _real():
             answer = trail.value(node)
-        self.questions.append((call, _seen(answer)))
+        self.questions.append((call, _seen(answer), self._where()))
         return answer
 
     def guard(self, name: Callable[[Tensor], Any]) -> Guard:
         """The questions so far; ``name`` says where an input is found at each step."""
         trail = Trail(self._origins, self._inputs)
-        for call, answer in self.questions:
-            trail.check(trail.follow(call), answer)
-        if not any(node.target is must_be for node in trail.graph.nodes):
+        asked = [
+            f"{call.operator} in {where or 'its forward'}"
+            for call, answer, where in self.questions
+            if trail.check(trail.follow(call), answer)
+        ]
+        if not asked:
             return Guard()
-        return Guard(trail.finished(), [name(source) for source in trail.sources])
+        sources = [name(source) for source in trail.sources]
+        return Guard(trail.finished(), sources, list(dict.fromkeys(asked)))
 
 
 class Trail:
@@ -211,10 +222,11 @@ class Trail:
             self._nodes[id(top)] = self._node(top, origin)
         return self._called(call)
 
-    def check(self, node: Node, answer: str) -> None:
+    def check(self, node: Node, answer: str) -> bool:
         """Append a comparison, unless the answer is always the same."""
         if node in self._varying:
             self._once(must_be, (node, answer), {})
+        return node in self._varying
 
     def why_not(self) -> str:
         """Why the graph can't be run again for every batch, if so."""

@@ -22,6 +22,7 @@ from scrimp._torch.graph import Tasks, analyse
 from scrimp._torch.memory import storage_bytes
 from scrimp._torch.plans import Batch, Plans
 from scrimp._torch.problem import Lowered, lower
+from scrimp._torch.questions import Guard
 from scrimp._torch.rewrite import Rewriter
 from scrimp._torch.settings import Settings, device_of, make_plan, make_plans, task_costs
 from scrimp.errors import BadOption
@@ -53,6 +54,7 @@ class Planned:
     """Parameters whose gradients are there before the step: the last inputs."""
     mutated: list[Slot | int]
     gradients: list[Slot]
+    guard: Guard
     loss: torch.Tensor
     """Without contents: its shape, type and device."""
 
@@ -197,6 +199,7 @@ class Step:
             accumulated=captured.accumulated,
             mutated=[slot for slot, _ in mutations if slot is not None],
             gradients=[slot for slot, _ in gradients],
+            guard=joint.guard,
             loss=joint.results[0].meta["val"],
         )
 

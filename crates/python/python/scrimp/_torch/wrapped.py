@@ -22,6 +22,7 @@ from scrimp._torch.graph import Tasks, analyse
 from scrimp._torch.memory import storage_bytes
 from scrimp._torch.plans import Batch, Plans
 from scrimp._torch.problem import Between, Lowered, lower
+from scrimp._torch.questions import Guard
 from scrimp._torch.rewrite import Continuation, Rewriter
 from scrimp._torch.settings import Settings, device_of, make_plan, task_costs
 from scrimp.errors import BadOption, Unsupported
@@ -46,6 +47,7 @@ class Halves:
     gradients: list[int]
     """Inputs that get gradients, in the order in which backward gives them."""
     out_spec: TreeSpec
+    guard: Guard
 
 
 class Wrapped(nn.Module):
@@ -195,6 +197,7 @@ def _cut(
         mutated=[index_of[position] for position, _ in joint.mutations],
         gradients=[index_of[position] for position, _ in joint.gradients],
         out_spec=joint.out_spec,
+        guard=joint.guard,
     )
 
 
