@@ -94,7 +94,14 @@ def capture(
 def _exported(module: nn.Module, tensors: Sequence[torch.Tensor], spans: Spans, course: Course) -> Any:
     # As documented for eager training: the backward pass runs outside of autocast.
     backward = functorch_config.patch(backward_pass_autocast="off")
-    with contextlib.ExitStack() as stack, torch.enable_grad(), eager_kernels(), backward, spans.watch(), course:
+    with (
+        contextlib.ExitStack() as stack,
+        torch.enable_grad(),
+        eager_kernels(),
+        backward,
+        spans.watch(),
+        course,
+    ):
         return aot_export_joint_with_descriptors(stack, module, tuple(tensors))
 
 
@@ -117,7 +124,7 @@ def _place_of(source: torch.Tensor, joint: Joint, tensors: Sequence[torch.Tensor
         if isinstance(slot, Slot) and slot.get() is source:
             if position in changed:
                 raise Unsupported(
-                    f"the model's course depends on '{slot.path}', which every step changes, so there is no "
+                    f"the model's course depends on '{slot.path.removeprefix('model.')}', which every step changes, so there is no "
                     "one graph to plan"
                 )
             return slot
@@ -187,6 +194,8 @@ HOOKS = {
     "_backward_hooks": "a backward hook",
     "_backward_pre_hooks": "a backward pre-hook",
 }
+CAPTURED_HOOKS = ("transformers.utils.output_capturing",)
+"""Hooks from here only hand tensors on to the model's outputs, which is captured."""
 TENSOR_HOOKS = {
     "_backward_hooks": "a gradient hook",
     "_post_accumulate_grad_hooks": "a hook after its gradient is accumulated",
@@ -202,7 +211,7 @@ def refuse_hooks(model: nn.Module, *, parameters: bool = True) -> None:
         )
     for module in model.modules():
         for attribute, what in HOOKS.items():
-            if getattr(module, attribute, None):
+            if any(hook.__module__ not in CAPTURED_HOOKS for hook in getattr(module, attribute, {}).values()):
                 path = next(path for path, other in model.named_modules() if other is module)
                 raise Unsupported(
                     f"{type(module).__name__} '{path}' has {what}, which a planned step can't call; "
@@ -225,8 +234,10 @@ def refuse_hooks(model: nn.Module, *, parameters: bool = True) -> None:
 
 def _explained(error: Exception) -> Exception:
     """Say what to do, for what is commonly wrong."""
+    if isinstance(error, Unsupported):
+        return error
     text = f"{type(error).__name__}: {error}".splitlines()[0]
-    if _depends_on_data(error):
+    if any(type(cause).__name__ in DATA_DEPENDENT for cause in _causes(error)):
         return Unsupported(
             "the model's course depends on its data (an `if` on a tensor's value, .item(), or a result "
             "whose shape depends on contents such as nonzero or a boolean mask), so there is no one graph "
@@ -237,8 +248,6 @@ def _explained(error: Exception) -> Exception:
             "the model or the loss uses a tensor that is neither a parameter, a buffer nor part of the "
             f"batch; register it as a buffer or pass it in the batch. PyTorch says: {text}"
         )
-    if isinstance(error, Unsupported):
-        return error
     return Unsupported(f"the model can't be captured. PyTorch says: {text}")
 
 
@@ -247,10 +256,6 @@ DATA_DEPENDENT = {
     "GuardOnDataDependentSymNode",
     "DynamicOutputShapeException",
 }
-
-
-def _depends_on_data(error: Exception) -> bool:
-    return any(type(cause).__name__ in DATA_DEPENDENT for cause in _causes(error))
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:

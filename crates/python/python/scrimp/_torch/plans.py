@@ -15,7 +15,6 @@ from scrimp._torch.settings import Settings, mark, mode
 from scrimp.errors import BadOption
 
 
-
 class Guarded(Protocol):
     """A plan that serves the batches for which its guard holds."""
 
@@ -85,8 +84,8 @@ class Plans(Generic[Planned]):
             if len(there) >= self.settings.max_shapes:
                 raise BadOption(
                     f"plans for {len(there)} courses of the model were made for batches of this shape, the "
-                    f"most allowed, and this batch asks for another: {there[0].guard.about()}; keep that from "
-                    "the model, or raise max_shapes"
+                    f"most allowed, and this batch would need another: {there[0].guard.about()}; keep that "
+                    "out of the model, or raise max_shapes"
                 )
             planned = make()
             self._made[key] = [*there, planned]

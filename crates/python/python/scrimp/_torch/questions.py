@@ -73,7 +73,6 @@ class Guard:
             return False
         return True
 
-
     def about(self) -> str:
         """What is asked, as part of a sentence."""
         return "the model looks at contents of its batch by " + ", ".join(self.questions)
