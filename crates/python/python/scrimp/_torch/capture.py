@@ -123,9 +123,10 @@ def _place_of(source: torch.Tensor, joint: Joint, tensors: Sequence[torch.Tensor
     for position, slot in enumerate(joint.placeholders):
         if isinstance(slot, Slot) and slot.get() is source:
             if position in changed:
+                path = slot.path.removeprefix("model.")
                 raise Unsupported(
-                    f"the model's course depends on '{slot.path.removeprefix('model.')}', which every step changes, so there is no "
-                    "one graph to plan"
+                    f"the model's course depends on '{path}', which every step changes, so there is no one "
+                    "graph to plan"
                 )
             return slot
     raise Unsupported("the model's course depends on a tensor that is neither a buffer nor part of the batch")
