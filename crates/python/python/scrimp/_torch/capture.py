@@ -142,7 +142,7 @@ def _sorted_out(graph_module: GraphModule, out_spec: Any, module: nn.Module) -> 
         desc = node.meta["desc"]
         position_of[desc] = position
         if isinstance(desc, d.ParamAOTInput | d.BufferAOTInput):
-            placeholders.append(_slot(module, desc.target))
+            placeholders.append(slot_in(module, desc.target))
         elif isinstance(desc, d.PlainAOTInput):
             placeholders.append(desc.idx)
         elif isinstance(desc, d.TangentAOTInput):
@@ -184,7 +184,8 @@ def autocast_mode() -> Any:
     )
 
 
-def _slot(module: nn.Module, path: str) -> Slot:
+def slot_in(module: nn.Module, path: str) -> Slot:
+    """The place of a tensor by its path."""
     owner_path, _, name = path.rpartition(".")
     return Slot(module.get_submodule(owner_path), name, path)
 

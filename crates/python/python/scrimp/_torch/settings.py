@@ -14,8 +14,9 @@ from scrimp._torch import profile
 from scrimp._torch.capture import autocast_mode
 from scrimp._torch.graph import Tasks
 from scrimp._torch.problem import Cost, Lowered, tightest
+from scrimp._torch.schedules import planned
 from scrimp.errors import BadOption, Infeasible, Unsupported
-from scrimp.planning import Plan, Progress, plan, sweep
+from scrimp.planning import Plan, Progress, sweep
 
 AUTO_MARGIN = 0.05
 """Of a GPU's memory, what `auto` leaves alone: fragments and libraries' own scratch."""
@@ -128,9 +129,9 @@ def task_costs(tasks: Tasks, device: torch.device, settings: Settings) -> list[C
 def make_plan(lowered: Lowered, settings: Settings, remark: str = "") -> Plan:
     """Plan; an infeasible budget also says which operator needs most, and the remark."""
     try:
-        return plan(
+        return planned(
             lowered.problem,
-            budget=auto_budget(lowered, settings.reserve) if settings.budget == "auto" else settings.budget,
+            auto_budget(lowered, settings.reserve) if settings.budget == "auto" else settings.budget,
             **_options(settings),
         )
     except Infeasible as error:

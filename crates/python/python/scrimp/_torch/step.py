@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from torch.fx import GraphModule
 
 from scrimp._native import format_bytes
 from scrimp._torch.capture import Call, Joint, Slot, capture, refuse_hooks
+from scrimp._torch.captures import captured
 from scrimp._torch.explain import explanation
 from scrimp._torch.gradients import add_gradient_nodes, existing_gradient, slot_at
 from scrimp._torch.graph import Tasks, analyse
@@ -116,30 +116,48 @@ class Step:
         refuse_hooks(self.model)
 
         def make() -> Planned:
-            captured = self._capture(batch, accumulating)
-            return self._rewritten(captured, make_plan(captured.lowered, self._settings, captured.remark))
+            asked = self._capture(batch, accumulating)
+            return self._rewritten(asked, make_plan(asked.lowered, self._settings, asked.remark))
 
         return self._plans.find(batch, make, accumulating=accumulating)
 
     def sweep(self, batch: Any, budgets: Sequence[int | str]) -> list[Step | Exception]:
         """Capture and measure once, and give a step for each budget; or why there is none."""
-        asked = Batch.of(batch)
-        captured = self._capture(asked, False)
+        example = Batch.of(batch)
+        asked = self._capture(example, False)
         steps: list[Step | Exception] = []
-        for budget, made in zip(budgets, make_plans(captured.lowered, budgets, self._settings), strict=True):
+        for budget, made in zip(budgets, make_plans(asked.lowered, budgets, self._settings), strict=True):
             if isinstance(made, Exception):
                 steps.append(made)
                 continue
             step = Step(self.model, self.loss_fn, dataclasses.replace(self._settings, budget=budget))
-            step._plans.find(asked, functools.partial(step._rewritten, captured, made))
+            step._plans.find(example, functools.partial(step._rewritten, asked, made))
             steps.append(step)
         return steps
 
     def _capture(self, batch: Batch, accumulating: bool) -> Captured:
         settings = self._settings
         device = device_of(self.model, batch.tensors)
-        start = time.perf_counter()
-        joint = capture(self._call(batch), batch.tensors, self.model)
+        call = self._call(batch)
+        joint, accumulated = captured(
+            "step",
+            call,
+            self.loss_fn,
+            batch,
+            settings,
+            lambda: self._captured(call, batch, accumulating),
+            accumulating=accumulating,
+        )
+        tasks = analyse(joint.module.graph)
+        costs = task_costs(tasks, device, settings)
+        there = self._gradients(accumulating)
+        resident = settings.reserve + there + self._resident(joint, batch.tensors)
+        kept = [*joint.results, *(n for _, n in joint.mutations), *(n for _, n in joint.gradients)]
+        lowered = lower(type(self.model).__name__, tasks, lambda t: costs[t.index], kept, resident)
+        return Captured(joint, accumulated, tasks, lowered, _when_accumulating(there))
+
+    def _captured(self, call: Call, batch: Batch, accumulating: bool) -> tuple[Joint, list[Slot]]:
+        joint = capture(call, batch.tensors, self.model)
         if len(joint.results) != 1 or len(joint.tangent_of) != 1:
             raise BadOption(
                 f"the loss must be one tensor that needs gradients, but there are {len(joint.results)} "
@@ -148,15 +166,7 @@ class Step:
         if joint.results[0].meta["val"].numel() != 1:
             shape = tuple(joint.results[0].meta["val"].shape)
             raise BadOption(f"the loss has shape {shape}, but must be a scalar; take its mean or sum")
-        accumulated = add_gradient_nodes(joint, accumulating=accumulating)
-        tasks = analyse(joint.module.graph)
-        settings.say(f"captured {len(tasks.tasks)} tasks in {time.perf_counter() - start:.1f} s")
-        costs = task_costs(tasks, device, settings)
-        there = self._gradients(accumulating)
-        resident = settings.reserve + there + self._resident(joint, batch.tensors)
-        kept = [*joint.results, *(n for _, n in joint.mutations), *(n for _, n in joint.gradients)]
-        lowered = lower(type(self.model).__name__, tasks, lambda t: costs[t.index], kept, resident)
-        return Captured(joint, accumulated, tasks, lowered, _when_accumulating(there))
+        return joint, add_gradient_nodes(joint, accumulating=accumulating)
 
     def _call(self, batch: Batch) -> Call:
         model, loss_fn, filled = self.model, self.loss_fn, batch.filler()

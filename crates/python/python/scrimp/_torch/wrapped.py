@@ -16,6 +16,7 @@ from torch.fx import GraphModule, Node
 from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from scrimp._torch.capture import Call, Joint, Slot, capture, refuse_hooks
+from scrimp._torch.captures import captured
 from scrimp._torch.explain import explanation
 from scrimp._torch.gradients import add_shared
 from scrimp._torch.graph import Tasks, analyse
@@ -101,13 +102,8 @@ class Wrapped(nn.Module):
             args, kwargs = filled(given)
             return model(*args, **kwargs)
 
-        joint = capture(Call(model, run, None), tensors, model, keeps_parameter_hooks=True)
-        if not joint.tangent_of:
-            raise BadOption(
-                "none of the model's outputs needs gradients, so there is nothing to plan; call it under "
-                "torch.no_grad()"
-            )
-        add_shared(joint)
+        call = Call(model, run, None)
+        joint, _ = captured("module", call, None, batch, settings, lambda: (_captured(call, tensors), []))
         tasks = analyse(joint.module.graph)
         costs = task_costs(tasks, device, settings)
         placeholders = joint.module.graph.find_nodes(op="placeholder")
@@ -127,6 +123,17 @@ class Wrapped(nn.Module):
         )
         made = make_plan(lowered, settings)
         return _cut(joint, tasks, lowered, made, placeholders, results)
+
+
+def _captured(call: Call, tensors: Sequence[Tensor]) -> Joint:
+    joint = capture(call, tensors, call.model, keeps_parameter_hooks=True)
+    if not joint.tangent_of:
+        raise BadOption(
+            "none of the model's outputs needs gradients, so there is nothing to plan; call it under "
+            "torch.no_grad()"
+        )
+    add_shared(joint)
+    return joint
 
 
 def _tangents(joint: Joint, placeholders: Sequence[Node]) -> list[Node]:
