@@ -292,17 +292,23 @@ fn to_plan(problem: &Problem, device: DeviceId, given: Given) -> Result<Plan, Fa
     }
 }
 
-/// Checks a plan for a problem.
+/// What a planner said of a plan when it was made: its name, the bound, whether that is reached, and
+/// the seconds that planning took.
+type Said = (String, f64, bool, f64);
+
+/// Checks a plan for a problem. What a planner `said` of it is taken over, unproven.
 #[pyfunction]
-#[pyo3(signature = (problem, plan, budget))]
+#[pyo3(signature = (problem, plan, budget, said=None))]
 pub fn check(
     py: Python<'_>,
     problem: &str,
     plan: Given,
     budget: Option<&str>,
+    said: Option<Said>,
 ) -> Result<Planned, Failure> {
     py.detach(|| {
         let (problem, capacities) = read(problem)?;
+        let found = found(said)?;
         // A budget that can't be met is no reason not to check; `min` is the plan's own peak.
         let budgeted = match budget {
             Some(text) => scrimp::budget(&problem, text.parse().map_err(Failure::option)?)?,
@@ -320,20 +326,31 @@ pub fn check(
         Ok(Planned {
             budget: capacity.unwrap_or(plan.peak(device)),
             fixed: budgeted.fixed_bytes,
-            found: Found {
-                method: "given",
-                lower_bound: 0.0,
-                optimal: false,
-                seconds: 0.0,
-                attempts: 0,
-                history: None,
-            },
+            found,
             base: budgeted.base,
             device,
             plan,
             layout: None,
             interrupted: false,
         })
+    })
+}
+
+fn found(said: Option<Said>) -> Result<Found, Failure> {
+    let (method, lower_bound, optimal, seconds) = match said {
+        Some((name, bound, optimal, seconds)) => {
+            let method = name.parse::<Method>().map_err(Failure::option)?;
+            (method.name(), bound, optimal, seconds)
+        }
+        None => ("given", 0.0, false, 0.0),
+    };
+    Ok(Found {
+        method,
+        lower_bound,
+        optimal,
+        seconds,
+        attempts: 0,
+        history: None,
     })
 }
 
