@@ -231,13 +231,41 @@ def test_damaged_files_are_made_anew(damage: bytes) -> None:
     assert "found the captured graph" in fitted(Scaled())[1]
 
 
+class Masked(nn.Module):
+    """A model that leaves a mask out if it hides nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """As published models do."""
+        return self.linear(x) if bool(mask.all()) else self.linear(x) * mask
+
+
+def test_each_course_is_found_by_what_the_batch_holds() -> None:
+    """A model that looks at its batch has a graph for each answer."""
+    full, padded = torch.ones(4, 8), torch.ones(4, 8)
+    padded[1, 4:] = 0
+    told = []
+    for mask in (full, padded, full, padded):
+        said: list[str] = []
+        model = Masked()
+        options: dict[str, Any] = {"costs": "estimate", "progress": said.append}
+        batch = {"x": torch.ones(4, 8), "mask": mask}
+        step = scrimp.torch.fit(model, torch.sum, batch, "100%", **options)
+        told.append("found the captured graph" in "".join(said))
+        assert torch.equal(step(**batch), model(**batch).sum())
+    assert told == [False, False, True, True]
+
+
 def test_what_a_file_names_is_not_run() -> None:
     """Only registered operators are called."""
     fitted(Scaled())
     (path,) = store.folder().glob("graph-*")
     entry = json.loads(gzip.decompress(path.read_bytes()))
     for name in ("os.system", "torch.ops.load_library", "__class__.__init__.__globals__"):
-        for node in entry["graph"]["nodes"]:
+        for node in entry["courses"][0]["graph"]["nodes"]:
             if node["op"] == "call_function":
                 node["target"] = name
         path.write_bytes(gzip.compress(json.dumps(entry).encode()))

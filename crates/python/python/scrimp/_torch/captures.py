@@ -13,6 +13,8 @@ from scrimp._torch.plans import Batch
 from scrimp._torch.settings import Settings, mode
 
 KIND = "graph"
+MOST_COURSES = 8
+"""Graphs of one model and one shape of batch, by what the model sees in the batch."""
 Captured = tuple[Joint, list[Slot]]
 
 
@@ -29,7 +31,8 @@ def captured(
     """Find the graph of a call for some purpose, or capture it and keep it for the next time."""
     start = time.perf_counter()
     key = _key(purpose, call, loss_fn, batch, settings, accumulating)
-    found = _found(key, call) if key else None
+    there = _kept(key)
+    found = _found(key, there, call, batch)
     if found is not None:
         settings.say(f"found the captured graph in {time.perf_counter() - start:.1f} s")
         return found
@@ -37,7 +40,8 @@ def captured(
     settings.say(f"captured the graph in {time.perf_counter() - start:.1f} s")
     if key:
         try:
-            store.save(KIND, key, serial.dump(joint, accumulated))
+            courses = [*there, serial.dump(joint, accumulated)]
+            store.save(KIND, key, {"courses": courses[-MOST_COURSES:]})
         except serial.NotKept as reason:
             settings.say(f"the captured graph can't be kept for the next time: {reason}")
     return joint, accumulated
@@ -54,13 +58,21 @@ def _key(
         return None
 
 
-def _found(key: str, call: Call) -> Captured | None:
-    entry = store.load(KIND, key)
-    if entry is None:
-        return None
-    try:
-        return serial.load(entry, call)
-    # Whatever is wrong in a file, its graph is captured anew.
-    except Exception as error:
-        store.damaged(KIND, key, error)
-        return None
+def _kept(key: str | None) -> list[dict[str, Any]]:
+    """The graphs of a model and a shape of batch, one for each course that the model takes."""
+    entry = store.load(KIND, key) if key else None
+    courses = entry.get("courses") if entry else None
+    return courses if isinstance(courses, list) else []
+
+
+def _found(key: str | None, there: list[dict[str, Any]], call: Call, batch: Batch) -> Captured | None:
+    for course in there:
+        try:
+            guard = serial.load_guard(course, call)
+            if guard.holds(batch.tensors):
+                return serial.load(course, call, guard)
+        # Whatever is wrong in a file, its graph is captured anew.
+        except Exception as error:
+            store.damaged(KIND, str(key), error)
+            there.clear()
+    return None

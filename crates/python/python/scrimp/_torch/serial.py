@@ -21,6 +21,7 @@ from torch.utils._pytree import treespec_dumps, treespec_loads
 from scrimp._torch import runtime
 from scrimp._torch.capture import Joint, Slot, slot_in
 from scrimp._torch.modules import KEY
+from scrimp._torch.questions import Guard, must_be
 
 MOST_CONSTANTS = 16 << 20
 """Bytes of constants in a graph, above which it isn't kept."""
@@ -29,7 +30,7 @@ OWN: dict[str, Callable[..., Any]] = {
     f"scrimp.{name}": function
     for name, function in inspect.getmembers(runtime, inspect.isfunction)
     if function.__module__ == runtime.__name__
-} | {"getitem": operator.getitem}
+} | {"getitem": operator.getitem, "scrimp.must_be": must_be}
 NAMES = {function: name for name, function in OWN.items()}
 
 
@@ -39,11 +40,10 @@ class NotKept(Exception):
 
 def dump(joint: Joint, accumulated: list[Slot]) -> dict[str, Any]:
     """Give a graph, what its inputs and outputs mean, and the parameters whose gradients it adds to."""
-    if getattr(getattr(joint, "guard", None), "module", None) is not None:
-        raise NotKept("it depends on what is in the batch")
     graph, writer = _written(joint.module)
     place = writer.places.__getitem__
     return {
+        "guard": _guard(joint.guard),
         "graph": graph,
         "placeholders": [_path(what) for what in joint.placeholders],
         "results": [writer.argument(result) for result in joint.results],
@@ -55,7 +55,19 @@ def dump(joint: Joint, accumulated: list[Slot]) -> dict[str, Any]:
     }
 
 
-def load(data: dict[str, Any], module: nn.Module) -> tuple[Joint, list[Slot]]:
+def load_guard(data: dict[str, Any], module: nn.Module) -> Guard:
+    """Make the guard of `dump` again: what a batch must answer for the graph to serve it."""
+    guard = data["guard"]
+    if guard is None:
+        return Guard()
+    return Guard(
+        _read(guard["graph"])[0],
+        [_source(module, what) for what in guard["sources"]],
+        guard["questions"],
+    )
+
+
+def load(data: dict[str, Any], module: nn.Module, guard: Guard) -> tuple[Joint, list[Slot]]:
     """Make the graph of `dump` again, for a module of the same structure."""
     graph_module, reader = _read(data["graph"])
     nodes = reader.nodes
@@ -67,8 +79,19 @@ def load(data: dict[str, Any], module: nn.Module) -> tuple[Joint, list[Slot]]:
         [(position, nodes[place]) for position, place in data["mutations"]],
         [(position, nodes[place]) for position, place in data["gradients"]],
         treespec_loads(data["out_spec"]) if data["out_spec"] else None,
+        guard,
     )
     return joint, [slot_in(module, path) for path in data["accumulated"]]
+
+
+def _guard(guard: Guard) -> dict[str, Any] | None:
+    if guard.module is None:
+        return None
+    return {
+        "graph": _written(guard.module)[0],
+        "sources": [_path(source) for source in guard.sources],
+        "questions": guard.questions,
+    }
 
 
 def _path(what: Slot | int | None) -> str | int | None:
