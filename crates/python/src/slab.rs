@@ -74,8 +74,10 @@ impl Slab {
         let Some(mut step) = self.step.take() else {
             return (Counts::default(), Vec::new());
         };
-        for &request in step.open.values() {
-            step.seen[request].2 = step.events;
+        if step.table.is_empty() {
+            for &request in step.open.values() {
+                step.seen[request].2 = step.events;
+            }
         }
         (step.counts, step.seen)
     }

@@ -17,6 +17,7 @@ from scrimp._native import parse_budget
 from scrimp._torch.backend import Backend, Partitioner
 from scrimp._torch.batch import largest_batch
 from scrimp._torch.settings import Settings
+from scrimp._torch.slab import use_slab
 from scrimp._torch.step import Step
 from scrimp._torch.wrapped import Wrapped
 from scrimp.errors import BadOption
@@ -31,6 +32,7 @@ __all__ = [
     "max_batch",
     "partitioner",
     "sweep",
+    "use_slab",
     "wrap",
 ]
 

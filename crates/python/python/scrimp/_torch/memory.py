@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from scrimp._torch import slab
 from scrimp.errors import Unsupported
 
 T = TypeVar("T")
@@ -35,12 +36,30 @@ def measured(run: Callable[[], T], device: torch.device) -> tuple[T, int, int]:
 
 def _on_cuda(run: Callable[[], T], device: torch.device) -> tuple[T, int, int]:
     torch.cuda.synchronize(device)
-    before = torch.cuda.memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
+    before, _ = in_use(device, reset=True)
     result = run()
     torch.cuda.synchronize(device)
-    peak = torch.cuda.max_memory_allocated(device)
-    return result, peak - before, torch.cuda.memory_allocated(device) - before
+    after, peak = in_use(device)
+    return result, peak - before, after - before
+
+
+def in_use(device: torch.device, *, reset: bool = False) -> tuple[int, int]:
+    """Bytes of a GPU that tensors have now, and had at most; ``reset`` begins the most anew."""
+    if slab.device() == device:
+        now, most, _ = slab.usage(reset=reset)
+        return now, most
+    found = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device)
+    if reset:
+        torch.cuda.reset_peak_memory_stats(device)
+    return found
+
+
+def unused(device: torch.device) -> int:
+    """Bytes that the allocator has taken from a GPU and no tensor has."""
+    if slab.device() == device:
+        *_, whole = slab.usage()
+        return whole - slab.used()
+    return torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 def _on_cpu(run: Callable[[], T]) -> tuple[T, list[int]]:

@@ -13,6 +13,7 @@ from scrimp._native import parse_budget
 from scrimp._torch import profile
 from scrimp._torch.capture import autocast_mode
 from scrimp._torch.graph import Tasks
+from scrimp._torch.memory import unused
 from scrimp._torch.problem import Cost, Lowered, tightest
 from scrimp._torch.schedules import planned
 from scrimp.errors import BadOption, Infeasible, Unsupported
@@ -176,5 +177,4 @@ def auto_budget(lowered: Lowered, reserve: int) -> int:
     """
     device = next(task.makes[0].device for task in lowered.task_at if task is not None and task.makes)
     free, total = torch.cuda.mem_get_info(device)
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(free + unused + lowered.problem.resident - reserve - AUTO_MARGIN * total)
+    return int(free + unused(device) + lowered.problem.resident - reserve - AUTO_MARGIN * total)

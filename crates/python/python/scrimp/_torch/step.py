@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from scrimp._torch.problem import Lowered, lower
 from scrimp._torch.questions import Guard
 from scrimp._torch.rewrite import Rewriter
 from scrimp._torch.settings import Settings, device_of, make_plan, make_plans, task_costs
+from scrimp._torch.slab import Places
 from scrimp.errors import BadOption
 from scrimp.planning import Plan
 
@@ -57,6 +58,7 @@ class Planned:
     guard: Guard
     loss: torch.Tensor
     """Without contents: its shape, type and device."""
+    places: Places = field(default_factory=Places)
 
 
 class Step:
@@ -216,7 +218,8 @@ class Step:
     def _run(self, planned: Planned, tensors: list[torch.Tensor]) -> torch.Tensor:
         inputs = [self._input(what, planned, tensors) for what in planned.inputs]
         inputs += [existing_gradient(slot) for slot in planned.accumulated]
-        with torch.no_grad(), torch.autocast(inputs[0].device.type, enabled=False):
+        device = inputs[0].device
+        with torch.no_grad(), torch.autocast(device.type, enabled=False), planned.places.step(device):
             loss, changed, gradients = planned.run(*inputs)
             for what, value in zip(planned.mutated, changed, strict=True):
                 target = tensors[what] if isinstance(what, int) else what.get()

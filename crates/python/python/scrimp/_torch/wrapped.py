@@ -7,7 +7,7 @@ and gives their gradients. The plan is cut there; what lives across is kept by t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from scrimp._torch.problem import Between, Lowered, lower
 from scrimp._torch.questions import Guard
 from scrimp._torch.rewrite import Continuation, Rewriter
 from scrimp._torch.settings import Settings, device_of, make_plan, task_costs
+from scrimp._torch.slab import Places
 from scrimp.errors import BadOption, Unsupported
 from scrimp.planning import Plan
 
@@ -49,6 +50,7 @@ class Halves:
     """Inputs that get gradients, in the order in which backward gives them."""
     out_spec: TreeSpec
     guard: Guard
+    places: Places = field(default_factory=Places)
 
 
 class Wrapped(nn.Module):
@@ -224,6 +226,7 @@ class _Run(torch.autograd.Function):
         ctx.inputs = len(inputs)
         kind = inputs[0].device.type
         detached = [tensor.detach() for tensor in inputs]
+        halves.places.begin(inputs[0].device)
         with torch.no_grad(), torch.autocast(kind, enabled=False):
             results, changed, saved = halves.forward(*detached)
             for position, value in zip(halves.mutated, changed, strict=True):
@@ -244,6 +247,7 @@ class _Run(torch.autograd.Function):
         incoming = [gradients[i] for i in halves.differentiable]
         with torch.autocast(incoming[0].device.type, enabled=False):
             made = halves.backward(box, *incoming)
+        halves.places.end()
         answer: list[Tensor | None] = [None] * (1 + ctx.inputs)
         for position, gradient in zip(halves.gradients, made, strict=True):
             answer[1 + position] = gradient
