@@ -40,8 +40,11 @@ class Gpu:
         self.free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
         self.record: Any = library.scrimp_slab_record_stream
         self.record.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-        addresses = [ctypes.cast(call, ctypes.c_void_p).value or 0 for call in self.calls]
-        _native.slab_source(addresses[0], addresses[1], addresses[2], 0)
+        self.connect()
+
+    def connect(self) -> None:
+        get, give, wait = (ctypes.cast(call, ctypes.c_void_p).value or 0 for call in self.calls)
+        _native.slab_source(get, give, wait, 0)
 
     def get(self, address: Any, size: int, stream: int | None) -> int:
         if size > self.left:
@@ -66,7 +69,7 @@ def gpu() -> Iterator[Gpu]:
     """A GPU of its own for each test."""
     made = Gpu()
     yield made
-    _native.slab_source(*(ctypes.cast(call, ctypes.c_void_p).value or 0 for call in made.calls), 0)
+    made.connect()
 
 
 def base_of(gpu: Gpu, size: int) -> int:

@@ -1,7 +1,6 @@
 from collections.abc import Callable, Sequence
 from typing import TypedDict
 
-__file__: str
 __version__: str
 
 class Options(TypedDict):
