@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
+import io
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -194,13 +196,149 @@ def test_in_a_larger_model() -> None:
 
 def test_without_gradients_the_model_itself_runs() -> None:
     """Evaluation needs no plan."""
-    model, _, batch, _ = twins("convnet")
+    model, twin, batch, _ = twins("convnet")
     wrapped = scrimp.torch.wrap(model, batch[:-1], "100%", costs="estimate")
     wrapped.eval()
+    twin.eval()
     with torch.no_grad():
-        assert torch.equal(wrapped(batch[0]), model(batch[0]))
+        assert torch.equal(wrapped(batch[0]), twin(batch[0]))
         assert wrapped(batch[0][:2]).shape == (2, 10)
-    assert len(wrapped._plans) == 1
+    assert len(wrapped.scrimp) == 1
+
+
+class Actor(nn.Module):
+    """Has names of its own that a plan has too, and Python values among its outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.policy, self.plan = nn.Linear(4, 8), nn.Linear(8, 2)
+        self.temperature = 2.0
+
+    def forward(self, x: Tensor, *, scale: float = 1.0) -> Any:
+        """Layers, a tensor that comes twice, and what is no tensor."""
+        hidden = torch.tanh(self.policy(x))
+        return {"a": self.plan(torch.tanh(hidden)) * scale, "b": (hidden, hidden, None, 3)}
+
+    def act(self, x: Tensor) -> Tensor:
+        """Through itself."""
+        return self(x)["a"].argmax(1)
+
+
+def test_the_model_keeps_its_face() -> None:
+    """The same object, with all that it has; then as before."""
+    model, x = Actor(), torch.randn(3, 4)
+    twin, optimizer = copy.deepcopy(model), torch.optim.SGD(model.parameters(), 0.1)
+    seen: list[Any] = []
+    model.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    wrapped: Any = scrimp.torch.wrap(model, budget="100%", costs="estimate")
+    assert id(wrapped) == id(model)
+    assert type(model) is not Actor
+    assert isinstance(model, Actor)
+    assert (type(model).__name__, type(model).__module__) == ("Actor", __name__)
+    assert inspect.signature(model.forward) == inspect.signature(twin.forward)
+    assert str(model) == str(twin)
+    assert list(model.state_dict()) == list(twin.state_dict())
+    assert model.temperature == 2.0
+    assert isinstance(wrapped.plan, nn.Linear)
+    with pytest.raises(AttributeError, match="'Actor' object has no attribute 'nothing'"):
+        wrapped.nothing  # noqa: B018
+    with torch.no_grad():
+        assert torch.equal(wrapped.act(x), twin.act(x))
+    output = wrapped(x, scale=0.5)
+    assert seen[-1] is output
+    assert output["b"][0] is output["b"][1]
+    assert output["b"][2:] == (None, 3)
+    for result in (output, twin(x, scale=0.5)):
+        result["a"].square().sum().backward()
+    optimizer.step()
+    torch.optim.SGD(twin.parameters(), 0.1).step()
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
+    assert wrapped.explain() == wrapped.scrimp.explain()
+    assert scrimp.torch.unwrap(model) is model
+    assert type(model) is Actor
+    with pytest.raises(scrimp.BadOption, match="isn't planned"):
+        scrimp.torch.unwrap(model)
+
+
+def test_copies_and_pickles_have_plans_of_their_own() -> None:
+    """By every way that PyTorch's users take; also for averages of weights."""
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), torch.randn(3, 4)
+    wrapped: Any = scrimp.torch.wrap(model, x, "100%", costs="estimate", progress=lambda line: None)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    copies: list[Any] = [
+        *(copy.deepcopy(model), copy.copy(model), pickle.loads(pickle.dumps(model))),
+        *(torch.load(file, weights_only=False), torch.optim.swa_utils.AveragedModel(model).module),
+    ]
+    expected = torch.autograd.grad(wrapped(x).sum(), wrapped[0].weight)[0]
+    for other in copies:
+        assert type(other).__mro__ == type(model).__mro__
+        assert torch.equal(torch.autograd.grad(other(x).sum(), other[0].weight)[0], expected)
+        assert other.scrimp.model is other
+        assert len(other.scrimp) == 1
+    assert len(wrapped.scrimp) == 1
+
+
+def test_planned_twice_and_forwards_that_were_replaced() -> None:
+    """Sentences for plans within plans; another budget for the same model is fine."""
+    inner: Any = nn.Linear(4, 4)
+    model, x = nn.Sequential(inner, nn.Tanh()), torch.randn(3, 4)
+    scrimp.torch.wrap(inner, x, "100%", costs="estimate")
+    with pytest.raises(scrimp.BadOption, match="its module '0' is planned"):
+        scrimp.torch.wrap(model, x, "100%", costs="estimate")
+    with pytest.raises(scrimp.BadOption, match="the model is planned"):
+        scrimp.torch.fit(inner, torch.sum, (x,), "100%", costs="estimate")
+    assert scrimp.torch.wrap(inner, x, "min", costs="estimate").plan.budget <= inner.scrimp.peak
+    scrimp.torch.unwrap(inner)
+    inner.forward = functools.partial(inner.forward)
+    with pytest.raises(scrimp.Unsupported, match="forward was replaced on this Linear"):
+        scrimp.torch.wrap(inner, x, "100%", costs="estimate")
+    # What can't be planned stays as it was.
+    frozen = nn.Linear(4, 4).requires_grad_(False)
+    with pytest.raises(scrimp.BadOption, match="nothing to plan"):
+        scrimp.torch.wrap(frozen, x, "100%", costs="estimate")
+    assert type(frozen) is nn.Linear
+
+
+class Scored(nn.Module):
+    """Returns its loss, and what it is the loss of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 16))
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        """The loss comes last."""
+        logits = self.body(x)
+        return {"logits": logits, "loss": logits.logsumexp(1).mean()}
+
+
+def test_models_that_return_their_loss() -> None:
+    """Gradients of the loss alone are planned, unless more are asked for; nothing is wrong silently."""
+    model, x = Scored(), torch.randn(3, 4)
+    twin = copy.deepcopy(model)
+    wrapped = scrimp.torch.wrap(model, x, "100%", costs="estimate")
+    alone = wrapped.peak
+    output, expected = wrapped(x), twin(x)
+    assert torch.equal(output["logits"], expected["logits"])
+    output["loss"].backward()
+    expected["loss"].backward()
+    assert all(
+        torch.equal(p.grad, q.grad) for p, q in zip(model.parameters(), twin.parameters(), strict=True)
+    )
+    output = wrapped(x)
+    with pytest.raises(scrimp.Unsupported, match=r"shape \(3, 16\) was used .* loss_only=False"):
+        (output["loss"] + output["logits"].sum()).backward()
+    wrapped = scrimp.torch.wrap(model, x, "100%", costs="estimate", loss_only=False)
+    assert wrapped.peak > alone
+    for both in (model, twin):
+        both.zero_grad()
+        output = both(x)
+        (output["loss"] + output["logits"].sum()).backward()
+    assert all(
+        torch.equal(p.grad, q.grad) for p, q in zip(model.parameters(), twin.parameters(), strict=True)
+    )
 
 
 def test_wrong_use() -> None:

@@ -16,10 +16,10 @@ from torch import nn
 from scrimp._native import parse_budget
 from scrimp._torch.backend import Backend, Partitioner
 from scrimp._torch.batch import largest_batch
+from scrimp._torch.face import Wrapped, refuse_planned, unwrapped, wrapped
 from scrimp._torch.settings import Settings
 from scrimp._torch.slab import use_slab
 from scrimp._torch.step import Step
-from scrimp._torch.wrapped import Wrapped
 from scrimp.errors import BadOption
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "max_batch",
     "partitioner",
     "sweep",
+    "unwrap",
     "use_slab",
     "wrap",
 ]
@@ -73,6 +74,7 @@ def fit(
     Raises `Infeasible` with the least budget found, and `Unsupported` or `BadOption` with a sentence.
     """
     settings = Settings(budget, reserve, costs, time_limit, seed, threads, max_shapes, progress)
+    refuse_planned(model)
     step = Step(model, loss_fn, settings)
     args, kwargs = _arguments(example_batch)
     step.prepare(*args, **kwargs)
@@ -97,15 +99,17 @@ def sweep(
     captured and measured once; each budget (not ``"min"``) has the time limit for itself.
     """
     settings = Settings("100%", time_limit=time_limit, **options)
+    refuse_planned(model)
     args, kwargs = _arguments(example_batch)
     return Step(model, loss_fn, settings).sweep(kwargs or args, budgets)
 
 
 def wrap(
     model: nn.Module,
-    example_batch: Any,
-    budget: int | str,
+    example_batch: Any = None,
+    budget: int | str = "auto",
     *,
+    loss_only: bool = True,
     reserve: int = 0,
     costs: str = "measure",
     time_limit: float = 10.0,
@@ -114,20 +118,38 @@ def wrap(
     max_shapes: int = 8,
     progress: Callable[[str], object] | None = None,
 ) -> Wrapped:
-    """Make a module that is used like the model, for any loss and training loop.
+    """Plan a model for any loss and training loop, and give the same model back.
+
+    >>> trainer = transformers.Trainer(model=scrimp.torch.wrap(model, budget="60%"), ...)
 
     Forward and backward follow one plan: what backward needs is kept, or computed again then. The
     example batch is what the model is called with: a tuple or list, a dictionary of named arguments,
-    or a tensor. The options are those of `fit`; the budget counts what the module itself holds, its
-    outputs and their gradients included, and not what the loss adds in between.
+    or a tensor; without one the first call plans. The options are those of `fit`; the budget counts
+    what the model itself holds, its outputs and their gradients included, and not what the loss adds
+    in between.
 
-    The model is ``wrapped.model``: save ``wrapped.model.state_dict()``.
+    A model that returns its loss (as ``output["loss"]``) is planned for gradients of this loss alone:
+    to use others of its outputs for gradients too, say ``loss_only=False``.
+
+    The model stays what it is, with all that it has: only its ``forward`` differs, and only where
+    gradients are on. ``model.scrimp`` has the plan, as have ``model.plan``, ``model.explain()`` and so
+    on, where the model has nothing of that name itself. `unwrap` undoes it.
     """
     settings = Settings(budget, reserve, costs, time_limit, seed, threads, max_shapes, progress)
-    wrapped = Wrapped(model, settings)
-    args, kwargs = _arguments(example_batch)
-    wrapped.prepare(*args, **kwargs)
-    return wrapped
+    planned = wrapped(model, settings, loss_only=loss_only)
+    if example_batch is not None:
+        args, kwargs = _arguments(example_batch)
+        try:
+            planned.scrimp.prepare(*args, **kwargs)
+        except BaseException:
+            unwrapped(model)
+            raise
+    return planned
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Undo `wrap`: the model's own ``forward`` runs again."""
+    return unwrapped(model)
 
 
 def _arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -21,6 +21,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from scrimp._torch.kernels import eager_kernels, true_values
 from scrimp._torch.modules import Spans
+from scrimp._torch.outputs import Outputs
 from scrimp._torch.questions import Course, Guard
 from scrimp.errors import Unsupported
 
@@ -59,7 +60,8 @@ class Joint:
     """Inputs (by position) that get a new value."""
     gradients: list[tuple[int, Node]]
     """Inputs (by position) that get a gradient."""
-    out_spec: Any
+    outputs: Outputs | None = None
+    """The form of what the model returns, if it isn't the results alone."""
     guard: Guard = field(default_factory=Guard)
     """What a batch must answer for the graph to be what eager runs."""
 
@@ -86,7 +88,7 @@ def capture(
     _drop_questions(graph)
     true_values(graph)
     spans.mark(graph)
-    joint = _sorted_out(exported.graph_module, exported.out_spec, module)
+    joint = _sorted_out(exported.graph_module, exported.out_spec.num_leaves, module)
     joint.guard = course.guard(lambda source: _place_of(source, joint, tensors))
     return joint
 
@@ -132,7 +134,7 @@ def _place_of(source: torch.Tensor, joint: Joint, tensors: Sequence[torch.Tensor
     raise Unsupported("the model's course depends on a tensor that is neither a buffer nor part of the batch")
 
 
-def _sorted_out(graph_module: GraphModule, out_spec: Any, module: nn.Module) -> Joint:
+def _sorted_out(graph_module: GraphModule, count: int, module: nn.Module) -> Joint:
     from torch._functorch._aot_autograd import descriptors as d
 
     placeholders: list[Slot | int | None] = []
@@ -155,7 +157,7 @@ def _sorted_out(graph_module: GraphModule, out_spec: Any, module: nn.Module) -> 
             )
     (output,) = graph_module.graph.find_nodes(op="output")
     results: dict[int, Any] = {}
-    joint = Joint(graph_module, placeholders, [], [], [], [], out_spec)
+    joint = Joint(graph_module, placeholders, [], [], [], [])
     for node, desc in zip(output.args[0], output.meta["desc"], strict=True):
         if node is None or desc is None:
             continue
@@ -170,7 +172,7 @@ def _sorted_out(graph_module: GraphModule, out_spec: Any, module: nn.Module) -> 
                 f"the model has an output of kind {type(desc).__name__} (such as two outputs that are "
                 "views of one another), which can't be planned yet"
             )
-    joint.results = [results.get(i) for i in range(out_spec.num_leaves)] if out_spec else []
+    joint.results = [results.get(i) for i in range(count)]
     joint.tangent_of = [output.idx for output in tangents if isinstance(output, d.PlainAOTOutput)]
     if len(joint.tangent_of) != len(tangents):
         raise Unsupported("the model changes an input that needs gradients in place; copy it first")
@@ -205,7 +207,10 @@ TENSOR_HOOKS = {
 
 
 def refuse_hooks(model: nn.Module, *, parameters: bool = True) -> None:
-    """Refuse hooks: they would run once, at capture, on tensors without contents."""
+    """Refuse hooks: they would run once, at capture, on tensors without contents.
+
+    Without ``parameters`` (as with `wrap`) those of parameters and of the model itself are called by others.
+    """
     if _has_any_global_hook():
         raise Unsupported(
             "a hook for all modules is registered (register_module_forward_hook and the like, or a tool that "
@@ -213,7 +218,9 @@ def refuse_hooks(model: nn.Module, *, parameters: bool = True) -> None:
         )
     for module in model.modules():
         for attribute, what in HOOKS.items():
-            if any(hook.__module__ not in CAPTURED_HOOKS for hook in getattr(module, attribute, {}).values()):
+            hooks = getattr(module, attribute, {}).values()
+            refused = any(hook.__module__ not in CAPTURED_HOOKS for hook in hooks)
+            if refused and (parameters or module is not model):
                 path = next(path for path, other in model.named_modules() if other is module)
                 raise Unsupported(
                     f"{type(module).__name__} '{path}' has {what}, which a planned step can't call; "

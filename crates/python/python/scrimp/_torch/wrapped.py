@@ -6,6 +6,8 @@ and gives their gradients. The plan is cut there; what lives across is kept by t
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
-from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from scrimp._torch.capture import Call, Joint, Slot, capture, refuse_hooks
 from scrimp._torch.captures import captured
@@ -21,6 +22,7 @@ from scrimp._torch.explain import explanation
 from scrimp._torch.gradients import add_shared
 from scrimp._torch.graph import Tasks, analyse
 from scrimp._torch.memory import storage_bytes
+from scrimp._torch.outputs import Outputs, loss_in, taken_apart
 from scrimp._torch.plans import Batch, Plans
 from scrimp._torch.problem import Between, Lowered, lower
 from scrimp._torch.questions import Guard
@@ -43,35 +45,51 @@ class Halves:
     inputs: list[Slot | int]
     results: int
     differentiable: list[int]
-    """Results that have gradients, in the order in which backward takes them."""
+    """Results whose gradients backward takes, in its order."""
     mutated: list[int]
     """Inputs that get new values."""
+    tangents: list[Tensor]
+    """Those gradients without contents: their shapes and types."""
+    passive: list[int]
+    """Results that have none in the model either."""
     gradients: list[int]
     """Inputs that get gradients, in the order in which backward gives them."""
-    out_spec: TreeSpec
+    outputs: Outputs
     guard: Guard
     places: Places = field(default_factory=Places)
 
 
-class Wrapped(nn.Module):
-    """A module that keeps its promise on memory wherever it is used; see `scrimp.torch.wrap`."""
+class Planner:
+    """Runs a model's forward and backward passes by plans; a planned model has one as ``model.scrimp``."""
 
-    def __init__(self, model: nn.Module, settings: Settings) -> None:
-        """Keep the model as ``self.model``."""
-        super().__init__()
+    def __init__(
+        self, model: nn.Module, base: type[nn.Module], settings: Settings, *, loss_only: bool = True
+    ) -> None:
+        """Start without plans; ``base`` is the class whose ``forward`` is planned.
+
+        With ``loss_only``, a model that returns its loss is planned for gradients of nothing else.
+        """
         self.model = model
-        self._settings = settings
+        self.base = base
+        self.settings = settings
+        self.loss_only = loss_only
         self._plans: Plans[Halves] = Plans(model, None, settings)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the model; without gradients, or frozen, there is nothing to plan."""
-        if not torch.is_grad_enabled():
-            return self.model(*args, **kwargs)
+    def __reduce__(self) -> Any:
+        """Plans and callbacks stay behind."""
+        settings = dataclasses.replace(self.settings, progress=None)
+        return functools.partial(Planner, loss_only=self.loss_only), (self.model, self.base, settings)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model's forward pass so that the backward pass can follow."""
         batch = Batch.of((args, kwargs))
         halves = self._planned(batch)
         inputs = [what.get() if isinstance(what, Slot) else batch.tensors[what] for what in halves.inputs]
-        results = _Run.apply(halves, *inputs)
-        return tree_unflatten(list(results), halves.out_spec)
+        return halves.outputs.around(_Run.apply(halves, *inputs))
+
+    def __len__(self) -> int:
+        """How many plans there are."""
+        return len(self._plans)
 
     @property
     def plan(self) -> Plan:
@@ -97,15 +115,22 @@ class Wrapped(nn.Module):
         return self._plans.find(batch, lambda: self._make(batch))
 
     def _make(self, batch: Batch) -> Halves:
-        settings, model, tensors, filled = self._settings, self.model, batch.tensors, batch.filler()
+        settings, model, tensors, filled = self.settings, self.model, batch.tensors, batch.filler()
         device = device_of(model, tensors)
+        returned: list[Outputs] = []
 
-        def run(given: Sequence[Tensor]) -> Any:
+        def run(given: Sequence[Tensor]) -> list[Tensor]:
             args, kwargs = filled(given)
-            return model(*args, **kwargs)
+            output = self.base.forward(model, *args, **kwargs)
+            results, outputs = taken_apart(output)
+            returned.append(outputs)
+            loss = loss_in(output) if self.loss_only else None
+            return [r if loss is None or r is loss else r.detach() for r in results]
 
         call = Call(model, run, None)
-        joint, _ = captured("module", call, None, batch, settings, lambda: (_captured(call, tensors), []))
+        purpose = f"module, loss_only={self.loss_only}"
+        make = functools.partial(_captured, call, tensors, returned)
+        joint, _ = captured(purpose, call, None, batch, settings, lambda: (make(), []))
         tasks = analyse(joint.module.graph)
         costs = task_costs(tasks, device, settings)
         placeholders = joint.module.graph.find_nodes(op="placeholder")
@@ -127,7 +152,7 @@ class Wrapped(nn.Module):
         return _cut(joint, tasks, lowered, made, placeholders, results)
 
 
-def _captured(call: Call, tensors: Sequence[Tensor]) -> Joint:
+def _captured(call: Call, tensors: Sequence[Tensor], returned: Sequence[Outputs]) -> Joint:
     joint = capture(call, tensors, call.model, keeps_parameter_hooks=True)
     if not joint.tangent_of:
         raise BadOption(
@@ -135,6 +160,7 @@ def _captured(call: Call, tensors: Sequence[Tensor]) -> Joint:
             "torch.no_grad()"
         )
     add_shared(joint)
+    joint.outputs = returned[-1]
     return joint
 
 
@@ -145,8 +171,6 @@ def _tangents(joint: Joint, placeholders: Sequence[Node]) -> list[Node]:
 def _results(joint: Joint, tasks: Tasks) -> list[Node]:
     """The output nodes; refuse those that are no tensors of their own."""
     for result in joint.results:
-        if not isinstance(result, Node):
-            raise Unsupported("the model returns something that is no tensor; return tensors only")
         if any(storage.producer is None for storage in tasks.storages_of[result]):
             raise Unsupported(
                 "the model returns one of its inputs or parameters, or a view of one; leave it out or "
@@ -173,6 +197,8 @@ def _cut(
     placeholders: Sequence[Node],
     results: Sequence[Node],
 ) -> Halves:
+    outputs = joint.outputs
+    assert outputs is not None
     before, after = lowered.halves(made.runs)
     positions = [i for i, what in enumerate(joint.placeholders) if what is not None]
     incoming = _tangents(joint, placeholders)
@@ -203,9 +229,11 @@ def _cut(
         inputs=[what for what in joint.placeholders if what is not None],
         results=len(results),
         differentiable=joint.tangent_of,
+        tangents=[node.meta["val"] for node in incoming],
+        passive=[i for i, has_gradient in enumerate(outputs.differentiable) if not has_gradient],
         mutated=[index_of[position] for position, _ in joint.mutations],
         gradients=[index_of[position] for position, _ in joint.gradients],
-        out_spec=joint.out_spec,
+        outputs=outputs,
         guard=joint.guard,
     )
 
@@ -232,19 +260,20 @@ class _Run(torch.autograd.Function):
             for position, value in zip(halves.mutated, changed, strict=True):
                 detached[position].copy_(value)
         _keep(ctx, saved, detached, inputs, results)
-        passive = [r for i, r in enumerate(results) if i not in halves.differentiable]
-        ctx.mark_non_differentiable(*passive)
+        ctx.mark_non_differentiable(*(results[i] for i in halves.passive))
+        # Outputs that nothing uses would get gradients of zeros, as large as they are.
+        ctx.set_materialize_grads(False)
         return tuple(results)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise Unsupported(
                 "gradients of gradients (create_graph=True) aren't planned; use the model itself for them"
             )
         halves: Halves = ctx.halves
         box = _kept(ctx)
-        incoming = [gradients[i] for i in halves.differentiable]
+        incoming = _incoming(halves, gradients)
         with torch.autocast(incoming[0].device.type, enabled=False):
             made = halves.backward(box, *incoming)
         halves.places.end()
@@ -252,6 +281,22 @@ class _Run(torch.autograd.Function):
         for position, gradient in zip(halves.gradients, made, strict=True):
             answer[1 + position] = gradient
         return tuple(answer)
+
+
+def _incoming(halves: Halves, gradients: Sequence[Tensor | None]) -> list[Tensor]:
+    """The gradients that the plan takes; zeros for outputs that nothing used."""
+    for i, gradient in enumerate(gradients):
+        if gradient is not None and i not in halves.differentiable:
+            raise Unsupported(
+                f"an output of shape {tuple(gradient.shape)} was used for a gradient, but a model that "
+                "returns its loss is planned for gradients of this loss alone; give scrimp.torch.wrap "
+                "loss_only=False"
+            )
+    found = [gradients[i] for i in halves.differentiable]
+    return [
+        torch.zeros(like.shape, dtype=like.dtype, device=like.device) if gradient is None else gradient
+        for gradient, like in zip(found, halves.tangents, strict=True)
+    ]
 
 
 def _keep(
