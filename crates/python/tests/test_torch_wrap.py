@@ -341,6 +341,19 @@ def test_models_that_return_their_loss() -> None:
     )
 
 
+def test_percentages_of_smaller_batches() -> None:
+    """The last batch of an epoch is smaller; what the others take is there for it, too."""
+    model, _, (x, _), _ = twins("convnet")
+    wrapped = scrimp.torch.wrap(model, x[:4], "80%", costs="estimate", time_limit=0.3)
+    middle = wrapped.plan.budget
+    wrapped(x[:1])
+    assert wrapped.plan.budget == middle
+    wrapped(x)
+    assert wrapped.plan.budget > middle
+    wrapped(x[:2])
+    assert wrapped.plan.budget > middle
+
+
 def test_wrong_use() -> None:
     """Double backward, a second backward, a returned input, frozen models."""
     layer, x = nn.Sequential(nn.Linear(3, 3), nn.Tanh()), torch.randn(2, 3)

@@ -37,6 +37,11 @@ class Lowered:
     between: int | None = None
     """The task that stands for what runs between forward and backward."""
 
+    @property
+    def whole(self) -> int:
+        """Bytes of everything together."""
+        return self.problem.resident + sum(value["bytes"] for value in self.problem.values)
+
     def graph_runs(self, runs: Iterable[int]) -> list[Task]:
         """Give the graph's tasks for a plan's runs."""
         return [task for run in runs if (task := self.task_at[run]) is not None]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -127,16 +127,32 @@ def task_costs(tasks: Tasks, device: torch.device, settings: Settings) -> list[C
     return profile.measure(tasks.tasks, device, tell if settings.progress else None)
 
 
-def make_plan(lowered: Lowered, settings: Settings, remark: str = "") -> Plan:
-    """Plan; an infeasible budget also says which operator needs most, and the remark."""
+class Made(Protocol):
+    """A plan and what it is for."""
+
+    plan: Plan
+    lowered: Lowered
+
+
+def make_plan(lowered: Lowered, settings: Settings, remark: str = "", others: Iterable[Made] = ()) -> Plan:
+    """Plan; an infeasible budget also says which operator needs most, and the remark.
+
+    ``others`` are the plans of the same model for other batches.
+    """
     try:
-        return planned(
-            lowered.problem,
-            auto_budget(lowered, settings.reserve) if settings.budget == "auto" else settings.budget,
-            **_options(settings),
-        )
+        return planned(lowered.problem, _budget(lowered, settings, others), **_options(settings))
     except Infeasible as error:
         raise _explained(error, lowered, remark) from None
+
+
+def _budget(lowered: Lowered, settings: Settings, others: Iterable[Made]) -> int | str:
+    """What was asked for; of a percentage, at least the bytes that larger batches have anyway."""
+    if settings.budget == "auto":
+        return auto_budget(lowered, settings.reserve)
+    if parse_budget(str(settings.budget))[0] == "bytes":
+        return settings.budget
+    larger = [other.plan.budget for other in others if other.lowered.whole >= lowered.whole]
+    return max(larger) if larger else settings.budget
 
 
 def make_plans(lowered: Lowered, budgets: Sequence[int | str], settings: Settings) -> list[Plan | Exception]:

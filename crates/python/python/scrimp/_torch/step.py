@@ -119,7 +119,7 @@ class Step:
 
         def make() -> Planned:
             asked = self._capture(batch, accumulating)
-            return self._rewritten(asked, make_plan(asked.lowered, self._settings, asked.remark))
+            return self._rewritten(asked, make_plan(asked.lowered, self._settings, asked.remark, self._plans))
 
         return self._plans.find(batch, make, accumulating=accumulating)
 

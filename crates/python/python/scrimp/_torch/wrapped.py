@@ -148,7 +148,7 @@ class Planner:
             settings.reserve + _resident(model, joint, tensors),
             between=between,
         )
-        made = make_plan(lowered, settings)
+        made = make_plan(lowered, settings, others=self._plans)
         return _cut(joint, tasks, lowered, made, placeholders, results)
 
 
