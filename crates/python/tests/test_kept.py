@@ -15,7 +15,7 @@ ADD = """
 import sys
 from scrimp._torch import kept
 for k in range(20):
-    kept.store("cpu", {f"{sys.argv[1]} {k}": [1.0, 8]})
+    kept.store("cpu", {f"{sys.argv[1]} {k}": [1.0, 8, 0]})
 """
 
 
@@ -34,17 +34,17 @@ def test_what_processes_add_at_the_same_time_is_all_there(folder: Path) -> None:
     assert list(folder.iterdir()) == [kept.cache_path()]
 
 
-@pytest.mark.parametrize("row", [[1e31, 8], [-1.0, 8], [1.0, 1 << 62], [1.0], "x"])
+@pytest.mark.parametrize("row", [[1e31, 8, 0], [-1.0, 8, 0], [1.0, 1 << 62, 0], [1.0, 8], "x"])
 def test_a_damaged_cache_is_written_anew(row: object) -> None:
     """Numbers that no operator takes are damage too."""
-    kept.cache_path().write_text(json.dumps({"cpu": {"good": [1.0, 8], "bad": row}}), encoding="utf-8")
+    kept.cache_path().write_text(json.dumps({"cpu": {"good": [1.0, 8, 0], "bad": row}}), encoding="utf-8")
     assert kept.load() == {}
-    kept.store("cpu", {"new": [2.0, 16]})
-    assert kept.load() == {"cpu": {"new": [2.0, 16]}}
+    kept.store("cpu", {"new": [2.0, 16, 0]})
+    assert kept.load() == {"cpu": {"new": [2.0, 16, 0]}}
 
 
 def test_a_pipe_is_not_waited_for() -> None:
     """Neither when the cache is read nor when it is written."""
     os.mkfifo(kept.cache_path())
     assert kept.load() == {}
-    kept.store("cpu", {"new": [2.0, 16]})
+    kept.store("cpu", {"new": [2.0, 16, 0]})

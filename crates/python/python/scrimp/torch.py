@@ -17,7 +17,7 @@ from scrimp._native import parse_budget
 from scrimp._torch.backend import Backend, Partitioner
 from scrimp._torch.batch import largest_batch
 from scrimp._torch.face import Wrapped, refuse_planned, unwrapped, wrapped
-from scrimp._torch.settings import Settings
+from scrimp._torch.settings import Progress, Settings
 from scrimp._torch.slab import use_slab
 from scrimp._torch.step import Step
 from scrimp.errors import BadOption
@@ -51,7 +51,7 @@ def fit(
     threads: int = 2,
     max_shapes: int = 8,
     accumulate: bool = False,
-    progress: Callable[[str], object] | None = None,
+    progress: Progress = None,
 ) -> Step:
     """Plan a training step of a model and its loss: ``step(*batch)`` gives loss and gradients.
 
@@ -69,7 +69,8 @@ def fit(
 
     Every distinct operator is measured once and remembered on disk; ``costs="estimate"`` skips that:
     seconds are worked out, and workspaces by a rule that is meant to be above the true ones.
-    ``progress`` is called with lines of text.
+    ``progress`` is called with lines of text; by default they are shown in a terminal, by ``False``
+    nowhere.
 
     Raises `Infeasible` with the least budget found, and `Unsupported` or `BadOption` with a sentence.
     """
@@ -116,7 +117,7 @@ def wrap(
     seed: int = 0,
     threads: int = 2,
     max_shapes: int = 8,
-    progress: Callable[[str], object] | None = None,
+    progress: Progress = None,
 ) -> Wrapped:
     """Plan a model for any loss and training loop, and give the same model back.
 

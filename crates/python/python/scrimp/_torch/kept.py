@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-FORMAT = 1
-MOST = (1e6, 1 << 60)
-"""Seconds and bytes that no operator takes: a cache that has them is damaged."""
+FORMAT = 2
+MOST = (1e6, 1 << 60, 100)
+"""Seconds, bytes and doubts that no operator has: a cache that has them is damaged."""
 PATIENCE = 10.0
 """Seconds to wait for another process that stores its measurements."""
 
@@ -45,7 +45,7 @@ def load() -> dict[str, dict[str, list[float]]]:
 def _is_table(table: Any) -> bool:
     return isinstance(table, dict) and all(
         isinstance(row, list)
-        and len(row) == 2
+        and len(row) == len(MOST)
         and all(isinstance(x, int | float) and 0 <= x < most for x, most in zip(row, MOST, strict=True))
         for row in table.values()
     )

@@ -1,7 +1,8 @@
 """What operators cost: measured once per distinct operator, shapes and device, or estimated.
 
 Measurements are kept on disk, keyed by everything they depend on: the operator and its arguments, the
-tensors' shapes, strides and types, the device, the number of threads and PyTorch's version.
+tensors' shapes, strides and types, the device, the number of threads and PyTorch's version. Those made
+while others kept this program from running are doubtful: they are made again when the machine is quiet.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch.fx import Node
 from torch.utils._pytree import tree_map
 
 from scrimp._torch import kept
+from scrimp._torch.clock import Clock, is_quiet
 from scrimp._torch.graph import Task, tensors_in
 from scrimp._torch.memory import measured
 from scrimp._torch.problem import Cost, allocated
@@ -67,30 +69,57 @@ def _shape(tensor: torch.Tensor) -> str:
 def measure(tasks: Sequence[Task], device: torch.device, progress: Progress | None = None) -> list[Cost]:
     """Measure each distinct operator once, or find it in the cache."""
     here = machine(device)
-    stored = kept.load()
-    known = stored.setdefault(here, {})
+    known = kept.load().get(here, {})
     keys = [key_of(task.node) for task in tasks]
     distinct = {key: task for key, task in zip(keys, tasks, strict=True)}
-    missing = [key for key in distinct if key not in known]
+    wanted = [key for key in distinct if key not in known]
+    doubtful = [key for key in distinct if key in known and 0 < known[key][2] < SETTLED]
+    if doubtful and is_quiet():
+        wanted += doubtful
     cuda = [device] if device.type == "cuda" else []
     # Events are recorded on the current device's stream.
     there = torch.cuda.device(device) if cuda else contextlib.nullcontext()
     try:
         with there, torch.no_grad(), torch.random.fork_rng(devices=cuda):
-            for done, key in enumerate(missing):
+            for done, key in enumerate(wanted):
                 if progress is not None:
-                    progress(done, len(missing))
-                cost = _measured_once(distinct[key], device)
-                known[key] = [cost.seconds, cost.workspace]
+                    progress(done, len(wanted))
+                known[key] = _row(known.get(key), *_measured_once(distinct[key], device))
     finally:
-        if missing:
-            kept.store(here, known)
+        if wanted:
+            kept.store(here, {key: known[key] for key in wanted if key in known})
     if progress is not None:
-        progress(len(missing), len(missing))
+        progress(len(wanted), len(wanted))
     return [Cost(float(known[key][0]), int(known[key][1])) for key in keys]
 
 
-def _measured_once(task: Task, device: torch.device) -> Cost:
+SETTLED = 3
+"""Doubts with which a measurement stays: as many were disturbed, or one was made again undisturbed."""
+AGREEING = 1.25
+"""Measurements that differ by less than this factor are the same, and so is what is planned from them."""
+
+
+def _row(before: list[float] | None, cost: Cost, busy: bool) -> list[float]:
+    """What is kept: seconds, workspace, and how often they were doubted."""
+    if before is None:
+        return [cost.seconds, cost.workspace, int(busy)]
+    seconds, _, doubts = before
+    if max(seconds, cost.seconds) > AGREEING * min(seconds, cost.seconds):
+        seconds = min(seconds, cost.seconds) if busy else cost.seconds
+    return [seconds, cost.workspace, doubts + 1 if busy else SETTLED]
+
+
+def doubt(tasks: Sequence[Task], device: torch.device) -> None:
+    """Have operators measured again the next time, but for those that were."""
+    here = machine(device)
+    known = kept.load().get(here, {})
+    keys = {key_of(task.node) for task in tasks}
+    rows = {key: [*known[key][:2], 1] for key in keys if key in known and known[key][2] == 0}
+    kept.store(here, rows)
+
+
+def _measured_once(task: Task, device: torch.device) -> tuple[Cost, bool]:
+    """What it costs, and whether others disturbed the measurement."""
     node = task.node
 
     def real(argument: Any) -> Any:
@@ -116,23 +145,26 @@ def _measured_once(task: Task, device: torch.device) -> Cost:
     result, peak, _ = measured(run, device)
     outputs = sum(allocated(storage) for storage in task.makes)
     del result
-    return Cost(_seconds(run, device), max(0, peak - outputs))
+    seconds, busy = (_seconds_on_cuda(run, device), False) if device.type == "cuda" else _seconds(run)
+    return Cost(seconds, max(0, peak - outputs)), busy
 
 
-def _seconds(run: Callable[[], Any], device: torch.device) -> float:
-    if device.type == "cuda":
-        return _seconds_on_cuda(run, device)
-    best = float("inf")
+def _seconds(run: Callable[[], Any]) -> tuple[float, bool]:
+    """The best of some runs: on the wall's clock, or the processor's if others were in the way."""
+    wall, own = float("inf"), float("inf")
     total, repeats = 0.0, 0
+    whole = Clock()
     while repeats < REPEATS or (total < ENOUGH_SECONDS and repeats < 100):
-        start = time.perf_counter()
+        start, processor = time.perf_counter(), time.thread_time()
         run()
+        own = min(own, time.thread_time() - processor)
         taken = time.perf_counter() - start
-        best = min(best, taken)
+        wall = min(wall, taken)
         total, repeats = total + taken, repeats + 1
         if total > 1.0:
             break
-    return best
+    busy = whole.read().busy
+    return min(own, wall) if busy else wall, busy
 
 
 def _seconds_on_cuda(run: Callable[[], Any], device: torch.device) -> float:

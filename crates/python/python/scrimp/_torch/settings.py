@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import nn
 
-from scrimp._native import parse_budget
-from scrimp._torch import profile
+from scrimp._native import format_bytes, parse_budget
+from scrimp._torch import profile, progress
 from scrimp._torch.capture import autocast_mode
 from scrimp._torch.graph import Tasks
 from scrimp._torch.memory import unused
 from scrimp._torch.problem import Cost, Lowered, tightest
 from scrimp._torch.schedules import planned
 from scrimp.errors import BadOption, Infeasible, Unsupported
-from scrimp.planning import Plan, Progress, sweep
+from scrimp.planning import Plan, sweep
+from scrimp.planning import Progress as News
 
 AUTO_MARGIN = 0.05
 """Of a GPU's memory, what `auto` leaves alone: fragments and libraries' own scratch."""
+
+
+Progress = Callable[[str], object] | Literal[False] | None
+"""Takes lines of text; `None` shows them in a terminal, `False` nowhere."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Settings:
     seed: int = 0
     threads: int = 2
     max_shapes: int = 8
-    progress: Callable[[str], object] | None = None
+    progress: Progress = None
 
     def __post_init__(self) -> None:
         """Refuse what means nothing, before any work."""
@@ -48,6 +53,11 @@ class Settings:
             parse_budget(str(self.budget))
         if self.reserve < 0:
             raise BadOption(f"reserve is {self.reserve}, but must be bytes, 0 or more")
+        if not (self.progress is None or self.progress is False or callable(self.progress)):
+            raise BadOption(
+                f"progress is {self.progress!r}, but must be a function that takes lines of text, False, or "
+                "None for lines in a terminal"
+            )
         if self.max_shapes < 1:
             raise BadOption(f"max_shapes is {self.max_shapes}, but must be 1 or more")
 
@@ -61,10 +71,17 @@ class Settings:
                 "drop_last=True), or raise max_shapes"
             )
 
-    def say(self, text: str) -> None:
-        """Tell what is going on, if someone listens."""
-        if self.progress is not None:
+    @property
+    def listens(self) -> bool:
+        """Whether someone wants to know what is going on."""
+        return progress.is_watched() if self.progress is None else callable(self.progress)
+
+    def say(self, text: str, *, passing: bool = False) -> None:
+        """Tell what is going on, if someone listens; what is ``passing`` is soon outdated."""
+        if callable(self.progress):
             self.progress(text)
+        elif self.listens:
+            progress.tell(text, passing=passing)
 
 
 def device_of(model: nn.Module, tensors: Sequence[torch.Tensor]) -> torch.device:
@@ -122,9 +139,9 @@ def task_costs(tasks: Tasks, device: torch.device, settings: Settings) -> list[C
 
     def tell(done: int, of: int) -> None:
         if of and (done % 10 == 0 or done == of):
-            settings.say(f"measured {done} of {of} operators")
+            settings.say(f"measured {done} of {of} operators", passing=done < of)
 
-    return profile.measure(tasks.tasks, device, tell if settings.progress else None)
+    return profile.measure(tasks.tasks, device, tell if settings.listens else None)
 
 
 class Made(Protocol):
@@ -140,8 +157,11 @@ def make_plan(lowered: Lowered, settings: Settings, remark: str = "", others: It
     ``others`` are the plans of the same model for other batches.
     """
     try:
-        return planned(lowered.problem, _budget(lowered, settings, others), **_options(settings))
+        made = planned(lowered.problem, _budget(lowered, settings, others), **_options(settings))
+        settings.say(f"planned a peak of {format_bytes(made.peak)}, {made.overhead:+.1%} seconds")
+        return made
     except Infeasible as error:
+        settings.say("no plan within the budget was found")
         raise _explained(error, lowered, remark) from None
 
 
@@ -169,19 +189,19 @@ def _explained(error: Infeasible, lowered: Lowered, remark: str) -> Infeasible:
 def _options(settings: Settings) -> dict[str, Any]:
     told = 0.0
 
-    def tell(news: Progress) -> None:
+    def tell(news: News) -> None:
         nonlocal told
         if news.elapsed and news.elapsed < told:
             return
         told = news.elapsed + 1.0
         cost = "no plan yet" if news.cost is None else f"{news.cost * 1e3:.1f} ms"
-        settings.say(f"planning for {news.elapsed:.1f} s: {cost}")
+        settings.say(f"planning for {news.elapsed:.1f} s: {cost}", passing=True)
 
     return {
         "time_limit": settings.time_limit,
         "seed": settings.seed,
         "threads": settings.threads,
-        "progress": tell if settings.progress else None,
+        "progress": tell if settings.listens else None,
     }
 
 

@@ -20,6 +20,7 @@ from scrimp._torch.explain import explanation
 from scrimp._torch.gradients import add_gradient_nodes, existing_gradient, slot_at
 from scrimp._torch.graph import Tasks, analyse
 from scrimp._torch.memory import storage_bytes
+from scrimp._torch.pace import Pace
 from scrimp._torch.plans import Batch, Plans
 from scrimp._torch.problem import Lowered, lower
 from scrimp._torch.questions import Guard
@@ -56,6 +57,7 @@ class Planned:
     mutated: list[Slot | int]
     gradients: list[Slot]
     guard: Guard
+    pace: Pace
     loss: torch.Tensor
     """Without contents: its shape, type and device."""
     places: Places = field(default_factory=Places)
@@ -85,7 +87,9 @@ class Step:
     def __call__(self, *batch: Any, **named: Any) -> torch.Tensor:
         """Run one step on a batch and return the loss, detached."""
         asked = _as_batch(batch, named)
-        return self._run(self._planned(asked), asked.tensors)
+        planned = self._planned(asked)
+        with planned.pace.step():
+            return self._run(planned, asked.tensors)
 
     @property
     def plan(self) -> Plan:
@@ -212,6 +216,7 @@ class Step:
             mutated=[slot for slot, _ in mutations if slot is not None],
             gradients=[slot for slot, _ in gradients],
             guard=joint.guard,
+            pace=Pace(made, tasks, self._settings),
             loss=joint.results[0].meta["val"],
         )
 

@@ -23,6 +23,7 @@ from scrimp._torch.gradients import add_shared
 from scrimp._torch.graph import Tasks, analyse
 from scrimp._torch.memory import storage_bytes
 from scrimp._torch.outputs import Outputs, loss_in, taken_apart
+from scrimp._torch.pace import Pace
 from scrimp._torch.plans import Batch, Plans
 from scrimp._torch.problem import Between, Lowered, lower
 from scrimp._torch.questions import Guard
@@ -56,6 +57,7 @@ class Halves:
     """Inputs that get gradients, in the order in which backward gives them."""
     outputs: Outputs
     guard: Guard
+    pace: Pace
     places: Places = field(default_factory=Places)
 
 
@@ -149,7 +151,8 @@ class Planner:
             between=between,
         )
         made = make_plan(lowered, settings, others=self._plans)
-        return _cut(joint, tasks, lowered, made, placeholders, results)
+        pace = Pace(made, tasks, settings)
+        return _cut(joint, tasks, lowered, made, placeholders, results, pace)
 
 
 def _captured(call: Call, tensors: Sequence[Tensor], returned: Sequence[Outputs]) -> Joint:
@@ -196,6 +199,7 @@ def _cut(
     made: Plan,
     placeholders: Sequence[Node],
     results: Sequence[Node],
+    pace: Pace,
 ) -> Halves:
     outputs = joint.outputs
     assert outputs is not None
@@ -235,6 +239,7 @@ def _cut(
         gradients=[index_of[position] for position, _ in joint.gradients],
         outputs=outputs,
         guard=joint.guard,
+        pace=pace,
     )
 
 
@@ -255,7 +260,7 @@ class _Run(torch.autograd.Function):
         kind = inputs[0].device.type
         detached = [tensor.detach() for tensor in inputs]
         halves.places.begin(inputs[0].device)
-        with torch.no_grad(), torch.autocast(kind, enabled=False):
+        with torch.no_grad(), torch.autocast(kind, enabled=False), halves.pace.step():
             results, changed, saved = halves.forward(*detached)
             for position, value in zip(halves.mutated, changed, strict=True):
                 detached[position].copy_(value)
@@ -274,7 +279,7 @@ class _Run(torch.autograd.Function):
         halves: Halves = ctx.halves
         box = _kept(ctx)
         incoming = _incoming(halves, gradients)
-        with torch.autocast(incoming[0].device.type, enabled=False):
+        with torch.autocast(incoming[0].device.type, enabled=False), halves.pace.step(goes_on=True):
             made = halves.backward(box, *incoming)
         halves.places.end()
         answer: list[Tensor | None] = [None] * (1 + ctx.inputs)
