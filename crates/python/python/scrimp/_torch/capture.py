@@ -8,6 +8,8 @@ an output, to be copied back once.
 from __future__ import annotations
 
 import contextlib
+import os
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +21,8 @@ from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch.fx import Graph, GraphModule, Node
 from torch.nn.modules.module import _has_any_global_hook
 
+import scrimp
+from scrimp._torch.guards import Guards
 from scrimp._torch.kernels import eager_kernels, true_values
 from scrimp._torch.modules import Spans
 from scrimp._torch.outputs import Outputs
@@ -64,6 +68,8 @@ class Joint:
     """The form of what the model returns, if it isn't the results alone."""
     guard: Guard = field(default_factory=Guard)
     """What a batch must answer for the graph to be what eager runs."""
+    guards: Guards = field(default_factory=Guards)
+    """What must be as it was in Python, likewise."""
 
 
 def capture(
@@ -234,11 +240,20 @@ def refuse_hooks(model: nn.Module, *, parameters: bool = True) -> None:
                     f"parameter '{path}' has {what}, which a planned step can't call; remove it first, or "
                     "use scrimp.torch.wrap, under which it is called"
                 )
-    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+    if _has_saved_tensors_hooks():
         raise Unsupported(
             "hooks for saved tensors are on (saved_tensors_hooks, save_on_cpu), which a planned step can't "
             "call: the plan decides what is kept; leave that context first"
         )
+
+
+def has_surrounding_hooks() -> bool:
+    """Whether there are hooks that belong to no module or parameter."""
+    return _has_any_global_hook() or _has_saved_tensors_hooks()
+
+
+def _has_saved_tensors_hooks() -> bool:
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
 def _explained(error: Exception) -> Exception:
@@ -250,14 +265,29 @@ def _explained(error: Exception) -> Exception:
         return Unsupported(
             "the model's course depends on its data (an `if` on a tensor's value, .item(), or a result "
             "whose shape depends on contents such as nonzero or a boolean mask), so there is no one graph "
-            f"to plan; make it branch-free (torch.where) or plan the parts that are. PyTorch says: {text}"
+            f"to plan{_where(error)}; make it branch-free (torch.where) or plan the parts that are. PyTorch "
+            f"says: {text}"
         )
     if "convert all Tensors to FakeTensors" in str(error):
         return Unsupported(
             "the model or the loss uses a tensor that is neither a parameter, a buffer nor part of the "
             f"batch; register it as a buffer or pass it in the batch. PyTorch says: {text}"
         )
-    return Unsupported(f"the model can't be captured. PyTorch says: {text}")
+    return Unsupported(f"the model can't be captured{_where(error)}. PyTorch says: {text}")
+
+
+def _where(error: BaseException) -> str:
+    """The line of the model's code that an error is from."""
+    libraries = tuple(os.path.dirname(str(package.__file__)) for package in (torch, scrimp))
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((*libraries, "<")) and frame.line
+    ]
+    if not frames:
+        return ""
+    last = frames[-1]
+    return f" ({os.path.basename(last.filename)}:{last.lineno}: `{last.line}`)"
 
 
 DATA_DEPENDENT = {
@@ -284,8 +314,8 @@ class Call(nn.Module):
         self.model = model
         if isinstance(loss, nn.Module):
             self.loss = loss
-        self._run = run
+        self.run = run
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         """Run it."""
-        return self._run(tensors)
+        return self.run(tensors)

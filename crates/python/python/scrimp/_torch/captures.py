@@ -9,8 +9,9 @@ from typing import Any
 from scrimp._torch import serial, store
 from scrimp._torch.capture import Call, Joint, Slot
 from scrimp._torch.fingerprint import Unrecognizable, fingerprint
-from scrimp._torch.plans import Batch
-from scrimp._torch.settings import Settings, mode
+from scrimp._torch.plans import Batch, Structure
+from scrimp._torch.reads import noted
+from scrimp._torch.settings import Settings
 
 KIND = "graph"
 MOST_COURSES = 8
@@ -32,7 +33,7 @@ def captured(
     start = time.perf_counter()
     key = _key(purpose, call, loss_fn, batch, settings, accumulating)
     there = _kept(key)
-    found = _found(key, there, call, batch)
+    found = _found(key, there, call, loss_fn, batch)
     if found is not None:
         settings.say(f"found the captured graph in {time.perf_counter() - start:.1f} s")
         return found
@@ -50,7 +51,7 @@ def captured(
 def _key(
     purpose: str, call: Call, loss_fn: Any, batch: Batch, settings: Settings, accumulating: bool
 ) -> str | None:
-    decided = mode(call.model, loss_fn, accumulating=accumulating)
+    decided = Structure(call.model, loss_fn).mode(accumulating=accumulating)
     try:
         return fingerprint(call.model, [loss_fn], purpose, repr(batch.spec), batch.marks[1], decided)
     except Unrecognizable as reason:
@@ -65,12 +66,16 @@ def _kept(key: str | None) -> list[dict[str, Any]]:
     return courses if isinstance(courses, list) else []
 
 
-def _found(key: str | None, there: list[dict[str, Any]], call: Call, batch: Batch) -> Captured | None:
+def _found(
+    key: str | None, there: list[dict[str, Any]], call: Call, loss_fn: Any, batch: Batch
+) -> Captured | None:
     for course in there:
         try:
             guard = serial.load_guard(course, call)
             if guard.holds(batch.tensors):
-                return serial.load(course, call, guard)
+                joint, accumulated = serial.load(course, call, guard)
+                joint.guards = noted(call, loss_fn, batch.tensors, guard)
+                return joint, accumulated
         # Whatever is wrong in a file, its graph is captured anew.
         except Exception as error:
             store.damaged(KIND, str(key), error)

@@ -7,18 +7,93 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from scrimp._torch.questions import Guard
-from scrimp._torch.settings import Settings, mark, mode
-from scrimp.errors import BadOption
+from scrimp._torch.capture import HOOKS, autocast_mode, has_surrounding_hooks, refuse_hooks
+from scrimp._torch.guards import Change, Guards
+from scrimp._torch.settings import Settings, mark
+from scrimp.errors import BadOption, Unsupported
+
+OFTEN = 4
+"""Plans for changed values that may be made within `WITHIN` calls."""
+WITHIN = 32
+KEPT = 8
+"""Plans for different values that are kept, per shape of batch and mode; the latest are."""
+
+
+class Structure:
+    """The modules of a model and its loss, and what of them decides the graph."""
+
+    def __init__(self, *roots: Any) -> None:
+        """List them, with the places where each has its submodules."""
+        self.roots = [root for root in roots if isinstance(root, nn.Module)]
+        self.modules = list(dict.fromkeys(module for root in self.roots for module in root.modules()))
+        self._children = [(module._modules, list(module._modules.values())) for module in self.modules]
+        self._hooks = [getattr(module, attribute, None) for module in self.modules for attribute in HOOKS]
+
+    def holds(self) -> bool:
+        """Whether the model still has these modules and no others."""
+        return all(list(places.values()) == children for places, children in self._children)
+
+    def refuse_hooks(self, *, parameters: bool) -> None:
+        """Refuse hooks, those of parameters only if asked to."""
+        tensors = (
+            [p for m in self.modules for p in m._parameters.values() if p is not None] if parameters else ()
+        )
+        if (
+            any(self._hooks)
+            or any(p._backward_hooks or p._post_accumulate_grad_hooks for p in tensors)
+            or has_surrounding_hooks()
+        ):
+            for root in self.roots:
+                refuse_hooks(root, parameters=parameters)
+
+    def mode(self, *, accumulating: bool = False) -> Any:
+        """What decides the graph: modes, and the kinds of parameters and buffers, shared ones told apart."""
+        numbers: dict[int, int] = {}
+        parameters = [
+            (
+                numbers.setdefault(id(p), len(numbers)),
+                p.requires_grad,
+                p.grad is not None or (accumulating and p.requires_grad),
+                p.shape,
+                p.stride(),
+                p.dtype,
+                p.device,
+            )
+            for module in self.modules
+            for p in module._parameters.values()
+            if p is not None
+        ]
+        buffers = [
+            (numbers.setdefault(id(b), len(numbers)), b.requires_grad, b.shape, b.stride(), b.dtype, b.device)
+            for module in self.modules
+            for b in module._buffers.values()
+            if b is not None
+        ]
+        training = tuple([module.training for module in self.modules])
+        return training, tuple(parameters), tuple(buffers), surroundings()
+
+
+def surroundings() -> Any:
+    """What of PyTorch's settings decides which operators run."""
+    return (
+        autocast_mode(),
+        torch.get_default_dtype(),
+        torch._C._get_mkldnn_enabled(),
+        torch._C._get_math_sdp_enabled(),
+        torch._C._get_flash_sdp_enabled(),
+        torch._C._get_mem_efficient_sdp_enabled(),
+        torch._C._get_deterministic_algorithms(),
+    )
 
 
 class Guarded(Protocol):
-    """A plan that serves the batches for which its guard holds."""
+    """A plan that serves the batches and values of Python for which its guards hold."""
 
-    guard: Guard
+    guards: Guards
 
 
 Planned = TypeVar("Planned", bound=Guarded)
@@ -61,36 +136,79 @@ class Batch:
 class Plans(Generic[Planned]):
     """The plans of one model, made when a batch needs one that isn't there."""
 
-    def __init__(self, model: nn.Module, loss_fn: Any, settings: Settings) -> None:
-        """Start without plans."""
+    def __init__(
+        self, model: nn.Module, loss_fn: Any, settings: Settings, *, parameter_hooks: bool = False
+    ) -> None:
+        """Start without plans; ``parameter_hooks``: whether parameters may have hooks."""
         self.model = model
         self.loss_fn = loss_fn
         self.settings = settings
+        self.parameter_hooks = parameter_hooks
+        self._structure = Structure(model, loss_fn)
         self._made: dict[Any, list[Planned]] = {}
         self._latest: Planned | None = None
+        self._calls = 0
+        self._changes: list[tuple[int, Change]] = []
+        """What was planned anew for, and at which call."""
 
     def find(self, batch: Batch, make: Callable[[], Planned], *, accumulating: bool = False) -> Planned:
         """Give the plan for a batch and the model as it is now; have it made on first sight.
 
         ``accumulating``: as if all gradients were there.
         """
+        if not self._structure.holds():
+            self.settings.say("planning anew: the model has other modules")
+            self._structure = Structure(self.model, self.loss_fn)
+            self._made.clear()
+        self._structure.refuse_hooks(parameters=not self.parameter_hooks)
+        self._calls += 1
         shapes = batch.marks
-        key = (shapes, mode(self.model, self.loss_fn, accumulating=accumulating))
+        key = (shapes, self._structure.mode(accumulating=accumulating))
         there = self._made.get(key, [])
-        planned = next((one for one in there if one.guard.holds(batch.tensors)), None)
+        planned = self._serving(there, batch)
         if planned is None:
             known = {planned_for for planned_for, _ in self._made}
             self.settings.may_plan(shapes, known, batch.tensors)
-            if len(there) >= self.settings.max_shapes:
-                raise BadOption(
-                    f"plans for {len(there)} courses of the model were made for batches of this shape, the "
-                    f"most allowed, and this batch would need another: {there[0].guard.about()}; keep that "
-                    "out of the model, or raise max_shapes"
-                )
             planned = make()
-            self._made[key] = [*there, planned]
+            self._made[key] = [*there, planned][-KEPT - self.settings.max_shapes :]
         self._latest = planned
         return planned
+
+    def _serving(self, there: Sequence[Planned], batch: Batch) -> Planned | None:
+        """The plan whose guards hold; if there is none, refuse to make too many."""
+        change: Change | None = None
+        courses: list[Planned] = []
+        for planned in reversed(there):
+            found = planned.guards.changed()
+            change = change or found
+            if found is None and planned.guards.contents.holds(batch.tensors):
+                return planned
+            courses += [planned] if found is None else []
+        if len(courses) >= self.settings.max_shapes:
+            raise BadOption(
+                f"plans for {len(courses)} courses of the model were made for batches of this shape, the "
+                f"most allowed, and this batch would need another: {courses[0].guards.contents.about()}; "
+                "keep that out of the model, or raise max_shapes"
+            )
+        if change is not None and not courses:
+            self._may_change(change)
+        return None
+
+    def _may_change(self, change: Change) -> None:
+        """Refuse a value that changes again and again."""
+        self.settings.say(f"planning anew: {change}")
+        self._changes = [
+            (call, other)
+            for call, other in self._changes
+            if call > self._calls - WITHIN and other.path == change.path
+        ]
+        if len(self._changes) >= OFTEN:
+            raise Unsupported(
+                f"{change}, after {OFTEN} other values in {self._calls - self._changes[0][0]} calls; a plan "
+                "is for one value: make it a tensor (a buffer that is changed in place, or part of the "
+                "batch), or change it less often"
+            )
+        self._changes.append((self._calls, change))
 
     @property
     def latest(self) -> Planned:

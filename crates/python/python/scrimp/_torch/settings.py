@@ -11,7 +11,6 @@ from torch import nn
 
 from scrimp._native import format_bytes, parse_budget
 from scrimp._torch import profile, progress
-from scrimp._torch.capture import autocast_mode
 from scrimp._torch.graph import Tasks
 from scrimp._torch.memory import unused
 from scrimp._torch.problem import Cost, Lowered, tightest
@@ -109,27 +108,6 @@ def mark(leaf: Any) -> Any:
     except TypeError:
         return repr(leaf)
     return (type(leaf), leaf)
-
-
-def mode(model: nn.Module, loss_fn: Any = None, *, accumulating: bool = False) -> Any:
-    """What of the model and its surroundings decides the graph.
-
-    ``accumulating``: as if all gradients were there.
-    """
-    modules = [*model.modules(), *(loss_fn.modules() if isinstance(loss_fn, nn.Module) else ())]
-    parameters = [p for module in modules for p in module._parameters.values() if p is not None]
-    return (
-        tuple(module.training for module in modules),
-        tuple(
-            (p.requires_grad, p.grad is not None or (accumulating and p.requires_grad), p.shape, p.dtype)
-            for p in parameters
-        ),
-        autocast_mode(),
-    )
-
-
-def _has_gradient(parameter: nn.Parameter, accumulating: bool) -> bool:
-    return parameter.grad is not None or (accumulating and parameter.requires_grad)
 
 
 def task_costs(tasks: Tasks, device: torch.device, settings: Settings) -> list[Cost]:

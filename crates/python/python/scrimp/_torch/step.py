@@ -14,16 +14,17 @@ from torch import nn
 from torch.fx import GraphModule
 
 from scrimp._native import format_bytes
-from scrimp._torch.capture import Call, Joint, Slot, capture, refuse_hooks
+from scrimp._torch.capture import Call, Joint, Slot, capture
 from scrimp._torch.captures import captured
 from scrimp._torch.explain import explanation
 from scrimp._torch.gradients import add_gradient_nodes, existing_gradient, slot_at
 from scrimp._torch.graph import Tasks, analyse
+from scrimp._torch.guards import Guards
 from scrimp._torch.memory import storage_bytes
 from scrimp._torch.pace import Pace
 from scrimp._torch.plans import Batch, Plans
 from scrimp._torch.problem import Lowered, lower
-from scrimp._torch.questions import Guard
+from scrimp._torch.reads import guarded
 from scrimp._torch.rewrite import Rewriter
 from scrimp._torch.settings import Settings, device_of, make_plan, make_plans, task_costs
 from scrimp._torch.slab import Places
@@ -56,7 +57,7 @@ class Planned:
     """Parameters whose gradients are there before the step: the last inputs."""
     mutated: list[Slot | int]
     gradients: list[Slot]
-    guard: Guard
+    guards: Guards
     pace: Pace
     loss: torch.Tensor
     """Without contents: its shape, type and device."""
@@ -119,8 +120,6 @@ class Step:
         return self._planned(_as_batch(batch, named), accumulating=True).plan
 
     def _planned(self, batch: Batch, *, accumulating: bool = False) -> Planned:
-        refuse_hooks(self.model)
-
         def make() -> Planned:
             asked = self._capture(batch, accumulating)
             return self._rewritten(asked, make_plan(asked.lowered, self._settings, asked.remark, self._plans))
@@ -163,7 +162,7 @@ class Step:
         return Captured(joint, accumulated, tasks, lowered, _when_accumulating(there))
 
     def _captured(self, call: Call, batch: Batch, accumulating: bool) -> tuple[Joint, list[Slot]]:
-        joint = capture(call, batch.tensors, self.model)
+        joint = guarded(call, self.loss_fn, lambda one: capture(one, batch.tensors, self.model))
         if len(joint.results) != 1 or len(joint.tangent_of) != 1:
             raise BadOption(
                 f"the loss must be one tensor that needs gradients, but there are {len(joint.results)} "
@@ -215,7 +214,7 @@ class Step:
             accumulated=captured.accumulated,
             mutated=[slot for slot, _ in mutations if slot is not None],
             gradients=[slot for slot, _ in gradients],
-            guard=joint.guard,
+            guards=joint.guards,
             pace=Pace(made, tasks, self._settings),
             loss=joint.results[0].meta["val"],
         )
@@ -231,6 +230,7 @@ class Step:
                 target.copy_(value)
         for slot, gradient in zip(planned.gradients, gradients, strict=True):
             slot.get().grad = gradient
+        planned.guards.leave()
         return loss
 
     def _input(self, what: Slot | int | None, planned: Planned, tensors: list[torch.Tensor]) -> torch.Tensor:

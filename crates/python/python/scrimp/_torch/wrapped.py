@@ -16,17 +16,18 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
-from scrimp._torch.capture import Call, Joint, Slot, capture, refuse_hooks
+from scrimp._torch.capture import Call, Joint, Slot, capture
 from scrimp._torch.captures import captured
 from scrimp._torch.explain import explanation
 from scrimp._torch.gradients import add_shared
 from scrimp._torch.graph import Tasks, analyse
+from scrimp._torch.guards import Guards
 from scrimp._torch.memory import storage_bytes
 from scrimp._torch.outputs import Outputs, loss_in, taken_apart
 from scrimp._torch.pace import Pace
 from scrimp._torch.plans import Batch, Plans
 from scrimp._torch.problem import Between, Lowered, lower
-from scrimp._torch.questions import Guard
+from scrimp._torch.reads import guarded
 from scrimp._torch.rewrite import Continuation, Rewriter
 from scrimp._torch.settings import Settings, device_of, make_plan, task_costs
 from scrimp._torch.slab import Places
@@ -56,7 +57,7 @@ class Halves:
     gradients: list[int]
     """Inputs that get gradients, in the order in which backward gives them."""
     outputs: Outputs
-    guard: Guard
+    guards: Guards
     pace: Pace
     places: Places = field(default_factory=Places)
 
@@ -75,7 +76,7 @@ class Planner:
         self.base = base
         self.settings = settings
         self.loss_only = loss_only
-        self._plans: Plans[Halves] = Plans(model, None, settings)
+        self._plans: Plans[Halves] = Plans(model, None, settings, parameter_hooks=True)
 
     def __reduce__(self) -> Any:
         """Plans and callbacks stay behind."""
@@ -87,7 +88,9 @@ class Planner:
         batch = Batch.of((args, kwargs))
         halves = self._planned(batch)
         inputs = [what.get() if isinstance(what, Slot) else batch.tensors[what] for what in halves.inputs]
-        return halves.outputs.around(_Run.apply(halves, *inputs))
+        results = _Run.apply(halves, *inputs)
+        halves.guards.leave()
+        return halves.outputs.around(results)
 
     def __len__(self) -> int:
         """How many plans there are."""
@@ -113,7 +116,6 @@ class Planner:
         return self._planned(Batch.of((args, kwargs))).plan
 
     def _planned(self, batch: Batch) -> Halves:
-        refuse_hooks(self.model, parameters=False)
         return self._plans.find(batch, lambda: self._make(batch))
 
     def _make(self, batch: Batch) -> Halves:
@@ -156,7 +158,7 @@ class Planner:
 
 
 def _captured(call: Call, tensors: Sequence[Tensor], returned: Sequence[Outputs]) -> Joint:
-    joint = capture(call, tensors, call.model, keeps_parameter_hooks=True)
+    joint = guarded(call, None, lambda one: capture(one, tensors, one.model, keeps_parameter_hooks=True))
     if not joint.tangent_of:
         raise BadOption(
             "none of the model's outputs needs gradients, so there is nothing to plan; call it under "
@@ -238,7 +240,7 @@ def _cut(
         mutated=[index_of[position] for position, _ in joint.mutations],
         gradients=[index_of[position] for position, _ in joint.gradients],
         outputs=outputs,
-        guard=joint.guard,
+        guards=joint.guards,
         pace=pace,
     )
 
