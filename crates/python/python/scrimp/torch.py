@@ -7,11 +7,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from scrimp._native import parse_budget
 from scrimp._torch.backend import Backend, Partitioner
@@ -49,7 +50,9 @@ def fit(
     time_limit: float = 10.0,
     seed: int = 0,
     threads: int = 2,
-    max_shapes: int = 8,
+    shapes: Sequence[Any] = (),
+    on_new_shape: str = "plan",
+    max_shapes: int = 64,
     accumulate: bool = False,
     progress: Progress = None,
 ) -> Step:
@@ -64,6 +67,12 @@ def fit(
     change, ``"min"``, or on CUDA ``"auto"``: what is free now. ``reserve`` bytes of it are left to
     others, such as the optimizer's state.
 
+    There is one plan per shape of batch. ``shapes`` are more example batches to plan for now, such as one
+    for each length that texts are padded to. A shape that is new in the training loop is captured and
+    measured then, and runs in the order of another shape's plan if that keeps to the budget, else in one
+    that is searched for; with ``on_new_shape="eager"`` the model itself runs it, with a warning, and
+    ``"error"`` refuses it.
+
     A step that finds gradients to add to has a plan of its own, made when the first such step comes;
     with ``accumulate`` it is made now, so that a budget which is too small for it is known at once.
 
@@ -74,14 +83,15 @@ def fit(
 
     Raises `Infeasible` with the least budget found, and `Unsupported` or `BadOption` with a sentence.
     """
-    settings = Settings(budget, reserve, costs, time_limit, seed, threads, max_shapes, progress)
+    settings = Settings(budget, reserve, costs, time_limit, seed, threads, max_shapes, on_new_shape, progress)
     refuse_planned(model)
     step = Step(model, loss_fn, settings)
+    for args, kwargs in _largest_first([*shapes, example_batch], settings):
+        step.prepare(*args, **kwargs)
+        if accumulate:
+            step.prepare_accumulation(*args, **kwargs)
     args, kwargs = _arguments(example_batch)
     step.prepare(*args, **kwargs)
-    if accumulate:
-        step.prepare_accumulation(*args, **kwargs)
-        step.prepare(*args, **kwargs)
     return step
 
 
@@ -116,7 +126,9 @@ def wrap(
     time_limit: float = 10.0,
     seed: int = 0,
     threads: int = 2,
-    max_shapes: int = 8,
+    shapes: Sequence[Any] = (),
+    on_new_shape: str = "plan",
+    max_shapes: int = 64,
     progress: Progress = None,
 ) -> Wrapped:
     """Plan a model for any loss and training loop, and give the same model back.
@@ -136,11 +148,14 @@ def wrap(
     gradients are on. ``model.scrimp`` has the plan, as have ``model.plan``, ``model.explain()`` and so
     on, where the model has nothing of that name itself. `unwrap` undoes it.
     """
-    settings = Settings(budget, reserve, costs, time_limit, seed, threads, max_shapes, progress)
+    settings = Settings(budget, reserve, costs, time_limit, seed, threads, max_shapes, on_new_shape, progress)
     planned = wrapped(model, settings, loss_only=loss_only)
-    if example_batch is not None:
-        args, kwargs = _arguments(example_batch)
+    examples = [*shapes] if example_batch is None else [*shapes, example_batch]
+    if examples:
         try:
+            for args, kwargs in _largest_first(examples, settings):
+                planned.scrimp.prepare(*args, **kwargs)
+            args, kwargs = _arguments(examples[-1])
             planned.scrimp.prepare(*args, **kwargs)
         except BaseException:
             unwrapped(model)
@@ -151,6 +166,23 @@ def wrap(
 def unwrap(model: nn.Module) -> nn.Module:
     """Undo `wrap`: the model's own ``forward`` runs again."""
     return unwrapped(model)
+
+
+def _largest_first(
+    batches: Sequence[Any], settings: Settings
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """What to plan for: smaller batches get by with the bytes and often the order of larger ones."""
+    examples = [_arguments(batch) for batch in batches]
+
+    def tensors(example: Any) -> list[torch.Tensor]:
+        return [leaf for leaf in tree_leaves(example) if isinstance(leaf, torch.Tensor)]
+
+    examples.sort(key=lambda example: -sum(tensor.numel() for tensor in tensors(example)))
+    for place, example in enumerate(examples, 1):
+        if len(examples) > 1:
+            sizes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors(example))
+            settings.say(f"batch {place} of {len(examples)}, with tensors of shapes {sizes}")
+        yield example
 
 
 def _arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Size, Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from scrimp._native import format_bytes
 from scrimp._torch.capture import HOOKS, autocast_mode, has_surrounding_hooks, refuse_hooks
 from scrimp._torch.guards import Change, Guards
 from scrimp._torch.settings import Settings, mark
 from scrimp.errors import BadOption, Unsupported
+from scrimp.planning import Plan
 
 OFTEN = 4
 """Plans for changed values that may be made within `WITHIN` calls."""
@@ -94,6 +97,7 @@ class Guarded(Protocol):
     """A plan that serves the batches and values of Python for which its guards hold."""
 
     guards: Guards
+    plan: Plan
 
 
 Planned = TypeVar("Planned", bound=Guarded)
@@ -150,6 +154,7 @@ class Plans(Generic[Planned]):
         self._calls = 0
         self._changes: list[tuple[int, Change]] = []
         """What was planned anew for, and at which call."""
+        self._without: set[Any] = set()
 
     def find(self, batch: Batch, make: Callable[[], Planned], *, accumulating: bool = False) -> Planned:
         """Give the plan for a batch and the model as it is now; have it made on first sight.
@@ -210,6 +215,37 @@ class Plans(Generic[Planned]):
             )
         self._changes.append((self._calls, change))
 
+    def goes_without(self, batch: Batch) -> bool:
+        """Whether the model itself is to run a batch of a shape that nothing was planned for."""
+        settings = self.settings
+        if settings.on_new_shape == "plan" or not self._made:
+            return False
+        shapes = batch.marks
+        if any(planned_for == shapes for planned_for, _ in self._made):
+            return False
+        new = ", ".join(str(tuple(tensor.shape)) for tensor in batch.tensors)
+        if settings.on_new_shape == "error":
+            raise BadOption(
+                f"there is no plan for a batch with tensors of shapes {new}, and on_new_shape is 'error'; "
+                "name such a batch in shapes, or call prepare with it"
+            )
+        if shapes not in self._without:
+            self._without.add(shapes)
+            warnings.warn(
+                f"there is no plan for batches with tensors of shapes {new}: the model itself runs, with a "
+                f"peak of about {format_bytes(self._estimate(batch))}; name such a batch in shapes to have "
+                "it planned",
+                stacklevel=3,
+            )
+        return True
+
+    def _estimate(self, batch: Batch) -> int:
+        """What the model needs for a batch, from what it needs for the largest planned one."""
+        sizes = {_elements(shapes): there[0].plan for (shapes, _), there in self._made.items()}
+        most = max(sizes)
+        plan = sizes[most]
+        return plan.fixed + (plan.base_peak - plan.fixed) * _elements(batch.marks) // max(most, 1)
+
     @property
     def latest(self) -> Planned:
         """The one that was found or made last."""
@@ -224,3 +260,9 @@ class Plans(Generic[Planned]):
     def __iter__(self) -> Iterator[Planned]:
         """Each of them."""
         return itertools.chain.from_iterable(self._made.values())
+
+
+def _elements(marks: Any) -> int:
+    """Of a batch's tensors."""
+    _, leaves = marks
+    return sum(leaf[0].numel() for leaf in leaves if isinstance(leaf, tuple) and isinstance(leaf[0], Size))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from scrimp import _native
 from scrimp._torch import store
-from scrimp.errors import ScrimpError
+from scrimp.errors import InvalidPlan, ScrimpError
 from scrimp.planning import Plan, check, plan
 from scrimp.problem import Problem
 
@@ -42,6 +44,43 @@ def planned(
     }
     store.save(KIND, key, entry)
     return made
+
+
+def reused(problem: Problem, budget: int | str, others: Iterable[tuple[Problem, Plan]]) -> Plan | None:
+    """Find the cheapest plan among the orders of other batches' plans, if these have the same tasks.
+
+    Each is checked with this problem's bytes. Where everything fits once, no other order is needed.
+    """
+    tasks = _tasks(problem)
+    same = [(other, plan) for other, plan in others if _tasks(other) == tasks]
+    if not same:
+        return None
+    text = problem.to_json()
+    nearest = sorted(same, key=lambda pair: abs(_bytes(pair[0]) - _bytes(problem)))[:NEAREST]
+    orders = dict.fromkeys([tuple(range(len(tasks))), *(tuple(plan.runs) for _, plan in nearest)])
+    fitting: list[Plan] = []
+    for order in orders:
+        with contextlib.suppress(InvalidPlan):
+            fitting.append(check(text, order, budget=budget))
+    if not fitting:
+        return None
+    best = min(fitting, key=lambda plan: plan.cost)
+    # Every task runs at least once.
+    best.lower_bound = best.base_cost
+    best.optimal = best.cost <= best.base_cost
+    return best
+
+
+NEAREST = 4
+"""Plans of other batches that are tried."""
+
+
+def _tasks(problem: Problem) -> list[Any]:
+    return [(task["name"], task["inputs"], task["outputs"]) for task in problem.tasks]
+
+
+def _bytes(problem: Problem) -> int:
+    return sum(value["bytes"] for value in problem.values)
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from scrimp._torch import profile, progress
 from scrimp._torch.graph import Tasks
 from scrimp._torch.memory import unused
 from scrimp._torch.problem import Cost, Lowered, tightest
-from scrimp._torch.schedules import planned
+from scrimp._torch.schedules import planned, reused
 from scrimp.errors import BadOption, Infeasible, Unsupported
 from scrimp.planning import Plan, sweep
 from scrimp.planning import Progress as News
@@ -39,7 +39,9 @@ class Settings:
     time_limit: float = 10.0
     seed: int = 0
     threads: int = 2
-    max_shapes: int = 8
+    max_shapes: int = 64
+    on_new_shape: str = "plan"
+    """What a shape of batch without a plan gets in a training loop: `plan`, `eager` or `error`."""
     progress: Progress = None
 
     def __post_init__(self) -> None:
@@ -52,6 +54,8 @@ class Settings:
             parse_budget(str(self.budget))
         if self.reserve < 0:
             raise BadOption(f"reserve is {self.reserve}, but must be bytes, 0 or more")
+        if self.on_new_shape not in ("plan", "eager", "error"):
+            raise BadOption(f"on_new_shape is {self.on_new_shape!r}, but must be 'plan', 'eager' or 'error'")
         if not (self.progress is None or self.progress is False or callable(self.progress)):
             raise BadOption(
                 f"progress is {self.progress!r}, but must be a function that takes lines of text, False, or "
@@ -67,7 +71,8 @@ class Settings:
             raise BadOption(
                 f"plans for {len(known)} shapes of batches were made, the most allowed, and this batch "
                 f"(tensors of shapes {new}) would need another; use batches of the same shape (such as "
-                "drop_last=True), or raise max_shapes"
+                "drop_last=True, or lengths padded to a few), raise max_shapes, or let the model itself run "
+                "by on_new_shape='eager'"
             )
 
     @property
@@ -129,13 +134,26 @@ class Made(Protocol):
     lowered: Lowered
 
 
-def make_plan(lowered: Lowered, settings: Settings, remark: str = "", others: Iterable[Made] = ()) -> Plan:
+def make_plan(
+    lowered: Lowered,
+    settings: Settings,
+    remark: str = "",
+    others: Iterable[Made] = (),
+    *,
+    ahead: bool = True,
+) -> Plan:
     """Plan; an infeasible budget also says which operator needs most, and the remark.
 
-    ``others`` are the plans of the same model for other batches.
+    ``others`` are the plans of the same model for other batches. In a training loop, when it isn't
+    ``ahead``, one of their orders is taken without a search if it keeps to the budget.
     """
     try:
-        made = planned(lowered.problem, _budget(lowered, settings, others), **_options(settings))
+        budget, there = _budget(lowered, settings, others), list(others)
+        made = (
+            None if ahead else reused(lowered.problem, budget, [(o.lowered.problem, o.plan) for o in there])
+        )
+        if made is None:
+            made = planned(lowered.problem, budget, **_options(settings))
         settings.say(f"planned a peak of {format_bytes(made.peak)}, {made.overhead:+.1%} seconds")
         return made
     except Infeasible as error:

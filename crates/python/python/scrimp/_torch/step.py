@@ -88,7 +88,9 @@ class Step:
     def __call__(self, *batch: Any, **named: Any) -> torch.Tensor:
         """Run one step on a batch and return the loss, detached."""
         asked = _as_batch(batch, named)
-        planned = self._planned(asked)
+        if self._plans.goes_without(asked):
+            return self._eagerly(asked)
+        planned = self._planned(asked, ahead=False)
         with planned.pace.step():
             return self._run(planned, asked.tensors)
 
@@ -119,10 +121,18 @@ class Step:
         """Plan for a batch whose gradients are added to those of batches before; without running it."""
         return self._planned(_as_batch(batch, named), accumulating=True).plan
 
-    def _planned(self, batch: Batch, *, accumulating: bool = False) -> Planned:
+    def _eagerly(self, batch: Batch) -> torch.Tensor:
+        """Run the model itself."""
+        loss = loss_of(self.model, self.loss_fn, batch.filler()(batch.tensors))
+        scale = torch.as_tensor(self.loss_scale, dtype=loss.dtype, device=loss.device)
+        loss.backward(scale.detach().reshape(loss.shape))
+        return loss.detach()
+
+    def _planned(self, batch: Batch, *, accumulating: bool = False, ahead: bool = True) -> Planned:
         def make() -> Planned:
             asked = self._capture(batch, accumulating)
-            return self._rewritten(asked, make_plan(asked.lowered, self._settings, asked.remark, self._plans))
+            made = make_plan(asked.lowered, self._settings, asked.remark, self._plans, ahead=ahead)
+            return self._rewritten(asked, made)
 
         return self._plans.find(batch, make, accumulating=accumulating)
 

@@ -86,7 +86,9 @@ class Planner:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model's forward pass so that the backward pass can follow."""
         batch = Batch.of((args, kwargs))
-        halves = self._planned(batch)
+        if self._plans.goes_without(batch):
+            return self.base.forward(self.model, *args, **kwargs)
+        halves = self._planned(batch, ahead=False)
         inputs = [what.get() if isinstance(what, Slot) else batch.tensors[what] for what in halves.inputs]
         results = _Run.apply(halves, *inputs)
         halves.guards.leave()
@@ -115,10 +117,10 @@ class Planner:
         """Plan for a batch without running it."""
         return self._planned(Batch.of((args, kwargs))).plan
 
-    def _planned(self, batch: Batch) -> Halves:
-        return self._plans.find(batch, lambda: self._make(batch))
+    def _planned(self, batch: Batch, *, ahead: bool = True) -> Halves:
+        return self._plans.find(batch, lambda: self._make(batch, ahead))
 
-    def _make(self, batch: Batch) -> Halves:
+    def _make(self, batch: Batch, ahead: bool) -> Halves:
         settings, model, tensors, filled = self.settings, self.model, batch.tensors, batch.filler()
         device = device_of(model, tensors)
         returned: list[Outputs] = []
@@ -152,7 +154,7 @@ class Planner:
             settings.reserve + _resident(model, joint, tensors),
             between=between,
         )
-        made = make_plan(lowered, settings, others=self._plans)
+        made = make_plan(lowered, settings, others=self._plans, ahead=ahead)
         pace = Pace(made, tasks, settings)
         return _cut(joint, tasks, lowered, made, placeholders, results, pace)
 
