@@ -148,7 +148,7 @@ class Plans(Generic[Planned]):
         self.loss_fn = loss_fn
         self.settings = settings
         self.parameter_hooks = parameter_hooks
-        self._structure = Structure(model, loss_fn)
+        self._structure: Structure | None = None
         self._made: dict[Any, list[Planned]] = {}
         self._latest: Planned | None = None
         self._calls = 0
@@ -161,14 +161,11 @@ class Plans(Generic[Planned]):
 
         ``accumulating``: as if all gradients were there.
         """
-        if not self._structure.holds():
-            self.settings.say("planning anew: the model has other modules")
-            self._structure = Structure(self.model, self.loss_fn)
-            self._made.clear()
-        self._structure.refuse_hooks(parameters=not self.parameter_hooks)
+        structure = self._current_structure()
+        structure.refuse_hooks(parameters=not self.parameter_hooks)
         self._calls += 1
         shapes = batch.marks
-        key = (shapes, self._structure.mode(accumulating=accumulating))
+        key = (shapes, structure.mode(accumulating=accumulating))
         there = self._made.get(key, [])
         planned = self._serving(there, batch)
         if planned is None:
@@ -178,6 +175,14 @@ class Plans(Generic[Planned]):
             self._made[key] = [*there, planned][-KEPT - self.settings.max_shapes :]
         self._latest = planned
         return planned
+
+    def _current_structure(self) -> Structure:
+        if self._structure is None or not self._structure.holds():
+            if self._structure is not None:
+                self.settings.say("planning anew: the model has other modules")
+            self._structure = Structure(self.model, self.loss_fn)
+            self._made.clear()
+        return self._structure
 
     def _serving(self, there: Sequence[Planned], batch: Batch) -> Planned | None:
         """The plan whose guards hold; if there is none, refuse to make too many."""
