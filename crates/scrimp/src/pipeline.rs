@@ -55,7 +55,7 @@ use scrimp_graph::onnx::{self, ImportOptions, ModelCopy};
 use scrimp_graph::{Costs, Graph, Loss, Lowered, Optimizer, Roofline, TrainingGraph};
 use scrimp_plan::{
     Budget, Capacities, CheckedLayout, CheckedPlan, DeviceId, PerDevice, Plan, Problem, SavedPlan,
-    check,
+    Sequence, check,
 };
 use scrimp_run::Compiled;
 use scrimp_solve::{
@@ -526,7 +526,11 @@ fn least(
             history.add(news);
             watch(news);
         };
-        match solve(problem, &capacities, &until(PLAN_SHARE), &mut watch) {
+        let options = Options {
+            start: Some(Sequence::of_runs(budgeted.device, solved.plan.runs())),
+            ..until(PLAN_SHARE)
+        };
+        match solve(problem, &capacities, &options, &mut watch) {
             Ok(cheaper) if cheaper.cost <= solved.cost => solved = cheaper,
             Ok(_) | Err(SolveError::Infeasible { .. }) => {}
             Err(error) => return Err(error.into()),

@@ -1,6 +1,6 @@
-//! From a planner's sequence to a checked plan, and back.
+//! From a planner's sequence to a checked plan.
 
-use scrimp_plan::{CheckedPlan, Problem, Sequence, Step, TaskId, check};
+use scrimp_plan::{CheckedPlan, Problem, Sequence, check};
 
 use crate::error::SolveError;
 
@@ -17,13 +17,5 @@ pub(crate) fn checked(
     check(problem, plan).map_err(|all| {
         let told: Vec<String> = all.iter().take(3).map(ToString::to_string).collect();
         defect(told.join("; "))
-    })
-}
-
-/// The tasks of a plan in the order they run.
-pub(crate) fn runs(plan: &CheckedPlan) -> impl Iterator<Item = TaskId> + '_ {
-    plan.steps().iter().filter_map(|step| match step {
-        Step::Run { task, .. } => Some(*task),
-        _ => None,
     })
 }

@@ -20,7 +20,6 @@ use scrimp_solvers::Highs;
 use scrimp_solvers::highs::{Progress, Start, Status};
 
 use crate::bound::{self, Worthwhile};
-use crate::checked::runs;
 use crate::error::SolveError;
 use crate::method::{Formulation, Method, Order};
 use crate::options::{Options, Solved};
@@ -120,7 +119,7 @@ pub(crate) fn plan(
 /// The tasks that a plan runs again, and in which blocks.
 fn reruns(plan: &CheckedPlan, blocks: &Worthwhile) -> Vec<(TaskId, usize)> {
     let (mut again, mut stage) = (Vec::new(), 0);
-    for task in runs(plan) {
+    for task in plan.runs() {
         if task.index() < stage {
             again.push((task, blocks.block(TaskId::new(stage))));
         } else {
@@ -152,6 +151,7 @@ fn first_plan(
         order: Order::Fixed,
         time_limit: Duration::from_secs_f64(seconds),
         enough: None,
+        start: options.start.clone().filter(|_| best.is_some()),
         ..options.clone()
     };
     let budget = graph.capacity as f64 - graph.model.resident;
@@ -213,7 +213,7 @@ impl Restricted<'_> {
 
 /// A plan's stages, if it has stages and all its reruns are allowed ones.
 fn stages(graph: &Graph<'_>, plan: &CheckedPlan) -> Option<Stages> {
-    let of_plan: Vec<usize> = runs(plan).map(|task| task.index()).collect();
+    let of_plan: Vec<usize> = plan.runs().map(|task| task.index()).collect();
     let stages = Stages::from_sequence(graph, &of_plan)?;
     let rows = stages.runs.iter().enumerate();
     let mut again = rows.flat_map(|(stage, row)| {

@@ -46,7 +46,8 @@ pub struct Options {
     pub runs_per_task: usize,
     /// How moccasin's program states that inputs are in memory.
     pub precedence: Precedence,
-    /// A known plan from which exact methods start. It is ignored if it is outside the method's model.
+    /// A known plan from which the search and exact methods start. It is ignored if it exceeds the budget or
+    /// is outside the method's model.
     pub start: Option<Sequence>,
     /// The path of HiGHS, if it shouldn't be searched for.
     pub highs: Option<PathBuf>,

@@ -85,6 +85,10 @@ fn searched(
     let (model, device) = Model::new(problem)?;
     let capacity = capacities.bytes(device);
     let budget = capacity.map_or(f64::INFINITY, |c| c as f64 - model.resident);
+    let options = &Options {
+        start: usable_start(problem, options),
+        ..options.clone()
+    };
     let found = driver::run(&model, budget, options, start, progress);
     let (plan, peak) = plan_of(problem, &model, device, &found)?;
     if peak > budget {
@@ -102,6 +106,13 @@ fn searched(
         });
     }
     Ok(solved(plan, found.lower_bound, start))
+}
+
+/// The caller's plan, if it is one in the requested order.
+fn usable_start(problem: &Problem, options: &Options) -> Option<Sequence> {
+    let start = options.start.clone()?;
+    let plan = checked(problem, &start, "start").ok()?;
+    (options.order == Order::Free || plan.keeps_order()).then_some(start)
 }
 
 /// The checked plan of the search's result, and its peak without resident bytes.

@@ -91,6 +91,14 @@ impl CheckedPlan {
         &self.plan.steps
     }
 
+    /// The tasks in the order they run.
+    pub fn runs(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.steps().iter().filter_map(|step| match step {
+            Step::Run { task, .. } => Some(*task),
+            _ => None,
+        })
+    }
+
     /// The most bytes in use on a device, including resident bytes.
     ///
     /// # Panics

@@ -2,7 +2,7 @@
 
 use scrimp_plan::{Capacities, CheckedPlan, Sequence, TaskId};
 
-use crate::checked::{checked, runs};
+use crate::checked::checked;
 use crate::cutoff::Cutoff;
 use crate::method::Order;
 use crate::model::Model;
@@ -24,7 +24,7 @@ pub(super) fn stirred(
     let (model, device) = Model::new(problem).ok()?;
     let capacity = capacities.bytes(device);
     let limit = capacity.unwrap_or(u64::MAX).max(plan.peak(device)) as f64 - model.resident;
-    let runs: Vec<TaskId> = runs(plan).collect();
+    let runs: Vec<TaskId> = plan.runs().collect();
     let mut rng = Random::new(seed, 1);
     let mut arrangement = Arrangement::new(&model, &runs, limit, order == Order::Free);
     arrangement.stir(HEATS[seed as usize % HEATS.len()], cutoff, &mut rng);

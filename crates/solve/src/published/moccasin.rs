@@ -11,7 +11,6 @@ use scrimp_solvers::cpsat::{self, Model, Solution, Status};
 use super::checkmate::{cheaper, outcome};
 use super::graph::Graph;
 use super::program::{Goal, Program};
-use crate::checked::runs;
 use crate::cutoff::Cutoff;
 use crate::error::SolveError;
 use crate::options::{Options, Solved};
@@ -50,7 +49,7 @@ pub(super) fn plan(
     let program = two.program(&Goal::Cost);
     let best = two.second_phase(&program, &first, best)?;
     let plan = best.ok_or(graph.not_found(None))?;
-    let runs: Vec<usize> = runs(&plan).map(|task| task.index()).collect();
+    let runs: Vec<usize> = plan.runs().map(|task| task.index()).collect();
     let full = program.exhausted(&runs);
     let note = (full > 0).then(|| {
         let limit = options.runs_per_task;

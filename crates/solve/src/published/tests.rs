@@ -18,7 +18,6 @@ use super::graph::Graph;
 use super::plan;
 use super::stages::Stages;
 use crate::bound;
-use crate::checked::runs;
 use crate::error::SolveError;
 use crate::exact;
 use crate::method::{Candidates, Formulation, Method, Order, Precedence, Published, Rounding};
@@ -260,7 +259,7 @@ fn the_programs_agree_with_each_other_and_bound_the_search() {
         );
         let unlimited = Capacities::unlimited();
         let graph = Graph::new(&problem, &unlimited, Method::Search).unwrap();
-        let runs: Vec<usize> = runs(&found.plan).map(|task| task.index()).collect();
+        let runs: Vec<usize> = found.plan.runs().map(|task| task.index()).collect();
         let staged = Stages::from_sequence(&graph, &runs).is_some();
         assert!(
             !staged || found.cost >= milp.plan.cost(),

@@ -103,7 +103,8 @@ impl<'m> Walk<'m> {
         };
         if !self.settle(taste) && !self.beam(narrow) && squeeze {
             self.start_leaner();
-            self.squeeze(target);
+            let most = SQUEEZE * u64::from(self.model.tasks);
+            self.squeeze(target, target, most);
         }
         self.repairer.budget = target;
         if self.repairer.fits(&self.state) {
@@ -136,8 +137,8 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// If the order is free, starts from the leanest of several orders.
-    fn start_leaner(&mut self) {
+    /// If the order is free, starts from the leanest of several orders; otherwise from the given one.
+    pub fn start_leaner(&mut self) {
         if !self.repairer.free {
             return;
         }
@@ -154,11 +155,12 @@ impl<'m> Walk<'m> {
         self.state.reset(&self.leanest.1);
     }
 
-    /// Lowers the budget from the present peak towards `target`, and anneals where repair fails.
-    fn squeeze(&mut self, target: f64) {
+    /// Lowers the budget from the present peak towards `target`, and anneals where repair fails. Ends with a
+    /// plan of at most `enough` bytes, or after `most` units of work.
+    pub fn squeeze(&mut self, target: f64, enough: f64, most: u64) {
         let mut failures = 0;
-        let end = self.repairer.work + SQUEEZE * u64::from(self.model.tasks);
-        while self.leanest.0 > target
+        let end = self.repairer.work + most;
+        while self.leanest.0 > target.max(enough)
             && failures < 60
             && self.repairer.work < end
             && !self.cutoff.reached()

@@ -44,6 +44,8 @@ const FIRST_EPOCH: u64 = 2500;
 const FIRST_PLAN: Duration = Duration::from_secs(2);
 /// The share of that time for plans within the budget; the rest is for finding the least budget.
 const FIRST_SHARE: f64 = 0.7;
+/// The share of all work, per walk, for squeezing the leanest plan if no plan fits the budget at once.
+const SQUEEZE_SHARE: f64 = 0.4;
 /// Tidying may take at least this long.
 const TIDY_TIME: Duration = Duration::from_millis(300);
 /// The most states that the exact search for small problems makes.
@@ -125,6 +127,7 @@ pub(crate) fn with<'m>(
         late: options.cutoff(start, limit),
         // A caller that sets `enough` plans under many budgets and needs the time limit to be kept.
         patient: options.enough.is_none() && options.deadline.is_none(),
+        squeeze: (SQUEEZE_SHARE * work(model, options)) as u64,
         seed: options.seed,
         threads: options.threads,
     };
@@ -141,7 +144,7 @@ pub(crate) fn with<'m>(
                 states: LEAST_STATES,
                 cutoff: first.late,
             };
-            let found = exact::leanest(model, (none, first.least(None)), free, limits);
+            let found = exact::leanest(model, (none, first.leanest()), free, limits);
             (known.floor, (known.least, known.runs)) = found;
             known
         }
@@ -168,7 +171,11 @@ fn by_walks<'m>(
     } = known;
     let FirstPlan { model, budget, .. } = first;
     let cutoff = options.cutoff(start, options.time_limit);
-    let (runs, kept) = match first.plans() {
+    let plans = match start_of(model, budget, options) {
+        Some(runs) => Ok((runs, None)),
+        None => first.plans(),
+    };
+    let (runs, kept) = match plans {
         Ok(found) => found,
         Err(known) => {
             // Whether there is a plan at all takes fewer states than the cheapest one.
@@ -213,8 +220,7 @@ fn by_walks<'m>(
             });
         },
     };
-    let total = options.time_limit.as_secs_f64().min(1e6) * rate(model);
-    race.run(kept, total as u64);
+    race.run(kept, work(model, options) as u64);
     let best = race.best;
     lower_bound = race.lower_bound;
     let mut arrangement = Arrangement::new(model, &best.1, budget, first.free);
@@ -227,12 +233,19 @@ fn by_walks<'m>(
     }
 }
 
-/// The units of work per second of a walk; see [`RATES`].
-fn rate(model: &Model) -> f64 {
+/// The plan from which the caller wants to start, if it fits.
+fn start_of(model: &Model, budget: f64, options: &Options) -> Option<Vec<TaskId>> {
+    let runs: Vec<TaskId> = options.start.as_ref()?.runs().collect();
+    (State::new(model, &runs).peak() <= budget).then_some(runs)
+}
+
+/// The units of work of a walk within the time limit; see [`RATES`].
+fn work(model: &Model, options: &Options) -> f64 {
     let inputs: usize = model.task_ids().map(|t| model.inputs.of(t).len()).sum();
     let mean = inputs as f64 / f64::from(model.tasks.max(1));
     let dense = ((mean - MEAN_INPUTS[0]) / (MEAN_INPUTS[1] - MEAN_INPUTS[0])).clamp(0.0, 1.0);
-    RATES[0] + dense * (RATES[1] - RATES[0])
+    let rate = RATES[0] + dense * (RATES[1] - RATES[0]);
+    options.time_limit.as_secs_f64().min(1e6) * rate
 }
 
 /// A sequence, with its seconds.

@@ -1,4 +1,4 @@
-//! The first plan within a budget, at whatever cost, and the least budget for which a plan is found.
+//! The first plan within a budget, at whatever cost.
 
 use scrimp_plan::TaskId;
 
@@ -11,7 +11,6 @@ use crate::search::anneal::{BEAM_TASKS, Walk};
 use crate::search::beam::{self, Breadth};
 use crate::search::front;
 use crate::search::order;
-use crate::search::state::State;
 use crate::search::walks::{WALKS, each};
 
 /// How often the search for a first plan starts over, with other random choices each time.
@@ -19,18 +18,16 @@ const ROUNDS: u64 = 16;
 /// The same number if beams have failed.
 const ROUNDS_AFTER_BEAMS: u64 = 6;
 /// The widths of the beams, in the order in which they are tried; the last is only for few tasks.
-const WIDTHS: [usize; 3] = [1, 8, 64];
+pub(super) const WIDTHS: [usize; 3] = [1, 8, 64];
 const FEW: u32 = 400;
 /// With more tasks, plans are built from the front, because repair takes too long.
-const MANY: u32 = 1000;
+pub(super) const MANY: u32 = 1000;
 /// In that case, the powers of the bytes over the budget that are tried as first prices.
 const POWERS: [f64; 2] = [1.0, 0.0];
 /// The number of widths that are quick.
 const QUICK_WIDTHS: usize = 2;
 /// How much a lean order for them prefers tasks close to the last one.
 const INERTIA: f64 = 5.0;
-/// The least budget is found to this share of the distance between the floor and the keep-all peak.
-const PRECISION: f64 = 1e-4;
 /// If no plan was found in time, the search for the least budget takes at least this long.
 const LEAST_TIME: Duration = Duration::from_millis(500);
 
@@ -45,6 +42,8 @@ pub(super) struct FirstPlan<'a> {
     /// When the search ends, and when the search for the least budget ends.
     pub cutoff: Cutoff<'a>,
     pub late: Cutoff<'a>,
+    /// Units of work for squeezing the leanest plan, per walk.
+    pub squeeze: u64,
     /// Whether the search for the least budget may overrun the limit.
     pub patient: bool,
     pub seed: u64,
@@ -54,45 +53,47 @@ pub(super) struct FirstPlan<'a> {
 impl FirstPlan<'_> {
     /// A sequence that fits, or else the least budget for which one was found, with that sequence.
     pub fn search(&self) -> Result<Vec<TaskId>, (f64, Vec<TaskId>)> {
-        let mut leanest: Option<(f64, Vec<TaskId>)> = None;
-        let beams = beam::takes(self.model);
-        let rounds = match self.budget < self.floor {
-            true if beams && self.model.tasks <= BEAM_TASKS => 0..0,
-            true if self.model.tasks > MANY => 0..0,
-            // These walks are for the least budget only.
-            true => 1..2,
-            false if beams => 0..ROUNDS_AFTER_BEAMS,
-            false => 0..ROUNDS,
-        };
-        for round in rounds {
-            // Beams are quicker with few tasks; walks rearrange, and squeeze last.
-            let beams_first = !self.free && self.model.tasks <= BEAM_TASKS;
-            let mut found = None;
-            if round == 0 && beams_first {
-                found = self.beams(WIDTHS.len());
-            }
-            found = found.or_else(|| self.walks(round, &mut leanest));
-            if round == 0 && !beams_first {
-                found = found.or_else(|| self.beams(WIDTHS.len()));
-            }
-            if let Some(runs) = found {
-                return Ok(runs);
-            }
-            if self.cutoff.reached() {
-                break;
-            }
+        let possible = self.budget >= self.floor;
+        if let Some(runs) = possible.then(|| self.directly()).flatten() {
+            return Ok(runs);
         }
         // A caller that asked for too little should learn what is enough, however late it is.
         let late = match self.patient {
             true => self.late.not_within(LEAST_TIME),
             false => self.late,
         };
-        Err(FirstPlan { late, ..*self }.least(leanest))
+        let mut leanest = FirstPlan { late, ..*self }.leanest();
+        if leanest.0 <= self.budget {
+            return Ok(leanest.1);
+        }
+        let rounds = match beam::takes(self.model) {
+            true => ROUNDS_AFTER_BEAMS,
+            false => ROUNDS,
+        };
+        for round in 1..if possible { rounds } else { 0 } {
+            if self.cutoff.reached() {
+                break;
+            }
+            if let Some(runs) = self.walks(round, &mut leanest) {
+                return Ok(runs);
+            }
+        }
+        Err(leanest)
+    }
+
+    /// A sequence that fits, if beams or walks find one at once. Beams are quicker with few tasks.
+    fn directly(&self) -> Option<Vec<TaskId>> {
+        let beams = || self.beams(WIDTHS.len());
+        let walks = || self.walks(0, &mut (f64::INFINITY, Vec::new()));
+        match !self.free && self.model.tasks <= BEAM_TASKS {
+            true => beams().or_else(walks),
+            false => walks().or_else(beams),
+        }
     }
 
     /// Walks that repair and squeeze. Costs steer them, sometimes astray if the budget is tight. So each
     /// round blurs the costs to a different degree, from their real values to all equal.
-    fn walks(&self, round: u64, leanest: &mut Option<(f64, Vec<TaskId>)>) -> Option<Vec<TaskId>> {
+    fn walks(&self, round: u64, leanest: &mut (f64, Vec<TaskId>)) -> Option<Vec<TaskId>> {
         let blurred = blurred(self.model, [1.0, 0.5, 0.0, 0.8][round as usize % 4]);
         let given = self.given();
         let mut walks: Vec<Walk<'_>> = (0..WALKS as u64)
@@ -112,8 +113,8 @@ impl FirstPlan<'_> {
             walk.first_plan(k, round > 0);
         });
         for walk in &walks {
-            if leanest.as_ref().is_none_or(|l| walk.leanest.0 < l.0) {
-                *leanest = Some(walk.leanest.clone());
+            if walk.leanest.0 < leanest.0 {
+                leanest.clone_from(&walk.leanest);
             }
         }
         let found = walks.iter().filter_map(|walk| walk.best.as_ref());
@@ -123,7 +124,7 @@ impl FirstPlan<'_> {
             .cloned()
     }
 
-    fn given(&self) -> Vec<TaskId> {
+    pub(super) fn given(&self) -> Vec<TaskId> {
         self.model.given_order()
     }
 
@@ -164,12 +165,12 @@ impl FirstPlan<'_> {
     /// A sequence that fits, if the quick methods find one.
     fn quickly(&self) -> Option<Vec<TaskId>> {
         let few = self.model.tasks <= BEAM_TASKS;
-        let found = self.walks(0, &mut None);
+        let found = self.walks(0, &mut (f64::INFINITY, Vec::new()));
         found.or_else(|| few.then(|| self.beams(QUICK_WIDTHS)).flatten())
     }
 
     /// Tries beams of the first few widths, in the given order and, if the order is free, in lean orders.
-    fn beams(&self, widths: usize) -> Option<Vec<TaskId>> {
+    pub(super) fn beams(&self, widths: usize) -> Option<Vec<TaskId>> {
         let mut rng = Random::new(self.seed, 0);
         if !beam::takes(self.model) {
             return None;
@@ -201,7 +202,7 @@ impl FirstPlan<'_> {
 
     /// [`Self::plans`] for many tasks: built from the front in the given order and, if the order is free, in a
     /// lean one.
-    fn of_many(&self) -> Option<(Vec<TaskId>, Option<Vec<TaskId>>)> {
+    pub(super) fn of_many(&self) -> Option<(Vec<TaskId>, Option<Vec<TaskId>>)> {
         let kept = self.fronts(&self.given());
         if !self.free {
             return kept.map(|kept| (kept, None));
@@ -260,59 +261,10 @@ impl FirstPlan<'_> {
         }
         orders
     }
-
-    /// The least budget for which beams find a plan, and that plan; asked for that budget, they find it
-    /// again. Otherwise what is already known: a plan, with its peak.
-    pub fn least(&self, known: Option<(f64, Vec<TaskId>)>) -> (f64, Vec<TaskId>) {
-        let mut least = known.unwrap_or_else(|| {
-            let given = self.given();
-            (State::new(self.model, &given).peak(), given)
-        });
-        let mut none = self.budget.max(self.floor - 1.0);
-        let close = ((least.0 - self.floor) * PRECISION).max(1.0);
-        let lowest = none;
-        let many = self.model.tasks > MANY;
-        for widths in 1..=if many { 1 } else { WIDTHS.len() } {
-            let at = |budget| {
-                let cutoff = self.late;
-                let asked = FirstPlan {
-                    budget,
-                    cutoff,
-                    ..*self
-                };
-                let found = match many {
-                    true => asked.of_many().map(|(runs, _)| runs),
-                    false => asked.beams(widths),
-                };
-                found.map(|runs| (budget, runs))
-            };
-            let mut next = match self.model.tasks <= BEAM_TASKS {
-                true => self.floor,
-                false => (lowest + least.0) / 2.0,
-            };
-            none = lowest;
-            while least.0 - none > close && !self.late.reached() {
-                let budget = next.floor().max(none + 1.0);
-                match at(budget) {
-                    Some(found) => {
-                        let peak = State::new(self.model, &found.1).peak();
-                        least = if peak < budget {
-                            at(peak).unwrap_or(found)
-                        } else {
-                            found
-                        };
-                    }
-                    None => none = budget,
-                }
-                next = (none + least.0) / 2.0;
-            }
-        }
-        least
-    }
 }
 
 /// The model with costs raised to a power, from 1 (unchanged) to 0 (all equal).
-fn blurred(model: &Model, power: f64) -> Model {
+pub(super) fn blurred(model: &Model, power: f64) -> Model {
     let mut model = model.clone();
     let mean = model.base_cost() / f64::from(model.tasks.max(1));
     if power < 1.0 && mean > 0.0 {

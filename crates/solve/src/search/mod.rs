@@ -14,6 +14,7 @@ mod evict;
 pub(crate) mod exact;
 mod first;
 mod front;
+mod least;
 mod levels;
 mod links;
 mod order;

@@ -1,0 +1,111 @@
+//! The least budget for which a plan is found.
+//!
+//! What is tried doesn't depend on the budget that was asked for. So whoever is told a least budget, and asks
+//! for it within the same time, gets a plan.
+
+use scrimp_plan::TaskId;
+
+use std::time::Instant;
+
+use crate::random::Random;
+use crate::search::anneal::{BEAM_TASKS, Walk};
+use crate::search::first::{FirstPlan, MANY, WIDTHS, blurred};
+use crate::search::state::State;
+use crate::search::walks::{WALKS, each};
+
+/// The least budget is found to this share of the distance between the floor and the keep-all peak.
+const PRECISION: f64 = 1e-4;
+/// The part of the time for bisection.
+const BISECTION: u32 = 3;
+/// Rounds of squeezing, and those of them after which the walks go on from the leanest plan of all.
+const ROUNDS: u64 = 4;
+const APART: u64 = 2;
+/// How much a walk blurs the costs, by round.
+const BLURS: [f64; 3] = [0.0, 1.0, 0.5];
+
+impl FirstPlan<'_> {
+    /// The leanest plan that is found, with its peak: by bisection, and then by walks that squeeze it. Ends as
+    /// soon as a plan fits the budget.
+    pub(super) fn leanest(&self) -> (f64, Vec<TaskId>) {
+        let by = Instant::now().checked_add(self.late.left() / BISECTION);
+        let bisected = FirstPlan {
+            late: self.late.by(by),
+            ..*self
+        };
+        self.squeezed(bisected.bisected())
+    }
+
+    /// The least budget for which beams, or plans built from the front, meet it.
+    fn bisected(&self) -> (f64, Vec<TaskId>) {
+        let given = self.given();
+        let mut least = (State::new(self.model, &given).peak(), given);
+        let close = ((least.0 - self.floor) * PRECISION).max(1.0);
+        let many = self.model.tasks > MANY;
+        for widths in 1..=if many { 1 } else { WIDTHS.len() } {
+            let at = |budget| {
+                let cutoff = self.late;
+                let asked = FirstPlan {
+                    budget,
+                    cutoff,
+                    ..*self
+                };
+                match many {
+                    true => asked.of_many().map(|(runs, _)| runs),
+                    false => asked.beams(widths),
+                }
+            };
+            let mut none = self.floor - 1.0;
+            let mut next = match self.model.tasks <= BEAM_TASKS {
+                true => self.floor,
+                false => (none + least.0) / 2.0,
+            };
+            while least.0 - none > close && least.0 > self.budget && !self.late.reached() {
+                let budget = next.floor().max(none + 1.0);
+                match at(budget) {
+                    Some(runs) => least = (State::new(self.model, &runs).peak(), runs),
+                    None => none = budget,
+                }
+                next = (none + least.0) / 2.0;
+            }
+        }
+        least
+    }
+
+    /// Walks that lower the peak: one from this plan, the other from a lean order, and later both from the
+    /// leaner of their plans.
+    fn squeezed(&self, known: (f64, Vec<TaskId>)) -> (f64, Vec<TaskId>) {
+        let mut leanest = known;
+        let mut orders = vec![leanest.1.clone(), self.given()];
+        for round in 0..ROUNDS {
+            if leanest.0 <= self.budget.max(self.floor) || self.late.reached() {
+                break;
+            }
+            let models: Vec<_> = (0..WALKS)
+                .map(|k| blurred(self.model, BLURS[(round as usize + k) % BLURS.len()]))
+                .collect();
+            let mut walks: Vec<Walk<'_>> = (0..WALKS)
+                .map(|k| {
+                    let order = match round < APART {
+                        true => &orders[k],
+                        false => &leanest.1,
+                    };
+                    let random = Random::new(self.seed, round * WALKS as u64 + k as u64);
+                    Walk::new(&models[k], order, self.floor, self.free, self.late, random)
+                })
+                .collect();
+            each(self.threads, &mut walks, &|k, walk| {
+                if round == 0 && k == 1 {
+                    walk.start_leaner();
+                }
+                walk.squeeze(self.floor, self.budget, self.squeeze / ROUNDS);
+            });
+            orders = walks.iter().map(|walk| walk.leanest.1.clone()).collect();
+            for walk in walks {
+                if walk.leanest.0 < leanest.0 {
+                    leanest = walk.leanest;
+                }
+            }
+        }
+        leanest
+    }
+}
