@@ -1,0 +1,326 @@
+//! The pipeline, from a model and a budget to a plan that can be executed: read it from top to
+//! bottom.
+//!
+//! Every stage is a function from the last stage's type to the next: [`import`] → [`differentiate`]
+//! → [`crate::profile()`] or [`estimate`] → [`lower`] → [`budget`] → [`find_plan`] (solve, check,
+//! place) → [`crate::Session`]. Nothing goes backwards except the one loop in [`find_plan`].
+//!
+//! ```
+//! use scrimp::graph::data::Feed;
+//! use scrimp::graph::networks::NetworkOptions;
+//! use scrimp::graph::{Loss, Optimizer};
+//! use scrimp::plan::Budget;
+//! use scrimp::run::{Compiled, Cpu, Processor};
+//! use scrimp::solve::Options;
+//! use scrimp::{Fit, Job, ModelSource, Recipe, Session, Start, pipeline};
+//!
+//! # fn main() -> Result<(), scrimp::Error> {
+//! let optimizer = Optimizer::Sgd { momentum: 0.9, weight_decay: 0.0 };
+//! let recipe = Recipe { loss: Loss::CrossEntropy, optimizer };
+//! let options = NetworkOptions { batch: 4, ..NetworkOptions::default() };
+//!
+//! let graph = pipeline::import(&ModelSource::find("digits")?, &options, None)?;
+//! let training = pipeline::differentiate(&graph, recipe)?;
+//! let cpu = Cpu::new(1)?;
+//! let compiled = Compiled::new(&training.graph, Processor::Cpu(&cpu));
+//! let costs = pipeline::estimate(&compiled);
+//! let lowered = pipeline::lower(&training, &costs)?;
+//! let budgeted = pipeline::budget(&lowered.problem, Budget::Percent(70.0))?;
+//! let planned = pipeline::find_plan(&budgeted, Fit::Layout, &Options::default(), &mut |_| {})?;
+//! assert!(planned.plan().peak(budgeted.device) < budgeted.base_peak());
+//!
+//! let feed = Feed::synthetic(&training.graph, 0);
+//! let start = Start::new(0);
+//! let job = Job {
+//!     training: &training,
+//!     lowered: &lowered,
+//!     compiled: &compiled,
+//!     feed: &feed,
+//!     optimizer,
+//!     learning_rate: 0.01,
+//!     start: &start,
+//! };
+//! let mut session = Session::new(job, &planned.layout, planned.reserved_bytes())?;
+//! session.step(false)?;
+//! assert_eq!(session.arena_bytes(), planned.budget_bytes);
+//! # Ok(())
+//! # }
+//! ```
+
+mod find;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use scrimp_graph::networks::{self, NetworkOptions};
+use scrimp_graph::onnx::{self, ImportOptions, ModelCopy};
+use scrimp_graph::{Costs, Graph, Loss, Lowered, Optimizer, Roofline, TrainingGraph};
+use scrimp_plan::{
+    Budget, Capacities, CheckedLayout, CheckedPlan, DeviceId, PerDevice, Plan, Problem, check,
+};
+use scrimp_run::Compiled;
+use scrimp_solve::{Method, Order};
+
+use crate::error::{Error, Result};
+use crate::history::History;
+use crate::machine;
+
+pub use find::{Fit, adopt, find_plan};
+
+/// Where a model comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModelSource {
+    /// The name of a built-in network.
+    BuiltIn(String),
+    /// An ONNX file.
+    File(PathBuf),
+}
+
+impl ModelSource {
+    /// A built-in network if there is one of this name, otherwise a file that exists.
+    ///
+    /// # Errors
+    /// If there is neither.
+    pub fn find(model: &str) -> Result<ModelSource> {
+        if networks::NAMES.iter().any(|network| network.name == model) {
+            return Ok(ModelSource::BuiltIn(model.into()));
+        }
+        match Path::new(model).is_file() {
+            true => Ok(ModelSource::File(model.into())),
+            false => Err(Error::UnknownModel {
+                model: model.into(),
+            }),
+        }
+    }
+}
+
+/// Stage 1, import: the graph as its author wrote it.
+///
+/// # Errors
+/// If the file can't be read or has something unsupported, or the options don't fit the network.
+pub fn import(
+    source: &ModelSource,
+    options: &NetworkOptions,
+    batch: Option<usize>,
+) -> Result<Graph> {
+    match source {
+        ModelSource::BuiltIn(name) => Ok(networks::build(name, options)?),
+        ModelSource::File(path) => {
+            let options = ImportOptions {
+                batch,
+                room: machine::memory().available,
+                ..ImportOptions::default()
+            };
+            onnx::import(path, &options).map_err(|source| Error::Onnx {
+                path: path.clone(),
+                source,
+            })
+        }
+    }
+}
+
+/// A copy of an ONNX model for trained weights; `graph` is what [`import`] made of the model.
+///
+/// # Errors
+/// If the file can't be read, or isn't the one that the graph was made from.
+pub fn copy_of(path: &Path, graph: &Graph) -> Result<ModelCopy> {
+    ModelCopy::new(path, graph).map_err(|source| Error::Onnx {
+        path: path.into(),
+        source,
+    })
+}
+
+/// What a training step minimizes, and how its parameters change.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Recipe {
+    /// The loss.
+    pub loss: Loss,
+    /// The optimizer.
+    pub optimizer: Optimizer,
+}
+
+/// Stage 2, differentiate: one training step with its gradients and updates as nodes.
+///
+/// # Errors
+/// If the loss doesn't fit the graph's output, or an operator has no gradient.
+pub fn differentiate(graph: &Graph, recipe: Recipe) -> Result<TrainingGraph> {
+    Ok(scrimp_graph::train(
+        graph,
+        recipe.loss,
+        Some(recipe.optimizer),
+    )?)
+}
+
+/// Stage 3, estimate: what each node costs by the static model, which is the same on every machine, with the
+/// scratch memory that this processor needs. The alternative is [`crate::profile()`], which measures.
+pub fn estimate(compiled: &Compiled<'_>) -> Costs {
+    let workspace = |node| compiled.workspace(node);
+    scrimp_graph::estimate(compiled.graph(), &Roofline::default(), &workspace)
+}
+
+/// Stage 4, lower: the planning problem.
+///
+/// # Errors
+/// If the graph can't be planned; see [`scrimp_graph::lower()`].
+pub fn lower(training: &TrainingGraph, costs: &Costs) -> Result<Lowered> {
+    Ok(scrimp_graph::lower(
+        &training.graph,
+        &training.phases,
+        costs,
+        "cpu",
+    )?)
+}
+
+/// Stage 5, budget: a problem with one computing device, the plan that does no planning, and the bytes that
+/// the plan may use.
+#[derive(Clone, Debug)]
+pub struct Budgeted {
+    /// The problem to plan.
+    pub problem: Problem,
+    /// The only device that computes.
+    pub device: DeviceId,
+    /// The plan without planning: it runs every task once, in the given order, and keeps everything until its
+    /// last use.
+    pub base: CheckedPlan,
+    /// Bytes in use at all times, which no plan can change.
+    pub fixed_bytes: u64,
+    /// The budget that was asked for on that device.
+    pub asked: Budget,
+    /// That budget as the most bytes in use; `None` asks for the least for which a plan is found.
+    pub budget_bytes: Option<u64>,
+    /// Other limits: bytes of other devices, and energy.
+    pub beside: Capacities,
+}
+
+impl Budgeted {
+    /// The most bytes in use at any time without planning.
+    pub fn base_peak(&self) -> u64 {
+        self.base.peak(self.device)
+    }
+
+    /// The budget as capacities; without a limit if the least is looked for.
+    pub fn capacities(&self) -> Capacities {
+        self.beside
+            .clone()
+            .with_bytes(self.device, self.budget_bytes)
+    }
+
+    /// At most this many bytes of the device that computes, with the other limits unchanged.
+    pub fn within(&self, bytes: u64) -> Capacities {
+        self.beside.clone().with_bytes(self.device, Some(bytes))
+    }
+}
+
+/// Works out what a budget means for a problem.
+///
+/// # Errors
+/// If several devices compute, or the given order can't be run.
+pub fn budget(problem: &Problem, budget: Budget) -> Result<Budgeted> {
+    let device = problem.sole_device().ok_or_else(|| Error::SeveralDevices {
+        problem: problem.name().into(),
+    })?;
+    let base = check(problem, Plan::keep_all(problem, device)?)?;
+    let budget_bytes = budget.bytes(problem, device, base.peak(device))?;
+    Ok(Budgeted {
+        fixed_bytes: problem.fixed_bytes(device),
+        problem: problem.clone(),
+        device,
+        base,
+        asked: budget,
+        budget_bytes,
+        beside: Capacities::unlimited(),
+    })
+}
+
+/// Works out what budgets for several devices mean. A device without a budget has its `stated` capacity,
+/// which a file may give.
+///
+/// # Errors
+/// As for [`budget`]; also if there is no budget for the device that computes, or the budget of another
+/// memory isn't a number of bytes.
+pub fn budgets(
+    problem: &Problem,
+    budgets: Option<&PerDevice<Budget>>,
+    stated: &Capacities,
+) -> Result<Budgeted> {
+    let device = problem.sole_device().ok_or_else(|| Error::SeveralDevices {
+        problem: problem.name().into(),
+    })?;
+    let mut beside = stated.clone();
+    let mut asked = stated.bytes(device).map(Budget::Units);
+    for (other, &budget) in budgets.map_or(Ok(Vec::new()), |budgets| budgets.of(problem))? {
+        if other == device {
+            asked = Some(budget);
+        } else if matches!(budget, Budget::Bytes(_) | Budget::Units(_)) {
+            beside = beside.with_bytes(other, budget.bytes(problem, other, 0)?);
+        } else {
+            return Err(Error::MemoryBudget {
+                device: problem.devices()[other].name.clone(),
+            });
+        }
+    }
+    let asked = asked.ok_or_else(|| Error::NoBudget {
+        device: problem.devices()[device].name.clone(),
+    })?;
+    Ok(Budgeted {
+        beside,
+        ..budget(problem, asked)?
+    })
+}
+
+/// Stages 6 to 8: a plan that is solved, checked and placed, which is what the executor takes.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The problem and its budget.
+    pub budgeted: Budgeted,
+    /// The most bytes that may be in use.
+    pub budget_bytes: u64,
+    /// The plan with its byte offsets. With [`Fit::Layout`] the offsets are within the budget.
+    pub layout: CheckedLayout,
+    /// How the planner found it; `None` for a plan that was given.
+    pub provenance: Option<Provenance>,
+    /// A remark on a plan that was given.
+    pub remark: Option<String>,
+}
+
+/// How a plan was found and how good it must be.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Provenance {
+    /// The planner.
+    pub method: Method,
+    /// Whether tasks had to run first in the given order.
+    pub order: Order,
+    /// Seconds per joule. The planner minimizes seconds plus `alpha` times joules.
+    pub alpha: f64,
+    /// Proven: no plan within the budget and in that `order` has a smaller objective.
+    pub lower_bound: f64,
+    /// Whether the plan's cost is proven to be the least.
+    pub optimal: bool,
+    /// Time that all attempts took together.
+    pub elapsed: Duration,
+    /// How often the planner was asked; more than once if a layout didn't fit.
+    pub attempts: usize,
+    /// The planner's remark.
+    pub note: Option<String>,
+    /// How the first attempt went.
+    pub history: History,
+}
+
+impl Planned {
+    /// The checked plan.
+    pub fn plan(&self) -> &CheckedPlan {
+        self.layout.plan()
+    }
+
+    /// Extent of the layout in bytes.
+    pub fn arena_bytes(&self) -> u64 {
+        self.layout.arena_bytes(self.budgeted.device)
+    }
+
+    /// Size of the arena that a run reserves: the budget, or what running without a plan needs if that is
+    /// less.
+    pub fn reserved_bytes(&self) -> u64 {
+        let needed = self.layout.needed_bytes(self.budgeted.device);
+        self.budget_bytes.min(self.budgeted.base_peak()).max(needed)
+    }
+}
