@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use super::exact::{Answer, Search};
 use super::items::Items;
 use super::packing::Packing;
+use crate::cutoff::Cutoff;
 use crate::random::Random;
 
 /// Nodes of an attempt beyond two per item.
@@ -69,14 +70,20 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Tries at least one order for a height, and more until the work is used up.
-    pub fn turn(&mut self, best: &mut Packing, goal: u64, mut work: u64) -> Verdict {
+    /// Tries orders for a height until the work is used up.
+    pub fn turn(
+        &mut self,
+        best: &mut Packing,
+        goal: u64,
+        mut work: u64,
+        cutoff: Cutoff<'_>,
+    ) -> Verdict {
         let all: Vec<u32> = (0..self.items.len() as u32).collect();
-        while work > 0 {
+        while work > 0 && !cutoff.reached() {
             let ranks = self.ranks();
             let power = MOST_POWER * self.rng.unit();
             let mut search = Search::new(self, goal, ranks, power);
-            let answer = search.run(&all, NODES + 2 * all.len() as u64);
+            let answer = search.run(&all, NODES + 2 * all.len() as u64, cutoff);
             let (offset, used) = (search.offset, search.work);
             match answer {
                 Answer::Yes => {

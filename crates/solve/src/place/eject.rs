@@ -6,6 +6,7 @@
 
 use super::items::Items;
 use super::packing::Packing;
+use crate::cutoff::Cutoff;
 use crate::random::Random;
 
 const NOWHERE: u64 = u64::MAX;
@@ -63,11 +64,11 @@ impl<'a> Ejection<'a> {
     }
 
     /// Lowers the best packing step by step towards a goal, with a limited amount of work.
-    pub fn turn(&mut self, best: &mut Packing, goal: u64, work: u64) {
+    pub fn turn(&mut self, best: &mut Packing, goal: u64, work: u64, cutoff: Cutoff<'_>) {
         self.work = work;
         let step = self.step;
         let goal = goal / step * step;
-        while best.arena > goal && self.work > 0 {
+        while best.arena > goal && self.work > 0 && !cutoff.reached() {
             let excess = best.arena - goal;
             if self.fit((best.arena - excess.div_ceil(STEPS)) / step * step) {
                 best.improve(Packing::new(self.items, self.offsets.clone()));

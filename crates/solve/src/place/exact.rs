@@ -10,6 +10,7 @@
 
 use super::attempts::Attempts;
 use super::items::Items;
+use crate::cutoff::Cutoff;
 
 /// Work of one item and of one section in a node, in units of about a nanosecond.
 const PER_ITEM: u64 = 40;
@@ -123,11 +124,14 @@ impl<'a> Search<'a> {
     }
 
     /// Packs items, sorted by start, using at most this many nodes.
-    pub fn run(&mut self, all: &[u32], nodes: u64) -> Answer {
+    pub fn run(&mut self, all: &[u32], nodes: u64, cutoff: Cutoff<'_>) -> Answer {
         self.nodes = nodes;
         let mut frames = vec![self.all(all.iter().copied())];
         let mut answer = None;
         while let Some(frame) = frames.last_mut() {
+            if cutoff.reached() {
+                self.nodes = 0;
+            }
             let step = match frame {
                 Frame::All(all) => self.next_group(all, answer.take()),
                 Frame::One(one) => self.next_candidate(one, answer.take()),

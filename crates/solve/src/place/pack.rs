@@ -119,12 +119,12 @@ impl Search<'_> {
         let mut share = MOST_SHARE;
         while left > 0 && self.best.arena > goal.max(self.floor) && !cutoff.reached() {
             goal = goal.max(self.floor);
-            if let Some(proof) = self.exactly(goal, &mut share, turn) {
+            if let Some(proof) = self.exactly(goal, &mut share, turn, cutoff) {
                 left = left.saturating_sub(proof);
                 continue;
             }
             self.wheel.turn(&mut self.best, goal, turn, cutoff);
-            self.ejection.turn(&mut self.best, goal, turn);
+            self.ejection.turn(&mut self.best, goal, turn, cutoff);
             left = left.saturating_sub(5 * turn);
             turn += turn / 4;
         }
@@ -132,13 +132,19 @@ impl Search<'_> {
 
     /// Turns of the exact search at a goal, and at a height between that and the best packing's. Returns the
     /// work that proved a height impossible.
-    fn exactly(&mut self, goal: u64, share: &mut f64, turn: u64) -> Option<u64> {
+    fn exactly(
+        &mut self,
+        goal: u64,
+        share: &mut f64,
+        turn: u64,
+        cutoff: Cutoff<'_>,
+    ) -> Option<u64> {
         let attempts = self.attempts.as_mut()?;
         let excess = self.best.arena - goal;
         let nearer = self.best.arena - (excess as f64 * *share) as u64;
         for height in [goal, nearer.clamp(goal, self.best.arena - 1)] {
             let work = if height == goal { 2 * turn } else { turn };
-            match attempts.turn(&mut self.best, height, work) {
+            match attempts.turn(&mut self.best, height, work, cutoff) {
                 Verdict::Packed if height == goal => return None,
                 Verdict::Packed => *share = (2.0 * *share).min(MOST_SHARE),
                 Verdict::Unknown if height == goal => {}
