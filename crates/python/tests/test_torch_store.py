@@ -311,3 +311,23 @@ def test_a_folder_that_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("SCRIMP_CACHE", str(tmp_path / "file" / "below"))
     assert "captured the graph" in fitted(Scaled())[1]
     assert "captured the graph" in fitted(Scaled())[1]
+
+
+class Recurrent(nn.Module):
+    """A layer that keeps its parameters in a list, too, which capture leaves changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(16, 16, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0].mean()
+
+
+def test_recurrent_layers_are_found_again() -> None:
+    """Within one program."""
+    model, batch = Recurrent(), (torch.randn(2, 3, 16),)
+    said: list[str] = []
+    for _ in range(2):
+        scrimp.torch.fit(model, None, batch, "100%", time_limit=0.5, progress=said.append)
+    assert sum("found the" in line for line in said) == 1, said

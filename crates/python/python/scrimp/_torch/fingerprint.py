@@ -40,7 +40,9 @@ INSTALLED = tuple(
     for path in {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
 ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
-MODULE_STATE = frozenset(nn.Module().__dict__) - {"training"} | {"scrimp"}
+DERIVED = {"_flat_weights", "_flat_weight_refs"}
+"""What recurrent layers make of their parameters anew where it is needed; capture leaves its own there."""
+MODULE_STATE = frozenset(nn.Module().__dict__) - {"training"} | {"scrimp"} | DERIVED
 """Attributes of every module: its tensors and children, looked at apart, hooks, refused; and plans."""
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis), range, torch.Size)
 OF_TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format)
