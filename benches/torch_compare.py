@@ -175,12 +175,14 @@ def make(name: str, batch: int) -> tuple[nn.Module, tuple[Tensor, Tensor], Any, 
 class Bench:
     """A model, and what was measured of it; the first row is eager."""
 
-    def __init__(self, name: str, batch: int) -> None:
+    def __init__(self, name: str, batch: int, device: torch.device = CPU) -> None:
         """Make the model."""
         torch.manual_seed(0)
         torch._dynamo.reset()
-        self.name = name
+        self.name, self.device = name, device
         self.model, self.batch, self.loss_fn, self.blocks = make(name, batch)
+        self.model.to(device)
+        self.batch = self.batch[0].to(device), self.batch[1].to(device)
         self.start = copy.deepcopy(self.model.state_dict())
         self.held = storage_bytes([*self.model.parameters(), *self.model.buffers(), *self.batch])
         self.reference: list[Tensor] = []
@@ -208,7 +210,7 @@ class Bench:
         self.run(step)
         self.model.load_state_dict(self.start)
         self.clear()
-        _, peak, _ = measured(partial(self.run, step), CPU)
+        _, peak, _ = measured(partial(self.run, step), self.device)
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         self.rows.append(Row(method, setting, step, peak + self.held, self.difference(gradients)))
         told = (
@@ -235,13 +237,20 @@ class Bench:
             parameter.grad = None
 
     def time(self, rounds: int) -> None:
-        """Take processor seconds of all steps in turn, some rounds."""
+        """Take processor seconds (on a GPU, seconds) of all steps in turn, some rounds."""
         for _ in range(rounds):
             for row in self.rows:
                 gc.collect()
-                start = time.process_time()
+                start = self.now()
                 self.run(row.step)
-                row.times.append(time.process_time() - start)
+                row.times.append(self.now() - start)
+
+    def now(self) -> float:
+        """Seconds, when all that was begun is done."""
+        if self.device.type == "cpu":
+            return time.process_time()
+        torch.cuda.synchronize(self.device)
+        return time.perf_counter()
 
     def table(self) -> str:
         """Give all rows."""

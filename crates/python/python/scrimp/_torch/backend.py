@@ -125,7 +125,7 @@ class Partitioner(CustomPartitionerFn):
             tasks,
             lambda task: _fused_cost(costs[task.index], task) if self.fused else costs[task.index],
             [o for o in outputs if isinstance(o, Node)],
-            settings.reserve + storage_bytes(held) + _bytes(changed),
+            settings.beside(held[0].device) + storage_bytes(held) + _bytes(changed),
             between=Between([*ahead, *copied], tangents),
             again=lambda task: not task.random,
         )

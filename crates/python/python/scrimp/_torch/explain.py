@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from scrimp._native import format_bytes
+from scrimp._torch.gpu import unsettled
 from scrimp._torch.graph import Tasks
 from scrimp._torch.modules import module_of
 from scrimp._torch.problem import Lowered
@@ -25,6 +26,7 @@ def explanation(plan: Plan, lowered: Lowered, tasks: Tasks) -> str:
         f"{plan.lower_bound / plan.base_cost - 1 if plan.base_cost else 0:+.1%}",
     ]
     lines += _again(plan, lowered, tasks)
+    lines += [line for line in [unsettled(tasks.tasks)] if line]
     worst = max(range(len(plan.profile)), key=plan.profile.__getitem__)
     at = next(i for i in range(worst, -1, -1) if plan.step_kinds[i] == 0)
     lines.append(f"the peak is at {names[plan.step_ids[at]]}, in memory then:")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch.fx import Node
 
 from scrimp._native import format_bytes
+from scrimp._torch.gpu import is_unsettled
 from scrimp._torch.graph import Storage, Task, Tasks, readers
 from scrimp._torch.modules import module_of
 from scrimp.problem import Problem
@@ -88,7 +89,7 @@ def lower(
             gate = _add_between(lowered, tasks, between, value_of, tokens(token))
         cost = cost_of(task)
         workspace = cost.workspace
-        may_repeat = task.rerunnable and (again is None or again(task))
+        may_repeat = task.rerunnable and not is_unsettled(task.node) and (again is None or again(task))
         inputs = [value_of[storage] for storage in task.reads]
         inputs += [gate] if task in waiting and gate is not None else []
         if task.random and may_repeat:

@@ -11,6 +11,7 @@ from torch import nn
 
 from scrimp._native import format_bytes, parse_budget
 from scrimp._torch import profile, progress
+from scrimp._torch.gpu import kept_by_libraries
 from scrimp._torch.graph import Tasks
 from scrimp._torch.memory import unused
 from scrimp._torch.problem import Cost, Lowered, tightest
@@ -79,6 +80,10 @@ class Settings:
     def listens(self) -> bool:
         """Whether someone wants to know what is going on."""
         return progress.is_watched() if self.progress is None else callable(self.progress)
+
+    def beside(self, device: torch.device) -> int:
+        """Bytes of the budget that aren't the step's: the reserve, and what CUDA's libraries keep."""
+        return self.reserve + kept_by_libraries(device)
 
     def say(self, text: str, *, passing: bool = False) -> None:
         """Tell what is going on, if someone listens; what is ``passing`` is soon outdated."""

@@ -166,7 +166,7 @@ class Step:
         tasks = analyse(joint.module.graph)
         costs = task_costs(tasks, device, settings)
         there = self._gradients(accumulating)
-        resident = settings.reserve + there + self._resident(joint, batch.tensors)
+        resident = settings.beside(device) + there + self._resident(joint, batch.tensors)
         kept = [*joint.results, *(n for _, n in joint.mutations), *(n for _, n in joint.gradients)]
         lowered = lower(type(self.model).__name__, tasks, lambda t: costs[t.index], kept, resident)
         return Captured(joint, accumulated, tasks, lowered, _when_accumulating(there))

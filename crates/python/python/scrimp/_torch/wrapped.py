@@ -151,7 +151,7 @@ class Planner:
             tasks,
             lambda task: costs[task.index],
             kept,
-            settings.reserve + _resident(model, joint, tensors),
+            settings.beside(device) + _resident(model, joint, tensors),
             between=between,
         )
         made = make_plan(lowered, settings, others=self._plans, ahead=ahead)
