@@ -62,7 +62,8 @@ def is_unsettled(node: Node) -> bool:
     if not any(tensor.device.type == "cuda" for tensor in values):
         return False
     name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
-    return name in ATOMIC or (name in ACCUMULATING and True in [*node.args, *node.kwargs.values()])
+    accumulates = any(given is True for given in [*node.args, *node.kwargs.values()])
+    return name in ATOMIC or (name in ACCUMULATING and accumulates)
 
 
 def unsettled(tasks: Iterable[Task]) -> str:
