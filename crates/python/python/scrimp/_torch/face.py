@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from scrimp._torch.policy import Policy
 from scrimp._torch.settings import Settings
 from scrimp._torch.wrapped import Planner
 from scrimp.errors import BadOption, Unsupported
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 KEY = "scrimp"
 """The attribute of a planned model that has its planner."""
-SHORT = ("plan", "peak", "explain", "report", "prepare")
+SHORT = ("plan", "peak", "explain", "report", "snapshot", "policy", "prepare")
 """What a planned model has of its planner under the same name, unless it has an own of that name."""
 
 
@@ -38,6 +39,8 @@ class Wrapped(nn.Module):
         peak: int
         explain: Callable[[], str]
         report: Callable[[str], None]
+        snapshot: Callable[[str], None]
+        policy: Callable[..., Policy]
         prepare: Callable[..., Plan]
 
     _planned_base: type[nn.Module]

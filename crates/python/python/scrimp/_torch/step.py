@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +13,9 @@ from torch import nn
 from torch.fx import GraphModule
 
 from scrimp._native import format_bytes
+from scrimp._torch.account import Account
 from scrimp._torch.capture import Call, Joint, Slot, capture
 from scrimp._torch.captures import captured
-from scrimp._torch.explain import explanation
 from scrimp._torch.gradients import add_gradient_nodes, existing_gradient, slot_at
 from scrimp._torch.graph import Tasks, analyse
 from scrimp._torch.guards import Guards
@@ -64,7 +63,7 @@ class Planned:
     places: Places = field(default_factory=Places)
 
 
-class Step:
+class Step(Account):
     """Computes a loss and its gradients as ``loss.backward()`` would, under a budget.
 
     Call it with a batch; it returns the loss, and has added to the parameters' ``.grad`` and changed
@@ -93,25 +92,6 @@ class Step:
         planned = self._planned(asked, ahead=False)
         with planned.pace.step():
             return self._run(planned, asked.tensors)
-
-    @property
-    def plan(self) -> Plan:
-        """The plan that was used or made last."""
-        return self._plans.latest.plan
-
-    @property
-    def peak(self) -> int:
-        """The most bytes in use during a step, parameters, buffers and batch included."""
-        return self.plan.peak
-
-    def explain(self) -> str:
-        """Say what is run again, what that frees, and what sets the peak."""
-        current = self._plans.latest
-        return explanation(current.plan, current.lowered, current.tasks)
-
-    def report(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan as one HTML page."""
-        self.plan.report(path, title=type(self.model).__name__)
 
     def prepare(self, *batch: Any, **named: Any) -> Plan:
         """Plan for a batch without running it."""

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
+from scrimp._torch.account import Account
 from scrimp._torch.capture import Call, Joint, Slot, capture
 from scrimp._torch.captures import captured
-from scrimp._torch.explain import explanation
 from scrimp._torch.gradients import add_shared
 from scrimp._torch.graph import Tasks, analyse
 from scrimp._torch.guards import Guards
@@ -62,7 +62,7 @@ class Halves:
     places: Places = field(default_factory=Places)
 
 
-class Planner:
+class Planner(Account):
     """Runs a model's forward and backward passes by plans; a planned model has one as ``model.scrimp``."""
 
     def __init__(
@@ -97,21 +97,6 @@ class Planner:
     def __len__(self) -> int:
         """How many plans there are."""
         return len(self._plans)
-
-    @property
-    def plan(self) -> Plan:
-        """The plan that was used or made last."""
-        return self._plans.latest.plan
-
-    @property
-    def peak(self) -> int:
-        """The most bytes in use, but for what runs between forward and backward."""
-        return self.plan.peak
-
-    def explain(self) -> str:
-        """Say what is run again, what that frees, and what sets the peak."""
-        current = self._plans.latest
-        return explanation(current.plan, current.lowered, current.tasks)
 
     def prepare(self, *args: Any, **kwargs: Any) -> Plan:
         """Plan for a batch without running it."""
