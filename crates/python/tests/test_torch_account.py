@@ -142,6 +142,8 @@ def test_a_snapshot_for_the_viewer(way: str, tmp_path: Path) -> None:
     else:
         planned = scrimp.torch.wrap(made(), x, "60%", **OPTIONS)
     planned.snapshot(path)
+    # The viewer reads protocols 2 to 4.
+    assert path.read_bytes()[:2] == b"\x80\x04"
     data = pickle.loads(path.read_bytes())
     (trace,), (segment,) = data["device_traces"], data["segments"]
     there: dict[int, int] = {}

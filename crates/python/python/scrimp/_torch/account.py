@@ -57,7 +57,8 @@ class Account:
     def snapshot(self, path: str | os.PathLike[str]) -> None:
         """Write the plan's memory over time as a file for PyTorch's viewer, pytorch.org/memory_viz."""
         with open(path, "wb") as file:
-            pickle.dump(snapshot(self.plan, self._latest.lowered, self.model), file)
+            # The viewer reads no later protocol.
+            pickle.dump(snapshot(self.plan, self._latest.lowered, self.model), file, protocol=4)
 
     def policy(self, module: str = "") -> Policy:
         """Give what the plan keeps of a module as a ``context_fn`` for ``torch.utils.checkpoint.checkpoint``.
