@@ -231,6 +231,35 @@ def test_damaged_files_are_made_anew(damage: bytes) -> None:
     assert "found the captured graph" in fitted(Scaled())[1]
 
 
+class Cache:
+    """An object around a tensor, as language models return one."""
+
+    def __init__(self, keys: Tensor) -> None:
+        self.keys = keys
+
+
+class Caching(Scaled):
+    """Returns more than tensors."""
+
+    def forward(self, x: Tensor) -> Any:
+        """A dictionary."""
+        h = self.linear(x)
+        return {"out": super().forward(h), "cache": Cache(h), "name": "caching"}
+
+
+def test_what_a_found_module_returns() -> None:
+    """Objects around tensors, too; nothing of them is on disk."""
+    said: list[str] = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        wrapped = scrimp.torch.wrap(Caching(), BATCH, "100%", costs="estimate", progress=said.append)
+        output = wrapped(*BATCH)
+        output["out"].sum().backward()
+        assert output["name"] == "caching"
+        assert torch.equal(output["cache"].keys, wrapped.linear(*BATCH))
+    assert sum("found the captured graph" in text for text in said) == 1
+
+
 class Masked(nn.Module):
     """A model that leaves a mask out if it hides nothing."""
 

@@ -252,7 +252,11 @@ class _Fingerprint:
         return code.co_consts
 
 
-CLASS_STATE = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__", "__static_attributes__"}
+CLASS_STATE = {
+    *("__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__", "__static_attributes__"),
+    *("__slotnames__", "_abc_impl"),
+}
+"""What a class has of itself, or gets when it is used."""
 
 
 def _is_data(value: Any) -> bool:
@@ -284,6 +288,8 @@ def _names(code: types.CodeType) -> list[str]:
 @functools.cache
 def _is_installed(module: str) -> bool:
     """Whether a module is from the standard library or an installed package, so that a version tells all."""
+    if module.partition(".")[0] == "scrimp":
+        return True
     found = sys.modules.get(module)
     path = getattr(found, "__file__", None)
     if path is None:
@@ -296,8 +302,9 @@ def _package(module: str) -> str:
     """The version of a module's package, and its file's contents."""
     top = module.partition(".")[0]
     version = getattr(sys.modules.get(top), "__version__", "")
-    if top == "torch":
-        return version
+    if top in ("torch", "scrimp"):
+        # Seen to once for all.
+        return str(version)
     path = (
         inspect.getsourcefile(sys.modules[module])
         if getattr(sys.modules.get(module), "__file__", None)

@@ -16,12 +16,10 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
-from torch.utils._pytree import treespec_dumps, treespec_loads
 
 from scrimp._torch import runtime
 from scrimp._torch.capture import Joint, Slot, slot_in
 from scrimp._torch.modules import KEY
-from scrimp._torch.outputs import Outputs
 from scrimp._torch.questions import Guard, must_be
 
 MOST_CONSTANTS = 16 << 20
@@ -52,7 +50,6 @@ def dump(joint: Joint, accumulated: list[Slot]) -> dict[str, Any]:
         "mutations": [[position, place(node)] for position, node in joint.mutations],
         "gradients": [[position, place(node)] for position, node in joint.gradients],
         "accumulated": [slot.path for slot in accumulated],
-        "outputs": _outputs(joint.outputs),
     }
 
 
@@ -79,8 +76,7 @@ def load(data: dict[str, Any], module: nn.Module, guard: Guard) -> tuple[Joint, 
         data["tangent_of"],
         [(position, nodes[place]) for position, place in data["mutations"]],
         [(position, nodes[place]) for position, place in data["gradients"]],
-        _read_outputs(data["outputs"]),
-        guard,
+        guard=guard,
     )
     return joint, [slot_in(module, path) for path in data["accumulated"]]
 
@@ -117,34 +113,6 @@ def _read(data: dict[str, Any]) -> tuple[GraphModule, _Reader]:
     for entry in data["nodes"]:
         reader.node(entry)
     return GraphModule(root, reader.graph), reader
-
-
-def _outputs(outputs: Outputs | None) -> Any:
-    if outputs is None:
-        return None
-    known = [isinstance(leaf, int) or _is_plain(leaf) for leaf in outputs.leaves]
-    if not all(known):
-        raise NotKept("the model returns something other than tensors, numbers and text, such as a cache")
-    return [_spec(outputs.spec), outputs.leaves, outputs.differentiable]
-
-
-def _is_plain(leaf: Any) -> bool:
-    """Whether it is a box with what JSON has."""
-    return isinstance(leaf, tuple) and isinstance(leaf[0], str | int | float | type(None))
-
-
-def _read_outputs(data: Any) -> Outputs | None:
-    return None if data is None else Outputs(treespec_loads(data[0]), *data[1:])
-
-
-def _spec(spec: Any) -> str:
-    try:
-        text = treespec_dumps(spec)
-    except NotImplementedError as error:
-        raise NotKept(f"the model's output has a form that can't be written ({error})") from error
-    if "__enum__" in text:
-        raise NotKept("the model's output has an enumeration in its form")
-    return text
 
 
 def _constants(module: GraphModule) -> dict[str, Any]:

@@ -120,8 +120,8 @@ class Planner(Account):
 
         call = Call(model, run, None)
         purpose = f"module, loss_only={self.loss_only}"
-        make = functools.partial(_captured, call, tensors, returned)
-        joint, _ = captured(purpose, call, None, batch, settings, lambda: (make(), []))
+        joint, _ = captured(purpose, call, None, batch, settings, lambda: (_captured(call, tensors), []))
+        joint.outputs = returned[-1]
         tasks = analyse(joint.module.graph)
         costs = task_costs(tasks, device, settings)
         placeholders = joint.module.graph.find_nodes(op="placeholder")
@@ -144,7 +144,7 @@ class Planner(Account):
         return _cut(joint, tasks, lowered, made, placeholders, results, pace)
 
 
-def _captured(call: Call, tensors: Sequence[Tensor], returned: Sequence[Outputs]) -> Joint:
+def _captured(call: Call, tensors: Sequence[Tensor]) -> Joint:
     joint = guarded(call, None, lambda one: capture(one, tensors, one.model, keeps_parameter_hooks=True))
     if not joint.tangent_of:
         raise BadOption(
@@ -152,7 +152,6 @@ def _captured(call: Call, tensors: Sequence[Tensor], returned: Sequence[Outputs]
             "torch.no_grad()"
         )
     add_shared(joint)
-    joint.outputs = returned[-1]
     return joint
 
 
