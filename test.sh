@@ -91,7 +91,7 @@ if python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; th
         if "$python/bin/python" -c 'import torch' 2>/dev/null; then
             MYPYPATH=crates/python/python:crates/python/tests stage "$python/bin/mypy" \
                 --config-file crates/python/pyproject.toml --explicit-package-bases \
-                crates/python/python/scrimp crates/python/tests crates/python/examples benches/torch_compare.py
+                crates/python/python/scrimp crates/python/tests crates/python/examples benches/gpu.py
         fi
         tests "$python/bin/python" -m pytest -q -p no:cacheprovider crates/python/tests
     else

@@ -25,6 +25,7 @@ import torch_compare
 import torch_models
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
 from torch_models import Made, Subject, device_of, differing, token_loss
 
 MIB = 1 << 20
@@ -126,7 +127,30 @@ def dropout_in_attention(given: argparse.Namespace) -> list[str]:
         told = step.explain().splitlines()
         again = [line.strip() for line in told if "attention" in line and "×" in line]
         lines.append(f"{dtype}: bits {bits}, eager itself {itself}; runs again: {again or 'no attention'}")
+        lines.append(f"{dtype}: {replayed(subject.device, dtype)}")
     return lines
+
+
+def replayed(device: torch.device, dtype: torch.dtype) -> str:
+    """Whether attention that runs again as in a plan gives its first results, seed and offset included."""
+    from scrimp._torch.runtime import replay, save_rng
+
+    aten: Any = torch.ops.aten
+    q, k, v = (torch.randn(2, 4, 64, 64, device=device, dtype=dtype) for _ in range(3))
+    run: Callable[[], Any] = lambda: F.scaled_dot_product_attention(q, k, v, dropout_p=0.1)  # noqa: E731
+    if device.type == "cuda" and dtype == torch.bfloat16:
+        run = lambda: aten._scaled_dot_product_flash_attention(q, k, v, 0.1, True)  # noqa: E731
+    elif device.type == "cuda":
+        run = lambda: aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.1)  # noqa: E731
+    state = save_rng(device)
+    first = [leaf for leaf in tree_leaves(run()) if isinstance(leaf, Tensor)]
+    torch.randn(5, device=device)
+    second = [leaf for leaf in tree_leaves(replay(device, state, run)) if isinstance(leaf, Tensor)]
+    third = [leaf for leaf in tree_leaves(run()) if isinstance(leaf, Tensor)]
+    same = [torch.equal(a, b) for a, b in zip(first, second, strict=True)]
+    return f"attention replayed: {sum(same)} of {len(same)} results are the first run's; drawn anew: " + (
+        "the same, so nothing was tested" if torch.equal(first[0], third[0]) else "others"
+    )
 
 
 def peaks(given: argparse.Namespace) -> list[str]:

@@ -15,8 +15,6 @@ than eager, so their gradients differ and say nothing. Needs torchvision or timm
 from __future__ import annotations
 
 import argparse
-import copy
-import gc
 import statistics
 import sys
 import time
@@ -31,9 +29,10 @@ import scrimp
 import scrimp.torch
 import torch
 import torch.nn.functional as F
-from scrimp._torch.memory import measured, storage_bytes
+from scrimp._torch.memory import storage_bytes
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from torch_models import Subject, token_loss
 
 Step = Callable[[], Tensor]
 MIB = 1 << 20
@@ -135,11 +134,6 @@ class UNet(nn.Module):
         return self.out(x)
 
 
-def token_loss(output: Any, target: Tensor) -> Tensor:
-    """Mean over all places."""
-    return F.cross_entropy(getattr(output, "logits", output).flatten(0, 1), target.flatten())
-
-
 def make(name: str, batch: int) -> tuple[nn.Module, tuple[Tensor, Tensor], Any, list[nn.Module]]:
     """Give a model, a batch, a loss, and the blocks that people would checkpoint."""
     model: Any
@@ -172,25 +166,24 @@ def make(name: str, batch: int) -> tuple[nn.Module, tuple[Tensor, Tensor], Any, 
     return model, (small, target), F.cross_entropy, [*model.down, *model.join]
 
 
-class Bench:
+class Bench(Subject):
     """A model, and what was measured of it; the first row is eager."""
 
     def __init__(self, name: str, batch: int, device: torch.device = CPU) -> None:
         """Make the model."""
         torch.manual_seed(0)
         torch._dynamo.reset()
-        self.name, self.device = name, device
-        self.model, self.batch, self.loss_fn, self.blocks = make(name, batch)
-        self.model.to(device)
-        self.batch = self.batch[0].to(device), self.batch[1].to(device)
-        self.start = copy.deepcopy(self.model.state_dict())
-        self.held = storage_bytes([*self.model.parameters(), *self.model.buffers(), *self.batch])
+        self.name = name
+        model, given, loss_fn, self.blocks = make(name, batch)
+        super().__init__((model, given, loss_fn), device)
+        self.held = storage_bytes(self.tensors())
         self.reference: list[Tensor] = []
         self.rows: list[Row] = []
 
     def eager(self, run: Callable[..., Any] | None = None) -> Tensor:
-        """Forward and backward in the usual way."""
-        loss: Tensor = self.loss_fn((self.model if run is None else run)(self.batch[0]), self.batch[1])
+        """Forward and backward in the usual way, of the model or of what was made of it."""
+        assert self.loss_fn is not None
+        loss = self.loss_fn((self.model if run is None else run)(self.batch[0]), self.batch[1])
         loss.backward()
         return loss.detach()
 
@@ -209,13 +202,10 @@ class Bench:
         started = time.perf_counter()
         self.run(step)
         self.model.load_state_dict(self.start)
-        self.clear()
-        _, peak, _ = measured(partial(self.run, step), self.device)
+        peak = self.peak(step)
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        self.rows.append(Row(method, setting, step, peak + self.held, self.difference(gradients)))
-        told = (
-            f"{method} {setting}: {(peak + self.held) / MIB:.1f} MiB, {time.perf_counter() - started:.0f} s"
-        )
+        self.rows.append(Row(method, setting, step, peak, self.difference(gradients)))
+        told = f"{method} {setting}: {peak / MIB:.1f} MiB, {time.perf_counter() - started:.0f} s"
         print(told, file=sys.stderr, flush=True)
 
     def difference(self, gradients: list[Tensor]) -> float:
@@ -225,32 +215,11 @@ class Bench:
         pairs = zip(gradients, self.reference, strict=True)
         return max(float((a - b).abs().max() / (b.abs().max() + 1e-30)) for a, b in pairs)
 
-    def run(self, step: Step) -> Tensor:
-        """One step from the same random state, without gradients there."""
-        self.clear()
-        torch.manual_seed(1)
-        return step()
-
-    def clear(self) -> None:
-        """Drop the gradients."""
-        for parameter in self.model.parameters():
-            parameter.grad = None
-
     def time(self, rounds: int) -> None:
-        """Take processor seconds (on a GPU, seconds) of all steps in turn, some rounds."""
+        """Take the seconds of all steps in turn, some rounds."""
         for _ in range(rounds):
             for row in self.rows:
-                gc.collect()
-                start = self.now()
-                self.run(row.step)
-                row.times.append(self.now() - start)
-
-    def now(self) -> float:
-        """Seconds, when all that was begun is done."""
-        if self.device.type == "cpu":
-            return time.process_time()
-        torch.cuda.synchronize(self.device)
-        return time.perf_counter()
+                row.times.append(self.seconds(row.step))
 
     def table(self) -> str:
         """Give all rows."""

@@ -167,9 +167,9 @@ class LstmModel(nn.Module):
         return self.head(self.lstm(self.words(x))[0])
 
 
-def token_loss(scores: Tensor, target: Tensor) -> Tensor:
+def token_loss(output: Any, target: Tensor) -> Tensor:
     """Mean over all places."""
-    return F.cross_entropy(scores.flatten(0, 1), target.flatten())
+    return F.cross_entropy(getattr(output, "logits", output).flatten(0, 1), target.flatten())
 
 
 def lstm(tiny: bool) -> Made:
