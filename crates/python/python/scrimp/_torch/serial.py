@@ -67,7 +67,7 @@ def load_guard(data: dict[str, Any], module: nn.Module) -> Guard:
 
 def load(data: dict[str, Any], module: nn.Module, guard: Guard) -> tuple[Joint, list[Slot]]:
     """Make the graph of `dump` again, for a module of the same structure."""
-    graph_module, reader = _read(data["graph"])
+    graph_module, reader = _read(data["graph"], _Unrun)
     nodes = reader.nodes
     joint = Joint(
         graph_module,
@@ -105,14 +105,21 @@ def _written(module: GraphModule) -> tuple[dict[str, Any], _Writer]:
     return {"nodes": nodes, "storages": writer.storages, "constants": _constants(module)}, writer
 
 
-def _read(data: dict[str, Any]) -> tuple[GraphModule, _Reader]:
+class _Unrun(GraphModule):
+    """A graph that is only looked at, so no code is made for it."""
+
+    def recompile(self) -> Any:
+        """Leave it."""
+
+
+def _read(data: dict[str, Any], kind: type[GraphModule] = GraphModule) -> tuple[GraphModule, _Reader]:
     root = nn.Module()
     for name, entry in data["constants"].items():
         root.register_buffer(name, _tensor(entry))
     reader = _Reader(data["storages"])
     for entry in data["nodes"]:
         reader.node(entry)
-    return GraphModule(root, reader.graph), reader
+    return kind(root, reader.graph), reader
 
 
 def _constants(module: GraphModule) -> dict[str, Any]:
