@@ -18,6 +18,7 @@ from scrimp._native import parse_budget
 from scrimp._torch.backend import Backend, Partitioner
 from scrimp._torch.batch import largest_batch
 from scrimp._torch.face import Wrapped, refuse_planned, unwrapped, wrapped
+from scrimp._torch.refusals import refuse_call
 from scrimp._torch.settings import Progress, Settings
 from scrimp._torch.slab import use_slab
 from scrimp._torch.step import Step
@@ -84,6 +85,7 @@ def fit(
     Raises `Infeasible` with the least budget found, and `Unsupported` or `BadOption` with a sentence.
     """
     settings = Settings(budget, reserve, costs, time_limit, seed, threads, max_shapes, on_new_shape, progress)
+    refuse_call(model, loss_fn)
     refuse_planned(model)
     step = Step(model, loss_fn, settings)
     for args, kwargs in _largest_first([*shapes, example_batch], settings):
@@ -149,6 +151,7 @@ def wrap(
     on, where the model has nothing of that name itself. `unwrap` undoes it.
     """
     settings = Settings(budget, reserve, costs, time_limit, seed, threads, max_shapes, on_new_shape, progress)
+    refuse_call(model, None)
     planned = wrapped(model, settings, loss_only=loss_only)
     examples = [*shapes] if example_batch is None else [*shapes, example_batch]
     if examples:

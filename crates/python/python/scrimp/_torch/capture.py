@@ -206,6 +206,8 @@ HOOKS = {
 }
 CAPTURED_HOOKS = ("transformers.utils.output_capturing",)
 """Hooks from here only hand tensors on to the model's outputs, which is captured."""
+CAPTURED_NAMES = ("make_inputs_require_grads", "make_inputs_require_grad")
+"""Hooks of transformers and peft that ask for gradients of embeddings' outputs, which is captured too."""
 TENSOR_HOOKS = {
     "_backward_hooks": "a gradient hook",
     "_post_accumulate_grad_hooks": "a hook after its gradient is accumulated",
@@ -225,7 +227,7 @@ def refuse_hooks(model: nn.Module, *, parameters: bool = True) -> None:
     for module in model.modules():
         for attribute, what in HOOKS.items():
             hooks = getattr(module, attribute, {}).values()
-            refused = any(hook.__module__ not in CAPTURED_HOOKS for hook in hooks)
+            refused = any(not _is_captured(hook) for hook in hooks)
             if refused and (parameters or module is not model):
                 path = next(path for path, other in model.named_modules() if other is module)
                 raise Unsupported(
@@ -245,6 +247,11 @@ def refuse_hooks(model: nn.Module, *, parameters: bool = True) -> None:
             "hooks for saved tensors are on (saved_tensors_hooks, save_on_cpu), which a planned step can't "
             "call: the plan decides what is kept; leave that context first"
         )
+
+
+def _is_captured(hook: Any) -> bool:
+    module = getattr(hook, "__module__", "")
+    return module in CAPTURED_HOOKS or getattr(hook, "__name__", "") in CAPTURED_NAMES
 
 
 def has_surrounding_hooks() -> bool:

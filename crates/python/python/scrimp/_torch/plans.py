@@ -15,6 +15,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from scrimp._native import format_bytes
 from scrimp._torch.capture import HOOKS, autocast_mode, has_surrounding_hooks, refuse_hooks
 from scrimp._torch.guards import Change, Guards
+from scrimp._torch.refusals import refuse_inference_mode, refuse_modules, refuse_tensors
 from scrimp._torch.settings import Settings, mark
 from scrimp.errors import BadOption, Unsupported
 from scrimp.planning import Plan
@@ -51,6 +52,7 @@ class Structure:
             or has_surrounding_hooks()
         ):
             for root in self.roots:
+                refuse_modules(root)
                 refuse_hooks(root, parameters=parameters)
 
     def mode(self, *, accumulating: bool = False) -> Any:
@@ -161,6 +163,7 @@ class Plans(Generic[Planned]):
 
         ``accumulating``: as if all gradients were there.
         """
+        refuse_inference_mode()
         structure = self._current_structure()
         structure.refuse_hooks(parameters=not self.parameter_hooks)
         self._calls += 1
@@ -171,6 +174,8 @@ class Plans(Generic[Planned]):
         if planned is None:
             known = {planned_for for planned_for, _ in self._made}
             self.settings.may_plan(shapes, known, batch.tensors)
+            refuse_modules(self.model)
+            refuse_tensors(self.model, batch.tensors)
             planned = make()
             self._made[key] = [*there, planned][-KEPT - self.settings.max_shapes :]
         self._latest = planned

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from torch.fx import Node
 
-from scrimp._native import format_bytes
 from scrimp._torch.gpu import is_unsettled
 from scrimp._torch.graph import Storage, Task, Tasks, readers
 from scrimp._torch.modules import module_of
@@ -167,20 +166,3 @@ def _add_between(
     lowered.between = len(lowered.task_at)
     lowered.task_at.append(None)
     return gate
-
-
-def tightest(lowered: Lowered) -> str:
-    """Which task needs most at once, whatever the plan."""
-    problem = lowered.problem
-    values = problem.values
-
-    def needed(task: dict[str, object]) -> int:
-        here = [*task["inputs"], *task["outputs"]]  # type: ignore[misc]
-        mode = task["modes"][0]  # type: ignore[index]
-        return sum(values[v]["bytes"] for v in here) + int(mode["workspace"])
-
-    most = max(problem.tasks, key=needed)
-    return (
-        f"{most['name']} needs most at once: its inputs, outputs and workspace have "
-        f"{format_bytes(needed(most))} beside the {format_bytes(problem.resident)} that are always there"
-    )

@@ -46,6 +46,7 @@ from scrimp._torch.guards import (
     shown,
 )
 from scrimp._torch.questions import Course, Guard
+from scrimp._torch.refusals import no_checkpoints
 from scrimp.errors import Unsupported
 
 OWN = frozenset(vars(nn.Module()))
@@ -89,7 +90,7 @@ def guarded(call: Call, loss_fn: Any, capture: Callable[[Call], Joint]) -> Joint
 
 def _once(call: Call, loss_fn: Any, capture: Callable[[Call], Joint]) -> Joint:
     recorder = Recorder(call.model, loss_fn)
-    with recorder:
+    with recorder, no_checkpoints():
         joint = capture(Call(call.model, recorder.watched(call.run), loss_fn))
     joint.guards = recorder.guards(joint.guard)
     return joint

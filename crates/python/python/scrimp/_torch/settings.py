@@ -11,10 +11,11 @@ from torch import nn
 
 from scrimp._native import format_bytes, parse_budget
 from scrimp._torch import profile, progress
+from scrimp._torch.floors import explained
 from scrimp._torch.gpu import kept_by_libraries
 from scrimp._torch.graph import Tasks
 from scrimp._torch.memory import unused
-from scrimp._torch.problem import Cost, Lowered, tightest
+from scrimp._torch.problem import Cost, Lowered
 from scrimp._torch.schedules import planned, reused
 from scrimp.errors import BadOption, Infeasible, Unsupported
 from scrimp.planning import Plan, sweep
@@ -51,10 +52,9 @@ class Settings:
             raise BadOption(f"costs is {self.costs!r}, but must be 'measure' or 'estimate'")
         if self.budget == "auto" and not torch.cuda.is_available():
             raise BadOption("the budget 'auto' is what a GPU has free, but there is no CUDA device here")
-        if self.budget != "auto":
-            parse_budget(str(self.budget))
-        if self.reserve < 0:
-            raise BadOption(f"reserve is {self.reserve}, but must be bytes, 0 or more")
+        check_budget(self.budget)
+        if not isinstance(self.reserve, int) or self.reserve < 0:
+            raise BadOption(f"reserve is {self.reserve!r}, but must be a number of bytes, 0 or more")
         if self.on_new_shape not in ("plan", "eager", "error"):
             raise BadOption(f"on_new_shape is {self.on_new_shape!r}, but must be 'plan', 'eager' or 'error'")
         if not (self.progress is None or self.progress is False or callable(self.progress)):
@@ -62,6 +62,10 @@ class Settings:
                 f"progress is {self.progress!r}, but must be a function that takes lines of text, False, or "
                 "None for lines in a terminal"
             )
+        if not self.time_limit >= 0:
+            raise BadOption(f"time_limit is {self.time_limit}, but must be seconds, 0 or more")
+        if not isinstance(self.seed, int) or self.seed < 0:
+            raise BadOption(f"seed is {self.seed!r}, but must be a whole number, 0 or more")
         if self.max_shapes < 1:
             raise BadOption(f"max_shapes is {self.max_shapes}, but must be 1 or more")
 
@@ -93,6 +97,20 @@ class Settings:
             progress.tell(text, passing=passing)
 
 
+def check_budget(budget: Any) -> None:
+    """Refuse a budget that means nothing."""
+    if budget == "auto":
+        return
+    if isinstance(budget, bool) or not isinstance(budget, int | str):
+        raise BadOption(f"the budget is {budget!r}, but must be bytes, or text like '4GiB', '60%' or 'min'")
+    kind, percent, _ = parse_budget(str(budget))
+    if kind == "percent" and percent is not None and percent > 100:
+        raise BadOption(
+            f"the budget is {budget!r}, but 100% already keeps everything as eager training does; write 100% "
+            "or less, or bytes"
+        )
+
+
 def device_of(model: nn.Module, tensors: Sequence[torch.Tensor]) -> torch.device:
     """The one device of a model and its batch."""
     held = [*model.named_parameters(), *model.named_buffers()]
@@ -112,6 +130,8 @@ def device_of(model: nn.Module, tensors: Sequence[torch.Tensor]) -> torch.device
 def mark(leaf: Any) -> Any:
     """What of a part of the batch decides the graph."""
     if isinstance(leaf, torch.Tensor):
+        if leaf.layout != torch.strided or leaf.is_nested:
+            return (leaf.layout, id(leaf))  # It will be refused.
         return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
     try:
         hash(leaf)
@@ -163,7 +183,7 @@ def make_plan(
         return made
     except Infeasible as error:
         settings.say("no plan within the budget was found")
-        raise _explained(error, lowered, remark) from None
+        raise explained(error, lowered, settings.budget, remark) from None
 
 
 def _budget(lowered: Lowered, settings: Settings, others: Iterable[Made]) -> int | str:
@@ -179,12 +199,11 @@ def _budget(lowered: Lowered, settings: Settings, others: Iterable[Made]) -> int
 def make_plans(lowered: Lowered, budgets: Sequence[int | str], settings: Settings) -> list[Plan | Exception]:
     """Plan for each budget: a larger one's plan is neither slower nor leaner than a smaller one's."""
     made = sweep(lowered.problem, budgets, **_options(settings))
-    return [_explained(one, lowered, "") if isinstance(one, Infeasible) else one for one in made]
-
-
-def _explained(error: Infeasible, lowered: Lowered, remark: str) -> Infeasible:
-    sentence = ". ".join(part for part in (str(error), tightest(lowered), remark) if part)
-    return Infeasible(sentence, error.budget, error.least_found, error.floor)
+    known = [one for one in made if isinstance(one, Plan)]
+    return [
+        explained(one, lowered, budget, known=known) if isinstance(one, Infeasible) else one
+        for one, budget in zip(made, budgets, strict=True)
+    ]
 
 
 def _options(settings: Settings) -> dict[str, Any]:

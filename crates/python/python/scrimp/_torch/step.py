@@ -24,8 +24,9 @@ from scrimp._torch.pace import Pace
 from scrimp._torch.plans import Batch, Plans
 from scrimp._torch.problem import Lowered, lower
 from scrimp._torch.reads import guarded
+from scrimp._torch.refusals import refuse_call, refuse_frozen
 from scrimp._torch.rewrite import Rewriter
-from scrimp._torch.settings import Settings, device_of, make_plan, make_plans, task_costs
+from scrimp._torch.settings import Settings, check_budget, device_of, make_plan, make_plans, task_costs
 from scrimp._torch.slab import Places
 from scrimp.errors import BadOption
 from scrimp.planning import Plan
@@ -78,6 +79,7 @@ class Step(Account):
         settings: Settings,
     ) -> None:
         """Keep what is needed to plan; use `scrimp.torch.fit`."""
+        refuse_call(model, loss_fn)
         self.model = model
         self.loss_fn = loss_fn
         self.loss_scale: torch.Tensor | float = 1.0
@@ -118,6 +120,12 @@ class Step(Account):
 
     def sweep(self, batch: Any, budgets: Sequence[int | str]) -> list[Step | Exception]:
         """Capture and measure once, and give a step for each budget; or why there is none."""
+        if isinstance(budgets, str):
+            raise BadOption(f"the budgets are {budgets!r}, but must be a list of budgets")
+        for budget in budgets:
+            check_budget(budget)
+            if budget == "auto":
+                raise BadOption("a sweep takes budgets in bytes and percentages, not 'auto'")
         example = Batch.of(batch)
         asked = self._capture(example, False)
         steps: list[Step | Exception] = []
@@ -132,6 +140,7 @@ class Step(Account):
 
     def _capture(self, batch: Batch, accumulating: bool) -> Captured:
         settings = self._settings
+        refuse_frozen(self.model, self.loss_fn)
         device = device_of(self.model, batch.tensors)
         call = self._call(batch)
         joint, accumulated = captured(
@@ -153,11 +162,18 @@ class Step(Account):
 
     def _captured(self, call: Call, batch: Batch, accumulating: bool) -> tuple[Joint, list[Slot]]:
         joint = guarded(call, self.loss_fn, lambda one: capture(one, batch.tensors, self.model))
-        if len(joint.results) != 1 or len(joint.tangent_of) != 1:
+        if len(joint.results) != 1 or joint.results[0] is None:
             raise BadOption(
-                f"the loss must be one tensor that needs gradients, but there are {len(joint.results)} "
-                f"results, {len(joint.tangent_of)} of which need them"
+                f"the loss must be one tensor, but of the {len(joint.results)} parts of what the loss "
+                f"function gives, {sum(r is not None for r in joint.results)} are tensors; give it alone"
             )
+        if len(joint.tangent_of) != 1:
+            raise BadOption(
+                "the loss doesn't depend on any parameter that needs gradients: somewhere on the way it is "
+                "detached, made an integer, or computed under torch.no_grad()"
+            )
+        if joint.results[0].meta["val"].is_complex():
+            raise BadOption("the loss is a complex number, which has no gradient; take its absolute value")
         if joint.results[0].meta["val"].numel() != 1:
             shape = tuple(joint.results[0].meta["val"].shape)
             raise BadOption(f"the loss has shape {shape}, but must be a scalar; take its mean or sum")
