@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from scrimp._torch.gpu import is_unsettled, kept_by_libraries  # noqa: E402
+from scrimp._torch.gpu import is_unsettled, kept_by_libraries, warn_of_choices  # noqa: E402
 from torch._subclasses import FakeTensorMode  # noqa: E402
 from torch.fx import Graph, Node  # noqa: E402
 
@@ -50,6 +51,16 @@ def test_the_names_are_operators() -> None:
 
     missing = [name for name in gpu.ATOMIC | gpu.ACCUMULATING if not hasattr(aten, name)]
     assert missing == []
+
+
+def test_choices_by_timing_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU only."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    with pytest.warns(UserWarning, match="cuDNN chooses kernels by timing"):
+        warn_of_choices(torch.device("cuda", 0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_choices(torch.device("cpu"))
 
 
 def test_libraries_of_the_cpu_keep_nothing() -> None:

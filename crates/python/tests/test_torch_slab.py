@@ -16,6 +16,7 @@ from models import ConvNet  # noqa: E402
 from scrimp import Unsupported, _native  # noqa: E402
 from scrimp._torch import slab  # noqa: E402
 from scrimp._torch.slab import Places, packed  # noqa: E402
+from torch import nn  # noqa: E402
 
 GET = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.c_void_p)
 GIVE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -257,6 +258,24 @@ def test_a_step_is_served_from_a_slab_of_its_peak(gpu: Gpu, monkeypatch: pytest.
     assert most <= places.arena <= most * 1.02 + 512 * 100
     assert gpu.given == {base_of(gpu, places.arena): places.arena}
     assert "0 B from elsewhere" in slab.described(places)
+
+
+def test_every_way_to_run_a_plan_is_watched(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step, and a module between its forward and the end of its backward pass, also if there is none."""
+    monkeypatch.setattr(slab, "_on", CPU)
+    begun: list[bool] = []
+    monkeypatch.setattr(_native, "slab_begin", lambda table: begun.append(True))
+    monkeypatch.setattr(_native, "slab_end", lambda: (begun.append(False), ((0, 0, 0, 0), []))[1])
+    model, batch = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.randn(2, 4)
+    step = scrimp.torch.fit(model, lambda y: y.sum(), (batch,), "100%", costs="estimate", time_limit=0.5)
+    step(batch)
+    assert begun == [True, False]
+    wrapped = scrimp.torch.wrap(model, (batch,), "100%", costs="estimate", time_limit=0.5)
+    wrapped(batch)
+    loss = wrapped(batch).sum()
+    assert begun == [True, False, True, True]
+    loss.backward()
+    assert begun == [True, False, True, True, False]
 
 
 def test_steps_that_differ_are_left_alone(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 
 import torch
@@ -78,6 +79,16 @@ def unsettled(tasks: Iterable[Task]) -> str:
         f"these kernels add with atomics, so that even eager's bits vary: {', '.join(named[:SHOWN])}{more}; "
         "torch.use_deterministic_algorithms(True) settles them. None of them runs again"
     )
+
+
+def warn_of_choices(device: torch.device) -> None:
+    """Say that cuDNN's choices may differ between a plan's measurements, its steps and eager's."""
+    if device.type == "cuda" and torch.backends.cudnn.benchmark:
+        warnings.warn(
+            "torch.backends.cudnn.benchmark is on: cuDNN chooses kernels by timing them, so a planned step "
+            "may get others than were measured, with another peak and other last bits than eager's; turn it off",
+            stacklevel=2,
+        )
 
 
 def kept_by_libraries(device: torch.device) -> int:

@@ -12,7 +12,7 @@ from torch import nn
 from scrimp._native import format_bytes, parse_budget
 from scrimp._torch import profile, progress
 from scrimp._torch.floors import explained
-from scrimp._torch.gpu import kept_by_libraries
+from scrimp._torch.gpu import kept_by_libraries, warn_of_choices
 from scrimp._torch.graph import Tasks
 from scrimp._torch.memory import unused
 from scrimp._torch.problem import Cost, Lowered
@@ -142,6 +142,7 @@ def mark(leaf: Any) -> Any:
 
 def task_costs(tasks: Tasks, device: torch.device, settings: Settings) -> list[Cost]:
     """Measure or estimate every task."""
+    warn_of_choices(device)
     if settings.costs == "estimate":
         return profile.estimate(tasks.tasks)
 

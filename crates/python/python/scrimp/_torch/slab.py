@@ -139,6 +139,10 @@ def use_slab(gpu: int = 0) -> None:
             "CUDA was used before, and PyTorch can't change its allocator any more; call "
             "scrimp.torch.use_slab() right after the imports"
         )
+    if torch.backends.cudnn.benchmark:
+        raise Unsupported(
+            "torch.backends.cudnn.benchmark is on, which needs the caching allocator; turn it off"
+        )
     functions = _cuda_functions()
     allocator = torch.cuda.memory.CUDAPluggableAllocator(
         str(_native.__file__), "scrimp_slab_malloc", "scrimp_slab_free"
