@@ -86,7 +86,7 @@ def warn_of_choices(device: torch.device) -> None:
     if device.type == "cuda" and torch.backends.cudnn.benchmark:
         warnings.warn(
             "torch.backends.cudnn.benchmark is on: cuDNN chooses kernels by timing them, so a planned step "
-            "may get others than were measured, with another peak and other last bits than eager's; turn it off",
+            "may get others than were measured, with another peak and other last bits; turn it off",
             stacklevel=2,
         )
 
