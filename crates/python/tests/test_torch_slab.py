@@ -265,7 +265,12 @@ def test_every_way_to_run_a_plan_is_watched(gpu: Gpu, monkeypatch: pytest.Monkey
     monkeypatch.setattr(slab, "_on", CPU)
     begun: list[bool] = []
     monkeypatch.setattr(_native, "slab_begin", lambda table: begun.append(True))
-    monkeypatch.setattr(_native, "slab_end", lambda: (begun.append(False), ((0, 0, 0, 0), []))[1])
+
+    def end() -> tuple[tuple[int, int, int, int], list[Any]]:
+        begun.append(False)
+        return (0, 0, 0, 0), []
+
+    monkeypatch.setattr(_native, "slab_end", end)
     model, batch = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.randn(2, 4)
     step = scrimp.torch.fit(model, lambda y: y.sum(), (batch,), "100%", costs="estimate", time_limit=0.5)
     step(batch)
