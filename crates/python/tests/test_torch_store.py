@@ -135,6 +135,7 @@ CHANGES: dict[str, Callable[[Scaled], Any]] = {
     "a type": lambda model: model.double(),
     "strides": lambda model: setattr(model.linear, "weight", nn.Parameter(torch.zeros(8, 8).t())),
     "tied parameters": lambda model: setattr(model, "seen", model.linear.bias.data),
+    "a parametrization": lambda model: nn.utils.parametrizations.weight_norm(model.linear),
     "a tensor that is no buffer": lambda model: setattr(model, "shift", torch.zeros(1)),
 }
 

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from scrimp._native import __version__
+from scrimp._torch.capture import CAPTURED_HOOKS
 
 MOST_VISITED = 200_000
 """Objects that are looked at before the model counts as too entangled to be recognized."""
@@ -43,7 +44,7 @@ ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 DERIVED = {"_flat_weights", "_flat_weight_refs"}
 """What recurrent layers make of their parameters anew where it is needed; capture leaves its own there."""
 MODULE_STATE = frozenset(nn.Module().__dict__) - {"training"} | {"scrimp"} | DERIVED
-"""Attributes of every module: its tensors and children, looked at apart, hooks, refused; and plans."""
+"""Attributes of every module: its tensors, children and hooks, looked at apart; and plans."""
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis), range, torch.Size)
 OF_TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
@@ -124,6 +125,8 @@ class _Fingerprint:
         for module in dict.fromkeys(module for _, module in every):
             self.add(type(module))
             self.add({k: v for k, v in vars(module).items() if k not in MODULE_STATE})
+            hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+            self.add([hook for hook in hooks if hook.__module__ in CAPTURED_HOOKS])
 
     def _text(self, *parts: object) -> None:
         self.hash.update(repr(parts).encode())
