@@ -101,7 +101,7 @@ def fitted(model: nn.Module, loss_fn: Any = torch.sum, **options: Any) -> tuple[
     return step, "\n".join(said)
 
 
-def test_the_step_of_a_found_graph_is_the_same() -> None:
+def test_the_step_of_a_found_graph_is_the_same(folder: Path) -> None:
     """Bits, words and pages; for steps and for modules."""
     model = Scaled()
     twin = copy.deepcopy(model)
@@ -115,13 +115,20 @@ def test_the_step_of_a_found_graph_is_the_same() -> None:
     assert all(torch.equal(p.grad, q.grad) for p, q in pairs)
     assert first.explain() == second.explain()
     assert first.plan.lower_bound == second.plan.lower_bound and first.plan.method == second.plan.method
+    pages = [folder / "first.html", folder / "second.html"]
+    for step, page in zip((first, second), pages, strict=True):
+        step.report(page)
+    one, two = (page.read_text(encoding="utf-8") for page in pages)
+    assert (
+        "lower bound on the overhead" in one and one.partition("attempts")[0] == two.partition("attempts")[0]
+    )
     said: list[str] = []
-    for one in (copy.deepcopy(model), copy.deepcopy(model)):
-        wrapped = scrimp.torch.wrap(one, BATCH, "100%", costs="estimate", progress=said.append)
+    for net in (copy.deepcopy(model), copy.deepcopy(model)):
+        wrapped = scrimp.torch.wrap(net, BATCH, "100%", costs="estimate", progress=said.append)
         torch.manual_seed(1)
         wrapped(*BATCH).sum().backward()
         assert all(
-            torch.equal(p.grad, q.grad) for p, q in zip(one.parameters(), model.parameters(), strict=True)
+            torch.equal(p.grad, q.grad) for p, q in zip(net.parameters(), model.parameters(), strict=True)
         )
     assert sum("found the captured graph" in text for text in said) == 1
 

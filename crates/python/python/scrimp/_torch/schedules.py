@@ -66,9 +66,9 @@ def reused(problem: Problem, budget: int | str, others: Iterable[tuple[Problem, 
         return None
     best = min(fitting, key=lambda plan: plan.cost)
     # Every task runs at least once.
-    best.lower_bound = best.base_cost
-    best.optimal = best.cost <= best.base_cost
-    return best
+    optimal = best.cost <= best.base_cost
+    said = ("keep-all" if optimal else "search", best.base_cost, optimal, 0.0)
+    return Plan(_native.check(text, best.to_json(), str(best.budget), said))
 
 
 NEAREST = 4
@@ -103,6 +103,6 @@ def _found(key: str, problem: str, time_limit: float) -> Plan | None:
 
 
 def _restored(problem: str, entry: dict[str, Any]) -> Plan:
-    found = check(problem, entry["plan"], budget=entry["budget"])
-    found.method, found.lower_bound, found.optimal, found.seconds = entry["said"]
-    return found
+    method, bound, optimal, seconds = entry["said"]
+    said = (str(method), float(bound), bool(optimal), float(seconds))
+    return Plan(_native.check(problem, str(entry["plan"]), str(int(entry["budget"])), said))
