@@ -10,6 +10,7 @@ from scrimp.errors import (
     BadProblem,
     Infeasible,
     InvalidPlan,
+    Mismatch,
     ScrimpError,
     Unsupported,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "BadProblem",
     "Infeasible",
     "InvalidPlan",
+    "Mismatch",
     "Placement",
     "Plan",
     "Problem",

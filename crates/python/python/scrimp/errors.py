@@ -21,6 +21,10 @@ class Unsupported(ScrimpError):
     """Something that isn't built, or that needs a library which isn't installed."""
 
 
+class Mismatch(Unsupported):
+    """What was captured of a model isn't what eager PyTorch runs."""
+
+
 class Infeasible(ScrimpError):
     """No plan within the budget was found.
 

@@ -56,6 +56,7 @@ def fit(
     max_shapes: int = 64,
     accumulate: bool = False,
     progress: Progress = None,
+    verify: bool = True,
 ) -> Step:
     """Plan a training step of a model and its loss: ``step(*batch)`` gives loss and gradients.
 
@@ -82,9 +83,14 @@ def fit(
     ``progress`` is called with lines of text; by default they are shown in a terminal, by ``False``
     nowhere.
 
+    The first step with a plan also runs the model once as eager does and compares operators, in the time of
+    a forward pass; ``verify=False`` skips that. A difference raises `Mismatch`.
+
     Raises `Infeasible` with the least budget found, and `Unsupported` or `BadOption` with a sentence.
     """
-    settings = Settings(budget, reserve, costs, time_limit, seed, threads, max_shapes, on_new_shape, progress)
+    settings = Settings(
+        budget, reserve, costs, time_limit, seed, threads, max_shapes, on_new_shape, progress, verify
+    )
     refuse_call(model, loss_fn)
     refuse_planned(model)
     step = Step(model, loss_fn, settings)
@@ -132,6 +138,7 @@ def wrap(
     on_new_shape: str = "plan",
     max_shapes: int = 64,
     progress: Progress = None,
+    verify: bool = True,
 ) -> Wrapped:
     """Plan a model for any loss and training loop, and give the same model back.
 
@@ -150,7 +157,9 @@ def wrap(
     gradients are on. ``model.scrimp`` has the plan, as have ``model.plan``, ``model.explain()`` and so
     on, where the model has nothing of that name itself. `unwrap` undoes it.
     """
-    settings = Settings(budget, reserve, costs, time_limit, seed, threads, max_shapes, on_new_shape, progress)
+    settings = Settings(
+        budget, reserve, costs, time_limit, seed, threads, max_shapes, on_new_shape, progress, verify
+    )
     refuse_call(model, None)
     planned = wrapped(model, settings, loss_only=loss_only)
     examples = [*shapes] if example_batch is None else [*shapes, example_batch]

@@ -24,9 +24,10 @@ from torch.nn.modules.module import _has_any_global_hook
 import scrimp
 from scrimp._torch.guards import Guards
 from scrimp._torch.kernels import eager_kernels, true_values
-from scrimp._torch.modules import Spans
+from scrimp._torch.modules import Spans, forget_cached
 from scrimp._torch.outputs import Outputs
 from scrimp._torch.questions import Course, Guard
+from scrimp._torch.verify import Operations, Recorder
 from scrimp.errors import Unsupported
 
 
@@ -70,10 +71,12 @@ class Joint:
     """What a batch must answer for the graph to be what eager runs."""
     guards: Guards = field(default_factory=Guards)
     """What must be as it was in Python, likewise."""
+    operations: Operations = field(default_factory=Operations)
+    """The operators that the model and the loss ran."""
 
 
 def capture(
-    module: nn.Module,
+    module: Call,
     tensors: Sequence[torch.Tensor],
     root: nn.Module,
     *,
@@ -86,6 +89,7 @@ def capture(
     refuse_hooks(root, parameters=not keeps_parameter_hooks)
     spans = Spans(root)
     course = Course(spans.here)
+    recorder = module.recorder = Recorder(spans.here)
     try:
         exported = _exported(module, tensors, spans, course)
     except Exception as error:
@@ -95,6 +99,7 @@ def capture(
     true_values(graph)
     spans.mark(graph)
     joint = _sorted_out(exported.graph_module, exported.out_spec.num_leaves, module)
+    joint.operations = Operations(recorder.calls)
     joint.guard = course.guard(lambda source: _place_of(source, joint, tensors))
     return joint
 
@@ -321,8 +326,16 @@ class Call(nn.Module):
         self.model = model
         if isinstance(loss, nn.Module):
             self.loss = loss
+        self.recorder: Recorder | None = None
         self.run = run
 
     def forward(self, *tensors: torch.Tensor) -> Any:
-        """Run it."""
-        return self.run(tensors)
+        """Run it, and write down its operators if they are asked for."""
+        if self.recorder is None:
+            return self.run(tensors)
+        forget_cached(self)
+        try:
+            with self.recorder.watch():
+                return self.run(tensors)
+        finally:
+            forget_cached(self)

@@ -20,6 +20,7 @@ from torch.fx import Graph, Node
 from torch.utils._python_dispatch import _disable_current_modes
 
 from scrimp._torch import runtime
+from scrimp._torch.verify import written_as
 
 FORMULAS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 PREFIXES = ("upsample_", "_upsample_")
@@ -68,11 +69,14 @@ def _dropout(input: Tensor, p: float, train: bool | None) -> Tensor:
     """Dropout with the bits of the eager kernel, and a mask of bytes where that gives the same."""
     if not train or p == 0 or input.numel() == 0:
         return input.clone() if train is None else input
-    if p == 1:
-        return input * torch.zeros_like(input)
-    if input.device.type == "cuda" or _scales_alike(p, input.dtype):
+    if input.device.type == "cuda" and p < 1:
         return torch.ops.aten.native_dropout.default(input, p, True)[0]
-    return input * torch.empty_like(input).bernoulli_(1 - p).div_(1 - p)
+    with written_as(torch.dropout, input, p, True):
+        if p == 1:
+            return input * torch.zeros_like(input)
+        if _scales_alike(p, input.dtype):
+            return torch.ops.aten.native_dropout.default(input, p, True)[0]
+        return input * torch.empty_like(input).bernoulli_(1 - p).div_(1 - p)
 
 
 def _scales_alike(p: float, dtype: torch.dtype) -> bool:
@@ -115,7 +119,7 @@ def _lstm(
                 weights += [torch.zeros_like(weight) for weight in weights]
             output, *states, _ = torch.ops.aten.mkldnn_rnn_layer.default(
                 *(current, *weights, hx[0][place], hx[1][place], direction > 0, [], ONEDNN_LSTM),
-                *(hx[1].size(2), num_layers, has_biases, bidirectional, False, train),
+                *(hx[1].size(2), num_layers, has_biases, bidirectional, batch_first, train),
             )
             outputs.append(output)
             for kept, state in zip(last, states, strict=True):
@@ -123,8 +127,8 @@ def _lstm(
         current = outputs[0] if directions == 1 else torch.cat(outputs, -1)
         if dropout and train and layer < num_layers - 1:
             current = torch.dropout(current, dropout, True)
-    result = current.transpose(0, 1) if batch_first else current
-    return result, torch.stack(last[0], 0), torch.stack(last[1], 0)
+    hidden, cells = torch.stack(last[0], 0), torch.stack(last[1], 0)
+    return current.transpose(0, 1) if batch_first else current, hidden, cells
 
 
 ONEDNN_LSTM = 2

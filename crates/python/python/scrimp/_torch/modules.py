@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
+import sys
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -14,6 +17,44 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 KEY = "scrimp_module"
 """Where a node's metadata has the module's path."""
+
+
+@contextlib.contextmanager
+def same_attributes(root: nn.Module) -> Iterator[None]:
+    """Put all modules' attributes back as they are now, such as tensors that a pass leaves there."""
+    modules = list(root.modules())
+    states = [dict(vars(module)) for module in modules]
+    lists = [{k: list(v) for k, v in state.items() if isinstance(v, list)} for state in states]
+    tables = [{k: dict(v) for k, v in state.items() if isinstance(v, dict)} for state in states]
+    try:
+        yield
+    finally:
+        for module, state, plain, named in zip(modules, states, lists, tables, strict=True):
+            for key, items in plain.items():
+                state[key][:] = items
+            for key, entries in named.items():
+                state[key].clear()
+                state[key].update(entries)
+            vars(module).clear()
+            vars(module).update(state)
+
+
+def forget_cached(root: nn.Module) -> None:
+    """Empty the caches of functions in the model and beside its classes, which may hold fake tensors."""
+    modules = list(root.modules())
+    classes = {base for module in modules for base in type(module).__mro__}
+    beside = {sys.modules[base.__module__] for base in classes if base.__module__ in sys.modules}
+    for holder in [*modules, *classes, *beside]:
+        for value in list(vars(holder).values()):
+            for cached in (value, *_closed_over(value)):
+                if isinstance(cached, functools._lru_cache_wrapper):
+                    cached.cache_clear()
+
+
+def _closed_over(value: Any) -> Iterator[Any]:
+    for cell in getattr(value, "__closure__", None) or () if isinstance(value, FunctionType) else ():
+        with contextlib.suppress(ValueError):
+            yield cell.cell_contents
 
 
 class Spans:

@@ -46,6 +46,15 @@ class Lowered:
         """Give the graph's tasks for a plan's runs."""
         return [task for run in runs if (task := self.task_at[run]) is not None]
 
+    def workspaces(self) -> dict[str, int]:
+        """Bytes that operators of the forward pass need while they run, by their names."""
+        found: dict[str, int] = {}
+        for task, entry in zip(self.task_at, self.problem.tasks, strict=True):
+            if task is not None and not task.backward:
+                name = str(task.node.target).partition(".")[2].partition(".")[0]
+                found[name] = max(found.get(name, 0), int(entry["modes"][0]["workspace"]))
+        return found
+
     def halves(self, runs: Sequence[int]) -> tuple[list[Task], list[Task]]:
         """Give the graph's tasks for a plan's runs, before and after what runs in between."""
         assert self.between is not None

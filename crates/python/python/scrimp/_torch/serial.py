@@ -21,6 +21,7 @@ from scrimp._torch import runtime
 from scrimp._torch.capture import Joint, Slot, slot_in
 from scrimp._torch.modules import KEY
 from scrimp._torch.questions import Guard, must_be
+from scrimp._torch.verify import Operation, Operations
 
 MOST_CONSTANTS = 16 << 20
 """Bytes of constants in a graph, above which it isn't kept."""
@@ -50,6 +51,7 @@ def dump(joint: Joint, accumulated: list[Slot]) -> dict[str, Any]:
         "mutations": [[position, place(node)] for position, node in joint.mutations],
         "gradients": [[position, place(node)] for position, node in joint.gradients],
         "accumulated": [slot.path for slot in accumulated],
+        "operations": [[call.text, call.where, call.bytes] for call in joint.operations.calls],
     }
 
 
@@ -77,6 +79,7 @@ def load(data: dict[str, Any], module: nn.Module, guard: Guard) -> tuple[Joint, 
         [(position, nodes[place]) for position, place in data["mutations"]],
         [(position, nodes[place]) for position, place in data["gradients"]],
         guard=guard,
+        operations=Operations([Operation(*call) for call in data["operations"]]),
     )
     return joint, [slot_in(module, path) for path in data["accumulated"]]
 

@@ -45,6 +45,8 @@ class Settings:
     on_new_shape: str = "plan"
     """What a shape of batch without a plan gets in a training loop: `plan`, `eager` or `error`."""
     progress: Progress = None
+    verify: bool = True
+    """Whether the first step with a plan compares its operators with eager's."""
 
     def __post_init__(self) -> None:
         """Refuse what means nothing, before any work."""

@@ -28,6 +28,7 @@ from scrimp._torch.refusals import refuse_call, refuse_frozen
 from scrimp._torch.rewrite import Rewriter
 from scrimp._torch.settings import Settings, check_budget, device_of, make_plan, make_plans, task_costs
 from scrimp._torch.slab import Places
+from scrimp._torch.verify import Operations, verify
 from scrimp.errors import BadOption
 from scrimp.planning import Plan
 
@@ -59,6 +60,7 @@ class Planned:
     gradients: list[Slot]
     guards: Guards
     pace: Pace
+    operations: Operations
     loss: torch.Tensor
     """Without contents: its shape, type and device."""
     places: Places = field(default_factory=Places)
@@ -92,6 +94,9 @@ class Step(Account):
         if self._plans.goes_without(asked):
             return self._eagerly(asked)
         planned = self._planned(asked, ahead=False)
+        if self._settings.verify and not planned.operations.verified:
+            run = functools.partial(self._call(asked), *asked.tensors)
+            self._settings.say(verify(planned, self.model, run, _changed(planned, asked.tensors)))
         with planned.pace.step():
             return self._run(planned, asked.tensors)
 
@@ -222,6 +227,7 @@ class Step(Account):
             gradients=[slot for slot, _ in gradients],
             guards=joint.guards,
             pace=Pace(made, tasks, self._settings),
+            operations=joint.operations,
             loss=joint.results[0].meta["val"],
         )
 
@@ -231,8 +237,7 @@ class Step(Account):
         device = inputs[0].device
         with torch.no_grad(), torch.autocast(device.type, enabled=False), planned.places.step(device):
             loss, changed, gradients = planned.run(*inputs)
-            for what, value in zip(planned.mutated, changed, strict=True):
-                target = tensors[what] if isinstance(what, int) else what.get()
+            for target, value in zip(_changed(planned, tensors), changed, strict=True):
                 target.copy_(value)
         for slot, gradient in zip(planned.gradients, gradients, strict=True):
             slot.get().grad = gradient
@@ -247,6 +252,11 @@ class Step(Account):
         like = planned.loss
         scale = torch.as_tensor(self.loss_scale, dtype=like.dtype, device=like.device)
         return scale.detach().reshape(like.shape)
+
+
+def _changed(planned: Planned, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What the model changes in place."""
+    return [tensors[what] if isinstance(what, int) else what.get() for what in planned.mutated]
 
 
 def _when_accumulating(there: int) -> str:

@@ -31,6 +31,7 @@ from scrimp._torch.reads import guarded
 from scrimp._torch.rewrite import Continuation, Rewriter
 from scrimp._torch.settings import Settings, device_of, make_plan, task_costs
 from scrimp._torch.slab import Places
+from scrimp._torch.verify import Operations, verify
 from scrimp.errors import BadOption, Unsupported
 from scrimp.planning import Plan
 
@@ -59,6 +60,7 @@ class Halves:
     outputs: Outputs
     guards: Guards
     pace: Pace
+    operations: Operations
     places: Places = field(default_factory=Places)
 
 
@@ -90,6 +92,10 @@ class Planner(Account):
             return self.base.forward(self.model, *args, **kwargs)
         halves = self._planned(batch, ahead=False)
         inputs = [what.get() if isinstance(what, Slot) else batch.tensors[what] for what in halves.inputs]
+        if self.settings.verify and not halves.operations.verified:
+            changed = [inputs[i] for i in halves.mutated]
+            run = functools.partial(self.base.forward, self.model, *args, **kwargs)
+            self.settings.say(verify(halves, self.model, run, changed))
         results = _Run.apply(halves, *inputs)
         halves.guards.leave()
         return halves.outputs.around(results)
@@ -228,6 +234,7 @@ def _cut(
         outputs=outputs,
         guards=joint.guards,
         pace=pace,
+        operations=joint.operations,
     )
 
 

@@ -1,0 +1,112 @@
+"""The first step with a plan compares what was captured with what eager PyTorch runs, and leaves no trace."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import scrimp
+
+torch = pytest.importorskip("torch")
+
+import scrimp.torch  # noqa: E402
+from scrimp._torch.memory import measured, storage_bytes  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+
+class Looks(nn.Module):
+    """Runs another operator if it isn't given an ordinary tensor."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.tanh() if type(x) is Tensor else x.sigmoid()
+
+
+class Longer(nn.Module):
+    """Runs one operator more if it isn't given an ordinary tensor."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.tanh() if type(x) is Tensor else x.tanh().sigmoid()
+
+
+class Remembers(nn.Module):
+    """Changes everything that a forward pass can."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8)
+        self.layer = nn.Linear(8, 8)
+        self.dropout = nn.Dropout(0.3)
+        self.calls = 0
+        self.outputs: list[Tensor] = []
+        self.register_buffer("total", torch.zeros(8))
+
+    total: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        h = self.dropout(self.layer(self.norm(x)))
+        self.total += h.detach().sum(0)
+        self.outputs.append(h)
+        random.random()
+        return h
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    """Rows and targets."""
+    draw = torch.Generator().manual_seed(0)
+    return torch.randn(512, 8, generator=draw), torch.randn(512, 8, generator=draw)
+
+
+@pytest.mark.parametrize(("kind", "eager"), [(Looks, "aten.tanh"), (Longer, "aten.mse_loss")])
+def test_another_operator_is_named(kind: Callable[[], nn.Module], eager: str) -> None:
+    """With its module and what eager runs; unless nobody wants to know."""
+    model = nn.Sequential(nn.Linear(8, 8), kind())
+    step = scrimp.torch.fit(model, F.mse_loss, batch(), "100%", time_limit=0.2)
+    with pytest.raises(scrimp.Mismatch, match=f"{eager}.*aten.sigmoid") as caught:
+        step(*batch())
+    if kind is Looks:
+        assert "in 1, eager" in str(caught.value)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    with pytest.raises(scrimp.Mismatch):
+        scrimp.torch.wrap(model, batch()[:1], "100%", time_limit=0.2)(batch()[0])
+    scrimp.torch.fit(model, F.mse_loss, batch(), "100%", time_limit=0.2, verify=False)(*batch())
+
+
+def test_nothing_is_left_behind() -> None:
+    """Buffers, attributes and generators are as after a step that isn't verified."""
+    after: list[Any] = []
+    for verify in (True, False):
+        torch.manual_seed(0)
+        model = Remembers()
+        step = scrimp.torch.fit(model, F.mse_loss, batch(), "100%", time_limit=0.2, verify=verify)
+        torch.manual_seed(1)
+        random.seed(1)
+        step(*batch())
+        states = [torch.get_rng_state(), *model.buffers(), *(p.grad for p in model.parameters())]
+        after.append((states, random.getstate(), model.calls, len(model.outputs)))
+    (states, *rest), (others, *expected) = after
+    assert rest == expected == [rest[0], 0, 0]
+    assert all(torch.equal(a, b) for a, b in zip(states, others, strict=True))
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_verification_keeps_the_budget(lower: bool) -> None:
+    """Eager's forward pass alone needs more than the least budget here: what fits is compared."""
+    model = nn.Sequential(nn.Linear(8, 512), nn.GELU(), nn.Linear(512, 8))
+    twin = copy.deepcopy(model)
+    said: list[str] = []
+    rows = batch()
+    autocast = functools.partial(torch.autocast, "cpu", dtype=torch.bfloat16, enabled=lower)
+    with autocast():
+        step = scrimp.torch.fit(model, F.mse_loss, rows, "min", time_limit=0.2, progress=said.append)
+        loss, peak, _ = measured(lambda: step(*rows), torch.device("cpu"))
+        expected = F.mse_loss(twin(rows[0]), rows[1])
+    assert storage_bytes([*model.parameters(), *rows]) + peak <= step.peak
+    assert torch.equal(loss, expected.detach())
+    assert sum("operators of the forward pass are eager's" in line for line in said) == 1
+    assert step._plans.latest.operations.verified
