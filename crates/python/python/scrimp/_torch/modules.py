@@ -52,7 +52,8 @@ def forget_cached(root: nn.Module) -> None:
 
 
 def _closed_over(value: Any) -> Iterator[Any]:
-    for cell in getattr(value, "__closure__", None) or () if isinstance(value, FunctionType) else ():
+    function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
+    for cell in (function.__closure__ or ()) if isinstance(function, FunctionType) else ():
         with contextlib.suppress(ValueError):
             yield cell.cell_contents
 

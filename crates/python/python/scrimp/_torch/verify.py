@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from scrimp._torch.memory import storage_bytes
-from scrimp._torch.modules import Spans, same_attributes
+from scrimp._torch.modules import Spans, forget_cached, same_attributes
 from scrimp._torch.problem import CPU_STATE_BYTES, Lowered
 from scrimp.errors import Mismatch
 from scrimp.planning import Plan
@@ -273,6 +273,7 @@ def verify(planned: Planned, model: nn.Module, run: Callable[[], Any], changed: 
     """
     operations, lowered = planned.operations, planned.lowered
     spans = Spans(model)
+    forget_cached(model)
     with _as_before(model, changed) as copies, _uncached_casts():
         room = planned.plan.budget - lowered.problem.resident - copies
         comparer = _Comparer(operations, spans.here, room, lowered.workspaces())
