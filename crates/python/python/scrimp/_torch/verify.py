@@ -127,13 +127,12 @@ def _tells(operator: Any) -> bool:
     return not view and operator not in SILENT and operator.namespace != "prim"
 
 
-ALIKE = {torch.ops.aten._native_batch_norm_legit.default: torch.ops.aten.native_batch_norm.default}
-"""Operators of which capture takes one for the other, to the same effect."""
-
-
 def shown(operator: Any, args: Any, kwargs: Any) -> str:
-    """An operator with its arguments: of tensors their types and shapes."""
-    operator = ALIKE.get(operator, operator)
+    """An operator with its arguments: of tensors their types, shapes and strides."""
+    if operator is torch.ops.aten._native_batch_norm_legit.default:
+        operator = torch.ops.aten.native_batch_norm.default
+    elif operator is torch.ops.aten._native_batch_norm_legit_no_training.default:
+        operator, args = torch.ops.aten.native_batch_norm.default, (*args[:5], False, *args[5:])
     parts = [_shown(arg) for arg in args] + [f"{k}={_shown(v)}" for k, v in kwargs.items() if k != "device"]
     return f"{operator}({', '.join(parts)})"
 
@@ -266,7 +265,7 @@ class Planned(Protocol):
 def verify(planned: Planned, model: nn.Module, run: Callable[[], Any], changed: Sequence[Tensor]) -> str:
     """Run the model once as eager does, and compare; say how far it came.
 
-    ``changed`` are tensors that the model changes in place. Where eager needs more than the plan's budget,
+    ``changed`` are tensors that the model changes in place. Where eager needs more than the plan's peak,
     though it keeps nothing for a backward pass, the comparison ends.
 
     Raises `Mismatch` at the first operator that differs.
@@ -275,7 +274,7 @@ def verify(planned: Planned, model: nn.Module, run: Callable[[], Any], changed: 
     spans = Spans(model)
     forget_cached(model)
     with _as_before(model, changed) as copies, _uncached_casts():
-        room = planned.plan.budget - lowered.problem.resident - copies
+        room = planned.plan.peak - lowered.problem.resident - copies
         comparer = _Comparer(operations, spans.here, room, lowered.workspaces())
         try:
             with (
@@ -297,7 +296,7 @@ def verify(planned: Planned, model: nn.Module, run: Callable[[], Any], changed: 
     count = len(operations.calls)
     rest = ""
     if comparer.done < count:
-        rest = "; for the rest eager needs more than the budget, though it keeps nothing"
+        rest = "; for the rest eager needs more than the plan, though it keeps nothing"
     return f"{comparer.done} of {count} operators of the forward pass are eager's{rest}"
 
 
