@@ -6,6 +6,7 @@ import contextlib
 import functools
 import re
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
@@ -24,8 +25,8 @@ def same_attributes(root: nn.Module) -> Iterator[None]:
     """Put all modules' attributes back as they are now, such as tensors that a pass leaves there."""
     modules = list(root.modules())
     states = [dict(vars(module)) for module in modules]
-    lists = [{k: list(v) for k, v in state.items() if isinstance(v, list)} for state in states]
-    tables = [{k: dict(v) for k, v in state.items() if isinstance(v, dict)} for state in states]
+    lists = [{k: list(v) for k, v in state.items() if type(v) is list} for state in states]
+    tables = [{k: dict(v) for k, v in state.items() if type(v) in (dict, OrderedDict)} for state in states]
     try:
         yield
     finally:
