@@ -156,10 +156,17 @@ def true_values(graph: Graph) -> None:
             # Some versions of PyTorch capture results of lower precision, which are float32 in truth.
             if node.meta["val"][0].dtype != torch.float32:
                 node.target = runtime.rounded_recurrent_backward
+        elif node.target in REDUCED_IN_PLACE and node.meta["val"].dim() == 0:
+            whole = node.args[0].meta["val"]
+            node.meta["val"] = node.meta["val"].new_empty(whole.shape).as_strided((), ())
         elif node.target in MIXED_NORMS:
             _true_statistics(node)
+        elif node.target is torch.ops.aten.native_group_norm_backward.default:
+            _true_gradient(node)
 
 
+REDUCED_IN_PLACE = {torch.ops.aten.mse_loss.default, torch.ops.aten.smooth_l1_loss.default}
+"""Losses whose result keeps the memory of what is reduced."""
 MIXED_NORMS = {
     torch.ops.aten._native_batch_norm_legit_functional.default,
     torch.ops.aten.native_group_norm.default,
@@ -174,6 +181,18 @@ def _true_statistics(node: Node) -> None:
     if value[0].dtype in (torch.bfloat16, torch.float16) and torch.float32 in types:
         statistics = [value[i].new_empty(value[i].shape, dtype=torch.float32) for i in (1, 2)]
         _set_items(node, (value[0], *statistics, *value[3:]))
+
+
+def _true_gradient(node: Any) -> None:
+    """The gradient has the type of what was normalized, so it isn't cast."""
+    wanted, value = node.args[1].meta["val"].dtype, node.meta["val"]
+    if value[0] is None or value[0].dtype == wanted:
+        return
+    _set_items(node, (value[0].new_empty(value[0].shape, dtype=wanted), *value[1:]))
+    for item in list(node.users):
+        for cast in list(item.users):
+            if item.args[1] == 0 and cast.target is torch.ops.aten._to_copy.default:
+                cast.replace_all_uses_with(item)
 
 
 def _true_workspace(node: Node) -> None:
@@ -192,4 +211,8 @@ def _set_items(node: Node, value: tuple[Any, ...]) -> None:
         if item.target is operators.getitem:
             (_, place) = item.args
             assert isinstance(place, int)
-            item.meta["val"] = value[place]
+            aliases = [item]
+            while aliases:
+                alias = aliases.pop()
+                alias.meta["val"] = value[place]
+                aliases += [user for user in alias.users if user.target is torch.ops.aten.detach.default]
