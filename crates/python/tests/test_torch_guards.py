@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import random
 import types
 import warnings
@@ -194,6 +195,34 @@ def test_values_that_come_back_are_known() -> None:
         change(float(call % 2))
         assert agrees(step, model, loss, (x, x))
     assert len(step._plans) == 2
+
+
+def test_a_decorated_loss_and_a_partial() -> None:
+    """What decorators close over and what partials hold is seen."""
+    state = {"weight": 1.0}
+
+    def weighted(loss: Any) -> Any:
+        @functools.wraps(loss)
+        def inner(*args: Any) -> Tensor:
+            result: Tensor = loss(*args) * state["weight"]
+            return result
+
+        return inner
+
+    power = [2.0]
+
+    @weighted
+    def loss(power: list[float], y: Tensor, t: Tensor) -> Tensor:
+        return (y - t).abs().pow(power[0]).mean()
+
+    torch.manual_seed(0)
+    model, x = Model(), torch.randn(4, 8)
+    bound = functools.partial(loss, power)
+    step = scrimp.torch.fit(model, bound, (x, x), "100%", **OPTIONS)
+    for change in (lambda: None, lambda: state.update(weight=3.0), lambda: power.__setitem__(0, 3.0)):
+        change()
+        assert agrees(step, model, bound, (x, x))
+    assert len(step._plans) == 3
 
 
 def case(forward: Callable[[Any, Tensor], Tensor]) -> nn.Module:

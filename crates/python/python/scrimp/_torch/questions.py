@@ -234,7 +234,8 @@ class Trail:
         if any(isinstance(source, nn.Parameter) or source.requires_grad for source in self.sources):
             return "come from parameters, or inputs that need gradients"
         tags = [tag for node in self.graph.nodes for tag in getattr(node.target, "tags", ())]
-        return "are drawn at random" if torch.Tag.nondeterministic_seeded in tags else ""
+        drawn = "are drawn at random (LayerDrop does so: turn it off, layerdrop=0.0)"
+        return drawn if torch.Tag.nondeterministic_seeded in tags else ""
 
     def value(self, node: Node) -> Any:
         """Work out a node."""

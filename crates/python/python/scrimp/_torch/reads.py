@@ -235,10 +235,10 @@ class Recorder:
 
     def _read_code(self, function: Any) -> None:
         """Note the variables that a function's code names, and look at what they are."""
-        function = getattr(function, "__wrapped__", function)
         if not isinstance(function, FunctionType) or (id(function), "code") in self.seen:
             return
         self.seen[id(function), "code"] = (function, "")
+        self._read_code(getattr(function, "__wrapped__", None))
         variables = function.__globals__
         if _is_library(str(variables.get("__name__"))):
             return
