@@ -75,6 +75,7 @@ def _found(
             if guard.holds(batch.tensors):
                 joint, accumulated = serial.load(course, call, guard)
                 joint.guards = noted(call, loss_fn, batch.tensors, guard)
+                joint.operations.kept = KIND, str(key)
                 return joint, accumulated
         # Whatever is wrong in a file, its graph is captured anew.
         except Exception as error:

@@ -13,11 +13,13 @@ from torch import Size, Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from scrimp._native import format_bytes
+from scrimp._torch import store
 from scrimp._torch.capture import HOOKS, autocast_mode, has_surrounding_hooks, refuse_hooks
 from scrimp._torch.guards import Change, Guards
 from scrimp._torch.refusals import refuse_inference_mode, refuse_modules, refuse_tensors
 from scrimp._torch.settings import Settings, mark
-from scrimp.errors import BadOption, Unsupported
+from scrimp._torch.verify import Operations
+from scrimp.errors import BadOption, Mismatch, Unsupported
 from scrimp.planning import Plan
 
 OFTEN = 4
@@ -100,6 +102,7 @@ class Guarded(Protocol):
 
     guards: Guards
     plan: Plan
+    operations: Operations
 
 
 Planned = TypeVar("Planned", bound=Guarded)
@@ -179,6 +182,27 @@ class Plans(Generic[Planned]):
             planned = make()
             self._made[key] = [*there, planned][-KEPT - self.settings.max_shapes :]
         self._latest = planned
+        return planned
+
+    def verified(self, find: Callable[[], Planned], verify: Callable[[Planned], str]) -> Planned:
+        """Give a plan that was compared with eager PyTorch, if that is wanted, before its first step.
+
+        A graph from disk that isn't what eager runs is captured anew.
+        """
+        planned = find()
+        operations = planned.operations
+        if not self.settings.verify or operations.verified:
+            return planned
+        try:
+            self.settings.say(verify(planned))
+        except Mismatch as mismatch:
+            if operations.kept is None:
+                raise
+            self.settings.say(f"the graph that was found is captured anew: {mismatch}")
+            store.forget(*operations.kept)
+            for there in self._made.values():
+                there[:] = [one for one in there if one.operations.kept != operations.kept]
+            return self.verified(find, verify)
         return planned
 
     def _current_structure(self) -> Structure:

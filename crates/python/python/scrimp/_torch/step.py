@@ -93,10 +93,15 @@ class Step(Account):
         asked = _as_batch(batch, named)
         if self._plans.goes_without(asked):
             return self._eagerly(asked)
-        planned = self._planned(asked, ahead=False)
-        if self._settings.verify and not planned.operations.verified:
-            run = functools.partial(self._call(asked), *asked.tensors)
-            self._settings.say(verify(planned, self.model, run, _changed(planned, asked.tensors)))
+        planned = self._plans.verified(
+            lambda: self._planned(asked, ahead=False),
+            lambda one: verify(
+                one,
+                self.model,
+                functools.partial(self._call(asked), *asked.tensors),
+                _changed(one, asked.tensors),
+            ),
+        )
         with planned.pace.step():
             return self._run(planned, asked.tensors)
 

@@ -33,6 +33,8 @@ def folder() -> Path:
 def load(kind: str, key: str) -> dict[str, Any] | None:
     """Find what was saved; nothing if there is none, or it is damaged."""
     path = _path(kind, key)
+    if (kind, key) in _forgotten:
+        return None
     try:
         if not path.is_file():
             return None
@@ -48,6 +50,16 @@ def load(kind: str, key: str) -> dict[str, Any] | None:
         # What was used last goes last.
         os.utime(path)
     return found
+
+
+def forget(kind: str, key: str) -> None:
+    """Delete what was saved, and don't find it again in this process."""
+    _forgotten.add((kind, key))
+    with contextlib.suppress(OSError):
+        _path(kind, key).unlink(missing_ok=True)
+
+
+_forgotten: set[tuple[str, str]] = set()
 
 
 def damaged(kind: str, key: str, error: Exception) -> None:

@@ -44,6 +44,8 @@ class Operations:
 
     calls: list[Operation] = field(default_factory=list)
     verified: bool = False
+    kept: tuple[str, str] | None = None
+    """The file that they are from, if they were found on disk."""
 
 
 SILENT = {

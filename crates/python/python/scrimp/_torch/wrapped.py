@@ -90,12 +90,16 @@ class Planner(Account):
         batch = Batch.of((args, kwargs))
         if self._plans.goes_without(batch):
             return self.base.forward(self.model, *args, **kwargs)
-        halves = self._planned(batch, ahead=False)
-        inputs = [what.get() if isinstance(what, Slot) else batch.tensors[what] for what in halves.inputs]
-        if self.settings.verify and not halves.operations.verified:
-            changed = [inputs[i] for i in halves.mutated]
-            run = functools.partial(self.base.forward, self.model, *args, **kwargs)
-            self.settings.say(verify(halves, self.model, run, changed))
+        halves = self._plans.verified(
+            lambda: self._planned(batch, ahead=False),
+            lambda one: verify(
+                one,
+                self.model,
+                functools.partial(self.base.forward, self.model, *args, **kwargs),
+                [_inputs(one, batch)[i] for i in one.mutated],
+            ),
+        )
+        inputs = _inputs(halves, batch)
         results = _Run.apply(halves, *inputs)
         halves.guards.leave()
         return halves.outputs.around(results)
@@ -148,6 +152,10 @@ class Planner(Account):
         made = make_plan(lowered, settings, others=self._plans, ahead=ahead)
         pace = Pace(made, tasks, settings)
         return _cut(joint, tasks, lowered, made, placeholders, results, pace)
+
+
+def _inputs(halves: Halves, batch: Batch) -> list[Tensor]:
+    return [what.get() if isinstance(what, Slot) else batch.tensors[what] for what in halves.inputs]
 
 
 def _captured(call: Call, tensors: Sequence[Tensor]) -> Joint:
