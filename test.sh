@@ -66,7 +66,8 @@ RUSTDOCFLAGS="-D warnings" stage cargo doc --workspace --no-deps
 # Every crate that is published can be: nothing is compiled here, as its files are those tested above.
 stage cargo package --workspace --exclude scrimp-python --no-verify --allow-dirty --quiet
 
-# The package is built with the tests' profile. What isn't there is said, and its tests are skipped.
+# The package is built once, with the tests' profile, as a wheel like those that are given away. What isn't
+# there is said, and its tests are skipped.
 python_package() {
     local environment="$1"
     [ -x "$environment/bin/pip" ] || python3 -m venv "$environment" || return
@@ -75,11 +76,37 @@ python_package() {
     if [ "${SCRIMP_TORCH:-yes}" != no ]; then
         "${pip[@]}" 'torch>=2.11' || printf 'no PyTorch: tests of scrimp.torch are skipped\n'
         # One call, so that torchvision is the one for this PyTorch. No weights are downloaded.
-        "${pip[@]}" 'torch>=2.11' torchvision timm transformers ||
-            printf 'no published models: their tests are skipped\n'
+        "${pip[@]}" 'torch>=2.11' torchvision timm transformers accelerate lightning peft diffusers ||
+            printf 'no published models and no trainers: their tests are skipped\n'
     fi
-    PATH="$environment/bin:$PATH" "${pip[@]}" --no-build-isolation --no-deps --force-reinstall \
-        --config-settings=build-args='--profile dev' ./crates/python || { failed=1; return 1; }
+    rm -rf "$environment-wheels"
+    "$environment/bin/maturin" build --quiet --profile dev --manifest-path crates/python/Cargo.toml \
+        --out "$environment-wheels" &&
+        wheel_installs "$environment-wheels"/*.whl "$environment-clean" &&
+        "${pip[@]}" --no-index --no-deps --force-reinstall "$environment-wheels"/*.whl ||
+        { failed=1; return 1; }
+}
+
+# The wheel is one for every Python from 3.10 on and for other Linux systems, and needs nothing else: no
+# Rust, no index of packages. Tried with each Python that is there.
+wheel_installs() {
+    local wheel="$1" environment="$2" python
+    case "$wheel" in
+        *-linux_*.whl) printf '%s is for this system only\n' "$wheel"; return 1 ;;
+        *-cp310-abi3-*.whl) ;;
+        *) printf '%s is for one version of Python only\n' "$wheel"; return 1 ;;
+    esac
+    for python in python3 python3.{10..14}; do
+        command -v "$python" >/dev/null || continue
+        "$python" -m venv --clear "$environment" || continue
+        env -i "$environment/bin/python" -m pip install --quiet --disable-pip-version-check --no-index "$wheel" &&
+            env -i "$environment/bin/python" -c '
+import scrimp
+problem = scrimp.Problem("chain")
+made = problem.task("a", [problem.given("x", 100)], 200, seconds=1.0)
+problem.keep(problem.task("b", [made], 100, seconds=2.0))
+assert scrimp.plan(problem, budget="100%").peak == 300' || return
+    done
 }
 if python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
     mkdir -p "${CARGO_TARGET_DIR:-target}"
