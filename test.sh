@@ -97,8 +97,7 @@ wheel_installs() {
         *) printf '%s is for one version of Python only\n' "$wheel"; return 1 ;;
     esac
     for python in python3 python3.{10..14}; do
-        command -v "$python" >/dev/null || continue
-        "$python" -m venv --clear "$environment" || continue
+        "$python" -m venv --clear "$environment" 2>/dev/null || continue
         env -i "$environment/bin/python" -m pip install --quiet --disable-pip-version-check --no-index "$wheel" &&
             env -i "$environment/bin/python" -c '
 import scrimp

@@ -280,6 +280,18 @@ def test_copies_and_pickles_have_plans_of_their_own() -> None:
     assert len(wrapped.scrimp) == 1
 
 
+def test_what_is_compiled_around_a_planned_model() -> None:
+    """The plan runs as it is; the same bits."""
+    torch._dynamo.reset()
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), torch.randn(3, 4)
+    expected = torch.autograd.grad(model(x).sum(), model[0].weight)[0]
+    wrapped = scrimp.torch.wrap(model, budget="100%", costs="estimate")
+    compiled = torch.compile(wrapped, backend="eager")
+    assert torch.equal(torch.autograd.grad(compiled(x).sum(), model[0].weight)[0], expected)
+    assert len(wrapped.scrimp) == 1
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 0
+
+
 def test_planned_twice_and_forwards_that_were_replaced() -> None:
     """Sentences for plans within plans; another budget for the same model is fine."""
     inner: Any = nn.Linear(4, 4)

@@ -114,7 +114,7 @@ def _subclass(base: Any) -> type[Wrapped]:
     def forward(self: Wrapped, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
             return base.forward(self, *args, **kwargs)
-        return _planner(self)(*args, **kwargs)
+        return _planned(self, *args, **kwargs)
 
     functools.update_wrapper(forward, base.forward)
     # Tools that take wrappers off would take the plan off.
@@ -129,6 +129,12 @@ def _subclass(base: Any) -> type[Wrapped]:
     }
     made: type[Wrapped] = type(base)(base.__name__, (Wrapped, base), names)
     return made
+
+
+@torch.compiler.disable
+def _planned(model: Wrapped, *args: Any, **kwargs: Any) -> Any:
+    """Run the plan, also within ``torch.compile``, which compiles what is around it."""
+    return _planner(model)(*args, **kwargs)
 
 
 def _planner(model: Wrapped) -> Planner:
