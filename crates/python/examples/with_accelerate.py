@@ -4,6 +4,8 @@ pip install transformers accelerate peft
 python with_accelerate.py
 """
 
+from typing import Any
+
 import scrimp.torch
 import torch
 from accelerate import Accelerator
@@ -17,7 +19,7 @@ config = LlamaConfig(
 )
 lora = LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.1, target_modules=["q_proj", "v_proj"])
 model = get_peft_model(LlamaForCausalLM(config), lora)
-texts = [{"input_ids": words, "labels": words} for words in torch.randint(0, 256, (80, 64))]
+texts: Any = [{"input_ids": words, "labels": words} for words in torch.randint(0, 256, (80, 64))]
 
 accelerator = Accelerator(mixed_precision="bf16", gradient_accumulation_steps=2)
 optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-3)

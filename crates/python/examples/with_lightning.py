@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchvision.models import VisionTransformer
 
 
-class Classifier(lightning.LightningModule):
+class Classifier(lightning.LightningModule):  # type: ignore[misc]
     """Knows nothing of plans, except where its network comes from."""
 
     def __init__(self, network: nn.Module) -> None:

@@ -131,10 +131,12 @@ def _subclass(base: Any) -> type[Wrapped]:
     return made
 
 
-@torch.compiler.disable
-def _planned(model: Wrapped, *args: Any, **kwargs: Any) -> Any:
-    """Run the plan, also within ``torch.compile``, which compiles what is around it."""
+def _run(model: Wrapped, *args: Any, **kwargs: Any) -> Any:
     return _planner(model)(*args, **kwargs)
+
+
+_planned: Callable[..., Any] = torch.compiler.disable(_run)
+"""Runs the plan, also within ``torch.compile``, which compiles what is around it."""
 
 
 def _planner(model: Wrapped) -> Planner:
