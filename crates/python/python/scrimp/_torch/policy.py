@@ -48,13 +48,14 @@ class Policy:
 
     def __call__(self) -> tuple[Any, Any]:
         """Begin a run of the module: the contexts of its forward pass and of the one for backward."""
-        left = {key: iter(saves) for key, saves in self.saves.items()}
+        # Older versions of PyTorch ask again in the second pass.
+        passes = [{key: iter(saves) for key, saves in self.saves.items()} for _ in range(2)]
 
         def policy(context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
             # It changes running statistics, which must happen once.
             if "batch_norm" in operator._schema.name:
                 return CheckpointPolicy.MUST_SAVE
-            saved = next(left.get(_key(operator, args), iter(())), False)
+            saved = next(passes[context.is_recompute].get(_key(operator, args), iter(())), False)
             # Draws must come in the order of the first run, and what changes in place can't be kept.
             if saved and not operator._schema.is_mutable and RANDOM not in operator.tags:
                 return CheckpointPolicy.MUST_SAVE
