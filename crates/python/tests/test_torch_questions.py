@@ -130,3 +130,12 @@ def test_grouped_heads_run_as_in_eager() -> None:
     query, key, *_ = attention.node.all_input_nodes
     assert query.meta["val"].shape[1] == 2 * key.meta["val"].shape[1]
     assert "attn_mask" not in attention.node.kwargs
+
+
+def test_widths_that_round_otherwise_are_named() -> None:
+    """Recurrent cells whose gradients differ from eager's in the last bits."""
+    x = torch.randn(3, 2, 8)
+    with pytest.warns(UserWarning, match="GRU '0' .* 48"):
+        scrimp.torch.fit(
+            nn.Sequential(nn.GRU(8, 48)), lambda o: o[0].sum(), (x,), "100%", costs="estimate", time_limit=0.2
+        )

@@ -23,7 +23,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 import scrimp
 from scrimp._torch.guards import Guards
-from scrimp._torch.kernels import eager_kernels, true_values
+from scrimp._torch.kernels import eager_kernels, true_values, warn_of_cells
 from scrimp._torch.modules import Spans, forget_cached
 from scrimp._torch.outputs import Outputs
 from scrimp._torch.questions import Course, Guard
@@ -87,6 +87,7 @@ def capture(
     Raises `Unsupported` where the model's course depends on its data, or it can't be captured.
     """
     refuse_hooks(root, parameters=not keeps_parameter_hooks)
+    warn_of_cells(root)
     spans = Spans(root)
     course = Course(spans.here)
     recorder = module.recorder = Recorder(spans.here)

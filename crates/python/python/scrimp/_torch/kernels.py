@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import operator as operators
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._C import DispatchKey
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, Node
@@ -129,6 +130,26 @@ def _lstm(
             current = torch.dropout(current, dropout, True)
     hidden, cells = torch.stack(last[0], 0), torch.stack(last[1], 0)
     return current.transpose(0, 1) if batch_first else current, hidden, cells
+
+
+VECTORS = 32
+"""Numbers that PyTorch's loops take at once on processors with AVX-512; 16 on others."""
+
+
+def warn_of_cells(root: nn.Module) -> None:
+    """Say which recurrent layers may differ from eager in the last bits.
+
+    Eager changes parts of a tensor in place there, for which loops round otherwise at their ends.
+    """
+    for path, module in root.named_modules():
+        fused = isinstance(module, nn.LSTM) and not module.proj_size
+        if isinstance(module, nn.RNNBase | nn.RNNCellBase) and not fused and module.hidden_size % VECTORS:
+            warnings.warn(
+                f"gradients of {type(module).__name__} '{path}' may differ from eager's in the last bits, "
+                f"since its width of {module.hidden_size} is no multiple of {VECTORS}; choose another width if "
+                "that matters",
+                stacklevel=2,
+            )
 
 
 ONEDNN_LSTM = 2
