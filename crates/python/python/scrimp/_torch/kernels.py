@@ -146,8 +146,8 @@ def warn_of_cells(root: nn.Module) -> None:
         if isinstance(module, nn.RNNBase | nn.RNNCellBase) and not fused and module.hidden_size % VECTORS:
             warnings.warn(
                 f"gradients of {type(module).__name__} '{path}' may differ from eager's in the last bits, "
-                f"since its width of {module.hidden_size} is no multiple of {VECTORS}; choose another width if "
-                "that matters",
+                f"since its width of {module.hidden_size} is no multiple of {VECTORS}; choose another width "
+                "if that matters",
                 stacklevel=2,
             )
 
