@@ -40,6 +40,19 @@ class Selects(Asks):
         return torch.masked_select(self.layer(x), mask[..., None]) * mask.sum().item()
 
 
+class Compares(Asks):
+    """Asks about two tensors, at places that are listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.least: Tensor
+        self.register_buffer("least", torch.tensor([[[4.0]]]))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        h = self.layer(x)
+        return h.relu() if (mask.sum(1)[[0, -1]] > self.least[0, 0, 0]).all() else h.sigmoid()
+
+
 class Routes(Asks):
     """Takes a course that depends on its weights."""
 
@@ -77,7 +90,7 @@ def total(output: Tensor, target: Tensor) -> Tensor:
     return output.sum() + 0 * target.sum()
 
 
-@pytest.mark.parametrize("kind", [Branches, Selects])
+@pytest.mark.parametrize("kind", [Branches, Selects, Compares])
 def test_each_answer_has_its_plan(kind: type[nn.Module]) -> None:
     """A mask that hides something takes another course; the next such mask takes the same."""
     x, (full, padded, other) = batches()

@@ -252,12 +252,11 @@ class Trail:
 
     def _node(self, fake: FakeTensor, origin: Origin | None) -> Node:
         if fake.constant is not None:
-            name = f"constant_{len(self._nodes)}"
-            self._constants.register_buffer(name, fake.constant)
-            return self.graph.get_attr(name)
+            return self._constant(fake.constant)
         if id(fake) in self._inputs:
-            first = next(iter(self.graph.nodes), None)
-            with self.graph.inserting_before(first) if first else contextlib.nullcontext():
+            # Inputs come first, in the order of the sources.
+            behind = next((n for n in self.graph.nodes if n.op != "placeholder"), None)
+            with self.graph.inserting_before(behind) if behind else contextlib.nullcontext():
                 node = self.graph.placeholder(f"source_{len(self.sources)}")
             self.sources.append(self._inputs[id(fake)][1])
             self._varying.add(node)
@@ -269,8 +268,19 @@ class Trail:
         return node if origin.place is None else self._once(operators.getitem, (node, origin.place), {})
 
     def _called(self, call: Call) -> Node:
-        args, kwargs = tree_map_only(FakeTensor, lambda t: self._nodes[id(t)], (call.args, call.kwargs))
+        args, kwargs = tree_map_only(Tensor, self._given, (call.args, call.kwargs))
         return self._once(call.operator, tuple(args), dict(kwargs))
+
+    def _given(self, tensor: Tensor) -> Node:
+        """The node of an argument; one with contents, such as a list of places, is a constant."""
+        if isinstance(tensor, FakeTensor):
+            return self._nodes[id(tensor)]
+        return self._constant(tensor)
+
+    def _constant(self, value: Tensor) -> Node:
+        name = f"constant_{len(self._nodes)}_{len(self.graph.nodes)}"
+        self._constants.register_buffer(name, value)
+        return self.graph.get_attr(name)
 
     def _once(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
         key = target, repr(args), repr(kwargs)
