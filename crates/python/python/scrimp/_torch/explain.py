@@ -78,6 +78,7 @@ def _live(plan: Plan, lowered: Lowered, at: int) -> list[tuple[int, str]]:
     live: set[int] = set()
     for kind, number in plan.steps[: at + 1]:
         if kind == "run":
+            live.difference_update(pair["input"] for pair in problem.tasks[number]["overwrites"])
             live.update(problem.tasks[number]["outputs"])
         else:
             live.discard(number)

@@ -56,7 +56,9 @@ def in_the_way(lowered: Lowered, whole: int) -> str:
     def needed(index: int) -> int:
         task = problem.tasks[index]
         mode = task["modes"][0]
-        return sum(values[v]["bytes"] for v in [*task["inputs"], *task["outputs"]]) + int(mode["workspace"])
+        over = {pair["input"] for pair in task["overwrites"]}
+        here = [v for v in [*task["inputs"], *task["outputs"]] if v not in over]
+        return sum(values[v]["bytes"] for v in here) + int(mode["workspace"])
 
     always = (
         f"the {format_bytes(problem.resident)} of parameters, buffers, batch and gradients that are there"

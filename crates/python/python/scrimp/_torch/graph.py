@@ -41,6 +41,8 @@ class Task:
     random: bool
     rerunnable: bool
     backward: bool
+    overwrites: Storage | None = None
+    """What its result is written over: nothing else reads it."""
 
 
 @dataclass(repr=False)

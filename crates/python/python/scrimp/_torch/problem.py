@@ -113,6 +113,7 @@ def lower(
             workspace=workspace,
             phase="backward" if task.backward else "forward",
             rerunnable=may_repeat,
+            overwrites={0: value_of[task.overwrites]} if task.overwrites is not None else None,
         )
         lowered.task_at.append(task)
         value_of.update(zip(task.makes, makes, strict=False))

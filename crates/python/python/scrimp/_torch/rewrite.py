@@ -16,6 +16,7 @@ from torch.fx import Graph, Node
 
 from scrimp._torch import runtime
 from scrimp._torch.graph import Storage, Task, Tasks
+from scrimp._torch.inplace import IN_PLACE
 
 
 class Rewriter:
@@ -54,6 +55,8 @@ class Rewriter:
         for above in node.all_input_nodes:
             self.need(above)
         new = self._random_run(task) if task.random and self.times[task] > 1 else self._copy(node)
+        if task.overwrites is not None:
+            new.target = IN_PLACE[node.target]
         # Views of an earlier instance are not views of this one.
         for storage in task.makes:
             for view in self.views.get(storage, ()):

@@ -76,6 +76,10 @@ def _blocks(plan: Plan, lowered: Lowered, model: nn.Module) -> Iterator[Block]:
         times[number] += 1
         frames = _frames(lowered, number, model, times[number])
         category = "computed again" if times[number] > 1 else str(task["phase"])
+        for pair in task["overwrites"]:
+            block = live.pop(pair["input"])
+            block.end = i
+            yield block
         for value in task["outputs"]:
             live[value] = Block(i, end, problem.values[value]["bytes"], category, frames)
         yield Block(i, i + 1, task["modes"][0]["workspace"], "workspace", frames)

@@ -13,6 +13,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from scrimp._native import format_bytes
+from scrimp._torch import inplace
 from scrimp._torch.account import Account
 from scrimp._torch.capture import Call, Joint, Slot, capture
 from scrimp._torch.captures import captured
@@ -167,6 +168,7 @@ class Step(Account):
         there = self._gradients(accumulating)
         resident = settings.beside(device) + there + self._resident(joint, batch.tensors)
         kept = [*joint.results, *(n for _, n in joint.mutations), *(n for _, n in joint.gradients)]
+        inplace.mark(tasks, kept)
         lowered = lower(type(self.model).__name__, tasks, lambda t: costs[t.index], kept, resident)
         return Captured(joint, accumulated, tasks, lowered, _when_accumulating(there))
 

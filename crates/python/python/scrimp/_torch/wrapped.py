@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
+from scrimp._torch import inplace
 from scrimp._torch.account import Account
 from scrimp._torch.capture import Call, Joint, Slot, capture
 from scrimp._torch.captures import captured
@@ -141,6 +142,7 @@ class Planner(Account):
         results = _results(joint, tasks)
         between = Between([*results, *(node for _, node in joint.mutations)], gradients)
         kept = [*results, *(node for _, node in joint.gradients)]
+        inplace.mark(tasks, [*kept, *between.reads, *gradients])
         lowered = lower(
             type(model).__name__,
             tasks,
