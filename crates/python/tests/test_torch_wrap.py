@@ -283,6 +283,7 @@ def test_copies_and_pickles_have_plans_of_their_own() -> None:
 def test_what_is_compiled_around_a_planned_model() -> None:
     """The plan runs as it is; the same bits."""
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
     model, x = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), torch.randn(3, 4)
     expected = torch.autograd.grad(model(x).sum(), model[0].weight)[0]
     wrapped = scrimp.torch.wrap(model, budget="100%", costs="estimate")
