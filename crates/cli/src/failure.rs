@@ -159,6 +159,7 @@ impl From<Error> for Failure {
                 budget,
                 least_found,
                 floor,
+                ..
             }) => {
                 let details = json!({
                     "budget_bytes": budget,

@@ -51,6 +51,7 @@ impl From<SolveError> for Failure {
                 budget,
                 least_found,
                 floor,
+                ..
             } => Failure::Infeasible {
                 message,
                 budget,

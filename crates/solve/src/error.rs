@@ -1,5 +1,6 @@
 //! Why there is no plan.
 
+use scrimp_plan::Sequence;
 use scrimp_solvers::SolverError;
 use thiserror::Error;
 
@@ -17,6 +18,8 @@ pub enum SolveError {
         least_found: u64,
         /// A proven floor: every plan needs at least this many bytes.
         floor: u64,
+        /// That leanest plan, if the search made it.
+        leanest: Option<Sequence>,
     },
     /// An exact method has proven that its model has no plan within the budget.
     #[error("{method} proved that its model has no plan within {budget} bytes; raise the budget")]

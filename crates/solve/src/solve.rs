@@ -97,6 +97,7 @@ fn searched(
             budget: capacity.unwrap_or(u64::MAX),
             least_found: (peak.max(found.least) + model.resident) as u64,
             floor: floor as u64,
+            leanest: Some(Sequence::of_runs(device, plan.runs())),
         });
     }
     if options.order == Order::Fixed && !plan.keeps_order() {
@@ -152,6 +153,7 @@ fn kept(problem: &Problem, capacities: &Capacities) -> Result<Solved, SolveError
             budget: capacities.bytes(device).unwrap_or(u64::MAX),
             least_found: plan.peak(device),
             floor: bound::floor(&model) as u64,
+            leanest: None,
         });
     }
     Ok(Solved {
@@ -219,6 +221,7 @@ fn infeasible(
         budget,
         least_found,
         floor,
+        leanest: None,
     })
 }
 

@@ -179,6 +179,7 @@ fn too_little(error: Error, budgeted: &Budgeted) -> Failure {
         budget: asked,
         least_found,
         floor,
+        ..
     }) = error
     else {
         return error.into();

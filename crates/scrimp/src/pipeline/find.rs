@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use scrimp_plan::{Capacities, CheckedLayout, Plan, SavedPlan, Sequence, check};
 use scrimp_solve::{
-    Method, Options, Order, PlaceError, Progress, SolveError, Solved, leanest, place,
+    Cutoff, Method, Options, Order, PlaceError, Progress, SolveError, Solved, leanest, place,
     place_reordered, solve,
 };
 
@@ -87,6 +87,8 @@ fn under(
         ..Provenance::default()
     };
     let mut needed = u64::MAX;
+    // A plan that fits, at whatever cost.
+    let mut spare: Option<CheckedLayout> = None;
     let changeable = budgeted.base_peak().saturating_sub(budgeted.fixed_bytes);
     let mut margin = changeable / MARGIN;
     let first_limit = options.time_limit;
@@ -115,8 +117,22 @@ fn under(
         let capacities = budgeted.within(target);
         let solved = match solve(&budgeted.problem, &capacities, &options, &mut watch) {
             Ok(solved) => solved,
+            Err(refusal) if attempt == 1 => {
+                let cutoff = options.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
+                return Err(match fit {
+                    Fit::Layout => with_layout(refusal, budgeted, &options, cutoff).0,
+                    Fit::LiveBytes => refusal,
+                }
+                .into());
+            }
             // The budget was tightened too far: the bytes that are missing are the layout's, not the plan's.
-            Err(SolveError::Infeasible { .. }) if attempt > 1 => {
+            Err(refusal @ SolveError::Infeasible { .. }) => {
+                let cutoff = options.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
+                let (_, leanest) = with_layout(refusal, budgeted, &options, cutoff);
+                spare = spare.or(leanest.filter(|l| l.needed_bytes(budgeted.device) <= budget));
+                if spare.is_some() && began.elapsed() >= first_limit {
+                    break;
+                }
                 options.order = order;
                 options.seed = options.seed.wrapping_add(1);
                 (target, margin) = (budget, changeable / MARGIN);
@@ -154,7 +170,13 @@ fn under(
             Err(error) => return Err(error.into()),
         }
     }
-    Err(Error::NoLayout { budget, needed })
+    match spare {
+        Some(layout) => {
+            let provenance = provenance.ended_by(&layout);
+            Ok(budgeted.planned(layout, fit, budget, Some(provenance)))
+        }
+        None => Err(Error::NoLayout { budget, needed }),
+    }
 }
 
 /// Stages 7 and 8 for a plan that was made before, perhaps for another device: checks it under this budget
@@ -252,6 +274,33 @@ fn least(
     Ok(budgeted.planned(layout, fit, budget, Some(provenance)))
 }
 
+/// A refusal that names the bytes of the leanest plan's layout, and this layout.
+fn with_layout(
+    refusal: SolveError,
+    budgeted: &Budgeted,
+    options: &Options,
+    cutoff: Cutoff<'_>,
+) -> (SolveError, Option<CheckedLayout>) {
+    let mut refusal = refusal;
+    let SolveError::Infeasible {
+        least_found,
+        leanest: Some(leanest),
+        ..
+    } = &mut refusal
+    else {
+        return (refusal, None);
+    };
+    let capacities = budgeted.within(u64::MAX);
+    let plan = leanest.plan(&budgeted.problem).ok();
+    let plan = plan.and_then(|plan| check(&budgeted.problem, plan).ok());
+    let layout =
+        plan.and_then(|plan| place_reordered(&plan, &capacities, options.order, cutoff).ok());
+    if let Some(layout) = &layout {
+        *least_found = layout.needed_bytes(budgeted.device).max(*least_found);
+    }
+    (refusal, layout)
+}
+
 /// The least budget for which a method other than the search finds a plan.
 fn least_of_method(
     budgeted: &Budgeted,
@@ -289,6 +338,16 @@ impl Budgeted {
 }
 
 impl Provenance {
+    /// This provenance with a last attempt that gave the leanest plan.
+    fn ended_by(self, layout: &CheckedLayout) -> Provenance {
+        let cost = layout.plan().objective(self.alpha);
+        Provenance {
+            optimal: cost <= self.lower_bound * (1.0 + 1e-9),
+            attempts: self.attempts + 1,
+            ..self
+        }
+    }
+
     /// This provenance with one more attempt. Only the first attempt is made under the budget itself, so only
     /// its bound is valid for the budget.
     fn followed_by(self, solved: &Solved, order: Order) -> Provenance {

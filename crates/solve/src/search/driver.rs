@@ -172,7 +172,7 @@ fn by_walks<'m>(
     let FirstPlan { model, budget, .. } = first;
     let cutoff = options.cutoff(start, options.time_limit);
     let plans = match start_of(model, budget, options) {
-        Some(runs) => Ok((runs, None)),
+        Some(start) => Ok((first.beside(start), None)),
         None => first.plans(),
     };
     let (runs, kept) = match plans {

@@ -158,6 +158,18 @@ impl FirstPlan<'_> {
         Ok((cheapest.unwrap_or_else(|| kept.clone()), Some(kept)))
     }
 
+    /// The cheaper of a known sequence that fits and one that is found quickly.
+    pub fn beside(&self, known: Vec<TaskId>) -> Vec<TaskId> {
+        let quick = match self.model.tasks > MANY {
+            true => self.of_many().map(|(runs, _)| runs),
+            false => self.quickly(),
+        };
+        match quick {
+            Some(quick) if self.seconds(&quick) < self.seconds(&known) => quick,
+            _ => known,
+        }
+    }
+
     fn seconds(&self, runs: &[TaskId]) -> f64 {
         runs.iter().map(|&t| self.model.cost[t]).sum()
     }
