@@ -15,7 +15,8 @@ pub enum Budget {
     /// That many of the problem's own units of memory, with everything counted. Our own problems count bytes;
     /// some instances count something else.
     Units(u64),
-    /// A share of what planning can change: fixed bytes + p/100 · (peak without planning − fixed bytes).
+    /// A share of what planning can change: fixed bytes + p/100 · (peak without planning − fixed bytes). Text
+    /// gives at most 100.
     Percent(f64),
     /// The smallest budget for which a plan can be found.
     Min,
@@ -87,8 +88,8 @@ impl FromStr for Budget {
         let percent = Decimal::parse(number.trim_end())
             .ok_or_else(syntax)?
             .value();
-        if percent > 1000.0 {
-            return Err(UnitError::TooLarge { text: text.into() });
+        if percent > 100.0 {
+            return Err(UnitError::MoreThanAll { text: text.into() });
         }
         Ok(Budget::Percent(percent))
     }

@@ -35,6 +35,14 @@ pub enum UnitError {
         /// The unit that the problem counts.
         unit: String,
     },
+    /// A percentage above 100.
+    #[error(
+        "the budget `{text}` is more than everything: `100%` keeps all that running each task once needs; write `100%` or less, or bytes"
+    )]
+    MoreThanAll {
+        /// The text.
+        text: String,
+    },
     /// A number that is too large to represent.
     #[error("`{text}` is too large")]
     TooLarge {

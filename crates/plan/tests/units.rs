@@ -139,7 +139,10 @@ fn budgets() {
         let message = parse(text).unwrap_err().to_string();
         assert!(message.contains("60%"), "{message}");
     }
-    assert!(matches!(parse("1001%"), Err(UnitError::TooLarge { .. })));
+    assert_eq!(parse("100%"), Ok(Budget::Percent(100.0)));
+    for text in ["100.1%", "150%", "1001%"] {
+        assert!(matches!(parse(text), Err(UnitError::MoreThanAll { .. })));
+    }
 }
 
 #[test]
