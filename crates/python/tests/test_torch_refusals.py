@@ -106,10 +106,13 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "an empty batch": (lambda: fit(net(), X[:0], T[:0]), "no samples"),
     "a sparse batch": (lambda: fit(net(), X.to_sparse(), T), "tensor 0 of the batch is a sparse_coo"),
     "another device": (lambda: fit(net(), X.to("meta"), T), "several devices"),
-    "150%": (lambda: fit(net(), budget="150%"), "100% already keeps everything"),
-    "150% of a module": (lambda: scrimp.torch.wrap(net(), (X,), "150%"), "100% already"),
-    "150% of a graph": (lambda: scrimp.torch.backend("150%"), "100% already"),
-    "150% in a sweep": (lambda: scrimp.torch.sweep(net(), F.mse_loss, (X, T), ["150%"], **OPTIONS), "100% a"),
+    "150%": (lambda: fit(net(), budget="150%"), "more than everything"),
+    "150% of a module": (lambda: scrimp.torch.wrap(net(), (X,), "150%"), "more than everything"),
+    "150% of a graph": (lambda: scrimp.torch.backend("150%"), "more than everything"),
+    "150% in a sweep": (
+        lambda: scrimp.torch.sweep(net(), F.mse_loss, (X, T), ["150%"], **OPTIONS),
+        "more than everything",
+    ),
     "one budget in a sweep": (
         lambda: scrimp.torch.sweep(net(), F.mse_loss, (X, T), "60%"),
         "a list of budgets",

@@ -105,12 +105,7 @@ def check_budget(budget: Any) -> None:
         return
     if isinstance(budget, bool) or not isinstance(budget, int | str):
         raise BadOption(f"the budget is {budget!r}, but must be bytes, or text like '4GiB', '60%' or 'min'")
-    kind, percent, _ = parse_budget(str(budget))
-    if kind == "percent" and percent is not None and percent > 100:
-        raise BadOption(
-            f"the budget is {budget!r}, but 100% already keeps everything as eager training does; write 100% "
-            "or less, or bytes"
-        )
+    parse_budget(str(budget))
 
 
 def device_of(model: nn.Module, tensors: Sequence[torch.Tensor]) -> torch.device:
