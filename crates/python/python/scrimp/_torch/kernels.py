@@ -117,7 +117,9 @@ def _lstm(
             place = layer * directions + direction
             weights = list(params[place * each : (place + 1) * each])
             if not has_biases:
-                weights += [torch.zeros_like(weight) for weight in weights]
+                # In the order in which PyTorch makes them.
+                second, first = map(_zeros_for, reversed(weights))
+                weights += [first, second]
             output, *states, _ = torch.ops.aten.mkldnn_rnn_layer.default(
                 *(current, *weights, hx[0][place], hx[1][place], direction > 0, [], ONEDNN_LSTM),
                 *(hx[1].size(2), num_layers, has_biases, bidirectional, batch_first, train),
@@ -130,6 +132,12 @@ def _lstm(
             current = torch.dropout(current, dropout, True)
     hidden, cells = torch.stack(last[0], 0), torch.stack(last[1], 0)
     return current.transpose(0, 1) if batch_first else current, hidden, cells
+
+
+def _zeros_for(weight: Tensor) -> Tensor:
+    """Zeros in the shape of a weight, for oneDNN, which wants biases."""
+    kind = {"dtype": weight.dtype, "layout": weight.layout, "device": weight.device}
+    return torch.ops.aten.zeros.default(weight.shape, **kind)
 
 
 VECTORS = 32
