@@ -88,3 +88,28 @@ def test_what_is_read_again_is_left_alone() -> None:
         assert all(task.makes[0].bytes == 4 for task in forward), "only sums of losses"
         for left, right in zip(mine.parameters(), model.parameters(), strict=True):
             assert left.grad is not None and torch.equal(left.grad, right.grad)
+
+
+class Filled(nn.Module):
+    """A mask that is filled part by part, as shifted windows of attention have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = x.new_zeros((256, 256))
+        for part in range(4):
+            mask[192:, 64 * part : 64 * part + 64] = part
+        return (x * self.scale * mask.sum()).mean()
+
+
+def test_parts_that_are_filled_keep_the_memory_of_the_whole() -> None:
+    """Such an operator gives a view of a copy of the whole."""
+    model, batch = Filled(), (torch.randn(4),)
+    step = scrimp.torch.fit(model, None, batch, "100%", time_limit=1)
+    step(*batch)
+    model.zero_grad()
+    held = storage_bytes([*model.parameters(), *batch])
+    _, peak, _ = measured(lambda: step(*batch), torch.device("cpu"))
+    assert peak + held == step.peak

@@ -188,6 +188,9 @@ def true_values(graph: Graph) -> None:
         elif node.target in REDUCED_IN_PLACE and node.meta["val"].dim() == 0:
             whole = node.args[0].meta["val"]
             node.meta["val"] = node.meta["val"].new_empty(whole.shape).as_strided((), ())
+        elif node.target in SCATTERED:
+            whole = node.args[0].meta["val"].untyped_storage().nbytes()
+            node.meta["val"].untyped_storage().resize_(whole)
         elif node.target in MIXED_NORMS:
             _true_statistics(node)
         elif node.target is torch.ops.aten.native_group_norm_backward.default:
@@ -196,6 +199,13 @@ def true_values(graph: Graph) -> None:
 
 REDUCED_IN_PLACE = {torch.ops.aten.mse_loss.default, torch.ops.aten.smooth_l1_loss.default}
 """Losses whose result keeps the memory of what is reduced."""
+SCATTERED = {
+    torch.ops.aten.slice_scatter.default,
+    torch.ops.aten.select_scatter.default,
+    torch.ops.aten.diagonal_scatter.default,
+    torch.ops.aten.as_strided_scatter.default,
+}
+"""Operators that copy all the memory of their first argument, of which they may be given a view."""
 MIXED_NORMS = {
     torch.ops.aten._native_batch_norm_legit_functional.default,
     torch.ops.aten.native_group_norm.default,
