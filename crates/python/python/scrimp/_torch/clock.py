@@ -62,7 +62,10 @@ def waited() -> float:
 
 
 def is_quiet(seconds: float = 0.02) -> bool:
-    """Whether a little work on all of PyTorch's threads finds its processors free."""
+    """Whether the last minute's load and a little work on PyTorch's threads leave processors free."""
+    with contextlib.suppress(OSError):
+        if os.getloadavg()[0] > (os.cpu_count() or 1):
+            return False
     work = torch.ones(256, 256)
     clock = Clock()
     end = time.perf_counter() + seconds
