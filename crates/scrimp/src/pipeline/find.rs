@@ -99,6 +99,8 @@ fn under(
         left.max(first_limit / part)
     };
     let order = options.order;
+    // An attempt's deadline is not that of its placement.
+    let whole = options;
     let mut options = options.clone();
     if fit == Fit::Layout && first_limit >= FIRST_LIMIT {
         // A plan made in the last moment is poor, so later attempts have time of their own.
@@ -118,7 +120,7 @@ fn under(
         let solved = match solve(&budgeted.problem, &capacities, &options, &mut watch) {
             Ok(solved) => solved,
             Err(refusal) if attempt == 1 => {
-                let cutoff = options.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
+                let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
                 return Err(match fit {
                     Fit::Layout => with_layout(refusal, budgeted, &options, cutoff).0,
                     Fit::LiveBytes => refusal,
@@ -127,7 +129,7 @@ fn under(
             }
             // The budget was tightened too far: the bytes that are missing are the layout's, not the plan's.
             Err(refusal @ SolveError::Infeasible { .. }) => {
-                let cutoff = options.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
+                let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
                 let (_, leanest) = with_layout(refusal, budgeted, &options, cutoff);
                 spare = spare.or(leanest.filter(|l| l.needed_bytes(budgeted.device) <= budget));
                 if spare.is_some() && began.elapsed() >= first_limit {
@@ -146,7 +148,7 @@ fn under(
         provenance = provenance.followed_by(&solved, order);
         let placed = match (fit, solved.method) {
             (Fit::Layout, Method::Search) => {
-                let cutoff = options.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
+                let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
                 place_reordered(&solved.plan, &limit, options.order, cutoff)
             }
             // A published planner's plan stays as it is.
