@@ -129,9 +129,11 @@ fn under(
             }
             // The budget was tightened too far: the bytes that are missing are the layout's, not the plan's.
             Err(refusal @ SolveError::Infeasible { .. }) => {
-                let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
-                let (_, leanest) = with_layout(refusal, budgeted, &options, cutoff);
-                spare = spare.or(leanest.filter(|l| l.needed_bytes(budgeted.device) <= budget));
+                if spare.is_none() {
+                    let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
+                    let (_, leanest) = with_layout(refusal, budgeted, &options, cutoff);
+                    spare = leanest.filter(|l| l.needed_bytes(budgeted.device) <= budget);
+                }
                 if spare.is_some() && began.elapsed() >= first_limit {
                     break;
                 }
