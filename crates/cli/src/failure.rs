@@ -117,7 +117,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let sentence = error.to_string();
         let (kind, details) = match &error {
-            Error::UnknownModel { .. } | Error::Network(_) | Error::Budget(_) => {
+            Error::UnknownModel { .. } | Error::Network(_) | Error::Budget(_) | Error::Swap(_) => {
                 (Kind::Usage, Value::Null)
             }
             Error::Memory { needed, available } => (

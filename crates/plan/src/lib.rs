@@ -13,6 +13,7 @@ pub mod plan;
 pub mod problem;
 pub mod sequence;
 pub mod simulate;
+pub mod swap;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod units;
@@ -37,4 +38,5 @@ pub use problem::{
 };
 pub use sequence::{Move, Sequence, SequenceError};
 pub use simulate::{Lane, Span, Timeline, simulate};
+pub use swap::{LinkSpeed, Rate, Rates, SwapError, SwapMemory};
 pub use units::{Joules, UnitError, format_bytes, format_seconds, parse_bytes, parse_seconds};

@@ -9,7 +9,9 @@ use scrimp_graph::networks::NetworkError;
 use scrimp_graph::onnx::OnnxError;
 use scrimp_graph::weights::WeightsError;
 use scrimp_plan::file::FileError;
-use scrimp_plan::{Excess, LayoutViolation, NoDevice, SequenceError, UnitError, Violation};
+use scrimp_plan::{
+    Excess, LayoutViolation, NoDevice, SequenceError, SwapError, UnitError, Violation,
+};
 use scrimp_run::RunError;
 use scrimp_solve::{PlaceError, SolveError};
 use thiserror::Error;
@@ -84,6 +86,9 @@ pub enum Error {
     /// A budget isn't a number or a unit that is known.
     #[error(transparent)]
     Budget(#[from] UnitError),
+    /// A memory to swap to can't be added.
+    #[error(transparent)]
+    Swap(#[from] SwapError),
     /// There is no plan, or none that this crate can make.
     #[error(transparent)]
     Solve(#[from] SolveError),

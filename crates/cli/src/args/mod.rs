@@ -7,7 +7,7 @@ mod shared;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use scrimp::plan::{Budget, PerDevice, parse_bytes};
+use scrimp::plan::{Budget, PerDevice, SwapMemory, parse_bytes};
 
 pub use explore::{BenchArgs, BenchCommand, MaxBatchArgs, OrdersArg, PapersArgs, SweepArgs};
 use shared::positive;
@@ -79,12 +79,17 @@ pub struct InspectArgs {
   scrimp plan resnet50 --batch 8 --budget 50% -o plan.json --problem-out problem.json
   scrimp plan model.onnx --budget 2GiB --report plan.html --trace plan.trace.json
   scrimp plan instance.json --budget 80% --method chen-sqrt-n
+  scrimp plan instance.json --budget 6GiB --swap host=64GiB@12GB/s
   scrimp plan problem.json --budget min --time-limit 30s --json")]
 pub struct PlanArgs {
     /// Most memory in use at any time: bytes (8GiB), a share of what planning can change (50%), or min; for
     /// several devices NAME=BUDGET,NAME=BUDGET. Without it the capacities that a problem's file states count
     #[arg(long, short)]
     pub budget: Option<PerDevice<Budget>>,
+    /// Memories in which values may wait, separated by commas: NAME=SIZE@SPEED, like host=64GiB@12GB/s;
+    /// @6GB/s/half if both directions share the link, @170GB/s:411GB/s for out and back
+    #[arg(long, value_delimiter = ',', value_name = "MEMORIES")]
+    pub swap: Vec<SwapMemory>,
     #[command(flatten)]
     pub target: TargetArgs,
     #[command(flatten)]

@@ -35,6 +35,11 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         &args.solve.search,
         quiet,
     )?;
+    let mut planned = (problem, capacities);
+    for memory in &args.swap {
+        planned = memory.add(&planned.0, &planned.1).map_err(Error::from)?;
+    }
+    let (problem, capacities) = planned;
     let stated = args
         .energy
         .within(&problem, capacities)
