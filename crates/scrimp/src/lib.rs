@@ -31,6 +31,7 @@ pub mod pipeline;
 mod profile;
 pub mod report;
 pub mod session;
+mod stays;
 pub mod summary;
 mod trainer;
 pub mod training;
@@ -53,6 +54,7 @@ pub use pipeline::{
 };
 pub use profile::{predicted_seconds, profile};
 pub use session::{Breakdown, Job, Session, StepRecord};
+pub use stays::{Stay, stays};
 pub use summary::{Optimality, PlanSummary, percent_over};
 pub use trainer::{PlannedTraining, Trainer};
 pub use training::{Outcome, Trained};

@@ -46,7 +46,7 @@ pub struct PlanSummary {
     pub base_peak_bytes: u64,
     /// Cost of running every task once.
     pub base_cost: f64,
-    /// Cost of the plan: the seconds of all runs.
+    /// Seconds of all runs of the plan.
     pub cost: f64,
     /// Time from the first step to the last, with devices and links working in parallel. On one device
     /// without copies it equals the cost.
@@ -55,7 +55,7 @@ pub struct PlanSummary {
     pub overhead_percent: f64,
     /// Seconds per joule.
     pub alpha: f64,
-    /// What the planner minimized: the cost plus `alpha` times the joules of all runs and copies.
+    /// What the planner minimized: the makespan plus `alpha` times the joules of all runs and copies.
     pub objective: f64,
     /// Proven: no plan within the budget has a smaller objective.
     pub lower_bound: f64,
@@ -84,6 +84,8 @@ pub struct PlanSummary {
     pub attempts: usize,
     /// Runs of tasks beyond each task's first.
     pub recomputed: usize,
+    /// Bytes of all copies to other memories and back.
+    pub swapped_bytes: u64,
     /// Whether first runs are in the given order.
     pub keeps_order: bool,
     /// Tasks of the problem.
@@ -149,7 +151,9 @@ impl PlanSummary {
         let alpha = provenance
             .as_ref()
             .map_or(0.0, |provenance| provenance.alpha);
-        let (objective, base) = (plan.objective(alpha), budgeted.base.objective(alpha));
+        let timeline = simulate(plan);
+        let objective = timeline.makespan() + alpha * plan.total_joules();
+        let base = budgeted.base.objective(alpha);
         // Every plan runs every task, whichever planner made it.
         let lower_bound = provenance
             .as_ref()
@@ -157,9 +161,8 @@ impl PlanSummary {
             .min(objective);
         let optimal = provenance
             .as_ref()
-            .map_or(cost <= base_cost, |provenance| provenance.optimal);
+            .map_or(objective <= base, |provenance| provenance.optimal);
         let history = provenance.as_ref().map(|provenance| &provenance.history);
-        let timeline = simulate(plan);
         let capacities = budgeted.within(*budget_bytes);
         let devices = problem.devices().iter().map(|(id, device)| {
             let lane = Lane::Device(id);
@@ -226,6 +229,11 @@ impl PlanSummary {
                 .as_ref()
                 .map_or(0, |provenance| provenance.attempts),
             recomputed: plan.recomputed(),
+            swapped_bytes: problem
+                .links()
+                .keys()
+                .map(|link| plan.copied(link).bytes)
+                .sum(),
             keeps_order: plan.keeps_order(),
             tasks: problem.tasks().len(),
             values: problem.values().len(),

@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use cranelift_entity::EntityRef;
-use scrimp::History;
 use scrimp::report::{
     Curve, FoundPoint, Losses, Point, ReportInput, TradeOff, html, perfetto, perfetto_measured,
     svg_memory, tradeoff,
 };
 use scrimp::run::{RunTrace, StepTrace};
+use scrimp::{History, stays};
 use scrimp_plan::testing::{
     Shape, Unstructured, plan as random_plan, random_bytes, random_problem,
 };
@@ -236,6 +236,26 @@ fn the_page_of_a_small_plan() {
     insta::assert_snapshot!("memory", body(&picture));
     let trace: serde_json::Value = serde_json::from_str(&perfetto(&planned)).unwrap();
     insta::assert_json_snapshot!("trace", trace);
+}
+
+#[test]
+fn a_stay_tells_its_wait_and_its_alternative() {
+    let problem = problem();
+    let planned = check(&problem, Plan { steps: planned() }).unwrap();
+    let found = stays(&planned, &simulate(&planned), d(0));
+    assert_eq!(found.len(), 1);
+    let (stay, copy) = (&found[0], 1e-5 + f64::from(6 << 20) / 8e9);
+    assert_eq!((stay.value, stay.memory), (ValueId::new(3), d(1)));
+    // The copy out ends beside conv3. The copy back begins after it, and conv3's backward pass waits for it.
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} isn't {b}");
+    let (sent, back) = (stay.sent.unwrap(), stay.back.unwrap());
+    near(sent.0, 5e-3);
+    near(sent.1, 5e-3 + copy);
+    near(stay.left, 7e-3);
+    near(back.1, 7e-3 + copy);
+    near(stay.waited, copy);
+    // conv2 reads conv1's output, which is gone by then.
+    near(stay.again.unwrap(), 5e-3);
 }
 
 #[test]

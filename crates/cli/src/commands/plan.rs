@@ -166,12 +166,30 @@ pub fn describe(summary: &PlanSummary, budget: Budget, units: &Units) -> String 
             format!("{:+.2} %", summary.lower_bound_percent),
             format!("proven: no plan{order} adds less"),
         ])
-        .row(["runs again".into(), summary.recomputed.to_string(), runs])
-        .row([
-            "planning took".into(),
-            format_seconds(summary.solve_seconds),
-            summary.method.into(),
+        .row(["runs again".into(), summary.recomputed.to_string(), runs]);
+    for (ends, link) in summary.links.iter().filter(|(_, link)| link.bytes > 0) {
+        let busy = units.format_cost(link.busy_seconds);
+        table.row([
+            format!("copied {ends}"),
+            units.format_memory(link.bytes),
+            format!("{busy} of the link's time"),
         ]);
+    }
+    let waits: f64 = (summary.devices.values())
+        .map(|device| device.waiting_seconds)
+        .sum();
+    if summary.swapped_bytes > 0 {
+        table.row([
+            "waits for copies".into(),
+            units.format_cost(waits),
+            "simulated".into(),
+        ]);
+    }
+    table.row([
+        "planning took".into(),
+        format_seconds(summary.solve_seconds),
+        summary.method.into(),
+    ]);
     let remarks = [&summary.note, &summary.outlook].into_iter().flatten();
     let remarks: String = remarks.map(|remark| format!("{remark}\n")).collect();
     format!("{}\n{table}{remarks}", summary.name)

@@ -8,6 +8,7 @@ use crate::check::excess::Excess;
 use crate::ids::{BufferId, DeviceId, LinkId, TaskId, ValueId};
 use crate::plan::{Plan, Step};
 use crate::problem::Problem;
+use crate::simulate::simulate;
 
 /// What a buffer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -177,11 +178,11 @@ impl CheckedPlan {
         self.joules.values().sum::<f64>() + copies.sum::<f64>()
     }
 
-    /// The seconds of all runs plus `alpha` times the joules of all runs and copies. A planner that is given
-    /// a price of a joule minimizes this.
+    /// The makespan plus `alpha` times the joules of all runs and copies. A planner that is given a price of a
+    /// joule minimizes this.
     #[must_use]
     pub fn objective(&self, alpha: f64) -> f64 {
-        self.cost + alpha * self.total_joules()
+        simulate(self).makespan() + alpha * self.total_joules()
     }
 
     /// Sum of the seconds of all runs. On one device without copies nothing waits, so this is the makespan;

@@ -9,6 +9,7 @@
 //! | `search` | what the search had found and proven by when |
 //! | `stages` | a plan cut into stages, for the matrices |
 //! | `recomputed` | which tasks run again, for which readers, and what that frees |
+//! | `swapped` | which values wait in other memories, and what that takes |
 //! | `frame` | what both pages share |
 //! | `draw` | what the pictures share: scales, axes, escaping |
 //! | `perfetto` | the trace |
@@ -25,6 +26,7 @@ mod perfetto;
 mod recomputed;
 mod search;
 mod stages;
+mod swapped;
 mod tradeoff;
 
 use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, DeviceId};

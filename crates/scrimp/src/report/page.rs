@@ -6,7 +6,8 @@ use super::draw::{cost, escape, grouped, memory, phase, put};
 use super::frame::{document, heading, legend, section, tile};
 use super::recomputed::{self, Again};
 use super::stages::Stages;
-use super::{ReportInput, arena, lanes, losses, matrices, memory as over_time, search};
+use super::{ReportInput, arena, lanes, losses, matrices, memory as over_time, search, swapped};
+use crate::stays::{Stay, stays};
 use scrimp_plan::{CheckedPlan, DeviceId, TaskId, Timeline, simulate};
 
 /// Both plans with their times, computed once.
@@ -15,21 +16,25 @@ struct Both<'a> {
     base: Timeline,
     planned: Timeline,
     again: BTreeMap<TaskId, Again>,
+    stays: Vec<Stay>,
 }
 
 /// The report as one HTML page that needs no other files.
 #[must_use]
 pub fn html(input: &ReportInput<'_>) -> String {
+    let planned = simulate(input.planned);
     let both = Both {
         input,
         base: simulate(input.base),
-        planned: simulate(input.planned),
+        stays: stays(input.planned, &planned, input.device()),
+        planned,
         again: recomputed::find(input.base, input.planned, input.device()),
     };
     document(input.title, |out| {
         both.summary(out);
         both.over_time(out);
         both.why(out);
+        both.away(out);
         both.matrices(out);
         both.arena(out);
         both.losses(out);
@@ -107,6 +112,21 @@ impl Both<'_> {
             grouped((planned.problem().tasks().len() + extra) as u64)
         );
         tile("overhead", change(before, after), runs);
+        if !self.stays.is_empty() {
+            let problem = planned.problem();
+            let bytes = self
+                .stays
+                .iter()
+                .map(|stay| problem.value(stay.value).bytes);
+            let waited = cost(units, self.stays.iter().map(|stay| stay.waited).sum());
+            let times = if self.stays.len() == 1 {
+                "time"
+            } else {
+                "times"
+            };
+            let note = format!("{} {times} away; waits {waited}", self.stays.len());
+            tile("swapped", memory(units, bytes.sum()), note);
+        }
         out.push_str("</div>");
     }
 
@@ -205,6 +225,37 @@ impl Both<'_> {
         put!(
             out,
             "<p class=\"quiet\">{count}; click a heading to sort by it</p><div class=\"scroll\">{table}</div></section>"
+        );
+    }
+
+    fn away(&self, out: &mut String) {
+        if self.stays.is_empty() {
+            return;
+        }
+        let problem = self.input.planned.problem();
+        let units = problem.units();
+        let makespan = self.planned.makespan();
+        let total: u64 = self
+            .stays
+            .iter()
+            .map(|stay| problem.value(stay.value).bytes)
+            .sum();
+        let waited: f64 = self.stays.iter().map(|stay| stay.waited).sum();
+        let text = format!(
+            "Values of {} in all wait in another memory while others need their room; the device waits {} for \
+             their copies, {} of the time per step.",
+            memory(units, total),
+            cost(units, waited),
+            format_args!("{:.2} %", waited / makespan.max(f64::MIN_POSITIVE) * 100.0)
+        );
+        section(out, "What waits elsewhere, and why", &escape(&text));
+        legend(out, &[("copy", "copies"), ("away", "away")]);
+        let end = self.base.makespan().max(makespan);
+        out.push_str(&swapped::picture(problem, &self.stays, makespan, end));
+        let table = swapped::table(problem, &self.stays, makespan);
+        put!(
+            out,
+            "<p class=\"quiet\">click a heading to sort by it</p><div class=\"scroll\">{table}</div></section>"
         );
     }
 
