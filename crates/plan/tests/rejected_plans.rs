@@ -316,6 +316,59 @@ fn swapping_out_and_back_is_valid_and_takes_its_time() {
     assert_eq!(timeline.busy(Lane::Device(d(0))), 6.0);
 }
 
+/// The activation leaves for the other memory, which gives it back at `lost`.
+fn swapping() -> Vec<Step> {
+    let lost = Step::Free {
+        value: v(2),
+        device: d(1),
+    };
+    let start = [run(0), copy(2, 0, 1), free(2), copy(2, 1, 0), lost];
+    [&start[..], &[run(1), free(1), free(2), run(2), free(3)]].concat()
+}
+
+#[test]
+fn bytes_given_back_before_they_were_sent_away_or_brought_back() {
+    assert!(check(&problem(), Plan { steps: swapping() }).is_ok());
+    for (early, from) in [([1, 2], d(0)), ([3, 4], d(1))] {
+        let mut steps = swapping();
+        steps.swap(early[0], early[1]);
+        let found = violations(steps);
+        let expected = V::SourceAbsent {
+            step: early[1],
+            value: v(2),
+            from,
+        };
+        assert_eq!(found[0], expected);
+    }
+}
+
+#[test]
+fn a_copy_that_is_missing() {
+    for (missing, expected) in [
+        (
+            1,
+            V::SourceAbsent {
+                step: 2,
+                value: v(2),
+                from: d(1),
+            },
+        ),
+        (
+            3,
+            V::InputAbsent {
+                step: 4,
+                task: t(1),
+                device: d(0),
+                value: v(2),
+            },
+        ),
+    ] {
+        let mut steps = swapping();
+        steps.remove(missing);
+        assert_eq!(violations(steps)[0], expected);
+    }
+}
+
 #[test]
 fn a_task_runs_again_where_the_arithmetic_is_the_same() {
     let again = |arithmetic: &str| {

@@ -6,9 +6,8 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
 
 use crate::error::RunError;
-use crate::span::{ALIGN, Span};
+use crate::span::{ALIGN, PAGE, Span};
 
-const PAGE: usize = 4096;
 /// A huge page, which makes address translation in large arenas faster where the system supports it.
 const HUGE_PAGE: usize = 2 << 20;
 
@@ -20,15 +19,21 @@ pub struct Arena {
     bytes: usize,
 }
 
-// SAFETY: the arena owns its memory. Access goes through `&mut Arena` or through an executor that holds the
-// arena.
+// SAFETY: the arena owns its memory.
 unsafe impl Send for Arena {}
+// SAFETY: what is read or written through a shared arena is a span that nothing else writes meanwhile: either
+// nothing runs, or the steps of a checked layout do, whose spans are disjoint wherever one is written.
+unsafe impl Sync for Arena {}
 
 impl Arena {
     pub fn new(bytes: u64) -> Result<Arena, RunError> {
         let failed = RunError::OutOfMemory { bytes };
         let size = usize::try_from(bytes).map_err(|_| failed.clone())?;
-        let align = if size < HUGE_PAGE { PAGE } else { HUGE_PAGE };
+        let align = if size < HUGE_PAGE {
+            PAGE as usize
+        } else {
+            HUGE_PAGE
+        };
         let layout = Layout::from_size_align(size.max(1), align).map_err(|_| failed.clone())?;
         // SAFETY: the layout's size isn't zero.
         let pointer = NonNull::new(unsafe { alloc(layout) }).ok_or(failed)?;
@@ -74,36 +79,29 @@ impl Arena {
         self.pointer
     }
 
-    /// Reads a range; panics if the range isn't inside the arena.
-    pub(crate) fn bytes_at(&self, offset: u64, bytes: u64) -> &[u8] {
+    /// The first byte of a range; panics if the range isn't inside the arena.
+    pub(crate) fn pointer(&self, span: Span) -> NonNull<u8> {
         assert!(
-            offset
-                .checked_add(bytes)
-                .is_some_and(|end| end <= self.bytes as u64),
+            span.end().is_some_and(|end| end <= self.bytes as u64),
             "outside the arena"
         );
-        // SAFETY: the range is in bounds and initialized. Kernels write through `Args`, whose owners don't
-        // read the arena while a kernel runs.
-        unsafe {
-            std::slice::from_raw_parts(self.pointer.as_ptr().add(offset as usize), bytes as usize)
-        }
+        // SAFETY: the range is in bounds.
+        unsafe { self.pointer.add(span.offset as usize) }
+    }
+
+    /// Reads a range; panics if the range isn't inside the arena.
+    pub(crate) fn bytes_at(&self, offset: u64, bytes: u64) -> &[u8] {
+        let start = self.pointer(Span { offset, bytes });
+        // SAFETY: the range is in bounds and initialized. Kernels and copies write through pointers of their
+        // own, and who reads the arena beside them reads only what none of them writes.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes as usize) }
     }
 
     /// Borrows a range for writing; panics if the range isn't inside the arena.
     pub(crate) fn bytes_at_mut(&mut self, offset: u64, bytes: u64) -> &mut [u8] {
-        assert!(
-            offset
-                .checked_add(bytes)
-                .is_some_and(|end| end <= self.bytes as u64),
-            "outside the arena"
-        );
+        let start = self.pointer(Span { offset, bytes });
         // SAFETY: the range is in bounds, and access is exclusive because the arena is borrowed exclusively.
-        unsafe {
-            std::slice::from_raw_parts_mut(
-                self.pointer.as_ptr().add(offset as usize),
-                bytes as usize,
-            )
-        }
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes as usize) }
     }
 }
 

@@ -77,26 +77,13 @@ impl Bindings {
         })
     }
 
-    /// The arguments for one launch of a kernel on this memory.
-    ///
-    /// # Errors
-    /// The memory is smaller than the one that the spans belong to.
-    pub fn launch<'a>(
-        &'a self,
-        signature: &'a Signature,
-        arena: &'a mut Arena,
-    ) -> Result<Args<'a>, RunError> {
-        // SAFETY: the arena is borrowed exclusively as long as the arguments live.
-        unsafe { self.launch_beside(signature, arena) }
-    }
-
     /// The arguments for one launch of a kernel on a memory in which other spans are in use.
     ///
     /// # Safety
     /// As long as the arguments live, nothing else writes a byte of these spans or reads a byte of the
     /// outputs' or the workspace's. A checked layout proves this for its steps: spans that are used at the
     /// same time by runs or copies are disjoint wherever one of them is written.
-    unsafe fn launch_beside<'a>(
+    pub unsafe fn launch_beside<'a>(
         &'a self,
         signature: &'a Signature,
         arena: &'a Arena,
@@ -366,6 +353,17 @@ mod tests {
         let signature = floats(inputs.len(), outputs.len());
         let (inputs, outputs) = (inputs.iter().map(span(64)), outputs.iter().map(span(64)));
         Bindings::new(&signature, inputs, outputs, span(32)(&scratch))
+    }
+
+    impl Bindings {
+        fn launch<'a>(
+            &'a self,
+            signature: &'a Signature,
+            arena: &'a mut Arena,
+        ) -> Result<Args<'a>, RunError> {
+            // SAFETY: the arena is borrowed exclusively as long as the arguments live.
+            unsafe { self.launch_beside(signature, arena) }
+        }
     }
 
     #[test]

@@ -13,6 +13,41 @@ pub enum RunError {
         /// How much was asked for.
         bytes: u64,
     },
+    /// A folder has no room for the file that a plan needs.
+    #[error(
+        "the plan needs a file of {needed} bytes in '{folder}', where only {available} are free; name a folder on a larger disk, or free {} bytes there",
+        needed - available
+    )]
+    SwapRoom {
+        /// The folder.
+        folder: String,
+        /// Bytes of the file.
+        needed: u64,
+        /// Bytes that are free.
+        available: u64,
+    },
+    /// A folder can't hold a file that is used as memory.
+    #[error("'{folder}' can't hold a file to swap to: {reason}; name another folder")]
+    SwapFolder {
+        /// The folder.
+        folder: String,
+        /// Why.
+        reason: String,
+    },
+    /// A file that is used as memory failed during a step.
+    #[error(
+        "{doing} the swap file in '{folder}' failed at byte {offset}: {reason}; the run ends here, so check that disk or name a folder on another one"
+    )]
+    SwapFile {
+        /// The folder.
+        folder: String,
+        /// Reading or writing.
+        doing: &'static str,
+        /// Where in the file.
+        offset: u64,
+        /// What the operating system said.
+        reason: String,
+    },
     /// The pool of worker threads could not be started.
     #[error("could not start {threads} worker threads: {reason}")]
     Threads {

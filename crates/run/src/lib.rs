@@ -11,6 +11,7 @@ mod cpu;
 mod data;
 mod error;
 mod executor;
+mod file;
 mod format;
 mod interpret;
 mod job;
@@ -43,4 +44,4 @@ pub use profile::{
     Alone, CostCache, Profile, ProfileOptions, ProfileProgress, ProfileWatch, Rehearsal, profile,
 };
 pub use scrimp_onednn::{OneDnnError, wait_briefly};
-pub use span::ALIGN;
+pub use span::{ALIGN, PAGE};

@@ -1,7 +1,15 @@
 //! What holds the bytes of a device: one entry for each kind of memory.
 
+#![allow(
+    unsafe_code,
+    reason = "copies write a part of a memory while others use other parts"
+)]
+
+use std::path::Path;
+
 use crate::arena::Arena;
 use crate::error::RunError;
+use crate::file::FileMemory;
 use crate::processor::Processor;
 use crate::span::Span;
 
@@ -10,31 +18,40 @@ use crate::span::Span;
 pub(crate) enum Memory {
     /// This machine's main memory.
     Ram(Arena),
+    /// A file.
+    File(FileMemory),
     /// No memory at all: a size without contents.
     Null(u64),
 }
 
 impl Memory {
-    /// Reserves memory on which this processor computes or from which it is supplied.
-    pub fn new(processor: Processor<'_>, bytes: u64) -> Result<Memory, RunError> {
-        Ok(match processor {
-            Processor::Cpu(_) => Memory::Ram(Arena::new(bytes)?),
-            Processor::Null => Memory::Null(bytes),
+    /// Reserves memory on which this processor computes or from which it is supplied: a file if there is a
+    /// folder for it.
+    pub fn new(
+        processor: Processor<'_>,
+        bytes: u64,
+        folder: Option<&Path>,
+    ) -> Result<Memory, RunError> {
+        Ok(match (processor, folder) {
+            (Processor::Cpu(_), None) => Memory::Ram(Arena::new(bytes)?),
+            (Processor::Cpu(_), Some(folder)) => Memory::File(FileMemory::new(folder, bytes)?),
+            (Processor::Null, _) => Memory::Null(bytes),
         })
     }
 
     pub fn bytes(&self) -> u64 {
         match self {
             Memory::Ram(arena) => arena.bytes(),
+            Memory::File(file) => file.bytes(),
             Memory::Null(bytes) => *bytes,
         }
     }
 
-    /// The contents of a span, which must be inside; `None` if the memory has no contents.
+    /// The contents of a span, which must be inside; `None` if the memory has no addresses.
     pub fn read(&self, span: Span) -> Option<&[u8]> {
         match self {
             Memory::Ram(arena) => Some(arena.bytes_at(span.offset, span.bytes)),
-            Memory::Null(_) => None,
+            Memory::File(_) | Memory::Null(_) => None,
         }
     }
 
@@ -42,17 +59,45 @@ impl Memory {
     pub fn write(&mut self, span: Span) -> Option<&mut [u8]> {
         match self {
             Memory::Ram(arena) => Some(arena.bytes_at_mut(span.offset, span.bytes)),
-            Memory::Null(_) => None,
+            Memory::File(_) | Memory::Null(_) => None,
+        }
+    }
+
+    /// Like [`Memory::write`], on a memory of which other parts are in use.
+    ///
+    /// # Safety
+    /// While the slice lives, nothing else uses the span.
+    #[allow(
+        clippy::mut_from_ref,
+        reason = "the caller promises that it is exclusive"
+    )]
+    pub unsafe fn write_beside(&self, span: Span) -> Option<&mut [u8]> {
+        match self {
+            Memory::Ram(arena) => {
+                let start = arena.pointer(span).as_ptr();
+                // SAFETY: the range is in bounds and initialized; the caller promises the rest.
+                Some(unsafe { std::slice::from_raw_parts_mut(start, span.bytes as usize) })
+            }
+            Memory::File(_) | Memory::Null(_) => None,
         }
     }
 
     /// Copies a span of another memory to a span of this one; both have the same length.
-    pub fn copy_from(&mut self, source: &Memory, from: Span, to: Span) {
-        match (self, source) {
-            (Memory::Ram(here), Memory::Ram(there)) => here
-                .bytes_at_mut(to.offset, to.bytes)
-                .copy_from_slice(there.bytes_at(from.offset, from.bytes)),
-            (Memory::Null(_), _) | (_, Memory::Null(_)) => {}
+    ///
+    /// # Errors
+    /// A file fails.
+    ///
+    /// # Safety
+    /// Meanwhile nothing else uses the span of this memory, or writes the other span.
+    pub unsafe fn copy_from(&self, source: &Memory, from: Span, to: Span) -> Result<(), RunError> {
+        // SAFETY: the caller's promise.
+        let here = unsafe { self.write_beside(to) };
+        match (here, source.read(from), self, source) {
+            (Some(here), Some(there), ..) => here.copy_from_slice(there),
+            (Some(here), None, _, Memory::File(file)) => file.read(from.offset, here)?,
+            (None, Some(there), Memory::File(file), _) => file.write(to.offset, there)?,
+            _ => {}
         }
+        Ok(())
     }
 }

@@ -1,5 +1,10 @@
 //! The processors that run the operators of a graph, one entry for each kind of hardware.
 
+#![allow(
+    unsafe_code,
+    reason = "launches beside copies, which a checked layout allows"
+)]
+
 use crate::arena::Arena;
 use crate::cpu::Cpu;
 use crate::error::RunError;
@@ -65,6 +70,18 @@ impl Processor<'_> {
     pub(crate) fn run(self, job: &Job, arena: &mut Arena) -> Result<(), RunError> {
         match self {
             Processor::Cpu(cpu) => job.run(cpu, arena),
+            Processor::Null => Ok(()),
+        }
+    }
+
+    /// Runs a job on an arena in which other spans are in use. Call this inside [`Processor::enter`].
+    ///
+    /// # Safety
+    /// That of [`Job::run_beside`].
+    pub(crate) unsafe fn run_beside(self, job: &Job, arena: &Arena) -> Result<(), RunError> {
+        match self {
+            // SAFETY: the caller's promise.
+            Processor::Cpu(cpu) => unsafe { job.run_beside(cpu, arena) },
             Processor::Null => Ok(()),
         }
     }

@@ -3,6 +3,9 @@
 /// Alignment in bytes of every buffer and workspace.
 pub const ALIGN: usize = 64;
 
+/// Alignment in bytes of what is copied to and from a file.
+pub const PAGE: u64 = 4096;
+
 /// A range of bytes of a memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
@@ -25,6 +28,12 @@ impl Span {
     /// The first `bytes` bytes; `None` if the range has fewer.
     pub fn prefix(self, bytes: u64) -> Option<Span> {
         (bytes <= self.bytes).then_some(Span { bytes, ..self })
+    }
+
+    /// Whether the other range is inside.
+    pub fn covers(self, other: Span) -> bool {
+        let (end, other_end) = (self.end(), other.end());
+        self.offset <= other.offset && other_end.is_some() && end >= other_end
     }
 
     /// Whether the two ranges share a byte.

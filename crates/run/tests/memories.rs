@@ -15,10 +15,12 @@ use scrimp_run::{
     Compiled, Cpu, Data, Executor, ExecutorOptions, Processor, RunError, StepTrace, interpret,
 };
 
-const OPTIONS: ExecutorOptions = ExecutorOptions {
+const OPTIONS: ExecutorOptions<'_> = ExecutorOptions {
     seed: 5,
     arena_bytes: 0,
     poison: true,
+    files: &[],
+    delays: None,
 };
 
 /// What was counted is what the checker proved, step by step in each memory; copies took place in the

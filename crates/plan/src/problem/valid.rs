@@ -249,6 +249,27 @@ impl Problem {
         }
     }
 
+    /// This problem with the bytes of every value and every workspace rounded up to a multiple, to which a
+    /// placement that stacks buffers then aligns all offsets. A file that is read and written directly needs
+    /// that.
+    ///
+    /// # Errors
+    /// If a sum of sizes overflows.
+    ///
+    /// # Panics
+    /// If `multiple` is 0.
+    pub fn rounded_up(&self, multiple: u64) -> Result<Problem, ProblemError> {
+        let round = |bytes: &mut u64| *bytes = bytes.div_ceil(multiple).saturating_mul(multiple);
+        let mut parts = self.parts();
+        for value in parts.values.values_mut() {
+            round(&mut value.bytes);
+        }
+        for mode in parts.tasks.values_mut().flat_map(|task| &mut task.modes) {
+            round(&mut mode.workspace);
+        }
+        Problem::new(parts)
+    }
+
     /// A copy of the fields, from which a changed problem can be built.
     #[must_use]
     pub fn parts(&self) -> ProblemParts {

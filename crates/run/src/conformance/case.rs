@@ -117,7 +117,7 @@ impl Case {
             )
             .collect();
         let workspace = place(compiled.workspace(self.node));
-        let mut memory = Memory::new(processor, end).expect("tests are small");
+        let mut memory = Memory::new(processor, end, None).expect("tests are small");
         let all = Span {
             offset: 0,
             bytes: end,
@@ -131,7 +131,7 @@ impl Case {
             .expect("disjoint");
         let ran = match &mut memory {
             Memory::Ram(arena) => processor.enter(|| processor.run(&job, arena)),
-            Memory::Null(_) => Ok(()),
+            Memory::File(_) | Memory::Null(_) => Ok(()),
         };
         ran.unwrap_or_else(|error| panic!("{:?}: {error}", node.op));
         let written = node.outputs.iter().zip(&writes);

@@ -1,7 +1,13 @@
 //! The memories of all devices of a plan, and how many bytes of each are in use.
 
+#![allow(
+    unsafe_code,
+    reason = "runs and copies use disjoint parts of one memory at the same time"
+)]
+
 use cranelift_entity::PrimaryMap;
 use scrimp_plan::DeviceId;
+use std::path::Path;
 
 use crate::arena::Arena;
 use crate::error::RunError;
@@ -21,41 +27,37 @@ const POISON: u8 = 0xff;
 #[derive(Debug)]
 pub(super) struct Memories {
     memories: PrimaryMap<DeviceId, Memory>,
-    in_use: PrimaryMap<DeviceId, u64>,
     /// Whether spans are filled with NaN when they are taken and when they are given back.
     poison: bool,
 }
 
 impl Memories {
-    pub fn new(
+    pub fn new<'p>(
         processor: Processor<'_>,
-        sizes: impl Iterator<Item = u64>,
+        sizes: impl Iterator<Item = (u64, Option<&'p Path>)>,
         poison: bool,
     ) -> Result<Memories, RunError> {
         let mut memories = PrimaryMap::new();
-        for bytes in sizes {
-            memories.push(Memory::new(processor, bytes)?);
+        for (bytes, folder) in sizes {
+            let mut memory = Memory::new(processor, bytes, folder)?;
+            let span = Span { offset: 0, bytes };
+            if let Some(all) = memory.write(span).filter(|_| poison) {
+                all.fill(POISON);
+            }
+            memories.push(memory);
         }
-        let mut all = Memories {
-            in_use: memories.values().map(|_| 0).collect(),
-            memories,
-            poison,
-        };
-        for device in all.memories.keys() {
-            let span = Span {
-                offset: 0,
-                bytes: all.memories[device].bytes(),
-            };
-            all.spoil(Location { device, span });
-        }
-        Ok(all)
+        Ok(Memories { memories, poison })
     }
 
     pub fn bytes(&self, device: DeviceId) -> u64 {
         self.memories[device].bytes()
     }
 
-    /// The contents of a place; `None` if its memory has no contents.
+    pub fn of(&self, device: DeviceId) -> &Memory {
+        &self.memories[device]
+    }
+
+    /// The contents of a place; `None` if its memory has no addresses.
     pub fn read(&self, at: Location) -> Option<&[u8]> {
         self.memories[at.device].read(at.span)
     }
@@ -66,47 +68,41 @@ impl Memories {
     }
 
     /// The arena of a device; `None` if its memory has no contents.
-    pub fn arena(&mut self, device: DeviceId) -> Option<&mut Arena> {
-        match &mut self.memories[device] {
+    pub fn arena(&self, device: DeviceId) -> Option<&Arena> {
+        match &self.memories[device] {
             Memory::Ram(arena) => Some(arena),
-            Memory::Null(_) => None,
+            Memory::File(_) | Memory::Null(_) => None,
         }
-    }
-
-    pub fn in_use(&self, device: DeviceId) -> u64 {
-        self.in_use[device]
-    }
-
-    pub fn begin(&mut self, given: &[Location]) {
-        self.in_use.values_mut().for_each(|bytes| *bytes = 0);
-        for at in given {
-            self.in_use[at.device] += at.span.bytes;
-        }
-    }
-
-    pub fn take(&mut self, at: Location) {
-        self.in_use[at.device] += at.span.bytes;
-        self.spoil(at);
-    }
-
-    pub fn give_back(&mut self, at: Location) {
-        self.in_use[at.device] -= at.span.bytes;
-        self.spoil(at);
     }
 
     /// Overwrites a place with NaN, if that is asked for.
-    pub fn spoil(&mut self, at: Location) {
-        if self.poison
-            && let Some(bytes) = self.write(at)
-        {
-            bytes.fill(POISON);
+    ///
+    /// # Safety
+    /// Nothing else uses the place.
+    pub unsafe fn spoil(&self, at: Location) {
+        // SAFETY: the caller's promise.
+        let memory = unsafe { self.memories[at.device].write_beside(at.span) };
+        if let Some(memory) = memory.filter(|_| self.poison) {
+            memory.fill(POISON);
         }
     }
+}
 
-    pub fn copy(&mut self, from: Location, to: Location) {
-        let both = self.memories.get_disjoint_mut([from.device, to.device]);
-        if let Ok([source, destination]) = both {
-            destination.copy_from(source, from.span, to.span);
-        }
+/// Bytes in use on each device, in the plan's order.
+#[derive(Debug)]
+pub(super) struct InUse(pub PrimaryMap<DeviceId, u64>);
+
+impl InUse {
+    pub fn begin(&mut self, given: &[Location]) {
+        self.0.values_mut().for_each(|bytes| *bytes = 0);
+        given.iter().for_each(|&at| self.take(at));
+    }
+
+    pub fn take(&mut self, at: Location) {
+        self.0[at.device] += at.span.bytes;
+    }
+
+    pub fn give_back(&mut self, at: Location) {
+        self.0[at.device] -= at.span.bytes;
     }
 }

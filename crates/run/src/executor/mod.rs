@@ -2,28 +2,35 @@
 //! checked layout puts it.
 //!
 //! The arena of the device that computes is as large as asked, or as its layout needs if that is more. The
-//! other arenas are as large as their layouts need. Every page is touched before the first step. Everything
-//! that a step needs is prepared when the executor is made: during a step only kernels and copies run, in the
-//! arenas, and nothing is allocated.
+//! other arenas are as large as their layouts need; each is in memory or a file. Every page is touched, and
+//! every file reserved, before the first step. Everything that a step needs is prepared when the executor is
+//! made: during a step only kernels and copies run, in the arenas, and nothing is allocated.
 //!
-//! Runs and copies are done one after the other in the plan's order, which the plan's semantics allow.
+//! Runs are done one after the other in the plan's order. Copies run beside them, in one thread for each queue
+//! of links (see `copiers`); who waits for whom follows from the plan and its addresses (see `waits`).
 //!
 //! Parameters, state and constants stay in place from step to step: an updated value lies in the buffer of
 //! the old one. Inputs, settings and seeds may be freed during a step and must be set again before the next.
 //! Outputs can be read until a tensor is set.
 
+mod between;
+mod copiers;
 mod memories;
 mod play;
 mod schedule;
 mod trace;
+mod waits;
 
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::{Graph, Lowered, Role, TensorId};
 use scrimp_plan::{CheckedLayout, DeviceId, TaskId};
 use std::borrow::Cow;
 use std::ops::Range;
+use std::path::Path;
+use std::sync::Mutex;
 
-use self::memories::{Location, Memories};
+use self::copiers::Copiers;
+use self::memories::{InUse, Location, Memories};
 use self::play::Play;
 pub use self::play::{Observer, RunEvent};
 use self::schedule::{Action, Schedule, wrong};
@@ -39,7 +46,7 @@ pub const FIXED_OVERHEAD_BYTES: u64 = 16 * 1024;
 
 /// Options of an executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExecutorOptions {
+pub struct ExecutorOptions<'a> {
     /// Seed of the initial parameters. Equal seeds give equal parameters, whatever the plan.
     pub seed: u64,
     /// Size of the arena in bytes; if the layout needs more, the arena is as large as the layout.
@@ -47,6 +54,11 @@ pub struct ExecutorOptions {
     /// Fill buffers with NaN when they are taken and when they are freed, so that reading a value that isn't
     /// there shows. For tests: it costs a pass over memory.
     pub poison: bool,
+    /// Devices whose memory is a file without a name in a folder.
+    pub files: &'a [(DeviceId, &'a Path)],
+    /// Seed of random delays before, in and after every copy. For tests: results don't depend on when copies
+    /// take place.
+    pub delays: Option<u64>,
 }
 
 /// See the module's documentation.
@@ -58,7 +70,12 @@ pub struct Executor<'a> {
     /// The device that computes.
     home: DeviceId,
     memories: Memories,
+    in_use: InUse,
     schedule: Schedule,
+    /// Declared after what they copy in, and idle between steps; none for a plan without copies.
+    copiers: Option<Copiers>,
+    /// A stretch of the memory that computes in which nothing lies between steps.
+    idle: Mutex<Span>,
     /// Whether each given tensor has contents.
     set: SecondaryMap<TensorId, bool>,
     /// Whether the outputs of the last step are still there.
@@ -78,20 +95,30 @@ impl<'a> Executor<'a> {
         compiled: &'a Compiled<'a>,
         lowered: &Lowered,
         layout: &CheckedLayout,
-        options: ExecutorOptions,
+        options: ExecutorOptions<'_>,
     ) -> Result<Executor<'a>, RunError> {
         let problem = layout.plan().problem();
         let home = problem
             .sole_device()
             .ok_or_else(|| wrong("it runs tasks on several devices"))?;
-        let schedule = Schedule::new(compiled, lowered, layout, home)?;
+        let folder = |device| {
+            let mut files = options.files.iter();
+            files.find(|file| file.0 == device).map(|file| file.1)
+        };
+        let in_file = |device| folder(device).is_some();
+        let mut schedule = Schedule::new(compiled, lowered, layout, home, &in_file)?;
+        let queues = std::mem::take(&mut schedule.waits.queues);
+        let copiers = match queues.is_empty() {
+            true => None,
+            false => Some(Copiers::new(queues, options.delays)?),
+        };
         let size = |device| {
             let asked = if device == home {
                 options.arena_bytes
             } else {
                 0
             };
-            asked.max(layout.arena_bytes(device))
+            (asked.max(layout.arena_bytes(device)), folder(device))
         };
         let sizes = problem.devices().keys().map(size);
         let processor = compiled.processor();
@@ -101,7 +128,10 @@ impl<'a> Executor<'a> {
             seed: options.seed,
             home,
             memories: Memories::new(processor, sizes, options.poison)?,
+            in_use: InUse(problem.devices().keys().map(|_| 0).collect()),
             schedule,
+            copiers,
+            idle: Mutex::new(Span::EMPTY),
             set: SecondaryMap::new(),
             readable: false,
             again: SecondaryMap::with_capacity(problem.tasks().len()),
@@ -112,23 +142,44 @@ impl<'a> Executor<'a> {
         Ok(executor)
     }
 
+    /// Fills the tensors in other memories first, one by one, while the arena is empty.
     fn initialize(&mut self) -> Result<(), RunError> {
-        for (tensor, what) in self.graph.given() {
-            if !matches!(
-                what.role,
+        self.idle = Mutex::new(self.everything());
+        let given = self.graph.given().filter_map(|(tensor, what)| {
+            let at = self.schedule.residences[tensor].given?; // else nothing reads it
+            let role = &what.role;
+            let kept = matches!(
+                role,
                 Role::Parameter(_) | Role::State(_) | Role::Constant(_)
-            ) {
-                continue;
-            }
-            let Some(at) = self.schedule.residences[tensor].given else {
-                continue; // nothing reads it
-            };
-            if let Some(memory) = self.memories.write(at) {
-                Elements::new(what.dtype, memory).initialize(self.graph, tensor, self.seed)?;
-            }
-            self.arrange(tensor, at);
-            self.set[tensor] = true;
+            );
+            kept.then_some((tensor, at))
+        });
+        let (here, elsewhere): (Vec<_>, Vec<_>) = given.partition(|(_, at)| at.device == self.home);
+        for (tensor, at) in elsewhere.into_iter().chain(here) {
+            let (graph, seed) = (self.graph, self.seed);
+            self.fill(tensor, at, &mut |memory| {
+                memory.initialize(graph, tensor, seed)
+            })?;
         }
+        self.idle = Mutex::new(self.schedule.idle);
+        Ok(())
+    }
+
+    /// Fills a given tensor in row order, then puts it into its format on the device.
+    fn fill(
+        &mut self,
+        tensor: TensorId,
+        at: Location,
+        fill: &mut dyn FnMut(Elements<'_>) -> Result<(), RunError>,
+    ) -> Result<(), RunError> {
+        let (what, compiled) = (self.graph.tensor(tensor), self.compiled);
+        self.change::<RunError>(at, &mut |memory| {
+            fill(Elements::new(what.dtype, memory))?;
+            let change = compiled.formats().of(tensor).change(&what.shape);
+            arrange(change, what.dtype, memory);
+            Ok(())
+        })?;
+        self.set[tensor] = true;
         Ok(())
     }
 
@@ -149,12 +200,8 @@ impl<'a> Executor<'a> {
             return Ok(());
         };
         self.readable = false;
-        if let Some(memory) = self.memories.write(at) {
-            Elements::new(what.dtype, memory).set(self.graph, tensor, data)?;
-        }
-        self.arrange(tensor, at);
-        self.set[tensor] = true;
-        Ok(())
+        let graph = self.graph;
+        self.fill(tensor, at, &mut |memory| memory.set(graph, tensor, data))
     }
 
     /// Sets a given tensor as [`Executor::set`] does, to floats that come in row order: `next` fills one
@@ -179,25 +226,12 @@ impl<'a> Executor<'a> {
         self.readable = false;
         self.set[tensor] = false;
         let change = self.compiled.formats().of(tensor).change(&what.shape);
-        if let Some(memory) = self.memories.write(at) {
-            scatter(
-                Elements::new(what.dtype, memory),
-                what,
-                change.as_ref(),
-                next,
-            )?;
-        }
+        self.change(at, &mut |memory| {
+            let elements = Elements::new(what.dtype, memory);
+            scatter(elements, what, change.as_ref(), next)
+        })?;
         self.set[tensor] = true;
         Ok(())
-    }
-
-    /// Puts a tensor that was written in row order into its format on the device.
-    fn arrange(&mut self, tensor: TensorId, at: Location) {
-        let what = self.graph.tensor(tensor);
-        let change = self.compiled.formats().of(tensor).change(&what.shape);
-        if let Some(memory) = self.memories.write(at) {
-            arrange(change, what.dtype, memory);
-        }
     }
 
     /// Runs the plan once.
@@ -226,13 +260,19 @@ impl<'a> Executor<'a> {
 
     fn play(&mut self, mut observer: Option<Observer<'_>>) -> Result<(), RunError> {
         self.again.values_mut().for_each(|again| *again = false);
+        let (home, schedule) = (self.home, &self.schedule);
         let mut play = Play::begin(
             self.compiled,
-            &mut self.memories,
-            &self.schedule.given,
+            &self.memories,
+            &mut self.in_use,
+            &schedule.given,
             &mut self.trace,
+            self.copiers
+                .as_ref()
+                .map(|copiers| (copiers, &schedule.waits)),
         );
-        for (step, action) in self.schedule.actions.iter().enumerate() {
+        for (step, action) in schedule.actions.iter().enumerate() {
+            play.before(step)?;
             match action {
                 Action::Run(launch) => {
                     play.run(step, launch)?;
@@ -241,24 +281,32 @@ impl<'a> Executor<'a> {
                         observer(&play.event(step, launch, again));
                     }
                 }
-                Action::Free(at) => play.free(*at),
-                Action::Copy(transfer) => play.copy(step, transfer),
+                Action::Free(at) => play.free(*at, home),
+                Action::Copy(transfer) => play.copy(transfer, home),
             }
+            play.after(step);
         }
-        play.end();
-        Ok(())
+        play.end()
     }
 
     /// The elements, in row order, of a tensor that is there between steps: parameters and state (also by the
     /// tensor that an update overwrote, whose storage holds the new value), and kept outputs after a step.
     pub fn bytes(&self, tensor: TensorId) -> Result<Cow<'_, [u8]>, RunError> {
         let what = self.graph.tensor(tensor);
-        let stored = self.stored(tensor)?;
         let change = self.compiled.formats().of(tensor).change(&what.shape);
-        Ok(match change {
-            None => Cow::Borrowed(stored),
-            Some(change) => Cow::Owned(arranged(&change.back(), what.dtype, stored)),
-        })
+        let stored = self.memories.read(self.residence(tensor)?);
+        if let (None, Some(stored)) = (&change, stored) {
+            return Ok(Cow::Borrowed(stored));
+        }
+        let mut bytes = Vec::new();
+        self.stored::<RunError>(tensor, &mut |stored| {
+            bytes = match &change {
+                None => stored.to_vec(),
+                Some(change) => arranged(&change.back(), what.dtype, stored),
+            };
+            Ok(())
+        })?;
+        Ok(Cow::Owned(bytes))
     }
 
     /// Hands out the elements of a tensor that is there between steps, in row order, as 32-bit floats and
@@ -276,15 +324,25 @@ impl<'a> Executor<'a> {
         if elements.end > what.elements() {
             return Err(self.complain(tensor, "has fewer elements").into());
         }
-        let stored = self.stored(tensor)?;
         let change = self.compiled.formats().of(tensor).change(&what.shape);
-        gather(stored, what.dtype, change.as_ref(), elements, take)
+        self.stored(tensor, &mut |stored| {
+            let elements = elements.clone();
+            gather(stored, what.dtype, change.as_ref(), elements, take)
+        })
     }
 
-    /// The memory of a tensor that is there between steps, as the device stores it.
-    fn stored(&self, tensor: TensorId) -> Result<&[u8], RunError> {
-        let stored = self.memories.read(self.residence(tensor)?);
-        stored.ok_or_else(|| self.complain(tensor, "has no contents: nothing is computed here"))
+    /// Hands out the memory of a tensor that is there between steps, as the device stores it.
+    fn stored<E: From<RunError>>(
+        &self,
+        tensor: TensorId,
+        look: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match self.look(self.residence(tensor)?, look)? {
+            true => Ok(()),
+            false => Err(self
+                .complain(tensor, "has no contents: nothing is computed here")
+                .into()),
+        }
     }
 
     /// A stretch of the memory of the device that computes; `None` if that memory has no contents.

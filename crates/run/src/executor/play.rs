@@ -1,12 +1,20 @@
-//! One step of training or inference: performs the actions of a schedule one after the other.
+//! One step of training or inference: performs the runs of a schedule one after the other, while copiers do its
+//! copies.
+
+#![allow(
+    unsafe_code,
+    reason = "runs beside copies, which a checked layout allows"
+)]
 
 use scrimp_graph::{Graph, NodeId, TensorId};
-use scrimp_plan::TaskId;
+use scrimp_plan::{DeviceId, TaskId};
 use std::time::Instant;
 
-use super::memories::{Location, Memories};
+use super::copiers::{Copiers, Copying};
+use super::memories::{InUse, Location, Memories};
 use super::schedule::{Launch, Transfer};
-use super::trace::{CopyTrace, RunTrace, StepTrace};
+use super::trace::{RunTrace, StepTrace};
+use super::waits::{Clock, Waits};
 use crate::compiled::Compiled;
 use crate::error::RunError;
 use crate::span::Span;
@@ -50,9 +58,11 @@ pub type Observer<'a> = &'a mut (dyn FnMut(&RunEvent<'_>) + Send);
 
 pub(super) struct Play<'a> {
     compiled: &'a Compiled<'a>,
-    memories: &'a mut Memories,
+    memories: &'a Memories,
+    in_use: &'a mut InUse,
     trace: &'a mut StepTrace,
     start: Instant,
+    copying: Option<(Copying<'a>, &'a Waits)>,
 }
 
 impl<'a> Play<'a> {
@@ -60,17 +70,22 @@ impl<'a> Play<'a> {
     /// [`crate::processor::Processor::enter`].
     pub fn begin(
         compiled: &'a Compiled<'a>,
-        memories: &'a mut Memories,
+        memories: &'a Memories,
+        in_use: &'a mut InUse,
         given: &[Location],
         trace: &'a mut StepTrace,
+        copiers: Option<(&'a Copiers, &'a Waits)>,
     ) -> Play<'a> {
-        memories.begin(given);
+        in_use.begin(given);
         trace.clear();
+        let start = Instant::now();
         Play {
             compiled,
             memories,
+            in_use,
             trace,
-            start: Instant::now(),
+            start,
+            copying: copiers.map(|(copiers, waits)| (copiers.begin(memories, start), waits)),
         }
     }
 
@@ -78,18 +93,50 @@ impl<'a> Play<'a> {
         self.start.elapsed().as_secs_f64()
     }
 
+    /// Waits for the copies that must precede a step.
+    ///
+    /// # Errors
+    /// A copy failed.
+    pub fn before(&mut self, step: usize) -> Result<(), RunError> {
+        let wait = |(copying, waits): &(Copying<'_>, &Waits)| {
+            let clock: &Clock = &waits.before[step];
+            match clock.copies.is_empty() {
+                true => Ok(()),
+                false => copying.wait(clock),
+            }
+        };
+        let start = self.now();
+        self.copying.as_ref().map_or(Ok(()), wait)?;
+        self.trace.waiting += self.now() - start;
+        Ok(())
+    }
+
+    /// Tells the copies that wait for it that a step is done.
+    pub fn after(&self, step: usize) {
+        if let Some((copying, waits)) = &self.copying
+            && waits.awaited[step]
+        {
+            copying.advance(step + 1);
+        }
+    }
+
     pub fn run(&mut self, step: usize, launch: &Launch) -> Result<(), RunError> {
         let Launch { task, node, .. } = *launch;
         for &at in &launch.fresh {
-            self.memories.take(at);
+            self.in_use.take(at);
         }
-        if let Some(at) = launch.workspace {
-            self.memories.spoil(at);
+        for &at in launch.fresh.iter().chain(&launch.workspace) {
+            // SAFETY: the checked layout gives this place to this run alone.
+            unsafe { self.memories.spoil(at) };
         }
-        self.trace.count(self.memories, launch.workspace);
+        self.trace.count(self.in_use, launch.workspace);
         let start = self.now();
         if let Some(arena) = self.memories.arena(launch.device) {
-            let done = self.compiled.processor().run(&launch.job, arena);
+            let processor = self.compiled.processor();
+            // SAFETY: the copies that write what this run reads, and those that read or write what it writes,
+            // are done or haven't begun: `before` waited for the former, and the latter wait for this run.
+            // All other copies use other places, as the checked layout proves.
+            let done = unsafe { processor.run_beside(&launch.job, arena) };
             done.map_err(|error| RunError::in_node(&self.compiled.graph().node(node).name, error))?;
         }
         self.trace.runs.push(RunTrace {
@@ -113,33 +160,41 @@ impl<'a> Play<'a> {
         }
     }
 
-    pub fn free(&mut self, at: Location) {
-        self.trace.count(self.memories, None);
-        self.memories.give_back(at);
+    /// Gives back bytes of the device at `home`, which computes, or of another memory.
+    pub fn free(&mut self, at: Location, home: DeviceId) {
+        self.trace.count(self.in_use, None);
+        self.in_use.give_back(at);
+        if at.device == home {
+            // SAFETY: all copies of the buffer are done, and nothing has taken its place yet.
+            unsafe { self.memories.spoil(at) };
+        }
     }
 
-    pub fn copy(&mut self, step: usize, transfer: &Transfer) {
-        let Transfer {
-            value,
-            link,
-            from,
-            to,
-        } = *transfer;
-        self.memories.take(to);
-        self.trace.count(self.memories, None);
-        let start = self.now();
-        self.memories.copy(from, to);
-        self.trace.copies.push(CopyTrace {
-            step,
-            value,
-            link,
+    /// Takes the bytes of a copy, which a copier does.
+    pub fn copy(&mut self, transfer: &Transfer, home: DeviceId) {
+        self.in_use.take(transfer.to);
+        self.trace.count(self.in_use, None);
+        if transfer.to.device == home {
+            // SAFETY: the place is free, and the copy into it waits for this step.
+            unsafe { self.memories.spoil(transfer.to) };
+        }
+    }
+
+    /// Waits for the last copies, and notes how long the whole step took.
+    ///
+    /// # Errors
+    /// A copy failed.
+    pub fn end(self) -> Result<(), RunError> {
+        let Play {
+            trace,
             start,
-            seconds: self.now() - start,
-        });
-    }
-
-    /// Notes how long the whole step took.
-    pub fn end(self) {
-        self.trace.seconds = self.now();
+            copying,
+            ..
+        } = self;
+        if let Some((copying, _)) = copying {
+            copying.end(&mut trace.copies)?;
+        }
+        trace.seconds = start.elapsed().as_secs_f64();
+        Ok(())
     }
 }

@@ -3,13 +3,17 @@
 
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::{Graph, Lowered, NodeId, TensorId};
-use scrimp_plan::{BufferId, CheckedLayout, DeviceId, LinkId, Problem, Step, TaskId, ValueId};
+use scrimp_plan::{
+    BufferId, CheckedLayout, DeviceId, Keep, LinkId, Problem, Step, TaskId, ValueId,
+};
 
 use super::memories::Location;
+use super::waits::Waits;
 use crate::compiled::Compiled;
 use crate::error::RunError;
+use crate::file::aligned;
 use crate::job::Job;
-use crate::span::{ALIGN, Span};
+use crate::span::{ALIGN, PAGE, Span};
 
 #[derive(Debug)]
 pub(super) enum Action {
@@ -52,10 +56,13 @@ pub(super) struct Schedule {
     pub actions: Vec<Action>,
     pub given: Vec<Location>,
     pub residences: SecondaryMap<TensorId, Residence>,
+    pub waits: Waits,
+    /// A stretch of the memory that computes in which nothing lies between steps.
+    pub idle: Span,
 }
 
 impl Schedule {
-    /// The schedule of a plan whose runs are all on `home`.
+    /// The schedule of a plan whose runs are all on `home`. `in_file` says which devices are files.
     ///
     /// # Errors
     /// The plan is for another graph or has less workspace than the processor needs; a kept value isn't where
@@ -65,6 +72,7 @@ impl Schedule {
         lowered: &Lowered,
         layout: &CheckedLayout,
         home: DeviceId,
+        in_file: &dyn Fn(DeviceId) -> bool,
     ) -> Result<Schedule, RunError> {
         let scheduling = Scheduling {
             graph: compiled.graph(),
@@ -75,14 +83,78 @@ impl Schedule {
         };
         scheduling.same_tasks()?;
         let steps = 0..layout.plan().steps().len();
+        let actions: Vec<Action> = steps
+            .map(|step| scheduling.action(step))
+            .collect::<Result<_, _>>()?;
+        let transfers = actions.iter().filter_map(|action| match action {
+            Action::Copy(transfer) => Some(*transfer),
+            _ => None,
+        });
+        let transfers: Vec<Transfer> = transfers.collect();
+        for Transfer { from, to, .. } in &transfers {
+            direct([*from, *to], in_file)?;
+        }
+        for (buffer, what) in layout.plan().buffers().iter() {
+            let at = scheduling.location(buffer)?;
+            if in_file(what.device) && !aligned(at.span.offset | at.span.bytes) {
+                return Err(unaligned());
+            }
+        }
+        let residences = scheduling.residences(home)?;
         Ok(Schedule {
-            actions: steps
-                .map(|step| scheduling.action(step))
-                .collect::<Result<_, _>>()?,
+            actions,
             given: scheduling.given()?,
-            residences: scheduling.residences(home)?,
+            waits: Waits::new(layout, home, &transfers),
+            idle: idle(&residences, home, layout.arena_bytes(home)),
+            residences,
         })
     }
+}
+
+/// Whether direct I/O can do a copy between a file and memory.
+fn direct(ends: [Location; 2], in_file: &dyn Fn(DeviceId) -> bool) -> Result<(), RunError> {
+    match ends.map(|end| in_file(end.device)) {
+        [false, false] => Ok(()),
+        [true, true] => Err(wrong("it copies from one file to another")),
+        _ if ends
+            .iter()
+            .all(|end| aligned(end.span.offset | end.span.bytes)) =>
+        {
+            Ok(())
+        }
+        _ => Err(unaligned()),
+    }
+}
+
+fn unaligned() -> RunError {
+    wrong(format!(
+        "it uses a file, but sizes or offsets of what is copied aren't multiples of {PAGE}"
+    ))
+}
+
+/// The longest stretch of the device's arena in which no tensor lies between steps, at most to `end`.
+fn idle(residences: &SecondaryMap<TensorId, Residence>, home: DeviceId, end: u64) -> Span {
+    let places = residences
+        .values()
+        .flat_map(|residence| [residence.given, residence.last]);
+    let places = places.flatten().filter(|at| at.device == home);
+    let mut taken: Vec<(u64, u64)> = places
+        .map(|at| (at.span.offset, at.span.offset + at.span.bytes))
+        .collect();
+    taken.push((end, end));
+    taken.sort_unstable();
+    let (mut free, mut longest) = (0, Span::EMPTY);
+    for (start, end) in taken {
+        let bytes = start.saturating_sub(free);
+        if bytes > longest.bytes {
+            longest = Span {
+                offset: free,
+                bytes,
+            };
+        }
+        free = free.max(end.next_multiple_of(PAGE));
+    }
+    longest
 }
 
 struct Scheduling<'a> {
@@ -264,6 +336,9 @@ impl Scheduling<'_> {
         let last = at(devices
             .filter_map(|device| plan.final_buffer(end, device))
             .next())?;
+        // What needn't be kept may end anywhere, and is set again before the next step.
+        let kept = problem.value(end).keep != Keep::No;
+        let last = last.filter(|_| kept || given.is_none() || given == last);
         let stays = given.is_some() && last.is_some();
         if stays && given != last {
             return Err(wrong(format!(

@@ -9,8 +9,8 @@ use scrimp_graph::{
     DType, Graph, GraphBuilder, Loss, Lowered, Optimizer, Role, TrainingGraph, Window,
 };
 use scrimp_plan::{
-    CheckedLayout, CheckedPlan, Device, DeviceId, Layout, Link, Origin, Phase, Plan, Problem, Step,
-    TaskId, ValueId, check, check_layout,
+    BufferId, CheckedLayout, CheckedPlan, Device, DeviceId, Layout, Link, Origin, Phase, Plan,
+    Problem, Step, TaskId, ValueId, check, check_layout,
 };
 use scrimp_run::{Compiled, Cpu, Data, Executor, Library, OneDnnError, Processor, RunError};
 use std::collections::HashMap;
@@ -162,24 +162,45 @@ pub fn estimate_with(compiled: &Compiled<'_>) -> Costs {
     })
 }
 
-/// First fit in order of beginning.
+/// First fit in order of beginning. A value that is given and, perhaps overwritten, kept in the same memory
+/// has one place there throughout.
 pub fn place(plan: &CheckedPlan) -> CheckedLayout {
-    let mut layout = Layout {
-        offsets: Default::default(),
-    };
-    let mut placed: Vec<(u64, u64, usize)> = Vec::new();
-    for buffer in plan.buffers().values() {
-        placed.retain(|&(_, _, end)| end > buffer.start);
+    let problem = plan.problem();
+    let mut same: HashMap<BufferId, BufferId> = HashMap::new();
+    for (value, what) in problem.values().iter() {
+        let last = problem.chain(value).last().unwrap();
+        if let Origin::Given(device) = what.origin
+            && let (Some(first), Some(last)) =
+                (plan.given_buffer(value), plan.final_buffer(last, device))
+            && first != last
+        {
+            same.insert(last, first);
+        }
+    }
+    let throughout: Vec<BufferId> = same.values().copied().collect();
+    let mut layout = Layout::default();
+    let mut placed: Vec<(u64, u64, usize, DeviceId)> = Vec::new();
+    for (id, buffer) in plan.buffers().iter() {
+        if let Some(&first) = same.get(&id) {
+            layout.offsets.push(layout.offsets[first]);
+            continue;
+        }
+        placed.retain(|&(_, _, end, _)| end > buffer.start);
         placed.sort_unstable();
         let mut at = 0;
-        for &(start, end, _) in &placed {
+        for &(start, end, ..) in placed.iter().filter(|other| other.3 == buffer.device) {
             if at + buffer.bytes <= start {
                 break;
             }
             at = at.max(end);
         }
         layout.offsets.push(at);
-        placed.push((at, at + buffer.bytes, buffer.end));
+        let end = if throughout.contains(&id) {
+            usize::MAX
+        } else {
+            buffer.end
+        };
+        placed.push((at, at + buffer.bytes, end, buffer.device));
     }
     check_layout(plan, layout).unwrap()
 }

@@ -1,0 +1,85 @@
+//! Contents of tensors between steps, wherever they are. A tensor in a file passes through a stretch of the
+//! arena in which nothing lies between steps or, if that is too short, through memory of its own.
+
+#![allow(
+    unsafe_code,
+    reason = "an idle stretch of the arena is used between steps"
+)]
+
+use std::sync::PoisonError;
+
+use super::Executor;
+use super::memories::Location;
+use crate::arena::Arena;
+use crate::error::RunError;
+use crate::file::FileMemory;
+use crate::memory::Memory;
+use crate::span::{PAGE, Span};
+
+impl Executor<'_> {
+    /// Changes a tensor's memory; nothing happens if it has no contents.
+    pub(super) fn change<E: From<RunError>>(
+        &mut self,
+        at: Location,
+        change: &mut dyn FnMut(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if let Some(memory) = self.memories.write(at) {
+            return change(memory);
+        }
+        let Memory::File(file) = self.memories.of(at.device) else {
+            return Ok(());
+        };
+        self.staged(at.span.bytes, &mut |memory| {
+            change(&mut memory[..at.span.bytes as usize])?;
+            Ok(file.write(at.span.offset, memory)?)
+        })
+    }
+
+    /// Hands out a tensor's memory.
+    pub(super) fn look<E: From<RunError>>(
+        &self,
+        at: Location,
+        look: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        if let Some(memory) = self.memories.read(at) {
+            return look(memory).map(|()| true);
+        }
+        let Memory::File(file) = self.memories.of(at.device) else {
+            return Ok(false);
+        };
+        self.staged(at.span.bytes, &mut |memory| {
+            FileMemory::read(file, at.span.offset, memory)?;
+            look(&memory[..at.span.bytes as usize])
+        })?;
+        Ok(true)
+    }
+
+    /// Lends memory that starts at a page and has at least this many bytes, in whole pages.
+    fn staged<E: From<RunError>>(
+        &self,
+        bytes: u64,
+        f: &mut dyn FnMut(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let bytes = bytes.next_multiple_of(PAGE);
+        let idle = self.idle.lock();
+        let idle = idle.unwrap_or_else(PoisonError::into_inner);
+        match idle.prefix(bytes) {
+            Some(span) => {
+                let home = self.memories.of(self.home);
+                // SAFETY: no step runs, since it would have borrowed the executor exclusively, and no tensor
+                // lies in the stretch. Whoever uses it holds its lock.
+                let memory = unsafe { home.write_beside(span) };
+                memory.map_or(Ok(()), f)
+            }
+            None => f(Arena::new(bytes)?.bytes_at_mut(0, bytes)),
+        }
+    }
+
+    /// The whole arena, in which nothing lies before the first tensor is set.
+    pub(super) fn everything(&self) -> Span {
+        Span {
+            offset: 0,
+            bytes: self.memories.bytes(self.home),
+        }
+    }
+}
