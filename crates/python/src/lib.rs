@@ -20,7 +20,9 @@ mod _native {
     #[pymodule_export]
     use super::planned::{Placed, Planned};
     #[pymodule_export]
-    use super::planning::{check, format_bytes, methods, parse_budget, place, plan, sweep};
+    use super::planning::{
+        check, format_bytes, methods, parse_budget, parse_swap, place, plan, sweep,
+    };
 
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "the name that Python expects")]

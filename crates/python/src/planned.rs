@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 use scrimp::History;
 use scrimp::plan::{
     BufferKind, Capacities, CheckedLayout, CheckedPlan, DeviceId, Step, format_bytes,
-    format_seconds, plan_to_json, problem_to_json,
+    format_seconds, plan_to_json, problem_to_json, simulate,
 };
 use scrimp::report::{ReportInput, html, perfetto};
 use scrimp::solve::{Placement, place};
@@ -37,6 +37,13 @@ pub struct Planned {
     pub found: Found,
     pub layout: Option<CheckedLayout>,
     pub interrupted: bool,
+}
+
+impl Planned {
+    fn swaps(&self) -> bool {
+        let steps = self.plan.steps();
+        steps.iter().any(|step| matches!(step, Step::Copy { .. }))
+    }
 }
 
 /// Native 64-bit integers, one after another.
@@ -77,9 +84,14 @@ impl Planned {
         self.base.peak(self.device)
     }
 
+    /// The makespan; without copies that is the sum of all runs.
     #[getter]
     fn cost(&self) -> f64 {
-        self.plan.cost()
+        if self.swaps() {
+            simulate(&self.plan).makespan()
+        } else {
+            self.plan.cost()
+        }
     }
 
     #[getter]
@@ -138,14 +150,17 @@ impl Planned {
         Some(layout.arena_bytes(self.device))
     }
 
-    /// Per step: 0 runs a task, 1 frees a value.
+    /// Per step: 0 runs a task, 1 frees a value, 2 stores it in a memory, 3 brings it from one, 4 frees it
+    /// there.
     fn step_kinds<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         packed(
             py,
-            self.plan.steps().iter().map(|step| match step {
+            self.plan.steps().iter().map(|step| match *step {
                 Step::Run { .. } => 0,
-                Step::Free { .. } => 1,
-                Step::Copy { .. } => 2,
+                Step::Free { device, .. } if device == self.device => 1,
+                Step::Copy { from, .. } if from == self.device => 2,
+                Step::Copy { .. } => 3,
+                Step::Free { .. } => 4,
             }),
         )
     }

@@ -1,5 +1,6 @@
 //! The functions of the module: plan, sweep, check, place.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -9,7 +10,8 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use scrimp::plan::file::{self, Content};
 use scrimp::plan::{
-    Budget, Capacities, DeviceId, Interval, Plan, Problem, TaskId, check_offsets, plan_from_json,
+    Budget, Capacities, DeviceId, Interval, Plan, Problem, Rate, SwapMemory, TaskId, check_offsets,
+    plan_from_json,
 };
 use scrimp::solve::{
     Cutoff, Method, Options, Progress, SolveError, place_intervals, solve, solve_sweep,
@@ -84,7 +86,10 @@ fn budgeted(
             })?)
         }
     };
-    Ok(scrimp::budget(problem, budget)?)
+    Ok(Budgeted {
+        beside: capacities.clone(),
+        ..scrimp::budget(problem, budget)?
+    })
 }
 
 /// How often the least budget is asked for again, if planning within it fails.
@@ -321,7 +326,7 @@ pub fn check(
         };
         let plan = to_plan(&problem, device, plan)?;
         let plan = scrimp::plan::check(&problem, plan).map_err(Failure::plan)?;
-        plan.within(&Capacities::unlimited().with_bytes(device, capacity))
+        plan.within(&capacities.with_bytes(device, capacity))
             .map_err(Failure::plan)?;
         Ok(Planned {
             budget: capacity.unwrap_or(plan.peak(device)),
@@ -406,6 +411,30 @@ pub fn parse_budget(text: &str) -> Result<(&'static str, Option<f64>, Option<u64
         Budget::Percent(percent) => ("percent", Some(percent), None),
         Budget::Min => ("min", None, None),
     })
+}
+
+/// Reads a memory to swap to: name, folder, bytes, and bytes per second out and back and whether both
+/// share a queue, where that is stated.
+#[pyfunction]
+#[allow(
+    clippy::type_complexity,
+    reason = "plain tuples are what Python takes apart"
+)]
+pub fn parse_swap(
+    text: &str,
+) -> Result<(String, Option<PathBuf>, u64, Option<(f64, f64, bool)>), Failure> {
+    let memory: SwapMemory = text.parse().map_err(Failure::option)?;
+    let (Budget::Bytes(bytes) | Budget::Units(bytes)) = memory.capacity else {
+        return Err(Failure::Internal(
+            "the size of a memory is no number of bytes".into(),
+        ));
+    };
+    let rate = |rate| {
+        let (Rate::Bytes(amount) | Rate::Units(amount)) = rate;
+        amount
+    };
+    let rates = memory.rates.map(|r| (rate(r.out), rate(r.back), r.half));
+    Ok((memory.name, memory.folder, bytes, rates))
 }
 
 /// Bytes for people.

@@ -56,7 +56,7 @@ class Plan:
         self.fixed: int = native.fixed
         """What is there at all times whatever the plan."""
         self.cost: float = native.cost
-        """Seconds of all runs."""
+        """Seconds of all runs; with copies, those until all is done, as simulated."""
         self.base_cost: float = native.base_cost
         """Seconds of running every task once."""
         self.lower_bound: float = native.lower_bound
@@ -81,7 +81,8 @@ class Plan:
 
     @cached_property
     def step_kinds(self) -> array[int]:
-        """Per step, 0 where a task runs and 1 where a value is freed."""
+        """Per step a number: a task runs (0), or a value is freed (1), stored in a memory (2), brought back
+        from it (3) or freed there (4)."""
         return _integers(self._native.step_kinds())
 
     @cached_property
@@ -96,7 +97,10 @@ class Plan:
 
     @property
     def steps(self) -> list[tuple[str, int]]:
-        """All steps in order: ``("run", task)`` and ``("free", value)``."""
+        """All steps in order: ``("run", task)``, and ``("free", value)`` or "store", "bring", "forget".
+
+        "store" begins a copy to a memory, "bring" one back from it, and "forget" frees a value there.
+        """
         return [(_KINDS[kind], id) for kind, id in zip(self.step_kinds, self.step_ids, strict=True)]
 
     @cached_property
@@ -156,7 +160,7 @@ class Plan:
         return f"<Plan {self.name!r}: peak {peak} of {budget}, {max(self.overhead, 0):+.2%}>"
 
 
-_KINDS = ("run", "free", "copy")
+_KINDS = ("run", "free", "store", "bring", "forget")
 
 
 @dataclass(frozen=True)

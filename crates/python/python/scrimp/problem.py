@@ -13,7 +13,7 @@ PHASES = ("forward", "backward", "update")
 
 
 class Problem:
-    """One device, values and the tasks that make them, in an executable order.
+    """One device, values and the tasks that make them, in an executable order; and memories to swap to.
 
     Values and tasks are numbered from 0 in the order in which they are added; those numbers are what
     a plan speaks of. ``resident`` bytes are in use at all times.
@@ -32,13 +32,31 @@ class Problem:
         self.device = device
         self.values: list[dict[str, Any]] = []
         self.tasks: list[dict[str, Any]] = []
+        self.memories: list[dict[str, Any]] = []
+        self.links: list[dict[str, Any]] = []
 
-    def given(self, name: str, size: int) -> int:
+    def memory(
+        self, name: str, capacity: int, *, out: float, back: float, latency: float = 0.0, half: bool = False
+    ) -> int:
+        """Add a memory of ``capacity`` bytes in which values can wait, and return its number.
+
+        Copies travel at ``out`` bytes per second into it and at ``back`` from it, after ``latency``
+        seconds; with ``half`` both directions share one queue.
+        """
+        self.memories.append({"name": name, "capacity": capacity, "computes": False, "resident": 0})
+        memory = len(self.memories)
+        back_link = {"from": memory, "to": 0, "bandwidth": back, "latency": latency}
+        self.links.append({"from": 0, "to": memory, "bandwidth": out, "latency": latency})
+        self.links.append({**back_link, "queue": len(self.links) - 1} if half else back_link)
+        return memory
+
+    def given(self, name: str, size: int, *, memory: int = 0) -> int:
         """Add a value of ``size`` bytes that is there at the start, and return its number.
 
-        It can't be computed again; it is freed after its last use unless it is kept.
+        It can't be computed again; it is freed after its last use unless it is kept. It is in a
+        ``memory`` where one is named, else on the device.
         """
-        return self._value(name, size, {"given": 0})
+        return self._value(name, size, {"given": memory})
 
     def task(
         self,
@@ -110,11 +128,11 @@ class Problem:
         )
         return made
 
-    def keep(self, *values: int) -> None:
-        """Say that values must be there at the end."""
+    def keep(self, *values: int, memory: int = 0) -> None:
+        """Say that values must be there at the end: on the device, or in a ``memory``."""
         for value in values:
             self._known(value, "keep")
-            self.values[value]["keep"] = {"on": 0}
+            self.values[value]["keep"] = {"on": memory}
 
     def to_dict(self) -> dict[str, Any]:
         """Give the problem in the form of its JSON file."""
@@ -128,7 +146,8 @@ class Problem:
             "format": "scrimp-problem",
             "version": 1,
             "name": self.name,
-            "devices": [device],
+            "devices": [device, *self.memories],
+            "links": self.links,
             "tasks": self.tasks,
             "values": self.values,
         }

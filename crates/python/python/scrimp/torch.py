@@ -57,6 +57,7 @@ def fit(
     accumulate: bool = False,
     progress: Progress = None,
     verify: bool = True,
+    swap: int | str | None = None,
 ) -> Step:
     """Plan a training step of a model and its loss: ``step(*batch)`` gives loss and gradients.
 
@@ -89,7 +90,7 @@ def fit(
     Raises `Infeasible` with the least budget found, and `Unsupported` or `BadOption` with a sentence.
     """
     settings = Settings(
-        budget, reserve, costs, time_limit, seed, threads, max_shapes, on_new_shape, progress, verify
+        budget, reserve, costs, time_limit, seed, threads, max_shapes, on_new_shape, progress, verify, swap
     )
     refuse_call(model, loss_fn)
     refuse_planned(model)
@@ -139,6 +140,7 @@ def wrap(
     max_shapes: int = 64,
     progress: Progress = None,
     verify: bool = True,
+    swap: int | str | None = None,
 ) -> Wrapped:
     """Plan a model for any loss and training loop, and give the same model back.
 
@@ -158,7 +160,7 @@ def wrap(
     on, where the model has nothing of that name itself. `unwrap` undoes it.
     """
     settings = Settings(
-        budget, reserve, costs, time_limit, seed, threads, max_shapes, on_new_shape, progress, verify
+        budget, reserve, costs, time_limit, seed, threads, max_shapes, on_new_shape, progress, verify, swap
     )
     refuse_call(model, None)
     planned = wrapped(model, settings, loss_only=loss_only)

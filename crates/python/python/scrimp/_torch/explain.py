@@ -80,7 +80,9 @@ def _live(plan: Plan, lowered: Lowered, at: int) -> list[tuple[int, str]]:
         if kind == "run":
             live.difference_update(pair["input"] for pair in problem.tasks[number]["overwrites"])
             live.update(problem.tasks[number]["outputs"])
-        else:
+        elif kind == "bring":
+            live.add(number)
+        elif kind == "free":
             live.discard(number)
     held = [(problem.values[v]["bytes"], problem.values[v]["name"]) for v in live]
     workspace = problem.tasks[plan.step_ids[at]]["modes"][0]["workspace"]

@@ -16,11 +16,15 @@ from scrimp._native import format_bytes
 from scrimp._torch import store
 from scrimp._torch.capture import HOOKS, autocast_mode, has_surrounding_hooks, refuse_hooks
 from scrimp._torch.guards import Change, Guards
+from scrimp._torch.memories import Memory
+from scrimp._torch.problem import Lowered
 from scrimp._torch.refusals import refuse_inference_mode, refuse_modules, refuse_tensors
 from scrimp._torch.settings import Settings, mark
+from scrimp._torch.swap import Away, add_memory, memory_of, placed
 from scrimp._torch.verify import Operations
 from scrimp.errors import BadOption, Mismatch, Unsupported
 from scrimp.planning import Plan
+from scrimp.problem import Problem
 
 OFTEN = 4
 """Plans for changed values that may be made within `WITHIN` calls."""
@@ -160,6 +164,7 @@ class Plans(Generic[Planned]):
         self._changes: list[tuple[int, Change]] = []
         """What was planned anew for, and at which call."""
         self._without: set[Any] = set()
+        self._memory: Memory | None = None
 
     def find(self, batch: Batch, make: Callable[[], Planned], *, accumulating: bool = False) -> Planned:
         """Give the plan for a batch and the model as it is now; have it made on first sight.
@@ -183,6 +188,22 @@ class Plans(Generic[Planned]):
             self._made[key] = [*there, planned][-KEPT - self.settings.max_shapes :]
         self._latest = planned
         return planned
+
+    def let_swap(self, problem: Problem, device: torch.device) -> None:
+        """Let values of a problem wait in another memory, if that is asked for."""
+        asked = self.settings.asked_swap
+        if asked is not None:
+            self._memory = memory_of(asked, device)
+            add_memory(problem, self._memory, asked)
+
+    def away(self, plan: Plan, lowered: Lowered) -> Away | None:
+        """Find and reserve places for what a plan swaps."""
+        if self._memory is None:
+            return None
+        away = placed(plan, lowered.problem, self._memory)
+        if away is not None:
+            self._memory.reserve(away.bytes)
+        return away
 
     def verified(self, find: Callable[[], Planned], verify: Callable[[Planned], str]) -> Planned:
         """Give a plan that was compared with eager PyTorch, if that is wanted, before its first step.

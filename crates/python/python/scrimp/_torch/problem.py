@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch.fx import Node
 
 from scrimp._torch.gpu import is_unsettled
 from scrimp._torch.graph import Storage, Task, Tasks, readers
 from scrimp._torch.modules import module_of
+from scrimp._torch.swap import Away
+from scrimp.planning import Plan
 from scrimp.problem import Problem
 
 CUDA_BLOCK = 512
@@ -27,6 +29,20 @@ class Cost:
     """Bytes in use only while it runs."""
 
 
+@dataclass(frozen=True, repr=False)
+class Move:
+    """A step of a plan: a task runs, or the bytes of a storage or of a saved state of the generator go
+    somewhere.
+    """
+
+    kind: str
+    """`run`, `free`, `store` or `bring`."""
+    subject: Task | Storage
+    """For a saved state, the random task whose it is."""
+    value: int = 0
+    offset: int = 0
+
+
 @dataclass(repr=False)
 class Lowered:
     """A problem made from a graph."""
@@ -36,15 +52,25 @@ class Lowered:
     """Per task of the problem, that of the graph; None for those that aren't in it."""
     between: int | None = None
     """The task that stands for what runs between forward and backward."""
+    subject_of: dict[int, Task | Storage] = field(default_factory=dict)
+    """What values that have bytes stand for."""
 
     @property
     def whole(self) -> int:
         """Bytes of everything together."""
         return self.problem.resident + sum(value["bytes"] for value in self.problem.values)
 
-    def graph_runs(self, runs: Iterable[int]) -> list[Task]:
-        """Give the graph's tasks for a plan's runs."""
-        return [task for run in runs if (task := self.task_at[run]) is not None]
+    def moves(self, plan: Plan, away: Away | None = None) -> list[Move]:
+        """Give a plan's steps as those of the graph, with where swapped values lie."""
+        return [move for _, move in self._numbered(plan, away)]
+
+    def _numbered(self, plan: Plan, away: Away | None) -> list[tuple[int, Move]]:
+        found: list[tuple[int, Move]] = []
+        for i, (kind, number) in enumerate(plan.steps):
+            subject = self.task_at[number] if kind == "run" else self.subject_of.get(number)
+            if subject is not None and kind != "forget":
+                found.append((i, Move(kind, subject, number, away.offsets[i] if away else 0)))
+        return found
 
     def workspaces(self) -> dict[str, int]:
         """Bytes that operators of the forward pass need while they run, by their names."""
@@ -55,11 +81,12 @@ class Lowered:
                 found[name] = max(found.get(name, 0), int(entry["modes"][0]["workspace"]))
         return found
 
-    def halves(self, runs: Sequence[int]) -> tuple[list[Task], list[Task]]:
-        """Give the graph's tasks for a plan's runs, before and after what runs in between."""
+    def halves(self, plan: Plan, away: Away | None = None) -> tuple[list[Move], list[Move]]:
+        """Give a plan's steps before and after what runs between forward and backward."""
         assert self.between is not None
-        cut = list(runs).index(self.between)
-        return self.graph_runs(runs[:cut]), self.graph_runs(runs[cut + 1 :])
+        cut = plan.steps.index(("run", self.between))
+        numbered = self._numbered(plan, away)
+        return [move for i, move in numbered if i < cut], [move for i, move in numbered if i > cut]
 
 
 def allocated(storage: Storage) -> int:
@@ -117,6 +144,9 @@ def lower(
         )
         lowered.task_at.append(task)
         value_of.update(zip(task.makes, makes, strict=False))
+        lowered.subject_of.update(
+            (value, storage) for storage, value in zip(task.makes, makes, strict=False) if storage.bytes
+        )
         token = makes[-1] if task.random else token
     if between is not None and gate is None:
         _add_between(lowered, tasks, between, value_of, tokens(token))
@@ -134,6 +164,8 @@ def _add_state(lowered: Lowered, task: Task, before: Sequence[int]) -> int:
     name = f"state for {title(task.node)}"
     (state,) = lowered.problem.task_of_many(name, before, [size], seconds=0.0, rerunnable=False)
     lowered.task_at.append(None)
+    if size:
+        lowered.subject_of[state] = task
     return state
 
 

@@ -17,20 +17,29 @@ from torch.fx import Graph, Node
 from scrimp._torch import runtime
 from scrimp._torch.graph import Storage, Task, Tasks
 from scrimp._torch.inplace import IN_PLACE
+from scrimp._torch.problem import CPU_STATE_BYTES, Move
+
+
+Subject = Task | Storage
 
 
 class Rewriter:
     """Copies nodes of a captured graph into a new one, or into several, one after another."""
 
-    def __init__(self, tasks: Tasks, runs: Sequence[Task]) -> None:
-        """Prepare to run tasks in the order of ``runs``."""
+    def __init__(self, tasks: Tasks, moves: Sequence[Move]) -> None:
+        """Prepare to follow the steps of a plan."""
         self.tasks = tasks
-        self.times = Counter(runs)
+        self.times = Counter(move.subject for move in moves if move.kind == "run")
         self.graph = Graph()
         self.now: dict[Node, Node] = {}
         self.states: dict[Task, Node] = {}
         self.keeps_meta = False
         """Whether copies of nodes keep what compilers want to know about them."""
+        self.trip: Node | None = None
+        """The input that copies swapped values."""
+        self.leaving: dict[Subject, int] = {}
+        self.coming: dict[Subject, int] = {}
+        """Values whose copies may still be going on, with their numbers in the plan."""
         self.views: dict[Storage, list[Node]] = {}
         self.items: dict[Node, list[Node]] = {}
         self.item_nodes: set[Node] = set()
@@ -49,9 +58,79 @@ class Rewriter:
         for node in nodes:
             self.now[node] = self.graph.node_copy(node)
 
+    def follow(self, moves: Sequence[Move]) -> None:
+        """Append the steps of a plan; if it swaps, a last input of the graph is what copies."""
+        if self.leaving or self.coming or any(move.kind in ("store", "bring") for move in moves):
+            self.trip = self.graph.placeholder("trip")
+        for move in moves:
+            if isinstance(move.subject, Task) and move.kind == "run":
+                self.run(move.subject)
+            elif isinstance(move.subject, Task) and self.times[move.subject] <= 1:
+                continue  # No state is saved for what never runs again.
+            elif move.kind == "store":
+                self._arrive(move.subject)
+                self._swap(runtime.store, move.value, move.offset, self._held(move.subject))
+                self.leaving[move.subject] = move.value
+            elif move.kind == "bring":
+                self._bring(move)
+            else:
+                self._free(move.subject)
+
+    def _swap(self, function: Any, *args: Any) -> Node:
+        return self.graph.call_function(function, (self.trip, *args))
+
+    def _held(self, subject: Subject) -> Node:
+        """A node whose tensor is in a subject's bytes."""
+        if isinstance(subject, Task):
+            return self._state(subject)
+        return self.need(self._seers(subject)[0])
+
+    def _seers(self, storage: Storage) -> list[Node]:
+        """The nodes that give a storage to others: its operator, or items of that."""
+        assert storage.producer is not None
+        node = storage.producer.node
+        return [n for n in [*self.items.get(node, ()), node] if self.tasks.storages_of[n] == [storage]]
+
+    def _bring(self, move: Move) -> None:
+        """Take new bytes for a value, and begin to fill them."""
+        subject = move.subject
+        self.coming[subject] = move.value
+        if isinstance(subject, Task):
+            size, device = CPU_STATE_BYTES, torch.device("cpu")
+            state = self._swap(runtime.bring, move.value, move.offset, size, device)
+            self._put_state(subject, state)
+            return
+        memory = self._swap(runtime.bring, move.value, move.offset, subject.bytes, subject.device)
+        for view in self.views.get(subject, ()):
+            self.now.pop(view, None)
+        for node in self._seers(subject):
+            value = node.meta["val"]
+            seen = value.dtype, tuple(value.shape), tuple(value.stride()), value.storage_offset()
+            self.now[node] = self.graph.call_function(runtime.seen_as, (memory, *seen))
+
+    def _free(self, subject: Subject) -> None:
+        """Wait for copies that use a value's bytes; its names are dropped after that."""
+        for copies in (self.leaving, self.coming):
+            if subject in copies:
+                self._swap(runtime.arrive, copies.pop(subject), self._held(subject))
+
+    def arrive(self) -> None:
+        """Wait until all that is on its way is there."""
+        for subject in list(self.coming):
+            self._arrive(subject)
+
+    def _arrive(self, subject: Subject) -> None:
+        """Wait until a value is there."""
+        if subject in self.coming:
+            self._swap(runtime.arrive, self.coming.pop(subject))
+
     def run(self, task: Task) -> None:
         """Append one run of a task."""
         node = task.node
+        for storage in task.reads if self.coming else ():
+            self._arrive(storage)
+        if task.overwrites is not None:
+            self._free(task.overwrites)
         for above in node.all_input_nodes:
             self.need(above)
         new = self._random_run(task) if task.random and self.times[task] > 1 else self._copy(node)
@@ -118,6 +197,7 @@ class Rewriter:
 
     def finish(self, values: Any) -> None:
         """End the graph: ``values`` are its own nodes."""
+        self.arrive()
         self.graph.output(values)
         self._prune()
 
@@ -131,8 +211,9 @@ class Rewriter:
         node = task.node
         device = random_device(task)
         if task not in self.states:
-            self.states[task] = self.graph.call_function(runtime.save_rng, (device,))
+            self._put_state(task, self.graph.call_function(runtime.save_rng, (device,)))
             return self._copy(node)
+        self._arrive(task)
         args = torch.fx.map_arg(node.args, self.now.__getitem__)
         kwargs = torch.fx.map_arg(node.kwargs, self.now.__getitem__)
         operator: Any = node.target
@@ -141,6 +222,9 @@ class Rewriter:
     def _state(self, task: Task) -> Node:
         """The generator's state when the task ran first."""
         return self.states[task]
+
+    def _put_state(self, task: Task, state: Node) -> None:
+        self.states[task] = state
 
     def _prune(self) -> None:
         """Drop items and views that nothing uses."""
@@ -155,14 +239,15 @@ class Continuation(Rewriter):
     Each entry is taken out of the list at its first use, so that it is freed after its last one.
     """
 
-    def __init__(self, first: Rewriter, runs: Sequence[Task], gradients: Sequence[Node]) -> None:
+    def __init__(self, first: Rewriter, moves: Sequence[Move], gradients: Sequence[Node]) -> None:
         """Go on after ``first``; the graph's other inputs are the ``gradients`` that come back."""
-        super().__init__(first.tasks, runs)
+        super().__init__(first.tasks, moves)
         self.times = first.times
         self.first = first
         self.saved: list[Node] = []
         """Nodes of the first graph, in the order of the list."""
         self.states = dict(first.states)
+        self.leaving = dict(first.leaving)
         self.taken: dict[Node, Node] = {}
         self.box = self.graph.placeholder("box")
         self.given(gradients)
@@ -177,6 +262,9 @@ class Continuation(Rewriter):
         if state not in self.taken:
             self.taken[state] = self._take(state)
         return self.taken[state]
+
+    def _put_state(self, task: Task, state: Node) -> None:
+        self.states[task] = self.taken[state] = state
 
     def _take(self, node: Node) -> Node:
         """``node`` is of the first graph."""

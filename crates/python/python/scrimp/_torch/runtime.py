@@ -62,3 +62,28 @@ def take(box: list[Any], index: int) -> Any:
     value = box[index]
     box[index] = None
     return value
+
+
+def store(trip: Any, value: int, offset: int, tensor: torch.Tensor) -> None:
+    """Begin to copy a swapped value's bytes to where it waits."""
+    trip.store(value, offset, tensor)
+
+
+def bring(trip: Any, value: int, offset: int, size: int, device: torch.device) -> torch.Tensor:
+    """Take memory for a swapped value, and begin to bring its bytes back."""
+    memory = torch.empty(size, dtype=torch.uint8, device=device)
+    trip.bring(value, offset, memory)
+    return memory
+
+
+def arrive(trip: Any, value: int, *held: torch.Tensor) -> None:
+    """Wait until a swapped value's copy is done; what it reads is ``held`` until then."""
+    trip.wait(value)
+
+
+def seen_as(
+    memory: torch.Tensor, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int], offset: int
+) -> torch.Tensor:
+    """The tensor that a value was before its bytes went away."""
+    bare = torch.empty(0, dtype=dtype, device=memory.device)
+    return bare.set_(memory.untyped_storage(), offset, size, stride)  # type: ignore[call-overload]

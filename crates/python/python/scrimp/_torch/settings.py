@@ -17,6 +17,7 @@ from scrimp._torch.graph import Tasks
 from scrimp._torch.memory import unused
 from scrimp._torch.problem import Cost, Lowered
 from scrimp._torch.schedules import planned, reused
+from scrimp._torch.swap import Asked
 from scrimp.errors import BadOption, Infeasible, Unsupported
 from scrimp.planning import Plan, sweep
 from scrimp.planning import Progress as News
@@ -47,6 +48,8 @@ class Settings:
     progress: Progress = None
     verify: bool = True
     """Whether the first step with a plan compares its operators with eager's."""
+    swap: int | str | None = None
+    """Bytes of a memory in which values may wait, and which."""
 
     def __post_init__(self) -> None:
         """Refuse what means nothing, before any work."""
@@ -55,6 +58,7 @@ class Settings:
         if self.budget == "auto" and not torch.cuda.is_available():
             raise BadOption("the budget 'auto' is what a GPU has free, but there is no CUDA device here")
         check_budget(self.budget)
+        Asked.of(self.swap)
         if not isinstance(self.reserve, int) or self.reserve < 0:
             raise BadOption(f"reserve is {self.reserve!r}, but must be a number of bytes, 0 or more")
         if self.on_new_shape not in ("plan", "eager", "error"):
@@ -70,6 +74,11 @@ class Settings:
             raise BadOption(f"seed is {self.seed!r}, but must be a whole number, 0 or more")
         if self.max_shapes < 1:
             raise BadOption(f"max_shapes is {self.max_shapes}, but must be 1 or more")
+
+    @property
+    def asked_swap(self) -> Asked | None:
+        """The memory in which values may wait."""
+        return Asked.of(self.swap)
 
     def may_plan(self, shapes: Any, known: Collection[Any], tensors: Sequence[torch.Tensor]) -> None:
         """Refuse another shape of batch if there are enough."""

@@ -17,6 +17,7 @@ from scrimp._torch import inplace
 from scrimp._torch.account import Account
 from scrimp._torch.capture import Call, Joint, Slot, capture
 from scrimp._torch.captures import captured
+from scrimp._torch.memories import ended
 from scrimp._torch.gradients import add_gradient_nodes, existing_gradient, slot_at
 from scrimp._torch.graph import Tasks, analyse
 from scrimp._torch.guards import Guards
@@ -29,6 +30,7 @@ from scrimp._torch.refusals import refuse_call, refuse_frozen
 from scrimp._torch.rewrite import Rewriter
 from scrimp._torch.settings import Settings, check_budget, device_of, make_plan, make_plans, task_costs
 from scrimp._torch.slab import Places
+from scrimp._torch.swap import Away
 from scrimp._torch.verify import Operations, verify
 from scrimp.errors import BadOption
 from scrimp.planning import Plan
@@ -64,6 +66,7 @@ class Planned:
     operations: Operations
     loss: torch.Tensor
     """Without contents: its shape, type and device."""
+    away: Away | None
     places: Places = field(default_factory=Places)
 
 
@@ -170,6 +173,7 @@ class Step(Account):
         kept = [*joint.results, *(n for _, n in joint.mutations), *(n for _, n in joint.gradients)]
         inplace.mark(tasks, kept)
         lowered = lower(type(self.model).__name__, tasks, lambda t: costs[t.index], kept, resident)
+        self._plans.let_swap(lowered.problem, device)
         return Captured(joint, accumulated, tasks, lowered, _when_accumulating(there))
 
     def _captured(self, call: Call, batch: Batch, accumulating: bool) -> tuple[Joint, list[Slot]]:
@@ -215,11 +219,11 @@ class Step(Account):
 
     def _rewritten(self, captured: Captured, made: Plan) -> Planned:
         joint, tasks, lowered = captured.joint, captured.tasks, captured.lowered
-        runs = lowered.graph_runs(made.runs)
-        rewriter = Rewriter(tasks, runs)
+        away = self._plans.away(made, lowered)
+        moves = lowered.moves(made, away)
+        rewriter = Rewriter(tasks, moves)
         rewriter.given(joint.module.graph.find_nodes(op="placeholder"))
-        for task in runs:
-            rewriter.run(task)
+        rewriter.follow(moves)
         gradients = [(slot_at(joint, i), node) for i, node in joint.gradients]
         mutations = [(joint.placeholders[i], node) for i, node in joint.mutations]
         rewriter.output([joint.results[0], [node for _, node in mutations], [node for _, node in gradients]])
@@ -236,13 +240,21 @@ class Step(Account):
             pace=Pace(made, tasks, self._settings),
             operations=joint.operations,
             loss=joint.results[0].meta["val"],
+            away=away,
         )
 
     def _run(self, planned: Planned, tensors: list[torch.Tensor]) -> torch.Tensor:
-        inputs = [self._input(what, planned, tensors) for what in planned.inputs]
+        inputs: list[Any] = [self._input(what, planned, tensors) for what in planned.inputs]
         inputs += [existing_gradient(slot) for slot in planned.accumulated]
         device = inputs[0].device
-        with torch.no_grad(), torch.autocast(device.type, enabled=False), planned.places.step(device):
+        trip = None if planned.away is None else planned.away.trip()
+        inputs += [] if trip is None else [trip]
+        with (
+            torch.no_grad(),
+            torch.autocast(device.type, enabled=False),
+            planned.places.step(device),
+            ended(trip),
+        ):
             loss, changed, gradients = planned.run(*inputs)
             for target, value in zip(_changed(planned, tensors), changed, strict=True):
                 target.copy_(value)

@@ -23,6 +23,7 @@ from scrimp._torch.captures import captured
 from scrimp._torch.gradients import add_shared
 from scrimp._torch.graph import Tasks, analyse
 from scrimp._torch.guards import Guards
+from scrimp._torch.memories import ended
 from scrimp._torch.memory import storage_bytes
 from scrimp._torch.outputs import Outputs, loss_in, taken_apart
 from scrimp._torch.pace import Pace
@@ -32,6 +33,7 @@ from scrimp._torch.reads import guarded
 from scrimp._torch.rewrite import Continuation, Rewriter
 from scrimp._torch.settings import Settings, device_of, make_plan, task_costs
 from scrimp._torch.slab import Places
+from scrimp._torch.swap import Away
 from scrimp._torch.verify import Operations, verify
 from scrimp.errors import BadOption, Unsupported
 from scrimp.planning import Plan
@@ -62,6 +64,9 @@ class Halves:
     guards: Guards
     pace: Pace
     operations: Operations
+    away: Away | None
+    trips: tuple[bool, bool]
+    """Whether forward and backward copy swapped values."""
     places: Places = field(default_factory=Places)
 
 
@@ -151,9 +156,10 @@ class Planner(Account):
             settings.beside(device) + _resident(model, joint, tensors),
             between=between,
         )
+        self._plans.let_swap(lowered.problem, device)
         made = make_plan(lowered, settings, others=self._plans, ahead=ahead)
-        pace = Pace(made, tasks, settings)
-        return _cut(joint, tasks, lowered, made, placeholders, results, pace)
+        pace, away = Pace(made, tasks, settings), self._plans.away(made, lowered)
+        return _cut(joint, tasks, lowered, made, away, placeholders, results, pace)
 
 
 def _inputs(halves: Halves, batch: Batch) -> list[Tensor]:
@@ -201,22 +207,22 @@ def _cut(
     tasks: Tasks,
     lowered: Lowered,
     made: Plan,
+    away: Away | None,
     placeholders: Sequence[Node],
     results: Sequence[Node],
     pace: Pace,
 ) -> Halves:
     outputs = joint.outputs
     assert outputs is not None
-    before, after = lowered.halves(made.runs)
+    before, after = lowered.halves(made, away)
     positions = [i for i, what in enumerate(joint.placeholders) if what is not None]
     incoming = _tangents(joint, placeholders)
     first = Rewriter(tasks, [*before, *after])
     first.given(placeholders[i] for i in positions)
-    for task in before:
-        first.run(task)
+    first.follow(before)
+    first.arrive()
     rest = Continuation(first, after, incoming)
-    for task in after:
-        rest.run(task)
+    rest.follow(after)
     rest.output([node for _, node in joint.gradients])
     changed = {placeholders[position] for position, _ in joint.mutations}
     saved = [_as_it_was(first, node, changed) for node in rest.saved]
@@ -245,6 +251,8 @@ def _cut(
         guards=joint.guards,
         pace=pace,
         operations=joint.operations,
+        away=away,
+        trips=(first.trip is not None, rest.trip is not None),
     )
 
 
@@ -264,9 +272,10 @@ class _Run(torch.autograd.Function):
         ctx.inputs = len(inputs)
         kind = inputs[0].device.type
         detached = [tensor.detach() for tensor in inputs]
+        ctx.trip = None if halves.away is None else halves.away.trip()
         halves.places.begin(inputs[0].device)
         with torch.no_grad(), torch.autocast(kind, enabled=False), halves.pace.step():
-            results, changed, saved = halves.forward(*detached)
+            results, changed, saved = halves.forward(*detached, *[ctx.trip][: halves.trips[0]])
             for position, value in zip(halves.mutated, changed, strict=True):
                 detached[position].copy_(value)
         _keep(ctx, saved, detached, inputs, results)
@@ -284,8 +293,9 @@ class _Run(torch.autograd.Function):
         halves: Halves = ctx.halves
         box = _kept(ctx)
         incoming = _incoming(halves, gradients)
-        with torch.autocast(incoming[0].device.type, enabled=False), halves.pace.step(goes_on=True):
-            made = halves.backward(box, *incoming)
+        autocast = torch.autocast(incoming[0].device.type, enabled=False)
+        with autocast, halves.pace.step(goes_on=True), ended(ctx.trip):
+            made = halves.backward(box, *incoming, *[ctx.trip][: halves.trips[1]])
         halves.places.end()
         answer: list[Tensor | None] = [None] * (1 + ctx.inputs)
         for position, gradient in zip(halves.gradients, made, strict=True):
