@@ -74,6 +74,35 @@ def simulate(problem: scrimp.Problem, plan: scrimp.Plan) -> tuple[int, float]:
     return peak, cost
 
 
+def test_a_memory_to_swap_to() -> None:
+    """A plan with copies is checked against both capacities, and its cost is when all is done."""
+    problem = training_chain(3)
+    memory = problem.memory("disk", 100, out=100.0, back=50.0, latency=1.0)
+    kept = scrimp.plan(problem, budget="100%")
+    written = json.loads(kept.to_json())
+    first = problem.tasks[0]["outputs"][0]
+    runs = [i for i, step in enumerate(written["steps"]) if "run" in step]
+
+    def copied(value: int) -> dict[str, Any]:
+        steps = list(written["steps"])
+        steps[runs[5] : runs[5]] = [{"copy": {"value": value, "from": memory, "to": 0}}]
+        steps[runs[2] : runs[2]] = [
+            {"copy": {"value": value, "from": 0, "to": memory}},
+            {"free": {"value": value, "device": 0}},
+        ]
+        return {**written, "steps": steps}
+
+    plan = scrimp.check(problem, copied(first))
+    assert [kind for kind, value in plan.steps if value == first and kind not in ("run", "free")] == [
+        "store",
+        "bring",
+    ]
+    assert plan.cost > plan.base_cost == 7.0
+    problem.memories[0]["capacity"] = 99
+    with pytest.raises(scrimp.InvalidPlan, match="capacity is 99"):
+        scrimp.check(problem, copied(first))
+
+
 def test_a_plan_keeps_its_budget_and_says_what_it_costs() -> None:
     """Simulated by other rules, peak and cost are the plan's."""
     problem = training_chain(20, resident=50)

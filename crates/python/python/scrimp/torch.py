@@ -58,6 +58,8 @@ def fit(
     progress: Progress = None,
     verify: bool = True,
     swap: int | str | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    clip_norm: float | None = None,
 ) -> Step:
     """Plan a training step of a model and its loss: ``step(*batch)`` gives loss and gradients.
 
@@ -94,7 +96,12 @@ def fit(
     )
     refuse_call(model, loss_fn)
     refuse_planned(model)
-    step = Step(model, loss_fn, settings)
+    if accumulate and optimizer is not None:
+        raise BadOption(
+            "accumulate adds up gradients of several batches, but with an optimizer each step updates; leave "
+            "one of them out"
+        )
+    step = Step(model, loss_fn, settings, optimizer, clip_norm)
     for args, kwargs in _largest_first([*shapes, example_batch], settings):
         step.prepare(*args, **kwargs)
         if accumulate:

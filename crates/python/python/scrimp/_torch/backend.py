@@ -24,7 +24,7 @@ from scrimp._torch.fused import FUSED, SURELY_LEANER, is_fused, leaner, peak_of
 from scrimp._torch.graph import Task, Tasks, analyse, copied_into, tensors_in
 from scrimp._torch.kernels import eager_kernels, true_values
 from scrimp._torch.memory import storage_bytes
-from scrimp._torch.problem import Between, Cost, Lowered, lower
+from scrimp._torch.problem import Between, Cost, Lowered, Move, lower
 from scrimp._torch.rewrite import Rewriter, boxed
 from scrimp._torch.settings import Settings, make_plan, task_costs
 from scrimp._torch.shares import Shares
@@ -88,13 +88,11 @@ class Partitioner(CustomPartitionerFn):
         rewriter = Rewriter(tasks, [*first, *rest])
         rewriter.keeps_meta = True
         rewriter.given(placeholders)
-        for task in first:
-            rewriter.run(task)
+        rewriter.follow(first)
         ahead = [rewriter.need(o) if isinstance(o, Node) else o for o in outputs[:forward_outputs]]
         rewriter.change_inputs(changed)
         before = set(rewriter.graph.nodes)
-        for task in rest:
-            rewriter.run(task)
+        rewriter.follow(rest)
         behind = [rewriter.need(o) if isinstance(o, Node) else o for o in outputs[forward_outputs:]]
         rewriter.finish([*ahead, *behind])
         written = GraphModule(joint, rewriter.graph)
@@ -112,12 +110,12 @@ class Partitioner(CustomPartitionerFn):
         changed: Sequence[Node],
         outputs: Sequence[Any],
         forward_outputs: int,
-    ) -> tuple[list[Task], list[Task]]:
+    ) -> tuple[list[Move], list[Move]]:
         settings = self.settings
         held = [t for n in placeholders if n not in tangents for t in tensors_in(n.meta["val"])]
         if not held:
             raise Unsupported("the compiled region reads no tensors")
-        costs = task_costs(tasks, held[0].device, settings)
+        costs = task_costs(tasks.tasks, held[0].device, settings)
         ahead = [o for o in outputs[:forward_outputs] if isinstance(o, Node)]
         copied = [n for node in tasks.copies for n in node.args[1:2] if isinstance(n, Node)]
         lowered = lower(
@@ -134,7 +132,7 @@ class Partitioner(CustomPartitionerFn):
             made = leaner(made, lowered, settings)
         self.plans.append(made)
         self._explanations.append((lowered, tasks))
-        return lowered.halves(made.runs)
+        return lowered.halves(made)
 
     def explain(self) -> str:
         """Say for each graph what is run again, what that frees, and what sets the peak."""

@@ -76,6 +76,7 @@ def _live(plan: Plan, lowered: Lowered, at: int) -> list[tuple[int, str]]:
     """What is in memory during a run, largest first."""
     problem = lowered.problem
     live: set[int] = set()
+    always = lowered.always
     for kind, number in plan.steps[: at + 1]:
         if kind == "run":
             live.difference_update(pair["input"] for pair in problem.tasks[number]["overwrites"])
@@ -84,8 +85,8 @@ def _live(plan: Plan, lowered: Lowered, at: int) -> list[tuple[int, str]]:
             live.add(number)
         elif kind == "free":
             live.discard(number)
-    held = [(problem.values[v]["bytes"], problem.values[v]["name"]) for v in live]
+    held = [(problem.values[v]["bytes"], problem.values[v]["name"]) for v in live - always]
     workspace = problem.tasks[plan.step_ids[at]]["modes"][0]["workspace"]
     held.append((workspace, "workspace"))
-    held.append((problem.resident, "always there: parameters, buffers, the batch"))
+    held.append((plan.fixed, "always there: parameters, buffers, the batch"))
     return sorted(held, reverse=True)

@@ -44,36 +44,35 @@ def explained(
         f"The least budget that a plan was found for is {least} bytes ({format_bytes(least)}), or "
         f"'{percent}%'" + (f"; none is possible below {error.floor} bytes" if error.floor else "")
     )
-    sentences += [in_the_way(lowered, there.base_peak), remark]
+    sentences += [in_the_way(lowered, there.fixed, there.base_peak), remark]
     return Infeasible(". ".join(part for part in sentences if part), error.budget, least, error.floor)
 
 
-def in_the_way(lowered: Lowered, whole: int) -> str:
+def in_the_way(lowered: Lowered, fixed: int, whole: int) -> str:
     """What needs most at once, and what would lower that."""
     problem = lowered.problem
     values = problem.values
+    there = lowered.always
 
     def needed(index: int) -> int:
         task = problem.tasks[index]
         mode = task["modes"][0]
-        over = {pair["input"] for pair in task["overwrites"]}
+        over = {pair["input"] for pair in task["overwrites"]} | there
         here = [v for v in [*task["inputs"], *task["outputs"]] if v not in over]
         return sum(values[v]["bytes"] for v in here) + int(mode["workspace"])
 
-    always = (
-        f"the {format_bytes(problem.resident)} of parameters, buffers, batch and gradients that are there"
-    )
-    end = sum(value["bytes"] for value in values if value["keep"] != "no")
+    always = f"the {format_bytes(fixed)} of parameters, buffers, batch and gradients that are there"
+    end = sum(v["bytes"] for i, v in enumerate(values) if v["keep"] != "no" and i not in there)
     most = max(range(len(problem.tasks)), key=needed)
     if end >= needed(most):
         return (
             f"What needs most is the end of the step: {format_bytes(end)} of gradients and new values beside "
-            f"{always}, {_part(end + problem.resident, whole)}; fewer parameters that are trained (such as "
+            f"{always}, {_part(end + fixed, whole)}; fewer parameters that are trained (such as "
             "LoRA), or parameters in lower precision, need less"
         )
     return (
         f"{_named(lowered, most)} needs most at once: its inputs, outputs and workspace have "
-        f"{format_bytes(needed(most))} beside {always}, {_part(needed(most) + problem.resident, whole)}; "
+        f"{format_bytes(needed(most))} beside {always}, {_part(needed(most) + fixed, whole)}; "
         f"{_remedy(lowered, most)}"
     )
 

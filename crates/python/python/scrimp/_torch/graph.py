@@ -27,6 +27,8 @@ class Storage:
     producer: Task | None
     """None if it is given."""
     device: torch.device
+    same: Storage | None = None
+    """Of a given one: that which stands for this memory, if the model has it as several inputs."""
 
 
 @dataclass(eq=False, repr=False)
@@ -43,6 +45,10 @@ class Task:
     backward: bool
     overwrites: Storage | None = None
     """What its result is written over: nothing else reads it."""
+    given: list[Storage] = field(default_factory=list)
+    """What it reads of the inputs."""
+    writes: list[Storage] = field(default_factory=list)
+    """What it changes in place: who reads what was there before must run earlier."""
 
 
 @dataclass(repr=False)
@@ -137,6 +143,12 @@ def analyse(graph: Graph) -> Tasks:
                 random=is_random(node),
                 rerunnable=bool(keys),
                 backward=node in backward,
+                given=_distinct(
+                    s
+                    for above in node.all_input_nodes
+                    for s in found.storages_of[above]
+                    if s.producer is None
+                ),
             )
             for key, tensor in fresh.items():
                 storages[key] = _storage(tensor, task)

@@ -293,8 +293,8 @@ class File(Memory):
     def _begin(self, copy: FileCopy, after: list[FileCopy]) -> None:
         if os.getpid() != self._process:
             raise Unsupported(
-                "this process was forked from one that swaps to a file, and has none of its threads; call fit "
-                "or wrap in this process"
+                "this process was forked from one that swaps to a file, and has none of its threads; call "
+                "fit or wrap in this process"
             )
         copy.after = after
         self._queues[copy.writes].put(copy)

@@ -166,17 +166,19 @@ class Plans(Generic[Planned]):
         self._without: set[Any] = set()
         self._memory: Memory | None = None
 
-    def find(self, batch: Batch, make: Callable[[], Planned], *, accumulating: bool = False) -> Planned:
+    def find(
+        self, batch: Batch, make: Callable[[], Planned], *, accumulating: bool = False, beside: Any = None
+    ) -> Planned:
         """Give the plan for a batch and the model as it is now; have it made on first sight.
 
-        ``accumulating``: as if all gradients were there.
+        ``accumulating``: as if all gradients were there. ``beside`` is what else decides the plan.
         """
         refuse_inference_mode()
         structure = self._current_structure()
         structure.refuse_hooks(parameters=not self.parameter_hooks)
         self._calls += 1
         shapes = batch.marks
-        key = (shapes, structure.mode(accumulating=accumulating))
+        key = (shapes, (structure.mode(accumulating=accumulating), repr(beside)))
         there = self._made.get(key, [])
         planned = self._serving(there, batch)
         if planned is None:

@@ -106,11 +106,12 @@ def _kept(plan: Plan, lowered: Lowered) -> set[Task]:
     for kind, number in plan.steps:
         if kind == "free":
             live.pop(number)
+        if kind != "run":
             continue
         task = lowered.task_at[number]
         if number == lowered.between or (task is not None and task.backward):
             break
         for pair in lowered.problem.tasks[number]["overwrites"]:
-            live.pop(pair["input"])
+            live.pop(pair["input"], None)
         live.update(dict.fromkeys(lowered.problem.tasks[number]["outputs"], task))
     return {task for task in live.values() if task is not None}

@@ -56,6 +56,20 @@ class Lowered:
     """What values that have bytes stand for."""
 
     @property
+    def given(self) -> int:
+        """Bytes that are in use at the start, whatever the plan."""
+        values = self.problem.values
+        return self.problem.resident + sum(v["bytes"] for v in values if v["origin"].get("given") == 0)
+
+    @property
+    def always(self) -> set[int]:
+        """The values that are in memory throughout: parameters that are updated, before and after that."""
+        found = {i for i, value in enumerate(self.problem.values) if "given" in value["origin"]}
+        for task in self.problem.tasks:
+            found.update(pair["output"] for pair in task["overwrites"] if pair["input"] in found)
+        return found
+
+    @property
     def whole(self) -> int:
         """Bytes of everything together."""
         return self.problem.resident + sum(value["bytes"] for value in self.problem.values)
@@ -118,6 +132,11 @@ def lower(
     value_of: dict[Storage, int] = {}
     token: int | None = None
     gate: int | None = None
+    for storage in dict.fromkeys(s for task in tasks.tasks for s in task.writes if s.producer is None):
+        # It was counted among what is always there.
+        problem.resident -= allocated(storage)
+        value_of[storage] = problem.given("a parameter", allocated(storage))
+        lowered.subject_of[value_of[storage]] = storage
     waiting = readers(tasks, between.gradients) if between is not None else set()
     for task in tasks.tasks:
         if between is not None and gate is None and task in waiting:
@@ -126,31 +145,38 @@ def lower(
         workspace = cost.workspace
         may_repeat = task.rerunnable and not is_unsettled(task.node) and (again is None or again(task))
         inputs = [value_of[storage] for storage in task.reads]
+        inputs += [value_of[s.same or s] for s in task.given if (s.same or s) in value_of]
+        inputs += [value_of[s] for s in task.writes]
         inputs += [gate] if task in waiting and gate is not None else []
         if task.random and may_repeat:
             token = _add_state(lowered, task, tokens(token))
             workspace += problem.values[token]["bytes"]
         inputs += tokens(token) if task.random else []
-        sizes = [allocated(storage) for storage in task.makes]
+        written = task.makes or task.writes
+        sizes = [allocated(storage) for storage in written]
+        overwrites = {i: value_of[storage] for i, storage in enumerate(task.writes)}
+        if task.overwrites is not None:
+            overwrites[0] = value_of[task.overwrites]
         makes = problem.task_of_many(
             title(task.node),
             inputs,
             [*sizes, 0] if task.random else sizes,
             seconds=cost.seconds,
             workspace=workspace,
-            phase="backward" if task.backward else "forward",
+            phase="update" if task.writes else "backward" if task.backward else "forward",
             rerunnable=may_repeat,
-            overwrites={0: value_of[task.overwrites]} if task.overwrites is not None else None,
+            overwrites=overwrites,
         )
         lowered.task_at.append(task)
-        value_of.update(zip(task.makes, makes, strict=False))
+        value_of.update(zip(written, makes, strict=False))
         lowered.subject_of.update(
-            (value, storage) for storage, value in zip(task.makes, makes, strict=False) if storage.bytes
+            (value, storage) for storage, value in zip(written, makes, strict=False) if storage.bytes
         )
         token = makes[-1] if task.random else token
     if between is not None and gate is None:
         _add_between(lowered, tasks, between, value_of, tokens(token))
     kept_storages = {storage for node in kept for storage in tasks.storages_of[node]}
+    kept_storages.update(storage for storage in value_of if storage.producer is None)
     problem.keep(*(value_of[storage] for storage in kept_storages if storage in value_of))
     return lowered
 

@@ -145,8 +145,13 @@ def _measured_once(task: Task, device: torch.device) -> tuple[Cost, bool]:
     result, peak, _ = measured(run, device)
     outputs = sum(allocated(storage) for storage in task.makes)
     del result
-    seconds, busy = (_seconds_on_cuda(run, device), False) if device.type == "cuda" else _seconds(run)
+    seconds, busy = seconds_of(run, device)
     return Cost(seconds, max(0, peak - outputs)), busy
+
+
+def seconds_of(run: Callable[[], Any], device: torch.device) -> tuple[float, bool]:
+    """Seconds of a run, and whether others disturbed the measurement."""
+    return (_seconds_on_cuda(run, device), False) if device.type == "cuda" else _seconds(run)
 
 
 def _seconds(run: Callable[[], Any]) -> tuple[float, bool]:

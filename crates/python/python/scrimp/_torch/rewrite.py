@@ -19,7 +19,6 @@ from scrimp._torch.graph import Storage, Task, Tasks
 from scrimp._torch.inplace import IN_PLACE
 from scrimp._torch.problem import CPU_STATE_BYTES, Move
 
-
 Subject = Task | Storage
 
 
@@ -129,8 +128,8 @@ class Rewriter:
         node = task.node
         for storage in task.reads if self.coming else ():
             self._arrive(storage)
-        if task.overwrites is not None:
-            self._free(task.overwrites)
+        for storage in [*task.writes, *([task.overwrites] if task.overwrites is not None else [])]:
+            self._free(storage)
         for above in node.all_input_nodes:
             self.need(above)
         new = self._random_run(task) if task.random and self.times[task] > 1 else self._copy(node)

@@ -57,6 +57,16 @@ def accumulate(existing: torch.Tensor, gradient: torch.Tensor) -> None:
     existing.add_(gradient)
 
 
+def update(updater: Any, place: int, gradient: torch.Tensor) -> None:
+    """Let the optimizer update a parameter."""
+    updater.update(place, gradient)
+
+
+def clip(updater: Any, gradients: list[torch.Tensor], places: list[int]) -> None:
+    """Clip all gradients by their norm."""
+    updater.clip(gradients, places)
+
+
 def take(box: list[Any], index: int) -> Any:
     """Take something out of a list, so that the list doesn't hold it any more."""
     value = box[index]
@@ -86,4 +96,4 @@ def seen_as(
 ) -> torch.Tensor:
     """The tensor that a value was before its bytes went away."""
     bare = torch.empty(0, dtype=dtype, device=memory.device)
-    return bare.set_(memory.untyped_storage(), offset, size, stride)  # type: ignore[call-overload]
+    return bare.set_(memory.untyped_storage(), offset, size, stride)

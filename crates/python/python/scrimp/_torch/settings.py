@@ -13,7 +13,7 @@ from scrimp._native import format_bytes, parse_budget
 from scrimp._torch import profile, progress
 from scrimp._torch.floors import explained
 from scrimp._torch.gpu import kept_by_libraries, warn_of_choices
-from scrimp._torch.graph import Tasks
+from scrimp._torch.graph import Task
 from scrimp._torch.memory import unused
 from scrimp._torch.problem import Cost, Lowered
 from scrimp._torch.schedules import planned, reused
@@ -146,17 +146,17 @@ def mark(leaf: Any) -> Any:
     return (type(leaf), leaf)
 
 
-def task_costs(tasks: Tasks, device: torch.device, settings: Settings) -> list[Cost]:
+def task_costs(tasks: Sequence[Task], device: torch.device, settings: Settings) -> list[Cost]:
     """Measure or estimate every task."""
     warn_of_choices(device)
     if settings.costs == "estimate":
-        return profile.estimate(tasks.tasks)
+        return profile.estimate(tasks)
 
     def tell(done: int, of: int) -> None:
         if of and (done % 10 == 0 or done == of):
             settings.say(f"measured {done} of {of} operators", passing=done < of)
 
-    return profile.measure(tasks.tasks, device, tell if settings.listens else None)
+    return profile.measure(tasks, device, tell if settings.listens else None)
 
 
 class Made(Protocol):
@@ -240,4 +240,4 @@ def auto_budget(lowered: Lowered, reserve: int) -> int:
     """
     device = next(task.makes[0].device for task in lowered.task_at if task is not None and task.makes)
     free, total = torch.cuda.mem_get_info(device)
-    return int(free + unused(device) + lowered.problem.resident - reserve - AUTO_MARGIN * total)
+    return int(free + unused(device) + lowered.given - reserve - AUTO_MARGIN * total)

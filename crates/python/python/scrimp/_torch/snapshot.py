@@ -63,24 +63,33 @@ def _blocks(plan: Plan, lowered: Lowered, model: nn.Module) -> Iterator[Block]:
     """Each buffer of the plan; what is kept ends after the last step's workspace."""
     problem, end = lowered.problem, len(plan.steps) + 1
     always = [{"name": "parameters, buffers, the batch", "filename": "always there", "line": 0}]
-    yield Block(0, end, problem.resident, "always there", always)
+    yield Block(0, end, plan.fixed, "always there", always)
+    there = lowered.always
     live: dict[int, Block] = {}
     times: Counter[int] = Counter()
     for i, (kind, number) in enumerate(plan.steps):
-        if kind == "free":
+        if kind == "bring":
+            frames = [{"name": "brought back", "filename": problem.values[number]["name"], "line": 0}]
+            live[number] = Block(i, end, problem.values[number]["bytes"], "brought back", frames)
+        elif kind == "free":
             block = live.pop(number)
             block.end = i
             yield block
+        if kind != "run":
             continue
         task = problem.tasks[number]
         times[number] += 1
         frames = _frames(lowered, number, model, times[number])
         category = "computed again" if times[number] > 1 else str(task["phase"])
         for pair in task["overwrites"]:
+            if pair["input"] in there:
+                continue
             block = live.pop(pair["input"])
             block.end = i
             yield block
         for value in task["outputs"]:
+            if value in there:
+                continue
             live[value] = Block(i, end, problem.values[value]["bytes"], category, frames)
         yield Block(i, i + 1, task["modes"][0]["workspace"], "workspace", frames)
     yield from live.values()

@@ -11,16 +11,17 @@ from typing import Any
 import torch
 from torch import nn
 from torch.fx import GraphModule
+from torch.optim import Optimizer
 
 from scrimp._native import format_bytes
 from scrimp._torch import inplace
 from scrimp._torch.account import Account
 from scrimp._torch.capture import Call, Joint, Slot, capture
 from scrimp._torch.captures import captured
-from scrimp._torch.memories import ended
 from scrimp._torch.gradients import add_gradient_nodes, existing_gradient, slot_at
 from scrimp._torch.graph import Tasks, analyse
 from scrimp._torch.guards import Guards
+from scrimp._torch.memories import ended
 from scrimp._torch.memory import storage_bytes
 from scrimp._torch.pace import Pace
 from scrimp._torch.plans import Batch, Plans
@@ -31,6 +32,7 @@ from scrimp._torch.rewrite import Rewriter
 from scrimp._torch.settings import Settings, check_budget, device_of, make_plan, make_plans, task_costs
 from scrimp._torch.slab import Places
 from scrimp._torch.swap import Away
+from scrimp._torch.updates import Updater
 from scrimp._torch.verify import Operations, verify
 from scrimp.errors import BadOption
 from scrimp.planning import Plan
@@ -44,6 +46,7 @@ class Captured:
     accumulated: list[Slot]
     tasks: Tasks
     lowered: Lowered
+    updater: Updater | None
     remark: str
     """What else to say if there is no plan."""
 
@@ -67,6 +70,7 @@ class Planned:
     loss: torch.Tensor
     """Without contents: its shape, type and device."""
     away: Away | None
+    updater: Updater | None
     places: Places = field(default_factory=Places)
 
 
@@ -83,9 +87,15 @@ class Step(Account):
         model: nn.Module,
         loss_fn: Callable[..., torch.Tensor] | None,
         settings: Settings,
+        optimizer: Optimizer | None = None,
+        clip_norm: float | None = None,
     ) -> None:
         """Keep what is needed to plan; use `scrimp.torch.fit`."""
         refuse_call(model, loss_fn)
+        if clip_norm is not None and optimizer is None:
+            raise BadOption("clip_norm is given without an optimizer; clip gradients before your own update")
+        self.optimizer = optimizer
+        self.clip_norm = clip_norm
         self.model = model
         self.loss_fn = loss_fn
         self.loss_scale: torch.Tensor | float = 1.0
@@ -130,7 +140,19 @@ class Step(Account):
             made = make_plan(asked.lowered, self._settings, asked.remark, self._plans, ahead=ahead)
             return self._rewritten(asked, made)
 
-        return self._plans.find(batch, make, accumulating=accumulating)
+        updater = self._updater()
+        if updater is not None:
+            updater.begin()
+            if not isinstance(self.loss_scale, float) or self.loss_scale != 1.0:
+                raise BadOption(
+                    "loss_scale is for a GradScaler, which looks at all gradients before the update; set it "
+                    "to 1.0, or leave the optimizer out of fit"
+                )
+        beside = None if updater is None else updater.marks
+        return self._plans.find(batch, make, accumulating=accumulating, beside=beside)
+
+    def _updater(self) -> Updater | None:
+        return Updater(self.optimizer, self.model, self.clip_norm) if self.optimizer is not None else None
 
     def sweep(self, batch: Any, budgets: Sequence[int | str]) -> list[Step | Exception]:
         """Capture and measure once, and give a step for each budget; or why there is none."""
@@ -147,7 +169,8 @@ class Step(Account):
             if isinstance(made, Exception):
                 steps.append(made)
                 continue
-            step = Step(self.model, self.loss_fn, dataclasses.replace(self._settings, budget=budget))
+            settings = dataclasses.replace(self._settings, budget=budget)
+            step = Step(self.model, self.loss_fn, settings, self.optimizer, self.clip_norm)
             step._plans.find(example, functools.partial(step._rewritten, asked, made))
             steps.append(step)
         return steps
@@ -166,15 +189,26 @@ class Step(Account):
             lambda: self._captured(call, batch, accumulating),
             accumulating=accumulating,
         )
+        updater = self._updater()
+        if updater is not None:
+            updater.add(joint)
         tasks = analyse(joint.module.graph)
-        costs = task_costs(tasks, device, settings)
+        if updater is not None:
+            updater.changes(joint, tasks)
+        # Updates come last.
+        costs = task_costs([task for task in tasks.tasks if not task.writes], device, settings)
+        measures = settings.costs == "measure"
+        for task in tasks.tasks[len(costs) :]:
+            assert updater is not None
+            costs.append(updater.cost(task.node, measures))
         there = self._gradients(accumulating)
         resident = settings.beside(device) + there + self._resident(joint, batch.tensors)
+        resident += updater.state_bytes() if updater is not None else 0
         kept = [*joint.results, *(n for _, n in joint.mutations), *(n for _, n in joint.gradients)]
         inplace.mark(tasks, kept)
         lowered = lower(type(self.model).__name__, tasks, lambda t: costs[t.index], kept, resident)
         self._plans.let_swap(lowered.problem, device)
-        return Captured(joint, accumulated, tasks, lowered, _when_accumulating(there))
+        return Captured(joint, accumulated, tasks, lowered, updater, _when_accumulating(there))
 
     def _captured(self, call: Call, batch: Batch, accumulating: bool) -> tuple[Joint, list[Slot]]:
         joint = guarded(call, self.loss_fn, lambda one: capture(one, batch.tensors, self.model))
@@ -241,12 +275,14 @@ class Step(Account):
             operations=joint.operations,
             loss=joint.results[0].meta["val"],
             away=away,
+            updater=captured.updater,
         )
 
     def _run(self, planned: Planned, tensors: list[torch.Tensor]) -> torch.Tensor:
         inputs: list[Any] = [self._input(what, planned, tensors) for what in planned.inputs]
         inputs += [existing_gradient(slot) for slot in planned.accumulated]
         device = inputs[0].device
+        inputs += [] if planned.updater is None else [planned.updater]
         trip = None if planned.away is None else planned.away.trip()
         inputs += [] if trip is None else [trip]
         with (
@@ -260,6 +296,8 @@ class Step(Account):
                 target.copy_(value)
         for slot, gradient in zip(planned.gradients, gradients, strict=True):
             slot.get().grad = gradient
+        if planned.updater is not None:
+            planned.updater.end()
         planned.guards.leave()
         return loss
 

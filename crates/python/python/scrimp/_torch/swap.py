@@ -1,4 +1,4 @@
-"""What ``swap="16GiB"`` means: the memory in which values wait, its speed, and where in it each value lies."""
+"""What ``swap="16GiB"`` means: the memory in which values wait, its speed, and where each lies in it."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class Planner(Account):
         joint, _ = captured(purpose, call, None, batch, settings, lambda: (_captured(call, tensors), []))
         joint.outputs = returned[-1]
         tasks = analyse(joint.module.graph)
-        costs = task_costs(tasks, device, settings)
+        costs = task_costs(tasks.tasks, device, settings)
         placeholders = joint.module.graph.find_nodes(op="placeholder")
         gradients = [
             node for node, what in zip(placeholders, joint.placeholders, strict=True) if what is None

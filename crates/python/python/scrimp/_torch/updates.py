@@ -1,0 +1,253 @@
+"""The optimizer's update as a part of the step: each parameter's as soon as its gradient is there.
+
+An update is run by the optimizer itself, for one parameter at a time, so its bits are those of a whole
+``optimizer.step()``, whichever implementation that chooses; its state and its learning rate are where
+they always are. A gradient is freed after its update.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import Node
+from torch.optim import (
+    ASGD,
+    SGD,
+    Adadelta,
+    Adam,
+    Adamax,
+    AdamW,
+    NAdam,
+    Optimizer,
+    RAdam,
+    RMSprop,
+    Rprop,
+)
+from torch.optim import optimizer as of_all
+
+from scrimp._torch import kept, runtime
+from scrimp._torch.capture import Joint, Slot
+from scrimp._torch.gradients import slot_at
+from scrimp._torch.graph import Tasks
+from scrimp._torch.memory import measured, storage_bytes
+from scrimp._torch.modules import KEY
+from scrimp._torch.problem import Cost
+from scrimp._torch.profile import BYTES_PER_SECOND, machine, seconds_of
+from scrimp.errors import BadOption, Unsupported
+
+KNOWN = (SGD, Adam, AdamW, Adamax, NAdam, RAdam, RMSprop, Adadelta, ASGD, Rprop)
+"""Their update of a parameter depends on nothing of other parameters."""
+SAMPLE = 1 << 22
+"""Elements of a parameter up to which an update is measured; of larger ones it takes as many times more."""
+BUSY_BYTES = 12
+"""How often an update reads or writes a parameter's bytes, where it isn't measured."""
+PER_UPDATE = 5e-5
+SCRATCH = 5
+"""Tensors of a parameter's size that an update makes at most."""
+
+
+class Updater:
+    """Runs an optimizer's updates of single parameters."""
+
+    def __init__(self, optimizer: Optimizer, model: nn.Module, clip_norm: float | None) -> None:
+        """Refuse what isn't parameter by parameter."""
+        if not isinstance(optimizer, Optimizer):
+            raise BadOption(f"the optimizer is a {type(optimizer).__name__}, but must be one of torch.optim")
+        if type(optimizer).step not in {known.step for known in KNOWN}:
+            raise Unsupported(
+                f"{type(optimizer).__name__} isn't known to update each parameter by itself; leave it out of "
+                f"fit and call its step() yourself, or use one of {', '.join(k.__name__ for k in KNOWN)}"
+            )
+        if any(group.get("differentiable") for group in optimizer.param_groups):
+            raise Unsupported("an optimizer with differentiable=True can't be part of the step; leave it out")
+        if clip_norm is not None and not clip_norm > 0:
+            raise BadOption(f"clip_norm is {clip_norm!r}, but must be a norm above 0")
+        self.optimizer = optimizer
+        self.clip_norm = clip_norm
+        self._model = model
+        self._parameters: list[nn.Parameter] = []
+
+    @property
+    def marks(self) -> Any:
+        """What of it decides a plan."""
+        return [[id(p) for p in group["params"]] for group in self.optimizer.param_groups]
+
+    def begin(self) -> None:
+        """Refuse what can't be part of a step."""
+        optimizer = self.optimizer
+        if (
+            optimizer._optimizer_step_pre_hooks
+            or optimizer._optimizer_step_post_hooks
+            or of_all._global_optimizer_pre_hooks
+            or of_all._global_optimizer_post_hooks
+        ):
+            raise Unsupported(
+                "the optimizer has hooks before or after its step, which a planned step can't call, since it "
+                "updates one parameter at a time; remove them, or leave the optimizer out of fit"
+            )
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    raise BadOption(
+                        "a parameter has a gradient before the step, but with an optimizer a step has its "
+                        "gradients for itself; drop them with zero_grad(set_to_none=True), or leave the "
+                        "optimizer out of fit to add up gradients of several batches"
+                    )
+
+    def end(self) -> None:
+        """Let schedules know that there was a step."""
+        self.optimizer._opt_called = True  # type: ignore[attr-defined]
+
+    def clip(self, gradients: Iterable[Tensor], places: Iterable[int]) -> None:
+        """Clip all gradients as `torch.nn.utils.clip_grad_norm_` does."""
+        assert self.clip_norm is not None
+        owners = [self._parameters[place] for place in places]
+        try:
+            for parameter, gradient in zip(owners, gradients, strict=True):
+                parameter.grad = gradient
+            nn.utils.clip_grad_norm_(self._model.parameters(), self.clip_norm)
+        finally:
+            for parameter in owners:
+                parameter.grad = None
+
+    def update(self, place: int, gradient: Tensor) -> None:
+        """Update one parameter as ``optimizer.step()`` would."""
+        parameter = self._parameters[place]
+        parameter.grad = gradient
+        try:
+            _step(self.optimizer, self._group_of(parameter), parameter)
+        finally:
+            parameter.grad = None
+
+    def add(self, joint: Joint) -> None:
+        """Let a graph end in updates in place of gradients."""
+        graph = joint.module.graph
+        owned = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
+        (output,) = graph.find_nodes(op="output")
+        with graph.inserting_after(graph.find_nodes(op="placeholder")[-1]):
+            updater = graph.placeholder("updater")
+        places = {position: self._place(slot_at(joint, position)) for position, _ in joint.gradients}
+        with graph.inserting_before(output):
+            if self.clip_norm is not None:
+                nodes = [node for _, node in joint.gradients]
+                clipped = graph.call_function(runtime.clip, (updater, nodes, list(places.values())))
+                clipped.meta["val"] = None
+            for position, node in joint.gradients:
+                slot = slot_at(joint, position)
+                if id(slot.get()) in owned:
+                    made = graph.call_function(runtime.update, (updater, places[position], node))
+                    made.meta["val"] = None
+                    made.meta[KEY] = slot.path.removeprefix("model.").rpartition(".")[0]
+        joint.gradients = [g for g in joint.gradients if id(slot_at(joint, g[0]).get()) not in owned]
+
+    def changes(self, joint: Joint, tasks: Tasks) -> None:
+        """Say which storages the graph's updates change; inputs that share a parameter's memory are one."""
+        inputs = zip(joint.module.graph.find_nodes(op="placeholder"), joint.placeholders, strict=False)
+        storage_of: dict[int, Any] = {}
+        for node, slot in inputs:
+            if isinstance(slot, Slot):
+                (storage,) = tasks.storages_of[node]
+                storage.same = storage_of.setdefault(slot.get().untyped_storage()._cdata, storage)
+        for task in tasks.tasks:
+            if task.node.target is runtime.update:
+                parameter = self._parameters[task.node.args[1]]  # type: ignore[index]
+                task.writes = [storage_of[parameter.untyped_storage()._cdata]]
+            elif task.node.target is runtime.clip:
+                task.writes = list(task.reads)
+
+    def state_bytes(self) -> int:
+        """Bytes of the state of all parameters that this step updates, those to come included."""
+        return sum(self._state_bytes(parameter) for parameter in dict.fromkeys(self._parameters))
+
+    def cost(self, node: Node, measures: bool) -> Cost:
+        """Measure or estimate an update, or clipping."""
+        if node.target is runtime.clip:
+            gradients = [n.meta["val"] for n in node.all_input_nodes if "val" in n.meta]
+            size = sum(g.numel() * g.element_size() for g in gradients)
+            return Cost(PER_UPDATE * len(gradients) + 3 * size / BYTES_PER_SECOND, 1024 * len(gradients))
+        parameter = self._parameters[node.args[1]]  # type: ignore[index]
+        size = parameter.numel() * parameter.element_size()
+        if not measures:
+            return Cost(PER_UPDATE + BUSY_BYTES * size / BYTES_PER_SECOND, SCRATCH * size + 1024)
+        return self._measured(parameter)
+
+    def _place(self, slot: Slot) -> int:
+        parameter = slot.get()
+        assert isinstance(parameter, nn.Parameter)
+        self._parameters.append(parameter)
+        return len(self._parameters) - 1
+
+    def _group_of(self, parameter: nn.Parameter) -> dict[str, Any]:
+        for group in self.optimizer.param_groups:
+            if any(other is parameter for other in group["params"]):
+                return group
+        raise Unsupported("the optimizer no longer has a parameter that it had; plan anew with fit")
+
+    def _state_bytes(self, parameter: nn.Parameter) -> int:
+        try:
+            group = self._group_of(parameter)
+        except Unsupported:
+            return 0
+        there = self.optimizer.state.get(parameter)
+        if there:
+            return storage_bytes(value for value in there.values() if isinstance(value, Tensor))
+        twin = _Twin(self.optimizer, group, parameter, 2)
+        twin.step()
+        state = [value for value in twin.state.values() if isinstance(value, Tensor)]
+        scale = parameter.numel() / 2
+        return sum(
+            int(t.numel() * scale) * t.element_size() if t.shape == (2,) else t.untyped_storage().nbytes()
+            for t in state
+        )
+
+    def _measured(self, parameter: nn.Parameter) -> Cost:
+        group = self._group_of(parameter)
+        sample = min(parameter.numel(), SAMPLE)
+        options = {k: v for k, v in group.items() if k not in ("params", "lr", "initial_lr")}
+        key = f"update {type(self.optimizer).__name__} {options} {parameter.dtype}[{sample}]"
+        here = machine(parameter.device)
+        row = kept.load().get(here, {}).get(key)
+        if row is None:
+            twin = _Twin(self.optimizer, group, parameter, sample)
+            twin.step()
+            _, peak, _ = measured(twin.step, parameter.device)
+            seconds, busy = seconds_of(twin.step, parameter.device)
+            row = [seconds, peak, int(busy)]
+            kept.store(here, {key: row})
+        times = parameter.numel() / max(sample, 1)
+        return Cost(float(row[0]) * times, math.ceil(row[1] * times))
+
+
+class _Twin:
+    """An optimizer like another one, with a parameter of its own."""
+
+    def __init__(self, optimizer: Optimizer, group: dict[str, Any], like: Tensor, elements: int) -> None:
+        self._optimizer: Any = object.__new__(type(optimizer))
+        vars(self._optimizer).update(vars(optimizer))
+        self._optimizer.state = defaultdict(dict)
+        self._parameter = nn.Parameter(torch.zeros(elements, dtype=like.dtype, device=like.device))
+        self._parameter.grad = torch.zeros_like(self._parameter)
+        self._group = group
+
+    @property
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._optimizer.state[self._parameter]
+        return found
+
+    def step(self) -> None:
+        _step(self._optimizer, self._group, self._parameter)
+
+
+def _step(optimizer: Any, group: dict[str, Any], parameter: Tensor) -> None:
+    """Let an optimizer step as if it had one parameter."""
+    groups = optimizer.param_groups
+    optimizer.param_groups = [{**group, "params": [parameter]}]
+    try:
+        type(optimizer).step(optimizer)
+    finally:
+        optimizer.param_groups = groups

@@ -1,0 +1,226 @@
+"""Values that wait in a file: eager's bits, the computed peak, and what goes wrong with files."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import gc
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import scrimp
+
+torch = pytest.importorskip("torch")
+
+import scrimp._torch.memories as memories  # noqa: E402
+import scrimp._torch.settings as settings  # noqa: E402
+import scrimp.torch  # noqa: E402
+from models import cases  # noqa: E402
+from scrimp._torch.memory import measured, storage_bytes  # noqa: E402
+from swaps import swapping  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+
+CPU = torch.device("cpu")
+CASES = cases()
+
+
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+    """Plans that swap at random; the options of the next ones are in the list."""
+    options: list[dict[str, Any]] = [{}]
+    monkeypatch.setattr(settings, "planned", lambda problem, budget, **_: swapping(problem, **options[-1]))
+    yield options
+
+
+def twins(name: str) -> tuple[nn.Module, nn.Module, Any, Any]:
+    """Two equal models, a batch and a loss."""
+    make, batch, loss_fn = CASES[name]
+    torch.manual_seed(0)
+    model = make()
+    return model, copy.deepcopy(model), batch, loss_fn
+
+
+def same(model: nn.Module, twin: nn.Module) -> bool:
+    """Whether all gradients and buffers are equal."""
+    pairs = [(p.grad, q.grad) for p, q in zip(model.parameters(), twin.parameters(), strict=True)]
+    pairs += list(zip(model.buffers(), twin.buffers(), strict=True))
+    return all(p is not None and q is not None and torch.equal(p, q) for p, q in pairs)
+
+
+def drop_gradients(*models: nn.Module) -> None:
+    """As ``zero_grad`` does."""
+    for model in models:
+        model.zero_grad()
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("name", ["convnet", "unet", "gpt"])
+def test_the_same_bits(name: str, again: bool, by_hand: list[dict[str, Any]], tmp_path: Path) -> None:
+    """With copies at random steps, states of the generator among them; the peak is the computed one."""
+    by_hand.append({"again": again})
+    model, twin, batch, loss_fn = twins(name)
+    step = scrimp.torch.fit(model, loss_fn, batch, "100%", swap=f"disk:{tmp_path}=1GiB@1GB/s")
+    kinds = [kind for kind, _ in step.plan.steps]
+    assert kinds.count("store") == kinds.count("bring") > 10
+    held = storage_bytes([*model.parameters(), *model.buffers(), *batch])
+    for seed in range(2):
+        drop_gradients(model, twin)
+        torch.manual_seed(seed)
+        loss, peak, _ = measured(lambda: step(*batch), CPU)
+        torch.manual_seed(seed)
+        wanted = loss_fn(twin(*batch[:-1]), batch[-1])
+        wanted.backward()
+        assert torch.equal(loss, wanted)
+        assert same(model, twin)
+        assert held + peak == step.peak
+
+
+@pytest.mark.parametrize("name", ["convnet", "gpt"])
+def test_copies_at_any_pace(
+    name: str, by_hand: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that sleep before, in and after copies change no bit."""
+    draw = random.Random(0)
+
+    def late(call: Any) -> Any:
+        def slow(*args: Any) -> Any:
+            time.sleep(draw.random() * 4e-3)
+            done = call(*args)
+            time.sleep(draw.random() * 2e-3)
+            return done
+
+        return slow
+
+    by_hand.append({"share": 0.5})
+    model, twin, batch, loss_fn = twins(name)
+    step = scrimp.torch.fit(model, loss_fn, batch, "100%", swap=f"disk:{tmp_path}=1GiB@1GB/s")
+    monkeypatch.setattr(memories, "_exactly", late(memories._exactly))
+    monkeypatch.setattr(memories.FileCopy, "_transfer", late(memories.FileCopy._transfer))
+    for seed in range(3):
+        drop_gradients(model, twin)
+        torch.manual_seed(seed)
+        loss = step(*batch)
+        torch.manual_seed(seed)
+        wanted = loss_fn(twin(*batch[:-1]), batch[-1])
+        wanted.backward()
+        assert torch.equal(loss, wanted)
+        assert same(model, twin)
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("name", ["convnet", "gpt"])
+def test_wrapped_models(name: str, again: bool, by_hand: list[dict[str, Any]], tmp_path: Path) -> None:
+    """Two forward passes before their backward passes share no place; one without gives its place back."""
+    by_hand.append({"again": again})
+    model, twin, batch, loss_fn = twins(name)
+    scrimp.torch.wrap(model, batch[:-1], "100%", swap=f"disk:{tmp_path}=1GiB@1GB/s")
+    for one in (model, twin):
+        torch.manual_seed(7)
+        one(*batch[:-1])
+    for seed in range(3):
+        drop_gradients(model, twin)
+        losses: list[list[Tensor]] = []
+        for one in (model, twin):
+            torch.manual_seed(seed)
+            passes = [loss_fn(one(*batch[:-1]), batch[-1]) for _ in range(1 + seed % 2)]
+            for loss in passes:
+                loss.backward()
+            losses.append([loss.detach() for loss in passes])
+        assert all(torch.equal(a, b) for a, b in zip(*losses, strict=True))
+        assert same(model, twin)
+    gc.collect()
+    (memory,) = (m for m in _memories() if m.folder == tmp_path)
+    assert not any(area.taken for area in memory._areas)
+
+
+def _memories() -> list[Any]:
+    from scrimp._torch.swap import _memories
+
+    return list(_memories.values())
+
+
+def test_a_file_in_pieces(tmp_path: Path) -> None:
+    """Sizes around pages and pieces come back as they were, and nothing has a name in the folder."""
+    memory = memories.File("disk", 1 << 30, tmp_path)
+    sizes = [1, 4095, 4096, 4097, memories.PIECE - 1, memories.PIECE, 2 * memories.PIECE + 5]
+    area = memory.take(len(sizes) * 3 * memories.PIECE)
+    stored = [torch.randint(0, 256, (size,), dtype=torch.uint8) for size in sizes]
+    places = [area.address + i * 3 * memories.PIECE for i in range(len(sizes))]
+    for tensor, place in zip(stored, places, strict=True):
+        memory.store(tensor.untyped_storage(), place)
+    # Reads wait for the writes of what they read, and the next writes for those reads.
+    back = [torch.empty_like(tensor) for tensor in stored]
+    copies = [memory.bring(b.untyped_storage(), p) for b, p in zip(back, places, strict=True)]
+    for tensor, place in zip(stored, places, strict=True):
+        memory.store((tensor + 1).untyped_storage(), place)
+    for copy_ in copies:
+        copy_.wait()
+    assert all(torch.equal(a, b) for a, b in zip(stored, back, strict=True))
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_goes_wrong_with_files(
+    by_hand: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too little room is told before the first step; a copy that fails ends the step; the next one runs."""
+    model, twin, batch, loss_fn = twins("convnet")
+
+    def fit(swap: Any) -> Any:
+        return scrimp.torch.fit(model, loss_fn, batch, "100%", swap=swap, verify=False)
+
+    small = memories.File("disk", 8192, tmp_path)
+    small.take(4096)
+    with pytest.raises(scrimp.BadOption, match=r"needs 8\.00 KiB of .* 4\.00 KiB are taken by others, but"):
+        small.take(4097)
+    with pytest.raises(scrimp.BadOption, match="beside a CPU values are swapped to a file"):
+        fit("ram=1GiB")
+    with pytest.raises(scrimp.BadOption, match="swap is True"):
+        fit(True)
+    with pytest.raises(scrimp.BadOption, match="isn't"):
+        fit("disk=lots")
+    (tmp_path / "no folder").write_text("")
+    with pytest.raises(scrimp.BadOption, match=r"no file can be made in .*no folder"):
+        fit(f"disk:{tmp_path / 'no folder'}=1GiB@1GB/s")
+    with monkeypatch.context() as patch:
+        real = os.fstatvfs
+        patch.setattr(os, "fstatvfs", lambda file: os.statvfs_result((*real(file)[:4], 1, *real(file)[5:])))
+        with pytest.raises(scrimp.BadOption, match=r"swapped values need .* more on the disk"):
+            fit(f"disk:{tmp_path}=2GiB@1GB/s")
+    step = fit(f"disk:{tmp_path}=3GiB@1GB/s")
+    for call, failing in (("preadv", _failing), ("pwritev", _failing), ("preadv", _short)):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, failing)
+            with pytest.raises(OSError, match="file of swapped values, so the step has no result"):
+                step(*batch)
+    drop_gradients(model, twin)
+    twin.load_state_dict(model.state_dict())
+    torch.manual_seed(5)
+    step(*batch)
+    torch.manual_seed(5)
+    loss_fn(twin(*batch[:-1]), batch[-1]).backward()
+    assert same(model, twin)
+
+
+def _failing(*_: Any) -> int:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def _short(*_: Any) -> int:
+    return 0
+
+
+def test_speeds() -> None:
+    """Copies both ways at once that take as long as one after the other share a queue."""
+    probe = memories.PROBE
+    apart = memories.speed_of(1.0, 0.5, 1.0, 0.0)
+    assert not apart.half
+    assert (apart.out, apart.back) == (float(f"{probe:.2g}"), float(f"{2 * probe:.2g}"))
+    assert memories.speed_of(1.0, 1.0, 1.9, 0.0).half
+    slower = memories.speed_of(1.0, 1.0, 1.5, 0.0)
+    assert not slower.half
+    assert slower.out == float(f"{probe / 1.5:.2g}")
