@@ -24,7 +24,8 @@ mod sweep;
 pub use cutoff::Cutoff;
 pub use error::SolveError;
 pub use method::{
-    Candidates, Formulation, Method, Order, Precedence, Published, Rounding, UnknownName,
+    Candidates, Formulation, Method, Offload, Order, Precedence, Published, Reading, Rounding,
+    UnknownName,
 };
 pub use options::{Options, Progress, Solved};
 pub use place::{PlaceError, Placement, place, place_intervals, place_reordered};

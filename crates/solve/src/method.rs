@@ -142,11 +142,19 @@ pub enum Published {
     ChenGreedy(Candidates),
     /// Griewank & Walther 2000: binomial checkpointing, with the number of checkpoints searched.
     Griewank(Candidates),
+    /// Rhu et al. 2016: swaps what layers read and waits for each copy out.
+    Vdnn(Offload),
+    /// Wang et al. 2018: swaps what convolutions write, makes cheap layers' outputs again.
+    SuperNeurons,
+    /// Peng et al. 2020: chooses to swap or make again, one feature map after another.
+    Capuchin,
+    /// He et al. 2023: searches over keeping, swapping and making again each feature map.
+    Home(Reading),
 }
 
 impl Published {
     /// Every planner.
-    pub const ALL: [Published; 12] = [
+    pub const ALL: [Published; 18] = [
         Published::Checkmate(Formulation::Published),
         Published::Checkmate(Formulation::Disaggregated),
         Published::CheckmateRounding(Rounding::Deterministic),
@@ -159,6 +167,12 @@ impl Published {
         Published::ChenGreedy(Candidates::Linearized),
         Published::Griewank(Candidates::Articulation),
         Published::Griewank(Candidates::Linearized),
+        Published::Vdnn(Offload::All),
+        Published::Vdnn(Offload::Convolutions),
+        Published::SuperNeurons,
+        Published::Capuchin,
+        Published::Home(Reading::Literal),
+        Published::Home(Reading::Table3),
     ];
 
     /// Its name on the command line.
@@ -178,6 +192,12 @@ impl Published {
             Published::ChenGreedy(Linearized) => "linearized-greedy",
             Published::Griewank(Articulation) => "ap-griewank",
             Published::Griewank(Linearized) => "linearized-griewank",
+            Published::Vdnn(Offload::All) => "vdnn-all",
+            Published::Vdnn(Offload::Convolutions) => "vdnn-conv",
+            Published::SuperNeurons => "superneurons",
+            Published::Capuchin => "capuchin",
+            Published::Home(Reading::Literal) => "home",
+            Published::Home(Reading::Table3) => "home-table3",
         }
     }
 
@@ -187,8 +207,21 @@ impl Published {
         match self {
             Published::Checkmate(_) | Published::CheckmateRounding(_) => Some(Library::Highs),
             Published::MoccasinStaged | Published::MoccasinUnstaged => Some(Library::OrTools),
-            Published::ChenSqrtN(_) | Published::ChenGreedy(_) | Published::Griewank(_) => None,
+            Published::ChenSqrtN(_)
+            | Published::ChenGreedy(_)
+            | Published::Griewank(_)
+            | Published::Vdnn(_)
+            | Published::SuperNeurons
+            | Published::Capuchin
+            | Published::Home(_) => None,
         }
+    }
+
+    /// Whether it plans for a second memory to which values are swapped.
+    #[must_use]
+    pub fn swaps(self) -> bool {
+        use Published::{Capuchin, Home, SuperNeurons, Vdnn};
+        matches!(self, Vdnn(_) | SuperNeurons | Capuchin | Home(_))
     }
 
     /// Whether it may change the order of first runs.
@@ -205,6 +238,25 @@ pub enum Candidates {
     Articulation,
     /// All forward tasks, as if each depended on its predecessor (B.2).
     Linearized,
+}
+
+/// Whose inputs vDNN sends to the other memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offload {
+    /// Every layer's before the classifier.
+    All,
+    /// Those of convolutions.
+    Convolutions,
+}
+
+/// How HOME's update of a particle (algorithm 3) compares two actions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// By evaluating the particle with either, as printed.
+    Literal,
+    /// By the overhead that the map has in the policies with these actions, which costs one evaluation per
+    /// particle: the search times of the paper's table 3 allow no more.
+    Table3,
 }
 
 /// How the program ties `FREE` to the hazards that prevent it.

@@ -9,6 +9,7 @@ use scrimp_plan::{CheckedPlan, Sequence};
 
 use crate::cutoff::Cutoff;
 use crate::method::{Formulation, Method, Order, Precedence};
+use crate::published::Layer;
 
 /// How to plan.
 ///
@@ -49,6 +50,8 @@ pub struct Options {
     /// A known plan from which the search and exact methods start. It is ignored if it exceeds the budget or
     /// is outside the method's model.
     pub start: Option<Sequence>,
+    /// What kind of layer each task is, for methods whose rules ask. Without it, the tasks' names tell.
+    pub layers: Option<Arc<[Layer]>>,
     /// The path of HiGHS, if it shouldn't be searched for.
     pub highs: Option<PathBuf>,
     /// The path of OR-tools, if it shouldn't be searched for.
@@ -72,6 +75,7 @@ impl Default for Options {
             runs_per_task: 2,
             precedence: Precedence::default(),
             start: None,
+            layers: None,
             highs: None,
             ortools: None,
         }

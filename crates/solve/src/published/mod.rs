@@ -1,5 +1,6 @@
 //! The published planners, each faithful to its paper and available by name: checkmate's integer program and
-//! its rounding, moccasin's constraint program, and the checkpointing heuristics that checkmate generalizes.
+//! its rounding, moccasin's constraint program, the checkpointing heuristics that checkmate generalizes, and the
+//! planners that swap to a second memory.
 //!
 //! All of them except moccasin's unstaged program keep the given order of first runs. The exact ones prove
 //! their optimum *in their model*: a stage ends with the first run of its task, and before that runs other
@@ -19,6 +20,7 @@ mod policy;
 mod program;
 mod rounding;
 pub(crate) mod stages;
+mod swap;
 #[cfg(test)]
 mod tests;
 
@@ -27,9 +29,11 @@ use scrimp_plan::{Capacities, Problem};
 use crate::error::SolveError;
 use crate::method::{Method, Published};
 use crate::options::{Options, Solved};
+use swap::Rule;
 
 pub use chain::{Accounted, Selection, checkmate_accounting, checkpoints};
 pub use max_batch::{MaxBatch, MaxBatchOptions, max_batch};
+pub use swap::Layer;
 
 /// Plans a problem by a published method, within the capacity of the device that computes.
 ///
@@ -51,5 +55,9 @@ pub(crate) fn plan(
         Published::ChenSqrtN(candidates) => chen::sqrt_n(&graph, options, candidates),
         Published::ChenGreedy(candidates) => chen::greedy(&graph, options, candidates),
         Published::Griewank(candidates) => griewank::plan(&graph, options, candidates),
+        Published::Vdnn(offload) => swap::plan(&graph, options, Rule::Vdnn(offload)),
+        Published::SuperNeurons => swap::plan(&graph, options, Rule::SuperNeurons),
+        Published::Capuchin => swap::plan(&graph, options, Rule::Capuchin),
+        Published::Home(reading) => swap::plan(&graph, options, Rule::Home(reading)),
     }
 }

@@ -1,0 +1,224 @@
+//! Capuchin (Peng et al., ASPLOS 2020): chooses one map after another by what an iteration without a plan
+//! tells about it, until the step fits.
+//!
+//! * A candidate is a map whose idle gap, from its last forward use (evicted-access) to its next use
+//!   (back-access), covers a moment at which memory is short.
+//! * Its free time is FT = (start of the back-access − copy back) − (end of the evicted-access + copy out).
+//!   Maps with FT ≥ 0 are swapped, largest FT first, until the step fits.
+//! * If it still doesn't fit, each choice is the cheaper of two: the swap with the largest FT, which costs
+//!   −FT, and the recomputation that saves the most bytes per second (MSPS). The seconds of a recomputation
+//!   count whatever must be made again for it, so they follow earlier choices.
+//! * Copies back are exclusive on the link: the copy of a map ends before its back-access and before the copy
+//!   for the next back-access begins. The access nearest before the copy's start triggers it (in-trigger).
+//! * Feedback: while a back-access waits for its copy, the copy begins earlier by 5 % of its time in the next
+//!   iteration. The best of these iterations is the plan.
+//! * The device waits for a copy out only when it needs the bytes (delayed synchronization). What is made
+//!   again on the way to another map stays if there is room (collective recomputation).
+
+use super::evaluate::{Evaluator, Policy, uniform};
+use super::maps::Maps;
+use super::unfold::Action;
+use crate::cutoff::Cutoff;
+
+/// Iterations with feedback.
+const ROUNDS: usize = 100;
+/// By how much of its time a late copy begins earlier.
+const STEP: f64 = 0.05;
+
+/// Times of an iteration in which everything fits.
+struct Profile {
+    /// By task, when it starts; one more for the end.
+    start: Vec<f64>,
+    /// By map.
+    free_time: Vec<f64>,
+}
+
+impl Profile {
+    fn new(maps: &Maps<'_, '_>) -> Profile {
+        let mut start = vec![0.0];
+        for task in &maps.graph.tasks {
+            start.push(start[start.len() - 1] + task.seconds);
+        }
+        let free_time = maps.maps.iter().map(|map| {
+            let out = start[map.last_forward + 1] + map.out;
+            start[map.first_backward] - map.back - out
+        });
+        Profile {
+            free_time: free_time.collect(),
+            start,
+        }
+    }
+}
+
+/// The policy, and whether it fits.
+pub(super) fn policy(maps: &Maps<'_, '_>, cutoff: Cutoff<'_>) -> (Policy, bool) {
+    let profile = Profile::new(maps);
+    let mut evaluator = Evaluator::new(maps);
+    let mut policy = Policy::of(uniform(maps, Action::Keep));
+    let mut fits = choose(maps, &profile, &mut evaluator, &mut policy, cutoff);
+    if fits {
+        keep_collectively(maps, &mut evaluator, &mut policy);
+        fits = trigger(maps, &profile, &mut evaluator, &mut policy, cutoff);
+    }
+    (policy, fits)
+}
+
+/// Chooses until the step fits; whether it does.
+fn choose(
+    maps: &Maps<'_, '_>,
+    profile: &Profile,
+    evaluator: &mut Evaluator<'_, '_, '_>,
+    policy: &mut Policy,
+    cutoff: Cutoff<'_>,
+) -> bool {
+    let capacity = maps.graph.capacity;
+    let fits = |evaluator: &mut Evaluator<'_, '_, '_>, policy: &Policy| {
+        evaluator.peak(policy).is_some_and(|peak| peak <= capacity)
+    };
+    if fits(evaluator, policy) {
+        return true;
+    }
+    // Each task is one operation, because nothing runs again.
+    let short: Vec<bool> = (evaluator.unfolded.base.iter())
+        .map(|&bytes| bytes > capacity as i64)
+        .collect();
+    let covers = |map: &usize| {
+        let map = &maps.maps[*map];
+        short[map.last_forward + 1..map.first_backward].contains(&true)
+    };
+    let mut left: Vec<usize> = (0..maps.maps.len()).filter(covers).collect();
+    // The largest free time last.
+    left.sort_by(|&a, &b| profile.free_time[a].total_cmp(&profile.free_time[b]));
+    while let Some(&map) = left.last()
+        && profile.free_time[map] >= 0.0
+    {
+        left.pop();
+        policy.actions[map] = Action::Swap;
+        if fits(evaluator, policy) {
+            return true;
+        }
+    }
+    while let Some(&swap) = left.last()
+        && !cutoff.reached()
+    {
+        let times = left
+            .iter()
+            .map(|&map| (map, recompute_seconds(maps, &policy.actions, map)));
+        let saving = |&(map, seconds): &(usize, f64)| maps.maps[map].bytes as f64 / seconds;
+        let again = times
+            .filter(|(_, seconds)| seconds.is_finite())
+            .max_by(|one, other| saving(one).total_cmp(&saving(other)));
+        let (map, action) = match again {
+            Some((map, seconds)) if seconds < -profile.free_time[swap] => {
+                (map, Action::RecomputeLean)
+            }
+            _ => (swap, Action::Swap),
+        };
+        left.retain(|&other| other != map);
+        policy.actions[map] = action;
+        if fits(evaluator, policy) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Seconds of making a map again with everything that is gone by then; infinite if that is impossible.
+fn recompute_seconds(maps: &Maps<'_, '_>, actions: &[Action], map: usize) -> f64 {
+    let graph = maps.graph;
+    let mut seen = Vec::new();
+    let mut left = vec![maps.maps[map].producer];
+    let mut seconds = 0.0;
+    while let Some(task) = left.pop() {
+        if seen.contains(&task) {
+            continue;
+        }
+        if !graph.tasks[task].rerunnable {
+            return f64::INFINITY;
+        }
+        seen.push(task);
+        seconds += graph.tasks[task].seconds;
+        for &value in &graph.tasks[task].inputs {
+            let what = &graph.values[value];
+            let gone = match maps.of(value) {
+                Some(map) => matches!(actions[map], Action::Recompute | Action::RecomputeLean),
+                // Forward values that the backward pass doesn't read are gone by then.
+                None => {
+                    let last = what.consumers[what.consumers.len() - 1];
+                    !what.kept && graph.tasks[last].forward
+                }
+            };
+            left.extend(what.producer.filter(|_| gone));
+        }
+    }
+    seconds
+}
+
+/// What is made again stays where there is room for it.
+fn keep_collectively(
+    maps: &Maps<'_, '_>,
+    evaluator: &mut Evaluator<'_, '_, '_>,
+    policy: &mut Policy,
+) {
+    for map in (0..maps.maps.len()).rev() {
+        if policy.actions[map] != Action::RecomputeLean {
+            continue;
+        }
+        policy.actions[map] = Action::Recompute;
+        let peak = evaluator.peak(policy);
+        if peak.is_none_or(|peak| peak > maps.graph.capacity) {
+            policy.actions[map] = Action::RecomputeLean;
+        }
+    }
+}
+
+/// Places the in-triggers, with feedback; whether any iteration fits.
+fn trigger(
+    maps: &Maps<'_, '_>,
+    profile: &Profile,
+    evaluator: &mut Evaluator<'_, '_, '_>,
+    policy: &mut Policy,
+    cutoff: Cutoff<'_>,
+) -> bool {
+    let swapped = |map: &usize| policy.actions[*map] == Action::Swap;
+    let mut order: Vec<usize> = (0..maps.maps.len()).filter(swapped).collect();
+    order.sort_by_key(|&map| std::cmp::Reverse(maps.maps[map].first_backward));
+    let mut begin = vec![0.0; maps.maps.len()];
+    let mut next = f64::INFINITY;
+    for &map in &order {
+        let what = &maps.maps[map];
+        next = profile.start[what.first_backward].min(next) - what.back;
+        begin[map] = next;
+    }
+    let mut best: Option<(f64, Policy)> = None;
+    for _ in 0..ROUNDS {
+        let access = |&begin: &f64| {
+            profile
+                .start
+                .partition_point(|&start| start <= begin)
+                .saturating_sub(1)
+        };
+        policy.issue = Some(begin.iter().map(access).collect());
+        let Some(seconds) = evaluator.seconds(policy) else {
+            break;
+        };
+        if best.as_ref().is_none_or(|(least, _)| seconds < *least) {
+            best = Some((seconds, policy.clone()));
+        }
+        let mut late = false;
+        for &map in &order {
+            if evaluator.late[map] > 0.0 {
+                begin[map] -= STEP * maps.maps[map].back;
+                late = true;
+            }
+        }
+        if !late || cutoff.reached() {
+            break;
+        }
+    }
+    let fits = best.is_some();
+    if let Some((_, found)) = best {
+        *policy = found;
+    }
+    fits
+}
