@@ -3,13 +3,15 @@
 //!
 //! * A candidate is a map whose idle gap, from its last forward use (evicted-access) to its next use
 //!   (back-access), covers a moment at which memory is short.
-//! * Its free time is FT = (start of the back-access − copy back) − (end of the evicted-access + copy out).
-//!   Maps with FT ≥ 0 are swapped, largest FT first, until the step fits.
-//! * If it still doesn't fit, each choice is the cheaper of two: the swap with the largest FT, which costs
-//!   −FT, and the recomputation that saves the most bytes per second (MSPS). The seconds of a recomputation
-//!   count whatever must be made again for it, so they follow earlier choices.
-//! * Copies back are exclusive on the link: the copy of a map ends before its back-access and before the copy
-//!   for the next back-access begins. The access nearest before the copy's start triggers it (in-trigger).
+//! * Its free time is FT = (start of the copy back) − (end of the copy out). A copy out begins after the
+//!   evicted-access, a copy back ends before the back-access, and copies are exclusive on each link, so FT
+//!   depends on what else is swapped. Maps are tried in the order of the FT that they have alone, largest
+//!   first, and swapped if every FT stays at least 0, until the step fits.
+//! * If it still doesn't fit, each choice is the cheaper of two: the swap with the largest FT alone, which
+//!   costs as much as the lowest FT falls below 0, and the recomputation that saves the most bytes per second
+//!   (MSPS). The seconds of a recomputation count whatever must be made again for it, so they follow earlier
+//!   choices.
+//! * The access nearest before the start of a copy back triggers it (in-trigger).
 //! * Feedback: while a back-access waits for its copy, the copy begins earlier by 5 % of its time in the next
 //!   iteration. The best of these iterations is the plan.
 //! * The device waits for a copy out only when it needs the bytes (delayed synchronization). What is made
@@ -26,27 +28,66 @@ const ROUNDS: usize = 100;
 const STEP: f64 = 0.05;
 
 /// Times of an iteration in which everything fits.
-struct Profile {
+struct Profile<'m, 'g, 'p> {
+    maps: &'m Maps<'g, 'p>,
     /// By task, when it starts; one more for the end.
     start: Vec<f64>,
-    /// By map.
-    free_time: Vec<f64>,
+    /// The maps in the order of their evicted-accesses and of their back-accesses.
+    by_eviction: Vec<usize>,
+    by_return: Vec<usize>,
 }
 
-impl Profile {
-    fn new(maps: &Maps<'_, '_>) -> Profile {
+impl<'m, 'g, 'p> Profile<'m, 'g, 'p> {
+    fn new(maps: &'m Maps<'g, 'p>) -> Self {
         let mut start = vec![0.0];
         for task in &maps.graph.tasks {
             start.push(start[start.len() - 1] + task.seconds);
         }
-        let free_time = maps.maps.iter().map(|map| {
-            let out = start[map.last_forward + 1] + map.out;
-            start[map.first_backward] - map.back - out
-        });
+        let mut by_eviction: Vec<usize> = (0..maps.maps.len()).collect();
+        by_eviction.sort_by_key(|&map| maps.maps[map].last_forward);
+        let mut by_return: Vec<usize> = (0..maps.maps.len()).collect();
+        by_return.sort_by_key(|&map| maps.maps[map].first_backward);
         Profile {
-            free_time: free_time.collect(),
+            maps,
             start,
+            by_eviction,
+            by_return,
         }
+    }
+
+    /// FT of a map that is swapped alone.
+    fn free_time_alone(&self, map: usize) -> f64 {
+        let map = &self.maps.maps[map];
+        let out = self.start[map.last_forward + 1] + map.out;
+        self.start[map.first_backward] - map.back - out
+    }
+
+    /// By map, when its copy back begins; infinite for a map that isn't swapped.
+    fn returns(&self, actions: &[Action]) -> Vec<f64> {
+        let mut begin = vec![f64::INFINITY; actions.len()];
+        let mut next = f64::INFINITY;
+        for &map in self.by_return.iter().rev() {
+            if actions[map] == Action::Swap {
+                let what = &self.maps.maps[map];
+                next = self.start[what.first_backward].min(next) - what.back;
+                begin[map] = next;
+            }
+        }
+        begin
+    }
+
+    /// The seconds by which the lowest FT of the swapped maps falls below 0.
+    fn shortfall(&self, actions: &[Action]) -> f64 {
+        let begin = self.returns(actions);
+        let (mut out, mut lowest) = (0.0_f64, 0.0_f64);
+        for &map in &self.by_eviction {
+            if actions[map] == Action::Swap {
+                let what = &self.maps.maps[map];
+                out = out.max(self.start[what.last_forward + 1]) + what.out;
+                lowest = lowest.min(begin[map] - out);
+            }
+        }
+        -lowest
     }
 }
 
@@ -66,7 +107,7 @@ pub(super) fn policy(maps: &Maps<'_, '_>, cutoff: Cutoff<'_>) -> (Policy, bool) 
 /// Chooses until the step fits; whether it does.
 fn choose(
     maps: &Maps<'_, '_>,
-    profile: &Profile,
+    profile: &Profile<'_, '_, '_>,
     evaluator: &mut Evaluator<'_, '_, '_>,
     policy: &mut Policy,
     cutoff: Cutoff<'_>,
@@ -88,34 +129,45 @@ fn choose(
     };
     let mut left: Vec<usize> = (0..maps.maps.len()).filter(covers).collect();
     // The largest free time last.
-    left.sort_by(|&a, &b| profile.free_time[a].total_cmp(&profile.free_time[b]));
-    while let Some(&map) = left.last()
-        && profile.free_time[map] >= 0.0
-    {
-        left.pop();
+    left.sort_by(|&a, &b| {
+        profile
+            .free_time_alone(a)
+            .total_cmp(&profile.free_time_alone(b))
+    });
+    let mut rest = Vec::new();
+    while let Some(map) = left.pop() {
         policy.actions[map] = Action::Swap;
-        if fits(evaluator, policy) {
+        if profile.shortfall(&policy.actions) > 0.0 {
+            policy.actions[map] = Action::Keep;
+            rest.push(map);
+        } else if fits(evaluator, policy) {
             return true;
         }
     }
-    while let Some(&swap) = left.last()
-        && !cutoff.reached()
-    {
-        let times = left
+    let mut shortfall = 0.0;
+    while !rest.is_empty() && !cutoff.reached() {
+        let times = rest
             .iter()
             .map(|&map| (map, recompute_seconds(maps, &policy.actions, map)));
         let saving = |&(map, seconds): &(usize, f64)| maps.maps[map].bytes as f64 / seconds;
         let again = times
             .filter(|(_, seconds)| seconds.is_finite())
             .max_by(|one, other| saving(one).total_cmp(&saving(other)));
-        let (map, action) = match again {
-            Some((map, seconds)) if seconds < -profile.free_time[swap] => {
-                (map, Action::RecomputeLean)
+        let swap = rest[0];
+        policy.actions[swap] = Action::Swap;
+        let swapped = profile.shortfall(&policy.actions);
+        let map = match again {
+            Some((map, seconds)) if seconds < swapped - shortfall => {
+                policy.actions[swap] = Action::Keep;
+                policy.actions[map] = Action::RecomputeLean;
+                map
             }
-            _ => (swap, Action::Swap),
+            _ => {
+                shortfall = swapped;
+                swap
+            }
         };
-        left.retain(|&other| other != map);
-        policy.actions[map] = action;
+        rest.retain(|&other| other != map);
         if fits(evaluator, policy) {
             return true;
         }
@@ -175,21 +227,12 @@ fn keep_collectively(
 /// Places the in-triggers, with feedback; whether any iteration fits.
 fn trigger(
     maps: &Maps<'_, '_>,
-    profile: &Profile,
+    profile: &Profile<'_, '_, '_>,
     evaluator: &mut Evaluator<'_, '_, '_>,
     policy: &mut Policy,
     cutoff: Cutoff<'_>,
 ) -> bool {
-    let swapped = |map: &usize| policy.actions[*map] == Action::Swap;
-    let mut order: Vec<usize> = (0..maps.maps.len()).filter(swapped).collect();
-    order.sort_by_key(|&map| std::cmp::Reverse(maps.maps[map].first_backward));
-    let mut begin = vec![0.0; maps.maps.len()];
-    let mut next = f64::INFINITY;
-    for &map in &order {
-        let what = &maps.maps[map];
-        next = profile.start[what.first_backward].min(next) - what.back;
-        begin[map] = next;
-    }
+    let mut begin = profile.returns(&policy.actions);
     let mut best: Option<(f64, Policy)> = None;
     for _ in 0..ROUNDS {
         let access = |&begin: &f64| {
@@ -206,9 +249,9 @@ fn trigger(
             best = Some((seconds, policy.clone()));
         }
         let mut late = false;
-        for &map in &order {
+        for (map, begin) in begin.iter_mut().enumerate() {
             if evaluator.late[map] > 0.0 {
-                begin[map] -= STEP * maps.maps[map].back;
+                *begin -= STEP * maps.maps[map].back;
                 late = true;
             }
         }
