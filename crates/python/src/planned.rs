@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use scrimp::History;
 use scrimp::plan::{
-    BufferKind, Capacities, CheckedLayout, CheckedPlan, DeviceId, Step, format_bytes,
+    BufferKind, Capacities, CheckedLayout, CheckedPlan, DeviceId, Origin, Step, format_bytes,
     format_seconds, plan_to_json, problem_to_json, simulate,
 };
 use scrimp::report::{ReportInput, html, perfetto};
@@ -148,6 +148,15 @@ impl Planned {
     fn arena(&self) -> Option<u64> {
         let layout = self.layout.as_ref()?;
         Some(layout.arena_bytes(self.device))
+    }
+
+    /// The given values that live in a memory.
+    fn homes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let values = self.plan.problem().values().iter();
+        let away = values.filter(
+            |(_, value)| matches!(value.origin, Origin::Given(device) if device != self.device),
+        );
+        packed(py, away.map(|(id, _)| id.index() as u64))
     }
 
     /// Per step: 0 runs a task, 1 frees a value, 2 stores it in a memory, 3 brings it from one, 4 frees it

@@ -10,8 +10,8 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use scrimp::plan::file::{self, Content};
 use scrimp::plan::{
-    Budget, Capacities, DeviceId, Interval, Plan, Problem, Rate, SwapMemory, TaskId, check_offsets,
-    plan_from_json,
+    Budget, Capacities, DeviceId, Interval, Keep, Origin, Plan, Problem, Rate, SwapMemory, TaskId,
+    check_offsets, plan_from_json,
 };
 use scrimp::solve::{
     Cutoff, Method, Options, Progress, SolveError, place_intervals, solve, solve_sweep,
@@ -86,10 +86,30 @@ fn budgeted(
             })?)
         }
     };
+    let device = problem.sole_device();
     Ok(Budgeted {
         beside: capacities.clone(),
-        ..scrimp::budget(problem, budget)?
+        problem: problem.clone(),
+        fixed_bytes: device.map_or(0, |device| problem.fixed_bytes(device)),
+        ..scrimp::budget(&at_home(problem)?, budget)?
     })
+}
+
+/// The problem with everything given and kept on the device that computes: what happens without a plan.
+fn at_home(problem: &Problem) -> Result<Problem, Failure> {
+    let Some(device) = problem.sole_device() else {
+        return Ok(problem.clone());
+    };
+    let mut parts = problem.parts();
+    for value in parts.values.values_mut() {
+        if matches!(value.origin, Origin::Given(_)) {
+            value.origin = Origin::Given(device);
+        }
+        if matches!(value.keep, Keep::On(_)) {
+            value.keep = Keep::On(device);
+        }
+    }
+    Problem::new(parts).map_err(Failure::problem)
 }
 
 /// How often the least budget is asked for again, if planning within it fails.
@@ -313,11 +333,11 @@ pub fn check(
 ) -> Result<Planned, Failure> {
     py.detach(|| {
         let (problem, capacities) = read(problem)?;
-        let found = found(said)?;
+        let (found, home) = (found(said)?, at_home(&problem)?);
         // A budget that can't be met is no reason not to check; `min` is the plan's own peak.
         let budgeted = match budget {
-            Some(text) => scrimp::budget(&problem, text.parse().map_err(Failure::option)?)?,
-            None => scrimp::budget(&problem, Budget::Min)?,
+            Some(text) => scrimp::budget(&home, text.parse().map_err(Failure::option)?)?,
+            None => scrimp::budget(&home, Budget::Min)?,
         };
         let device = budgeted.device;
         let capacity = match budget {
@@ -330,7 +350,7 @@ pub fn check(
             .map_err(Failure::plan)?;
         Ok(Planned {
             budget: capacity.unwrap_or(plan.peak(device)),
-            fixed: budgeted.fixed_bytes,
+            fixed: problem.fixed_bytes(device),
             found,
             base: budgeted.base,
             device,

@@ -2,22 +2,58 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
+import re
 from typing import Any
 
+from scrimp.errors import BadProblem
 from scrimp.planning import Plan, check, plan
 from scrimp.problem import Problem
 
 
+def elsewhere(problem: Problem) -> Plan:
+    """Keep everything, but let all given values that have bytes live in the memory.
+
+    Each is brought some steps before its update, and stored some steps after it.
+    """
+    before = {pair["input"]: pair["output"] for task in problem.tasks for pair in task["overwrites"]}
+    states = [v for v in before if "given" in problem.values[v]["origin"] and problem.values[v]["bytes"]]
+    written = json.loads(plan(problem, budget="100%", time_limit=0.5).to_json())
+    steps: list[dict[str, Any]] = written["steps"]
+    for state in states:
+        (user,) = (i for i, task in enumerate(problem.tasks) if state in task["inputs"])
+        at = steps.index({"run": {"task": user, "device": 0}})
+        later, early = min(at + 5, len(steps)), max(at - 5, 0)
+        steps[later:later] = [
+            {"copy": {"value": before[state], "from": 0, "to": 1}},
+            {"free": {"value": before[state], "device": 0}},
+        ]
+        steps[early:early] = [
+            {"copy": {"value": state, "from": 1, "to": 0}},
+            {"free": {"value": state, "device": 1}},
+        ]
+    moved = copy.deepcopy(problem)
+    moved.live_in(1, *states)
+    try:
+        return check(moved, json.dumps(written))
+    except BadProblem as other:
+        # A plan names the problem that it is for.
+        (written["problem"],) = set(re.findall("[0-9a-f]{32}", str(other))) - {written["problem"]}
+    return check(moved, json.dumps(written))
+
+
 def swapping(
-    problem: Problem, *, share: float = 1.0, seed: int = 0, again: bool = False, **options: Any
+    problem: Problem, *, share: float = 1.0, seed: int = 0, again: bool = False, state: bool = False
 ) -> Plan:
     """Keep everything, but let a share of the values wait elsewhere during their longest gap.
 
     Copies begin and bytes are given back at random steps of the gap. With ``again`` the plan is one that
-    computes much again, at the least budget.
+    computes much again, at the least budget; with ``state`` see `elsewhere`.
     """
+    if state:
+        return elsewhere(problem)
     draw = random.Random(seed)
     base = plan(problem, budget="min" if again else "100%", time_limit=0.5)
     written = json.loads(base.to_json())

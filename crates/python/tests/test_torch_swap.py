@@ -144,6 +144,57 @@ def _memories() -> list[Any]:
     return list(_memories.values())
 
 
+def test_the_optimizer_s_state(by_hand: list[dict[str, Any]], tmp_path: Path) -> None:
+    """It is in the file between steps, comes back when it is asked for, and is eager's."""
+    by_hand.append({"state": True})
+    model, twin, batch, loss_fn = twins("gpt")
+    mine, eagers = (torch.optim.AdamW(one.parameters(), lr=0.01) for one in (model, twin))
+    place = f"disk:{tmp_path}=1GiB@1GB/s"
+    step = scrimp.torch.fit(model, loss_fn, batch, "100%", swap=place, optimizer=mine)
+    assert len(step.plan.homes) == len(list(model.parameters()))
+
+    def train(seed: int) -> None:
+        torch.manual_seed(seed)
+        held = storage_bytes([*model.parameters(), *model.buffers(), *batch])
+        held += sum(s["step"].element_size() for s in mine.state.values())
+        there = mine.state and all(s["exp_avg"].is_meta for s in mine.state.values())
+        loss, peak, _ = measured(lambda: step(*batch), CPU)
+        assert held + peak <= step.peak or not there
+        torch.manual_seed(seed)
+        wanted = loss_fn(twin(*batch[:-1]), batch[-1])
+        wanted.backward()
+        eagers.step()
+        eagers.zero_grad()
+        assert torch.equal(loss, wanted)
+        assert all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
+        assert all(s["exp_avg"].is_meta and s["exp_avg_sq"].is_meta for s in mine.state.values())
+
+    def same_state() -> None:
+        a, b = mine.state_dict()["state"], eagers.state_dict()["state"]
+        assert all(torch.equal(a[k][name], b[k][name]) for k in b for name in b[k])
+
+    for seed in range(3):
+        train(seed)
+    same_state()
+    assert not any(s["exp_avg"].is_meta for s in mine.state.values())
+    train(3)
+    train(4)
+    # Loaded state goes to the file before the next step.
+    saved = copy.deepcopy(eagers.state_dict())
+    mine.load_state_dict(saved)
+    train(5)
+    # A step that keeps state in memory finds it there.
+    by_hand.append({})
+    step = scrimp.torch.fit(model, loss_fn, batch, "100%", swap=place, optimizer=mine)
+    torch.manual_seed(6)
+    step(*batch)
+    torch.manual_seed(6)
+    loss_fn(twin(*batch[:-1]), batch[-1]).backward()
+    eagers.step()
+    assert not any(s["exp_avg"].is_meta for s in mine.state.values())
+    same_state()
+
+
 def test_a_file_in_pieces(tmp_path: Path) -> None:
     """Sizes around pages and pieces come back as they were, and nothing has a name in the folder."""
     memory = memories.File("disk", 1 << 30, tmp_path)
@@ -224,3 +275,94 @@ def test_speeds() -> None:
     slower = memories.speed_of(1.0, 1.0, 1.5, 0.0)
     assert not slower.half
     assert slower.out == float(f"{probe / 1.5:.2g}")
+
+
+class FakeStream:
+    """A queue of work that is done whenever the test wants, as on a GPU."""
+
+    def __init__(self, *_: Any) -> None:
+        self.queue: list[Any] = []
+
+    def wait_stream(self, other: FakeStream) -> None:
+        """As CUDA's."""
+        self.wait_event(other.record_event())
+
+    def wait_event(self, event: FakeEvent) -> None:
+        """As CUDA's."""
+        self.queue.append(event)
+
+    def record_event(self) -> FakeEvent:
+        """As CUDA's."""
+        event = FakeEvent()
+        self.queue.append(event.happen)
+        return event
+
+    def advance(self) -> bool:
+        """Do what is first, if it needn't wait."""
+        if not self.queue or (isinstance(self.queue[0], FakeEvent) and not self.queue[0].happened):
+            return False
+        first = self.queue.pop(0)
+        if not isinstance(first, FakeEvent):
+            first()
+        return True
+
+
+class FakeEvent:
+    """As CUDA's."""
+
+    happened = False
+
+    def happen(self) -> None:
+        """A stream has come to it."""
+        self.happened = True
+
+    def query(self) -> bool:
+        """As CUDA's."""
+        return self.happened
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_streams_of_a_gpu(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However three streams' work interleaves, a step reads what it wrote, and what it frees is reused."""
+    draw, compute = random.Random(seed), FakeStream()
+    runtime = type("Runtime", (), {"cudaHostRegister": lambda *_: 0, "cudaHostUnregister": lambda *_: 0})()
+    monkeypatch.setattr(torch.cuda, "Stream", FakeStream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: compute)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    monkeypatch.setattr(memories, "_copy_on", lambda s, to, of: s.queue.append(lambda: to.copy_(of)))
+    memory = memories.Pinned("ram", 1 << 20, CPU)
+    # Two buffers of the device for four values, whose places in the memory overlap in pairs.
+    *buffers, spare = (torch.zeros(6000, dtype=torch.uint8) for _ in range(3))
+    trips = [memories.Trip(memory, 16384), memories.Trip(memory, 8192)]
+    streams: list[Any] = [compute, *memory._streams]
+    wanted: list[int] = []
+    read: list[int] = []
+    for round_ in range(12):
+        value, buffer = round_ % 4, draw.choice(buffers)
+        trip, offset = trips[value % 2], (value // 2) * 2048
+        contents = draw.randrange(256)
+        compute.queue.append(lambda b=buffer, c=contents: b.fill_(c))
+        trip.store(value, offset, buffer)
+        if draw.random() < 0.5:
+            compute.queue.append(lambda b=buffer: read.append(int(b.sum())))
+            wanted.append(6000 * contents)
+        trip.wait(value)
+        # Freed: what comes next on the device's own stream may have the bytes.
+        compute.queue.append(lambda b=buffer: b.fill_(1))
+        other = draw.choice(buffers)
+        trip.bring(value, offset, other)
+        # What goes to the same place next may not come before that is read.
+        trip.store(value + 4, offset, spare)
+        trip.wait(value)
+        trip.wait(value + 4)
+        compute.queue.append(lambda b=other: read.append(int(b.sum())))
+        wanted.append(6000 * contents)
+        for _ in range(draw.randrange(12)):
+            draw.choice(streams).advance()
+    for trip in trips:
+        trip.end()
+    while any(stream.queue for stream in streams):
+        draw.shuffle(streams)
+        assert any([stream.advance() for stream in streams]), "the streams wait for each other"
+    assert read == wanted
+    assert not any(area.taken for area in memory._areas)

@@ -80,6 +80,11 @@ class Plan:
         return self.cost / self.base_cost - 1.0 if self.base_cost > 0 else 0.0
 
     @cached_property
+    def homes(self) -> array[int]:
+        """The given values that live in a memory: they are there before and after the plan."""
+        return _integers(self._native.homes())
+
+    @cached_property
     def step_kinds(self) -> array[int]:
         """Per step a number: a task runs (0), or a value is freed (1), stored in a memory (2), brought back
         from it (3) or freed there (4)."""

@@ -128,6 +128,16 @@ class Problem:
         )
         return made
 
+    def live_in(self, memory: int, *values: int) -> None:
+        """Let given values live in a memory: each begins there, and the last to overwrite it ends there."""
+        after = {pair["input"]: pair["output"] for task in self.tasks for pair in task["overwrites"]}
+        for value in values:
+            self._known(value, "live_in")
+            self.values[value]["origin"] = {"given": memory}
+            while value in after:
+                value = after[value]
+            self.keep(value, memory=memory)
+
     def keep(self, *values: int, memory: int = 0) -> None:
         """Say that values must be there at the end: on the device, or in a ``memory``."""
         for value in values:

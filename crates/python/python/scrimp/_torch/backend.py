@@ -37,6 +37,11 @@ class Partitioner(CustomPartitionerFn):
 
     def __init__(self, settings: Settings, graphs: int = 1, *, fused: bool = True) -> None:
         """Keep how to plan; ``fused``: for inductor. ``plans`` has what was planned, graph by graph."""
+        if settings.swap is not None:
+            raise Unsupported(
+                "swap isn't built for graphs of torch.compile, whose copies would have to cross the cut "
+                "between forward and backward; use scrimp.torch.fit or wrap"
+            )
         self.settings = settings
         self.graphs = graphs
         self.fused = fused

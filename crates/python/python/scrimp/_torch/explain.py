@@ -26,6 +26,7 @@ def explanation(plan: Plan, lowered: Lowered, tasks: Tasks) -> str:
         f"{plan.lower_bound / plan.base_cost - 1 if plan.base_cost else 0:+.1%}",
     ]
     lines += _again(plan, lowered, tasks)
+    lines += _away(plan, lowered)
     lines += [line for line in [unsettled(tasks.tasks)] if line]
     worst = max(range(len(plan.profile)), key=plan.profile.__getitem__)
     at = next(i for i in range(worst, -1, -1) if plan.step_kinds[i] == 0)
@@ -63,6 +64,40 @@ def _again(plan: Plan, lowered: Lowered, tasks: Tasks) -> list[str]:
     return lines
 
 
+def _away(plan: Plan, lowered: Lowered) -> list[str]:
+    """What waits elsewhere, and what it would take to make it again instead."""
+    problem = lowered.problem
+    trips = Counter(number for kind, number in plan.steps if kind == "bring")
+    out = Counter(number for kind, number in plan.steps if kind == "store")
+    if not trips and not out:
+        return []
+
+    def moved(times: Counter[int]) -> str:
+        return format_bytes(sum(problem.values[v]["bytes"] * n for v, n in times.items()))
+
+    back = problem.links[1]
+    lines = [
+        f"{len(trips | out)} values wait in memory '{problem.memories[0]['name']}' for a while; "
+        f"{moved(out)} go there in a step, and {moved(trips)} come back:"
+    ]
+    ranked = sorted(trips | out, key=lambda value: -problem.values[value]["bytes"])
+    for value in ranked[:SHOWN]:
+        entry = problem.values[value]
+        maker = entry["origin"].get("task")
+        if maker is None or not problem.tasks[maker]["rerunnable"]:
+            instead = "which can't be made again"
+        else:
+            seconds = problem.tasks[maker]["modes"][0]["seconds"]
+            instead = f"{seconds * 1e3:.2f} ms to make it again from its inputs"
+        copied = 1e3 * (entry["bytes"] / back["bandwidth"] + back["latency"])
+        lines.append(
+            f"  {format_bytes(entry['bytes']):>12}  {entry['name']}, {copied:.2f} ms to bring, {instead}"
+        )
+    if len(ranked) > SHOWN:
+        lines.append(f"  and {len(ranked) - SHOWN} more")
+    return lines
+
+
 def _places(runs: Counter[str]) -> str:
     """The modules where most runs are."""
     named = [path for path, _ in runs.most_common() if path]
@@ -76,7 +111,7 @@ def _live(plan: Plan, lowered: Lowered, at: int) -> list[tuple[int, str]]:
     """What is in memory during a run, largest first."""
     problem = lowered.problem
     live: set[int] = set()
-    always = lowered.always
+    always = lowered.always(plan.homes)
     for kind, number in plan.steps[: at + 1]:
         if kind == "run":
             live.difference_update(pair["input"] for pair in problem.tasks[number]["overwrites"])

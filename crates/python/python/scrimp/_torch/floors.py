@@ -52,7 +52,7 @@ def in_the_way(lowered: Lowered, fixed: int, whole: int) -> str:
     """What needs most at once, and what would lower that."""
     problem = lowered.problem
     values = problem.values
-    there = lowered.always
+    there = lowered.always()
 
     def needed(index: int) -> int:
         task = problem.tasks[index]

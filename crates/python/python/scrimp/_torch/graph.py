@@ -29,6 +29,8 @@ class Storage:
     device: torch.device
     same: Storage | None = None
     """Of a given one: that which stands for this memory, if the model has it as several inputs."""
+    state_of: int | None = None
+    """The parameter whose optimizer's state it is, by its place among those that are updated."""
 
 
 @dataclass(eq=False, repr=False)

@@ -55,6 +55,8 @@ class Area:
 
     address: int
     bytes: int
+    block: int
+    """What was got from the system at once; areas of one block may be joined."""
     taken: bool = False
 
 
@@ -112,12 +114,25 @@ class Memory(abc.ABC):
         if not free:
             free = [self._added(size)]
         area = min(free, key=lambda area: area.bytes)
+        size = -(-size // PAGE) * PAGE
+        if size < area.bytes:
+            at = self._areas.index(area) + 1
+            self._areas.insert(at, Area(area.address + size, area.bytes - size, area.block))
+            area.bytes = size
         area.taken = True
         return area
 
     def give_back(self, area: Area) -> None:
-        """Let others have an area, once nothing is copied any more."""
+        """Let others have an area. Copies that are going on there are waited for by later ones."""
         area.taken = False
+        joined: list[Area] = []
+        for one in self._areas:
+            last = joined[-1] if joined else one
+            if last is not one and not last.taken and not one.taken and last.block == one.block:
+                last.bytes += one.bytes
+            else:
+                joined.append(one)
+        self._areas = joined
 
     def reserve(self, size: int) -> None:
         """Have an area of this size ready."""
@@ -149,7 +164,7 @@ class Memory(abc.ABC):
                 f"taken by others, but swap allows {format_bytes(self.capacity)}; give it more"
             )
         self._extend(start, size)
-        self._areas.append(Area(start, size))
+        self._areas.append(Area(start, size, start))
         return self._areas[-1]
 
     @abc.abstractmethod
@@ -454,13 +469,16 @@ class Pinned(Memory):
         stream.wait_stream(torch.cuda.current_stream(self._device))
         for other in after:
             stream.wait_event(other.event)
-        with torch.cuda.stream(stream):
-            target, source = (here, there) if copy.writes else (there, here)
-            target.copy_(source, non_blocking=True)
+        _copy_on(stream, *((here, there) if copy.writes else (there, here)))
         copy.event = stream.record_event()
         # The caching allocator gives bytes back in the order of the device's own stream, which waits for the
         # event before the plan frees them.
         copy.storage = None
+
+
+def _copy_on(stream: Any, target: Tensor, source: Tensor) -> None:
+    with torch.cuda.stream(stream):
+        target.copy_(source, non_blocking=True)
 
 
 def _unpin(address: int) -> None:

@@ -164,7 +164,7 @@ class Plans(Generic[Planned]):
         self._changes: list[tuple[int, Change]] = []
         """What was planned anew for, and at which call."""
         self._without: set[Any] = set()
-        self._memory: Memory | None = None
+        self.memory: Memory | None = None
 
     def find(
         self, batch: Batch, make: Callable[[], Planned], *, accumulating: bool = False, beside: Any = None
@@ -191,20 +191,26 @@ class Plans(Generic[Planned]):
         self._latest = planned
         return planned
 
-    def let_swap(self, problem: Problem, device: torch.device) -> None:
-        """Let values of a problem wait in another memory, if that is asked for."""
+    def memory_beside(self, device: torch.device) -> Memory | None:
+        """The memory in which values may wait, if one is asked for."""
         asked = self.settings.asked_swap
-        if asked is not None:
-            self._memory = memory_of(asked, device)
-            add_memory(problem, self._memory, asked)
+        if asked is not None and self.memory is None:
+            self.memory = memory_of(asked, device)
+        return self.memory
+
+    def let_swap(self, problem: Problem, device: torch.device) -> None:
+        """Let values of a problem wait in that memory."""
+        memory, asked = self.memory_beside(device), self.settings.asked_swap
+        if memory is not None and asked is not None:
+            add_memory(problem, memory, asked)
 
     def away(self, plan: Plan, lowered: Lowered) -> Away | None:
         """Find and reserve places for what a plan swaps."""
-        if self._memory is None:
+        if self.memory is None:
             return None
-        away = placed(plan, lowered.problem, self._memory)
+        away = placed(plan, lowered.problem, self.memory, lowered.states)
         if away is not None:
-            self._memory.reserve(away.bytes)
+            self.memory.reserve(away.bytes)
         return away
 
     def verified(self, find: Callable[[], Planned], verify: Callable[[Planned], str]) -> Planned:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from torch.fx import Node
@@ -54,6 +54,8 @@ class Lowered:
     """The task that stands for what runs between forward and backward."""
     subject_of: dict[int, Task | Storage] = field(default_factory=dict)
     """What values that have bytes stand for."""
+    to_come: int = 0
+    """Bytes that count as always there, but are taken in the first step: the optimizer's state."""
 
     @property
     def given(self) -> int:
@@ -62,9 +64,18 @@ class Lowered:
         return self.problem.resident + sum(v["bytes"] for v in values if v["origin"].get("given") == 0)
 
     @property
-    def always(self) -> set[int]:
-        """The values that are in memory throughout: parameters that are updated, before and after that."""
-        found = {i for i, value in enumerate(self.problem.values) if "given" in value["origin"]}
+    def states(self) -> set[int]:
+        """The values that are the optimizer's state."""
+        return {
+            value
+            for value, subject in self.subject_of.items()
+            if isinstance(subject, Storage) and subject.state_of is not None
+        }
+
+    def always(self, homes: Collection[int] = ()) -> set[int]:
+        """The values that are in memory throughout, before and after their update, but for ``homes``."""
+        given = {i for i, value in enumerate(self.problem.values) if "given" in value["origin"]}
+        found = given - set(homes)
         for task in self.problem.tasks:
             found.update(pair["output"] for pair in task["overwrites"] if pair["input"] in found)
         return found
@@ -132,11 +143,10 @@ def lower(
     value_of: dict[Storage, int] = {}
     token: int | None = None
     gate: int | None = None
-    for storage in dict.fromkeys(s for task in tasks.tasks for s in task.writes if s.producer is None):
-        # It was counted among what is always there.
-        problem.resident -= allocated(storage)
-        value_of[storage] = problem.given("a parameter", allocated(storage))
-        lowered.subject_of[value_of[storage]] = storage
+    for task in tasks.tasks:
+        for storage in task.writes:
+            if storage.producer is None and storage not in value_of:
+                value_of[storage] = _add_given(lowered, storage, title(task.node))
     waiting = readers(tasks, between.gradients) if between is not None else set()
     for task in tasks.tasks:
         if between is not None and gate is None and task in waiting:
@@ -153,7 +163,7 @@ def lower(
             workspace += problem.values[token]["bytes"]
         inputs += tokens(token) if task.random else []
         written = task.makes or task.writes
-        sizes = [allocated(storage) for storage in written]
+        sizes = [_moving(storage) for storage in written]
         overwrites = {i: value_of[storage] for i, storage in enumerate(task.writes)}
         if task.overwrites is not None:
             overwrites[0] = value_of[task.overwrites]
@@ -170,7 +180,7 @@ def lower(
         lowered.task_at.append(task)
         value_of.update(zip(written, makes, strict=False))
         lowered.subject_of.update(
-            (value, storage) for storage, value in zip(written, makes, strict=False) if storage.bytes
+            (value, storage) for storage, value in zip(written, makes, strict=False) if _moving(storage)
         )
         token = makes[-1] if task.random else token
     if between is not None and gate is None:
@@ -179,6 +189,22 @@ def lower(
     kept_storages.update(storage for storage in value_of if storage.producer is None)
     problem.keep(*(value_of[storage] for storage in kept_storages if storage in value_of))
     return lowered
+
+
+def _moving(storage: Storage) -> int:
+    """Bytes that a plan can move. Those of a parameter are always there: others read it between steps."""
+    return 0 if storage.producer is None and storage.state_of is None else allocated(storage)
+
+
+def _add_given(lowered: Lowered, storage: Storage, of: str) -> int:
+    """Add what an update changes: the optimizer's state, or which of its values a parameter has."""
+    problem, size = lowered.problem, _moving(storage)
+    # It was counted among what is always there.
+    problem.resident -= size
+    value = problem.given(f"{of}, {'state' if size else 'version'}", size)
+    if size:
+        lowered.subject_of[value] = storage
+    return value
 
 
 def _add_state(lowered: Lowered, task: Task, before: Sequence[int]) -> int:

@@ -59,13 +59,16 @@ class Rewriter:
 
     def follow(self, moves: Sequence[Move]) -> None:
         """Append the steps of a plan; if it swaps, a last input of the graph is what copies."""
-        if self.leaving or self.coming or any(move.kind in ("store", "bring") for move in moves):
+        copied = (move for move in moves if move.kind in ("store", "bring"))
+        if self.leaving or self.coming or any(_state_of(move.subject) is None for move in copied):
             self.trip = self.graph.placeholder("trip")
         for move in moves:
             if isinstance(move.subject, Task) and move.kind == "run":
                 self.run(move.subject)
             elif isinstance(move.subject, Task) and self.times[move.subject] <= 1:
                 continue  # No state is saved for what never runs again.
+            elif (place := _state_of(move.subject)) is not None:
+                self._move_state(move, place)
             elif move.kind == "store":
                 self._arrive(move.subject)
                 self._swap(runtime.store, move.value, move.offset, self._held(move.subject))
@@ -74,6 +77,21 @@ class Rewriter:
                 self._bring(move)
             else:
                 self._free(move.subject)
+
+    def _move_state(self, move: Move, place: int) -> None:
+        """Move the optimizer's state of a parameter, which the optimizer holds."""
+        function = {
+            "store": runtime.store_state,
+            "bring": runtime.bring_state,
+            "free": runtime.free_state,
+        }[move.kind]
+        self.graph.call_function(function, (self._updater(), place))
+        if move.kind == "bring":
+            self.coming[move.subject] = move.value
+
+    def _updater(self) -> Node:
+        (updater,) = (node for node in self.graph.find_nodes(op="placeholder") if node.name == "updater")
+        return updater
 
     def _swap(self, function: Any, *args: Any) -> Node:
         return self.graph.call_function(function, (self.trip, *args))
@@ -121,12 +139,16 @@ class Rewriter:
     def _arrive(self, subject: Subject) -> None:
         """Wait until a value is there."""
         if subject in self.coming:
-            self._swap(runtime.arrive, self.coming.pop(subject))
+            value, place = self.coming.pop(subject), _state_of(subject)
+            if place is None:
+                self._swap(runtime.arrive, value)
+            else:
+                self.graph.call_function(runtime.arrive_state, (self._updater(), place))
 
     def run(self, task: Task) -> None:
         """Append one run of a task."""
         node = task.node
-        for storage in task.reads if self.coming else ():
+        for storage in [*task.reads, *task.writes] if self.coming else ():
             self._arrive(storage)
         for storage in [*task.writes, *([task.overwrites] if task.overwrites is not None else [])]:
             self._free(storage)
@@ -269,6 +291,11 @@ class Continuation(Rewriter):
         """``node`` is of the first graph."""
         self.saved.append(node)
         return self.graph.call_function(runtime.take, (self.box, len(self.saved) - 1))
+
+
+def _state_of(subject: Subject) -> int | None:
+    """The parameter whose optimizer's state it is."""
+    return subject.state_of if isinstance(subject, Storage) else None
 
 
 def _views_of(node: Node, tasks: Tasks) -> list[Node]:

@@ -62,6 +62,26 @@ def update(updater: Any, place: int, gradient: torch.Tensor) -> None:
     updater.update(place, gradient)
 
 
+def bring_state(updater: Any, place: int) -> None:
+    """Begin to bring the optimizer's state of a parameter back."""
+    updater.homes.bring(updater.parameters[place])
+
+
+def store_state(updater: Any, place: int) -> None:
+    """Begin to send it away."""
+    updater.homes.store(updater.parameters[place], updater.memory)
+
+
+def arrive_state(updater: Any, place: int) -> None:
+    """Wait until it is there."""
+    updater.homes.arrive(updater.parameters[place])
+
+
+def free_state(updater: Any, place: int) -> None:
+    """Give its bytes back, once it has been sent away."""
+    updater.homes.free(updater.parameters[place])
+
+
 def clip(updater: Any, gradients: list[torch.Tensor], places: list[int]) -> None:
     """Clip all gradients by their norm."""
     updater.clip(gradients, places)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import hashlib
 import os
@@ -30,13 +31,14 @@ def planned(
     text = problem.to_json()
     asked = "\n".join(map(str, (_planner(), budget, seed, threads, text)))
     key = hashlib.sha256(asked.encode()).hexdigest()
-    found = _found(key, text, time_limit)
+    found = _found(key, problem, time_limit)
     if found is not None:
         return found
     made = plan(text, budget=budget, time_limit=time_limit, seed=seed, threads=threads, progress=progress)
     ended = made.optimal or (not made.interrupted and made.seconds < DONE * time_limit)
     entry = {
         "plan": made.to_json(),
+        "homes": list(made.homes),
         "budget": made.budget,
         "said": [made.method, made.lower_bound, made.optimal, made.seconds],
         # Who ends a search early gets its plan again only by allowing as little.
@@ -55,8 +57,8 @@ def reused(problem: Problem, budget: int | str, others: Iterable[tuple[Problem, 
     same = [(other, plan) for other, plan in others if _tasks(other) == tasks]
     if not same:
         return None
-    text = problem.to_json()
     nearest = sorted(same, key=lambda pair: abs(_bytes(pair[0]) - _bytes(problem)))[:NEAREST]
+    text = problem.to_json()
     orders = dict.fromkeys([tuple(range(len(tasks))), *(tuple(plan.runs) for _, plan in nearest)])
     fitting: list[Plan] = []
     for order in orders:
@@ -83,13 +85,20 @@ def _bytes(problem: Problem) -> int:
     return sum(value["bytes"] for value in problem.values)
 
 
+def moved(problem: Problem, homes: Iterable[int]) -> Problem:
+    """The problem with values that live in its memory."""
+    other = copy.deepcopy(problem)
+    other.live_in(1, *homes)
+    return other
+
+
 @functools.cache
 def _planner() -> str:
     about = os.stat(str(_native.__file__))
     return f"{_native.__version__} {about.st_size} {about.st_mtime_ns}"
 
 
-def _found(key: str, problem: str, time_limit: float) -> Plan | None:
+def _found(key: str, problem: Problem, time_limit: float) -> Plan | None:
     entry = store.load(KIND, key)
     if entry is None:
         return None
@@ -102,7 +111,8 @@ def _found(key: str, problem: str, time_limit: float) -> Plan | None:
         return None
 
 
-def _restored(problem: str, entry: dict[str, Any]) -> Plan:
+def _restored(problem: Problem, entry: dict[str, Any]) -> Plan:
     method, bound, optimal, seconds = entry["said"]
     said = (str(method), float(bound), bool(optimal), float(seconds))
-    return Plan(_native.check(problem, str(entry["plan"]), str(int(entry["budget"])), said))
+    text = moved(problem, entry["homes"]).to_json()
+    return Plan(_native.check(text, str(entry["plan"]), str(int(entry["budget"])), said))

@@ -240,4 +240,4 @@ def auto_budget(lowered: Lowered, reserve: int) -> int:
     """
     device = next(task.makes[0].device for task in lowered.task_at if task is not None and task.makes)
     free, total = torch.cuda.mem_get_info(device)
-    return int(free + unused(device) + lowered.given - reserve - AUTO_MARGIN * total)
+    return int(free + unused(device) + lowered.given - lowered.to_come - reserve - AUTO_MARGIN * total)

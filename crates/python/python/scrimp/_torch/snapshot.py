@@ -64,7 +64,7 @@ def _blocks(plan: Plan, lowered: Lowered, model: nn.Module) -> Iterator[Block]:
     problem, end = lowered.problem, len(plan.steps) + 1
     always = [{"name": "parameters, buffers, the batch", "filename": "always there", "line": 0}]
     yield Block(0, end, plan.fixed, "always there", always)
-    there = lowered.always
+    there = lowered.always(plan.homes)
     live: dict[int, Block] = {}
     times: Counter[int] = Counter()
     for i, (kind, number) in enumerate(plan.steps):

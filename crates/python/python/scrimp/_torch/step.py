@@ -19,7 +19,7 @@ from scrimp._torch.account import Account
 from scrimp._torch.capture import Call, Joint, Slot, capture
 from scrimp._torch.captures import captured
 from scrimp._torch.gradients import add_gradient_nodes, existing_gradient, slot_at
-from scrimp._torch.graph import Tasks, analyse
+from scrimp._torch.graph import Storage, Task, Tasks, analyse
 from scrimp._torch.guards import Guards
 from scrimp._torch.memories import ended
 from scrimp._torch.memory import storage_bytes
@@ -71,6 +71,8 @@ class Planned:
     """Without contents: its shape, type and device."""
     away: Away | None
     updater: Updater | None
+    elsewhere: list[Task | Storage]
+    """The optimizer's state that isn't in memory between steps."""
     places: Places = field(default_factory=Places)
 
 
@@ -194,7 +196,7 @@ class Step(Account):
             updater.add(joint)
         tasks = analyse(joint.module.graph)
         if updater is not None:
-            updater.changes(joint, tasks)
+            updater.changes(joint, tasks, self._plans.memory_beside(device))
         # Updates come last.
         costs = task_costs([task for task in tasks.tasks if not task.writes], device, settings)
         measures = settings.costs == "measure"
@@ -203,10 +205,11 @@ class Step(Account):
             costs.append(updater.cost(task.node, measures))
         there = self._gradients(accumulating)
         resident = settings.beside(device) + there + self._resident(joint, batch.tensors)
-        resident += updater.state_bytes() if updater is not None else 0
+        state, to_come = updater.state_bytes() if updater is not None else (0, 0)
         kept = [*joint.results, *(n for _, n in joint.mutations), *(n for _, n in joint.gradients)]
         inplace.mark(tasks, kept)
-        lowered = lower(type(self.model).__name__, tasks, lambda t: costs[t.index], kept, resident)
+        lowered = lower(type(self.model).__name__, tasks, lambda t: costs[t.index], kept, resident + state)
+        lowered.to_come = to_come
         self._plans.let_swap(lowered.problem, device)
         return Captured(joint, accumulated, tasks, lowered, updater, _when_accumulating(there))
 
@@ -276,6 +279,7 @@ class Step(Account):
             loss=joint.results[0].meta["val"],
             away=away,
             updater=captured.updater,
+            elsewhere=[lowered.subject_of[value] for value in made.homes],
         )
 
     def _run(self, planned: Planned, tensors: list[torch.Tensor]) -> torch.Tensor:
@@ -283,6 +287,8 @@ class Step(Account):
         inputs += [existing_gradient(slot) for slot in planned.accumulated]
         device = inputs[0].device
         inputs += [] if planned.updater is None else [planned.updater]
+        if planned.updater is not None:
+            planned.updater.set_out(planned.elsewhere)
         trip = None if planned.away is None else planned.away.trip()
         inputs += [] if trip is None else [trip]
         with (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,9 +109,14 @@ class Away:
         return Trip(self.memory, self.bytes)
 
 
-def placed(plan: Plan, problem: Problem, memory: Memory) -> Away | None:
-    """Find places for a plan's swapped values; nothing if there are none."""
-    steps = plan.steps
+def placed(plan: Plan, problem: Problem, memory: Memory, except_for: Collection[int] = ()) -> Away | None:
+    """Find places for a plan's swapped values; nothing if there are none.
+
+    The optimizer's state is ``except_for``: it has its own.
+    """
+    steps = [
+        ("", 0) if number in except_for and kind != "run" else (kind, number) for kind, number in plan.steps
+    ]
     spans = _spans(steps)
     if not spans:
         return None

@@ -33,8 +33,10 @@ from torch.optim import optimizer as of_all
 from scrimp._torch import kept, runtime
 from scrimp._torch.capture import Joint, Slot
 from scrimp._torch.gradients import slot_at
-from scrimp._torch.graph import Tasks
-from scrimp._torch.memory import measured, storage_bytes
+from scrimp._torch.graph import Storage, Tasks
+from scrimp._torch.homes import homes_of, moves
+from scrimp._torch.memories import Memory
+from scrimp._torch.memory import measured
 from scrimp._torch.modules import KEY
 from scrimp._torch.problem import Cost
 from scrimp._torch.profile import BYTES_PER_SECOND, machine, seconds_of
@@ -70,7 +72,10 @@ class Updater:
         self.optimizer = optimizer
         self.clip_norm = clip_norm
         self._model = model
-        self._parameters: list[nn.Parameter] = []
+        self.homes = homes_of(optimizer)
+        self.memory: Memory | None = None
+        """Where state may wait."""
+        self.parameters: list[nn.Parameter] = []
 
     @property
     def marks(self) -> Any:
@@ -99,6 +104,10 @@ class Updater:
                         "optimizer out of fit to add up gradients of several batches"
                     )
 
+    def set_out(self, elsewhere: Iterable[Any]) -> None:
+        """Have the state where a plan expects it."""
+        self.homes.settle([self.parameters[state.state_of] for state in elsewhere], self.memory)
+
     def end(self) -> None:
         """Let schedules know that there was a step."""
         self.optimizer._opt_called = True  # type: ignore[attr-defined]
@@ -106,7 +115,7 @@ class Updater:
     def clip(self, gradients: Iterable[Tensor], places: Iterable[int]) -> None:
         """Clip all gradients as `torch.nn.utils.clip_grad_norm_` does."""
         assert self.clip_norm is not None
-        owners = [self._parameters[place] for place in places]
+        owners = [self.parameters[place] for place in places]
         try:
             for parameter, gradient in zip(owners, gradients, strict=True):
                 parameter.grad = gradient
@@ -117,7 +126,7 @@ class Updater:
 
     def update(self, place: int, gradient: Tensor) -> None:
         """Update one parameter as ``optimizer.step()`` would."""
-        parameter = self._parameters[place]
+        parameter = self.parameters[place]
         parameter.grad = gradient
         try:
             _step(self.optimizer, self._group_of(parameter), parameter)
@@ -145,8 +154,12 @@ class Updater:
                     made.meta[KEY] = slot.path.removeprefix("model.").rpartition(".")[0]
         joint.gradients = [g for g in joint.gradients if id(slot_at(joint, g[0]).get()) not in owned]
 
-    def changes(self, joint: Joint, tasks: Tasks) -> None:
-        """Say which storages the graph's updates change; inputs that share a parameter's memory are one."""
+    def changes(self, joint: Joint, tasks: Tasks, memory: Memory | None) -> None:
+        """Say which storages the graph's updates change; inputs that share a parameter's memory are one.
+
+        With a ``memory`` to wait in, so is state of a parameter's size.
+        """
+        self.memory = memory
         inputs = zip(joint.module.graph.find_nodes(op="placeholder"), joint.placeholders, strict=False)
         storage_of: dict[int, Any] = {}
         for node, slot in inputs:
@@ -155,14 +168,20 @@ class Updater:
                 storage.same = storage_of.setdefault(slot.get().untyped_storage()._cdata, storage)
         for task in tasks.tasks:
             if task.node.target is runtime.update:
-                parameter = self._parameters[task.node.args[1]]  # type: ignore[index]
+                parameter = self.parameters[task.node.args[1]]  # type: ignore[index]
                 task.writes = [storage_of[parameter.untyped_storage()._cdata]]
+                size = self._moving_bytes(parameter)
+                if self.memory is not None and size:
+                    place: Any = task.node.args[1]
+                    task.writes.append(Storage(size, None, parameter.device, state_of=place))
             elif task.node.target is runtime.clip:
                 task.writes = list(task.reads)
 
-    def state_bytes(self) -> int:
-        """Bytes of the state of all parameters that this step updates, those to come included."""
-        return sum(self._state_bytes(parameter) for parameter in dict.fromkeys(self._parameters))
+    def state_bytes(self) -> tuple[int, int]:
+        """Bytes of the state of all parameters that this step updates, and of those that are yet to come."""
+        owned = dict.fromkeys(self.parameters)
+        sizes = {p: sum(size for _, size in self._state_sizes(p)) for p in owned}
+        return sum(sizes.values()), sum(size for p, size in sizes.items() if not self.optimizer.state.get(p))
 
     def cost(self, node: Node, measures: bool) -> Cost:
         """Measure or estimate an update, or clipping."""
@@ -170,7 +189,7 @@ class Updater:
             gradients = [n.meta["val"] for n in node.all_input_nodes if "val" in n.meta]
             size = sum(g.numel() * g.element_size() for g in gradients)
             return Cost(PER_UPDATE * len(gradients) + 3 * size / BYTES_PER_SECOND, 1024 * len(gradients))
-        parameter = self._parameters[node.args[1]]  # type: ignore[index]
+        parameter = self.parameters[node.args[1]]  # type: ignore[index]
         size = parameter.numel() * parameter.element_size()
         if not measures:
             return Cost(PER_UPDATE + BUSY_BYTES * size / BYTES_PER_SECOND, SCRATCH * size + 1024)
@@ -179,8 +198,8 @@ class Updater:
     def _place(self, slot: Slot) -> int:
         parameter = slot.get()
         assert isinstance(parameter, nn.Parameter)
-        self._parameters.append(parameter)
-        return len(self._parameters) - 1
+        self.parameters.append(parameter)
+        return len(self.parameters) - 1
 
     def _group_of(self, parameter: nn.Parameter) -> dict[str, Any]:
         for group in self.optimizer.param_groups:
@@ -188,22 +207,34 @@ class Updater:
                 return group
         raise Unsupported("the optimizer no longer has a parameter that it had; plan anew with fit")
 
-    def _state_bytes(self, parameter: nn.Parameter) -> int:
+    def _moving_bytes(self, parameter: nn.Parameter) -> int:
+        return sum(size for moves, size in self._state_sizes(parameter) if moves)
+
+    def _state_sizes(self, parameter: nn.Parameter) -> list[tuple[bool, int]]:
+        """For each tensor of a parameter's state, whether it can move, and its bytes."""
         try:
             group = self._group_of(parameter)
         except Unsupported:
-            return 0
+            return []
         there = self.optimizer.state.get(parameter)
         if there:
-            return storage_bytes(value for value in there.values() if isinstance(value, Tensor))
+            return [
+                (moves(tensor, parameter), tensor.untyped_storage().nbytes())
+                for tensor in there.values()
+                if isinstance(tensor, Tensor)
+            ]
         twin = _Twin(self.optimizer, group, parameter, 2)
         twin.step()
-        state = [value for value in twin.state.values() if isinstance(value, Tensor)]
-        scale = parameter.numel() / 2
-        return sum(
-            int(t.numel() * scale) * t.element_size() if t.shape == (2,) else t.untyped_storage().nbytes()
-            for t in state
-        )
+        whole = parameter.numel() * parameter.element_size()
+        found: list[tuple[bool, int]] = []
+        for tensor in twin.state.values():
+            if isinstance(tensor, Tensor):
+                alike = tensor.shape == (2,)
+                size = whole * tensor.element_size() // parameter.element_size()
+                found.append(
+                    (alike and parameter.dim() > 0, size if alike else tensor.untyped_storage().nbytes())
+                )
+        return found
 
     def _measured(self, parameter: nn.Parameter) -> Cost:
         group = self._group_of(parameter)

@@ -276,7 +276,7 @@ def verify(planned: Planned, model: nn.Module, run: Callable[[], Any], changed: 
     spans = Spans(model)
     forget_cached(model)
     with _as_before(model, changed) as copies, _uncached_casts():
-        room = planned.plan.peak - lowered.given - copies
+        room = planned.plan.peak - planned.plan.fixed - copies
         comparer = _Comparer(operations, spans.here, room, lowered.workspaces())
         try:
             with (
