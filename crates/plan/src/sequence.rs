@@ -27,6 +27,11 @@ pub enum Move {
         /// The other memory.
         from: DeviceId,
     },
+    /// The value's bytes are held until here, so that a copy of it may end meanwhile. No step comes of this.
+    Release {
+        /// The value.
+        value: ValueId,
+    },
 }
 
 /// The moves of one device that computes, one after another.
@@ -52,13 +57,13 @@ impl Sequence {
     pub fn runs(&self) -> impl Iterator<Item = TaskId> + '_ {
         self.moves.iter().filter_map(|made| match *made {
             Move::Run(task) => Some(task),
-            Move::Store { .. } | Move::Bring { .. } => None,
+            Move::Store { .. } | Move::Bring { .. } | Move::Release { .. } => None,
         })
     }
 
     /// The plan that makes these moves. Each use of a value is served by its latest instance in the memory of
     /// the use: the latest run of its producer there, or the latest copy to it. An instance is freed right
-    /// after the last use it serves, or at once if it serves none; an instance that must be kept is never
+    /// after the last use it serves or its release, or at once if it serves none; an instance that must be kept is never
     /// freed. What a task overwrites needs no freeing. Takes O(uses + values · devices) time.
     ///
     /// # Errors
@@ -83,16 +88,16 @@ impl Sequence {
             next[at] += 1;
         }
         for (at, &made) in self.moves.iter().enumerate() {
-            steps.push(self.step(made));
+            steps.extend(self.step(made));
             let ended = sorted[heads[at]..heads[at + 1]].iter();
             steps.extend(ended.map(|&k| frees.after[k].1.free()));
         }
         Ok(Plan { steps })
     }
 
-    fn step(&self, made: Move) -> Step {
+    fn step(&self, made: Move) -> Option<Step> {
         let device = self.device;
-        match made {
+        Some(match made {
             Move::Run(task) => Step::Run { task, device },
             Move::Store { value, to } => Step::Copy {
                 value,
@@ -104,7 +109,8 @@ impl Sequence {
                 from,
                 to: device,
             },
-        }
+            Move::Release { .. } => return None,
+        })
     }
 }
 
@@ -171,9 +177,12 @@ pub enum SequenceError {
         name: String,
         from: DeviceId,
     },
-    /// A copy of something that isn't a value.
-    #[error("move {position} of the sequence copies {value}, which isn't a value of the problem")]
+    /// Something that isn't a value.
+    #[error("move {position} of the sequence names {value}, which isn't a value of the problem")]
     UnknownValue { position: usize, value: ValueId },
+    /// A release of a value that is absent.
+    #[error("move {position} of the sequence releases {value}, which isn't in memory at that time")]
+    NotHeld { position: usize, value: ValueId },
     /// A copy between devices without a link.
     #[error(
         "move {position} of the sequence copies from {from} to {to}, between which there is no link"
@@ -298,6 +307,7 @@ impl<'a> Walk<'a> {
                 Move::Run(task) => self.run(position, task)?,
                 Move::Store { value, to } => self.copy(position, value, (device, to))?,
                 Move::Bring { value, from } => self.copy(position, value, (from, device))?,
+                Move::Release { value } => self.hold(position, value)?,
             }
         }
         for (task, Task { name, .. }) in self.problem.tasks().iter() {
@@ -424,6 +434,19 @@ impl<'a> Walk<'a> {
             last: Some(position),
         };
         self.put(position, value, to);
+        Ok(())
+    }
+
+    /// Holds a value until this position.
+    fn hold(&mut self, position: usize, value: ValueId) -> Result<(), SequenceError> {
+        if self.problem.values().get(value).is_none() {
+            return Err(SequenceError::UnknownValue { position, value });
+        }
+        let device = self.device;
+        match self.at(value, device) {
+            There::Yes { last } => *last = Some(position),
+            _ => return Err(SequenceError::NotHeld { position, value }),
+        }
         Ok(())
     }
 
