@@ -6,6 +6,7 @@ pub use scrimp_solvers as solvers;
 
 mod bound;
 mod checked;
+mod copies;
 mod cutoff;
 mod energy;
 mod error;

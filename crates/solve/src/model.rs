@@ -8,8 +8,9 @@ use std::marker::PhantomData;
 
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap};
-use scrimp_plan::{DeviceId, Keep, Origin, Problem, TaskId, ValueId};
+use scrimp_plan::{Capacities, DeviceId, Keep, Origin, Problem, TaskId, ValueId};
 
+use crate::copies::Copies;
 use crate::error::SolveError;
 
 /// Sums of bytes stay below this, so that `f64` holds them exactly.
@@ -78,11 +79,28 @@ pub(crate) struct Model {
     pub fixed: PrimaryMap<ValueId, bool>,
     /// The bytes of those buffers.
     pub fixed_bytes: f64,
+    /// Copies to and from other memories; none if the planner doesn't plan them.
+    pub copies: Copies,
 }
 
 impl Model {
-    /// The problem as the only computing device sees it.
+    /// The problem as the only computing device sees it, without other memories.
     pub fn new(problem: &Problem) -> Result<(Model, DeviceId), SolveError> {
+        Model::beside(problem, None)
+    }
+
+    /// The problem as the only computing device sees it, with copies to and from the other memories.
+    pub fn with_copies(
+        problem: &Problem,
+        capacities: &Capacities,
+    ) -> Result<(Model, DeviceId), SolveError> {
+        Model::beside(problem, Some(capacities))
+    }
+
+    fn beside(
+        problem: &Problem,
+        capacities: Option<&Capacities>,
+    ) -> Result<(Model, DeviceId), SolveError> {
         let device = problem.sole_device().ok_or_else(|| {
             SolveError::Unsupported(
                 "several devices compute, but this version plans for one only: keep one that computes"
@@ -91,14 +109,18 @@ impl Model {
         })?;
         let n = problem.tasks().len() as u32;
         let values = problem.values();
+        let copies = capacities.map_or_else(Copies::default, |capacities| {
+            Copies::new(problem, device, capacities, n as usize + 2)
+        });
         let mut given = Vec::new();
         let mut kept = Vec::new();
         for (v, value) in values.iter() {
             match value.origin {
                 Origin::Given(on) if on == device => given.push(v),
+                Origin::Given(_) if !copies.none() && copies.given[v].is_some() => {}
                 Origin::Given(_) => {
                     return Err(SolveError::Unsupported(format!(
-                        "value {} is given on another device, but this version plans for one only: give it on {}",
+                        "value {} is given in another memory, from which this method can't copy: give it on {}, or use the default method with links to and from that memory",
                         value.name,
                         problem.devices()[device].name
                     )));
@@ -107,9 +129,10 @@ impl Model {
             }
             match value.keep {
                 Keep::No => {}
+                Keep::On(on) if on != device && !copies.none() && copies.kept[v].is_some() => {}
                 Keep::On(on) if on != device => {
                     return Err(SolveError::Unsupported(format!(
-                        "value {} must end on another device, but this version plans for one only: keep it on {}",
+                        "value {} must end in another memory, to which this method can't copy: keep it on {}, or use the default method with links to and from that memory",
                         value.name,
                         problem.devices()[device].name
                     )));
@@ -158,6 +181,7 @@ impl Model {
             given,
             kept,
             resident: problem.devices()[device].resident as f64,
+            copies,
         });
         model.fix(problem, device);
         let total: f64 = model.resident
@@ -199,6 +223,14 @@ impl Model {
                 producer[v] = TaskId::new(t);
             }
         }
+        let brings = p.copies.tasks();
+        for list in [&mut p.cost, &mut p.workspace] {
+            list.extend(std::iter::repeat_n(0.0, brings));
+        }
+        p.rerunnable.extend(std::iter::repeat_n(true, brings));
+        p.inputs.extend(std::iter::repeat_n(Vec::new(), brings));
+        let brought = (0..brings).map(|k| vec![ValueId::new(k % values)]);
+        p.outputs.extend(brought);
         let bytes: PrimaryMap<ValueId, f64> = p.bytes.into_iter().collect();
         let mut overwriter: PrimaryMap<ValueId, PackedOption<TaskId>> =
             std::iter::repeat_n(None.into(), values).collect();
@@ -229,6 +261,7 @@ impl Model {
             resident: p.resident,
             fixed: std::iter::repeat_n(false, values).collect(),
             fixed_bytes: 0.0,
+            copies: p.copies,
         }
     }
 
@@ -265,6 +298,27 @@ impl Model {
         self.task_ids().collect()
     }
 
+    /// An order of tasks in which a value that is given in another memory is brought before its first use.
+    pub fn with_brings(&self, order: Vec<TaskId>) -> Vec<TaskId> {
+        if self.copies.none() {
+            return order;
+        }
+        let mut seen: PrimaryMap<ValueId, bool> = self.bytes.values().map(|_| false).collect();
+        let mut out = Vec::with_capacity(order.len());
+        for t in order.into_iter().chain([self.end()]) {
+            for i in self.inputs.of(t) {
+                if let Some(memory) = self.copies.given[i.value]
+                    && !std::mem::replace(&mut seen[i.value], true)
+                {
+                    out.push(self.copies.bringing(memory, i.value));
+                }
+            }
+            out.push(t);
+        }
+        out.pop();
+        out
+    }
+
     /// The task that takes over a value's buffer for its output.
     #[inline]
     pub fn overwriter(&self, v: ValueId) -> Option<TaskId> {
@@ -281,6 +335,17 @@ impl Model {
     #[inline]
     pub fn size(&self, v: ValueId) -> f64 {
         if self.fixed[v] { 0.0 } else { self.bytes[v] }
+    }
+
+    /// The bytes without which some task can't run, even if everything else is elsewhere.
+    pub fn least_working_set(&self) -> f64 {
+        let tasks = self.task_ids().chain([self.start(), self.end()]);
+        let sets = tasks.map(|t| {
+            let inputs = self.inputs.of(t).iter().map(|i| i.value);
+            let inputs = inputs.filter(|&v| !self.fixed[v]);
+            self.grows[t] + inputs.map(|v| self.bytes[v]).sum::<f64>() + self.fixed_bytes
+        });
+        sets.fold(0.0, f64::max)
     }
 
     /// Seconds of running every task once.
@@ -300,4 +365,5 @@ pub(crate) struct Parts {
     pub given: Vec<ValueId>,
     pub kept: Vec<Input>,
     pub resident: f64,
+    pub copies: Copies,
 }

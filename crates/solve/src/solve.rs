@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use scrimp_plan::{Capacities, CheckedPlan, DeviceId, Problem, Sequence};
+use scrimp_plan::{Capacities, CheckedPlan, DeviceId, Problem, Sequence, simulate};
 
 use crate::bound;
 use crate::checked::checked;
@@ -15,6 +15,7 @@ use crate::options::{Options, Progress, Solved};
 use crate::published;
 use crate::search::driver::{self, Found};
 use crate::search::state::State;
+use crate::search::swap;
 
 /// Plans a problem within the device's capacities, in bytes and in joules; exactly one device must compute.
 ///
@@ -82,9 +83,29 @@ fn searched(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Solved, SolveError> {
     let start = Instant::now();
-    let (model, device) = Model::new(problem)?;
+    let (model, device) = Model::with_copies(problem, capacities)?;
     let capacity = capacities.bytes(device);
     let budget = capacity.map_or(f64::INFINITY, |c| c as f64 - model.resident);
+    if !model.copies.none() {
+        let plain = Model::new(problem).ok().map(|(plain, _)| plain);
+        let found = swap::run(&model, plain.as_ref(), budget, options, start, progress);
+        let Some((estimated, moves)) = found.plan else {
+            return Err(SolveError::Infeasible {
+                budget: capacity.unwrap_or(u64::MAX),
+                least_found: (found.least + model.resident) as u64,
+                floor: (model.least_working_set() + model.resident) as u64,
+                leanest: None,
+            });
+        };
+        let plan = checked(problem, &Sequence { device, moves }, Method::Search.name())?;
+        let cost = simulate(&plan).makespan();
+        if std::env::var("SWAPDBG").is_ok() { eprintln!("estimated {} simulated {cost} base {} peak {} budget {budget}", estimated, model.base_cost(), plan.peak(device)); }
+        return Ok(Solved {
+            cost,
+            optimal: cost <= model.base_cost() * (1.0 + 1e-9),
+            ..solved(plan, model.base_cost(), start)
+        });
+    }
     let options = &Options {
         start: usable_start(problem, options),
         ..options.clone()

@@ -11,6 +11,7 @@ use crate::search::beam::{self, Breadth};
 use crate::search::order;
 use crate::search::repair::{Repairer, Taste};
 use crate::search::state::State;
+use crate::search::timing::Timing;
 
 /// Units of work per task after which the squeeze towards a first plan gives up.
 const SQUEEZE: u64 = 60_000;
@@ -25,6 +26,8 @@ const COOLING: f64 = 0.02;
 
 /// The most growth of the bound that a rerun may cause, as shares of the seconds between bound and plan.
 const GROWTHS: [f64; 5] = [0.05, 0.2, 0.5, 1.0, f64::INFINITY];
+/// What a second of copying may cost a repair, in seconds.
+const COPYING: [f64; 6] = [0.0, 0.1, 0.3, 0.5, 0.7, 1.0];
 /// The width of the widest beam times the number of tasks.
 const WIDEST: u32 = 20_000;
 /// One walk through the sequences that fit.
@@ -42,6 +45,8 @@ pub(crate) struct Walk<'m> {
     pub leanest: (f64, Vec<TaskId>),
     /// Units of work that the last start over took, or a guess.
     pub(super) start_work: u64,
+    /// Times sequences with copies.
+    timing: Option<Timing<'m>>,
 }
 
 impl<'m> Walk<'m> {
@@ -64,6 +69,18 @@ impl<'m> Walk<'m> {
             rng,
             best: None,
             start_work: u64::from(model.tasks) * u64::from(model.tasks) / 4,
+            timing: (!model.copies.none()).then(|| Timing::new(model, budget)),
+        }
+    }
+
+    /// Seconds of the present sequence, with its copies.
+    fn seconds(&mut self) -> f64 {
+        match &mut self.timing {
+            Some(timing) => {
+                self.repairer.work += self.state.len() as u64 / 2;
+                timing.makespan(&self.state)
+            }
+            None => self.state.cost(),
         }
     }
 
@@ -79,6 +96,20 @@ impl<'m> Walk<'m> {
             self.state.restore();
         }
         ok
+    }
+
+    /// Repairs the first sequence at a price of a copied second, and records what comes of it.
+    pub fn repair_at(&mut self, copying: f64) {
+        let first = self.leanest.1.clone();
+        self.state.reset(&first);
+        self.repairer.copying = copying;
+        let taste = Taste {
+            tries: 4,
+            noise: 0.0,
+        };
+        if self.settle(taste) {
+            self.record();
+        }
     }
 
     /// Looks for a first plan within the budget: directly, and then, if `squeeze` is set, by lowering the
@@ -181,10 +212,8 @@ impl<'m> Walk<'m> {
                     if self.cutoff.reached() {
                         break;
                     }
-                    self.step(
-                        self.repairer.mean_cost(&self.state),
-                        self.taste_of(failures),
-                    );
+                    let mean = self.repairer.mean_cost(&self.state, self.state.cost());
+                    self.step(mean, self.taste_of(failures));
                 }
             }
         }
@@ -242,13 +271,14 @@ impl<'m> Walk<'m> {
         if order.len() < self.model.tasks as usize {
             return;
         }
+        let order = self.model.with_brings(order);
         self.follow();
         self.state.reset(&order);
         if self.repairer.free && self.rng.below(4) > 0 {
             let hot = 100f64.powf(self.rng.unit());
             self.rearrange(300, hot, 0.01);
         }
-        if self.rng.below(2) == 0 {
+        if self.timing.is_none() && self.rng.below(2) == 0 {
             let widest = (WIDEST / self.model.tasks.max(1)).clamp(64, 1000) as usize;
             let breadth = Breadth {
                 width: [2, 8, 32, widest][self.rng.below(4)],
@@ -275,13 +305,17 @@ impl<'m> Walk<'m> {
             let share = GROWTHS[self.rng.below(GROWTHS.len())];
             self.repairer.most_growth = share * guide.slack;
         }
+        if self.timing.is_some() {
+            self.repairer.copying = COPYING[self.rng.below(COPYING.len())];
+        }
     }
 
     /// Anneals the present sequence for `length` units of work, from a temperature of `heat` times the mean
     /// seconds of a recomputation.
     pub(super) fn anneal(&mut self, length: u64, heat: f64) {
         let end = self.repairer.work + length;
-        let hot = self.repairer.mean_cost(&self.state) * heat;
+        let seconds = self.seconds();
+        let hot = self.repairer.mean_cost(&self.state, seconds) * heat;
         while self.repairer.work < end && !self.cutoff.reached() {
             let left = (end - self.repairer.work) as f64 / length as f64;
             let temperature = hot * COOLING.powf(1.0 - left);
@@ -303,10 +337,10 @@ impl<'m> Walk<'m> {
     }
 
     pub fn record(&mut self) {
-        let cost = self.state.cost();
         if self.repairer.budget > self.target {
             return;
         }
+        let cost = self.seconds();
         if self
             .best
             .as_ref()
@@ -321,8 +355,7 @@ impl<'m> Walk<'m> {
         let mut extra = Vec::new();
         for p in (Position::FIRST + 1).until(self.state.last()) {
             let run = self.state.run_at(p);
-            let runs = self.state.runs(self.state.task_of(run));
-            if runs.len() > 1 && (self.repairer.free || runs[0] != run) {
+            if self.repairer.may_drop(&self.state, run) {
                 extra.push(run);
             }
         }
@@ -333,10 +366,7 @@ impl<'m> Walk<'m> {
     /// changes nothing.
     fn drop_run(&mut self, run: Run) -> bool {
         let t = self.state.task_of(run);
-        if self.state.runs(t).len() < 2
-            || (!self.repairer.free && self.state.runs(t)[0] == run)
-            || !self.state.can_remove(run)
-        {
+        if !self.repairer.may_drop(&self.state, run) || !self.state.can_remove(run) {
             return false;
         }
         self.state.remove(run);
@@ -386,7 +416,7 @@ impl<'m> Walk<'m> {
         }
         // A rearrangement forgets the log, so the state to return to is saved.
         let saved = (self.repairer.free && self.rng.below(4) == 0).then(|| self.state.order());
-        let before = self.state.cost();
+        let before = self.seconds();
         let limit = before - temperature * (1.0 - self.rng.unit()).ln();
         let most = if self.rng.below(4) == 0 {
             extra.len().min(30)
@@ -429,7 +459,7 @@ impl<'m> Walk<'m> {
             } else {
                 self.polish_all();
             }
-            ok = self.state.cost() <= limit;
+            ok = self.seconds() <= limit;
         }
         if ok {
             self.state.commit();

@@ -38,7 +38,7 @@ const RACE_EPOCHS: u64 = 20;
 const TRIAL: u64 = 3;
 const PROMISING: f64 = 1.25;
 /// Units of work of the first epoch, per task.
-const FIRST_EPOCH: u64 = 2500;
+pub(super) const FIRST_EPOCH: u64 = 2500;
 /// The search for a first plan may take at least this long, whatever the limit: without a plan there is
 /// nothing to return, and a feasible budget would be called infeasible.
 const FIRST_PLAN: Duration = Duration::from_secs(2);
@@ -240,7 +240,7 @@ fn start_of(model: &Model, budget: f64, options: &Options) -> Option<Vec<TaskId>
 }
 
 /// The units of work of a walk within the time limit; see [`RATES`].
-fn work(model: &Model, options: &Options) -> f64 {
+pub(super) fn work(model: &Model, options: &Options) -> f64 {
     let inputs: usize = model.task_ids().map(|t| model.inputs.of(t).len()).sum();
     let mean = inputs as f64 / f64::from(model.tasks.max(1));
     let dense = ((mean - MEAN_INPUTS[0]) / (MEAN_INPUTS[1] - MEAN_INPUTS[0])).clamp(0.0, 1.0);
@@ -362,33 +362,38 @@ impl<'m> Race<'m, '_> {
                 walk
             })
             .collect();
-        Lineage {
-            best,
-            walks,
-            idle: 0,
-            epochs: 0,
-            length: self.first_epoch(),
-            spent: 0,
-            better_at: 0,
-        }
+        Lineage::new(best, walks, self.first_epoch())
     }
 }
 
 /// Annealing from one plan, in epochs of growing length on several walks. After each epoch all walks go on
 /// from the best plan.
-struct Lineage<'m> {
-    best: (f64, Vec<TaskId>),
-    walks: Vec<Walk<'m>>,
+pub(super) struct Lineage<'m> {
+    pub best: (f64, Vec<TaskId>),
+    pub walks: Vec<Walk<'m>>,
     /// Epochs since the last better plan, and in all.
     idle: u32,
-    epochs: u64,
+    pub epochs: u64,
     /// The next epoch's units of work, those so far, and those when the last better plan was found.
     length: u64,
-    spent: u64,
+    pub spent: u64,
     better_at: u64,
 }
 
-impl Lineage<'_> {
+impl<'m> Lineage<'m> {
+    /// A lineage that starts from a plan, and units of work of its first epoch.
+    pub fn new(best: (f64, Vec<TaskId>), walks: Vec<Walk<'m>>, length: u64) -> Lineage<'m> {
+        Lineage {
+            best,
+            walks,
+            idle: 0,
+            epochs: 0,
+            length,
+            spent: 0,
+            better_at: 0,
+        }
+    }
+
     /// Leaves the plan for another one that doesn't depend on it, if such a plan is found.
     fn start_over(&mut self) {
         for walk in &mut self.walks {
@@ -401,12 +406,12 @@ impl Lineage<'_> {
     }
 
     /// Whether many epochs, and at least this much work, have brought nothing.
-    fn has_converged(&self, work: u64) -> bool {
+    pub fn has_converged(&self, work: u64) -> bool {
         self.idle >= PATIENCE && self.spent - self.better_at >= work
     }
 
     /// One epoch of at most `most` units of work, which are taken off `left`.
-    fn epoch(&mut self, threads: usize, most: u64, left: &mut u64) {
+    pub fn epoch(&mut self, threads: usize, most: u64, left: &mut u64) {
         let length = self.length.min(most);
         let (from, epoch) = (&self.best.1, self.epochs);
         each(threads, &mut self.walks, &|k, walk| {

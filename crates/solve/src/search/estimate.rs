@@ -8,8 +8,8 @@ use crate::search::repair::Repairer;
 use crate::search::state::State;
 
 impl<'m> Repairer<'m> {
-    /// The price of having the inputs of `t` at `p`, each kept until `p` or made again there, whichever is
-    /// cheaper; `None` if the price reaches the limit. Once the visits are used up, all further inputs are
+    /// The price of having the inputs of `t` at `p`, each kept until `p`, brought or made again there, whichever is
+    /// cheapest; `None` if the price reaches the limit. Once the visits are used up, all further inputs are
     /// kept.
     pub(super) fn inputs_price(
         &self,
@@ -34,6 +34,8 @@ impl<'m> Repairer<'m> {
                 continue;
             }
             let make = m.cost[m.producer[v]];
+            let fetch = self.fetch(state, v, p);
+            let make = fetch.map_or(make, |(_, seconds)| make.min(seconds));
             let lower = (limit.per_area * keep).min(limit.per_second * make);
             least += lower;
             pricing.stack.push(Wanted {
@@ -63,7 +65,7 @@ impl<'m> Repairer<'m> {
         (left > 0.0).then_some(sum)
     }
 
-    /// The cheaper of keeping a value until `p` and making it again there.
+    /// The cheapest of keeping a value until `p`, bringing it there and making it again there.
     fn input_price(
         &self,
         state: &State<'m>,
@@ -74,12 +76,19 @@ impl<'m> Repairer<'m> {
     ) -> Price {
         let m = self.model;
         let t = m.producer[wanted.value];
-        let keeping = Price {
+        let mut keeping = Price {
             seconds: 0.0,
             area: wanted.keep,
         };
+        let mut keep = wanted.keep * self.price;
+        if let Some((_, seconds)) = self.fetch(state, wanted.value, p)
+            && seconds < keep
+        {
+            keeping = Price { seconds, area: 0.0 };
+            keep = seconds;
+        }
         let cost = m.cost[t];
-        let dearer = wanted.keep * self.price - cost;
+        let dearer = keep - cost;
         if dearer <= 0.0 || pricing.visits == 0 || !self.may(t, p) {
             return keeping;
         }

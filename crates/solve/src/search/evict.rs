@@ -1,7 +1,7 @@
 //! Carrying out an eviction: runs a producer again with what it needs, and merges and drops the runs that
 //! this makes useless.
 
-use scrimp_plan::TaskId;
+use scrimp_plan::{TaskId, ValueId};
 
 use crate::ids::{Position, Run};
 use crate::search::price::{Limit, Pricing};
@@ -17,6 +17,14 @@ impl<'m> Repairer<'m> {
     /// Tries an eviction. If it can't be done, returns false, and the caller must undo the changes so far.
     pub(super) fn apply(&self, state: &mut State<'m>, eviction: Eviction) -> bool {
         match eviction {
+            Eviction::Fetch { value, bring, before } => {
+                if !state.can_insert(bring, before) {
+                    return false;
+                }
+                state.insert(bring, before);
+                self.drop_useless(state, self.model.producer[value]);
+                true
+            }
             Eviction::Rerun { task, before } => {
                 let anchor = state.run_at(before);
                 let until = state.mark() + EDITS;
@@ -55,13 +63,15 @@ impl<'m> Repairer<'m> {
         }
         for i in m.inputs.of(t) {
             let p = state.pos(anchor);
+            let fetch = self.fetch(state, i.value, p);
             let again = match state.around(i.value, p) {
                 (None, _) => true,
                 (Some(_), needed) if depth == 0 || needed => false,
                 (Some(last), _) => {
                     let keep = m.bytes[i.value] * self.crowded(last + 1, p + 1) * self.price;
                     let make = m.producer[i.value];
-                    keep > m.cost[make] && self.may(make, p) && {
+                    let fetched = fetch.is_some_and(|(_, seconds)| seconds < keep);
+                    fetched || keep > m.cost[make] && self.may(make, p) && {
                         let mut pricing = Pricing::of(VISITS);
                         let limit = Limit {
                             per_second: 1.0,
@@ -73,9 +83,14 @@ impl<'m> Repairer<'m> {
                     }
                 }
             };
-            if again
-                && (depth == 0 || !self.rerun(state, m.producer[i.value], anchor, depth - 1, until))
-            {
+            if !again {
+                continue;
+            }
+            let make = match fetch {
+                Some((task, seconds)) if self.cheaper_than_making(state, i.value, p, seconds) => task,
+                _ => m.producer[i.value],
+            };
+            if depth == 0 || !self.rerun(state, make, anchor, depth - 1, until) {
                 return false;
             }
         }
@@ -88,11 +103,54 @@ impl<'m> Repairer<'m> {
         true
     }
 
+    /// Whether these seconds are fewer than those of making a value again at `p`.
+    fn cheaper_than_making(&self, state: &State<'m>, v: ValueId, p: Position, seconds: f64) -> bool {
+        let m = self.model;
+        let make = m.producer[v];
+        if !self.may(make, p) || seconds <= m.cost[make] {
+            return true;
+        }
+        let mut pricing = Pricing::of(VISITS);
+        let limit = Limit {
+            per_second: 1.0,
+            per_area: self.price,
+            most: seconds - m.cost[make],
+        };
+        self.inputs_price(state, make, p, &mut pricing, limit)
+            .is_none()
+    }
+
+    /// The task that brings a value to `p` from the memory from which that is cheapest, and the price of its
+    /// copies in seconds; `None` if no memory can have the value.
+    pub(super) fn fetch(&self, state: &State<'m>, v: ValueId, p: Position) -> Option<(TaskId, f64)> {
+        let copies = &self.model.copies;
+        if !copies.may_move(v) {
+            return None;
+        }
+        // A copy out takes the first instance, which must exist by then.
+        let made = state.events_begin(v).is_some_and(|first| first < p);
+        let priced = (0..copies.memories.len()).filter_map(|memory| {
+            let mut seconds = copies.back_seconds(memory, v);
+            if !copies.rests(memory, v) && !state.is_brought(memory, v) {
+                let fits = state.sent(memory) + self.model.bytes[v] <= copies.memories[memory].room;
+                if !made || !fits {
+                    return None;
+                }
+                seconds += copies.out_seconds(memory, v);
+            }
+            Some((copies.bringing(memory, v), seconds * self.copying))
+        });
+        priced.min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
     /// Removes the next run of `t` after the one at `p` if keeping the value until then is cheaper. Values in
     /// a chain of overwrites are left alone, because each such use needs its own run.
     fn merge_next(&self, state: &mut State<'m>, t: TaskId, p: Position) {
         let m = self.model;
         let next = state.next_run(t, p + 1);
+        if m.copies.brought(t).is_some() {
+            return;
+        }
         let passing = m
             .outputs
             .of(t)
@@ -102,7 +160,7 @@ impl<'m> Repairer<'m> {
             return;
         }
         let again = state.run_at(next);
-        if (!self.free && state.runs(t)[0] == again) || !state.can_remove(again) {
+        if !self.may_drop(state, again) || !state.can_remove(again) {
             return;
         }
         let mut area = 0.0;
@@ -117,23 +175,38 @@ impl<'m> Repairer<'m> {
         }
     }
 
-    /// Removes runs of a task that serve no use, and then such runs of its inputs' producers.
+    /// Whether a run needn't be there for its task or for copies of what it makes.
+    pub(super) fn may_drop(&self, state: &State<'m>, r: Run) -> bool {
+        let t = state.task_of(r);
+        self.model.copies.brought(t).is_some()
+            || state.runs(t).len() > 1
+                && (state.runs(t)[0] != r || self.free && !state.is_sent(t))
+    }
+
+    /// Removes runs of a task that serve no use, copies back of what it makes that serve none, and then such
+    /// runs of its inputs' producers.
     pub fn drop_useless(&self, state: &mut State<'m>, t: TaskId) {
+        let m = self.model;
+        for memory in 0..m.copies.memories.len() {
+            for &v in m.outputs.of(t) {
+                self.drop_useless_runs(state, m.copies.bringing(memory, v));
+            }
+        }
+        if m.has(t) {
+            self.drop_useless_runs(state, t);
+        }
+    }
+
+    fn drop_useless_runs(&self, state: &mut State<'m>, t: TaskId) {
         let m = self.model;
         let mut k = state.runs(t).len();
         while k > 0 {
             k -= 1;
-            if state.runs(t).len() < 2 {
-                return;
-            }
             let run = state.runs(t)[k];
-            if (k > 0 || self.free) && state.serves_nothing(run) {
+            if self.may_drop(state, run) && state.serves_nothing(run) {
                 state.remove(run);
                 for i in m.inputs.of(t) {
-                    let make = m.producer[i.value];
-                    if m.has(make) {
-                        self.drop_useless(state, make);
-                    }
+                    self.drop_useless(state, m.producer[i.value]);
                 }
             }
         }

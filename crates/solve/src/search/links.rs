@@ -65,20 +65,19 @@ impl Links {
                     links.last[inst] = None.into();
                 }
             }
-            // The uses that the task's previous run serves come before this run.
+            // The uses that the instances before serve come before this run.
             match writer[t] {
-                None if !free && x.index() > 0 => {
+                None if !free && x.index() > 0 && model.copies.brought(t).is_none() => {
                     links.precede(last_first, x);
                     last_first = x;
                 }
                 None => {}
-                Some(previous) => {
-                    links.precede(previous, x);
-                    for inst in model.outputs.of(t).iter().filter_map(|&v| instance[v]) {
-                        for k in 0..links.readers[inst].len() {
-                            links.precede(links.readers[inst][k], x);
-                        }
-                    }
+                Some(previous) => links.precede(previous, x),
+            }
+            for inst in model.outputs.of(t).iter().filter_map(|&v| instance[v]) {
+                links.precede(producer[inst], x);
+                for k in 0..links.readers[inst].len() {
+                    links.precede(links.readers[inst][k], x);
                 }
             }
             writer[t] = Some(x);

@@ -23,5 +23,7 @@ mod price;
 pub(crate) mod repair;
 pub(crate) mod space;
 pub(crate) mod state;
+pub(crate) mod swap;
 mod tidy;
+pub(crate) mod timing;
 mod walks;

@@ -33,7 +33,7 @@ impl<'m> Repairer<'m> {
     ) {
         let mut largest: Vec<(f64, Position)> = Vec::with_capacity(LARGEST + 1);
         for v in model.value_ids() {
-            let Some(start) = state.latest(model.producer[v], peak) else {
+            let Some(start) = state.written(v, peak) else {
                 continue;
             };
             let bytes = model.bytes[v];
@@ -106,17 +106,17 @@ impl<'m> Repairer<'m> {
         for &run in group {
             let (t, p) = (state.task_of(run), state.pos(run));
             for &v in model.outputs.of(t) {
-                let until = state.next_run(t, p + 1);
+                let until = state.next_write(v, p + 1);
                 let last = state.last_use(v, p, until).min(to - 1);
                 net += self.relief(model.bytes[v], p, last + 1);
             }
             for i in model.inputs.of(t) {
-                let start = state.latest(model.producer[i.value], p);
+                let start = state.written(i.value, p);
                 let inside = start.is_some_and(|s| group.contains(&state.run_at(s)));
                 if inside || state.needed_from(i.value, to) {
                     continue;
                 }
-                let until = state.next_run(model.producer[i.value], p + 1);
+                let until = state.next_write(i.value, p + 1);
                 let last = state.last_use(i.value, p, until.min(to));
                 net -= model.bytes[i.value] * self.crowded(last + 1, to);
             }
@@ -160,9 +160,12 @@ fn group(state: &State<'_>, model: &Model, from: Position, to: Position) -> Opti
     for p in (from + 1).until(to) {
         let run = state.run_at(p);
         let t = state.task_of(run);
+        // What a run of the group makes may only be sent away, and so be brought, after it.
+        let brings = model.copies.brought(t);
         let depends = group.iter().any(|&g| state.task_of(g) == t)
+            || brings.is_some_and(|(_, v)| group.iter().any(|&g| state.task_of(g) == model.producer[v]))
             || model.inputs.of(t).iter().any(|i| {
-                let start = state.latest(model.producer[i.value], p);
+                let start = state.written(i.value, p);
                 start.is_some_and(|s| s >= from && group.contains(&state.run_at(s)))
                     || (i.overwritten && reads.contains(&i.value))
             });

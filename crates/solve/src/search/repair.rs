@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::bound::Growth;
 use crate::cutoff::Cutoff;
-use crate::ids::Position;
+use crate::ids::{Position, Run};
 use crate::model::Model;
 use crate::random::Random;
 use crate::search::price::{Limit, Pricing};
@@ -31,6 +31,12 @@ pub(crate) struct Taste {
 pub(super) enum Eviction {
     /// Run the task again just before the run at this position.
     Rerun { task: TaskId, before: Position },
+    /// Bring the value back, with this task, just before the run at this position.
+    Fetch {
+        value: ValueId,
+        bring: TaskId,
+        before: Position,
+    },
     /// Move the run at `from` to the earlier position `to`.
     Advance { from: Position, to: Position },
     /// Move the run at `from`, and what depends on it until then, to just before position `to`.
@@ -75,6 +81,8 @@ pub(crate) struct Repairer<'m> {
     epsilon: f64,
     /// Seconds per byte and position over the budget, as the last evictions cost.
     pub(super) price: f64,
+    /// Seconds that one second of copying costs, besides those that are hidden behind runs.
+    pub copying: f64,
     /// For each position, the number of earlier positions over the budget, and the bytes over it.
     over_count: Vec<f64>,
     over_bytes: Vec<f64>,
@@ -117,6 +125,7 @@ impl<'m> Repairer<'m> {
             free,
             epsilon,
             price: 0.0,
+            copying: 0.0,
             over_count: Vec::new(),
             over_bytes: Vec::new(),
             dense,
@@ -129,6 +138,11 @@ impl<'m> Repairer<'m> {
             most_growth: f64::INFINITY,
             rows: Vec::new(),
         }
+    }
+
+    /// Seconds of a sequence, with the price of its copies.
+    fn seconds(&self, state: &State<'_>) -> f64 {
+        state.cost() + self.copying * state.copying()
     }
 
     /// The sum of bytes times positions over the budget.
@@ -145,12 +159,12 @@ impl<'m> Repairer<'m> {
         state.peak() <= self.budget
     }
 
-    /// The mean seconds of a recomputation in the sequence, or of a task if there is no recomputation.
-    pub fn mean_cost(&self, state: &State<'_>) -> f64 {
+    /// The mean seconds that a recomputation or copy adds in a sequence that takes these seconds, or of a task if there is no recomputation.
+    pub fn mean_cost(&self, state: &State<'_>, seconds: f64) -> f64 {
         let base = self.model.base_cost();
         let extra = state.len() as f64 - f64::from(self.model.tasks) - 2.0;
-        if extra > 0.0 && state.cost() > base {
-            (state.cost() - base) / extra
+        if extra > 0.0 && seconds > base {
+            (seconds - base) / extra
         } else {
             base / f64::from(self.model.tasks.max(1))
         }
@@ -277,7 +291,7 @@ impl<'m> Repairer<'m> {
         rng: &mut Random,
     ) -> Option<(Eviction, f64)> {
         let before = self.over_bytes[self.over_bytes.len() - 1];
-        let cost = state.cost();
+        let cost = self.seconds(state);
         let mut best: Option<(f64, Eviction, f64)> = None;
         for moves in [true, false] {
             let list = if moves {
@@ -307,7 +321,7 @@ impl<'m> Repairer<'m> {
                 if self.apply(state, eviction) {
                     let gain = before - self.excess(state);
                     if gain > 0.0 {
-                        let added = state.cost() - cost;
+                        let added = self.seconds(state) - cost;
                         let score = if added > -0.5 * self.epsilon {
                             gain / (added + self.epsilon)
                         } else {
@@ -354,8 +368,15 @@ impl<'m> Repairer<'m> {
         let t = self.model.producer[v];
         idle.last == idle.start
             && self.model.rerunnable[t]
-            && (self.free || state.runs(t)[0] != state.run_at(idle.start))
+            && state.task_of(state.run_at(idle.start)) == t
+            && self.may_move(state, state.run_at(idle.start))
             && state.serves_only_from(idle.start, idle.next)
+    }
+
+    /// Whether a run may be at a later position instead.
+    fn may_move(&self, state: &State<'m>, r: Run) -> bool {
+        let t = state.task_of(r);
+        state.runs(t)[0] != r || self.free && !state.is_sent(t)
     }
 
     /// Prices the evictions at a position until `enough` of them are better than the rest can be. Those that
@@ -392,6 +413,38 @@ impl<'m> Repairer<'m> {
             }
         }
         self.work += found.scanned / 2;
+        if !m.copies.none() {
+            self.estimate_fetches(state, peak, taste, rng);
+        }
+    }
+
+    /// Prices the evictions that send a value away and bring it back.
+    fn estimate_fetches(
+        &mut self,
+        state: &State<'m>,
+        peak: Position,
+        taste: Taste,
+        rng: &mut Random,
+    ) {
+        let m = self.model;
+        self.work += m.bytes.len() as u64 / 2;
+        for v in m.value_ids().filter(|&v| m.copies.may_move(v)) {
+            let Some(idle) = state.idle_across(v, peak) else {
+                continue;
+            };
+            let Some((bring, seconds)) = self.fetch(state, v, idle.next) else {
+                continue;
+            };
+            let relief = self.relief(m.bytes[v], idle.last + 1, idle.next);
+            // A copy back that nothing uses yet moves along.
+            let moves = idle.last == idle.start && m.copies.brought(state.task_of(state.run_at(idle.start))).is_some();
+            let own = if moves { 0.0 } else { seconds } + self.epsilon;
+            if relief > 0.0 {
+                let score = relief / own * (1.0 + taste.noise * rng.unit());
+                let before = idle.next;
+                self.candidates.push((score, Eviction::Fetch { value: v, bring, before }));
+            }
+        }
     }
 
     /// Prices an eviction if it may be good enough.
@@ -458,7 +511,7 @@ impl<'m> Repairer<'m> {
         }
         let mut to = Position::FIRST;
         for i in m.inputs.of(t) {
-            let Some(start) = state.latest(m.producer[i.value], next) else {
+            let Some(start) = state.written(i.value, next) else {
                 return;
             };
             to = to.max(start + 1);
@@ -469,7 +522,7 @@ impl<'m> Repairer<'m> {
         let (mut freed, mut area) = (0.0, 0.0);
         for i in m.inputs.of(t) {
             if !state.needed_from(i.value, next + 1) {
-                let start = state.latest(m.producer[i.value], next).unwrap_or(to);
+                let start = state.written(i.value, next).unwrap_or(to);
                 let last = state.last_use(i.value, start, next).max(to);
                 freed += self.relief(m.bytes[i.value], last + 1, next + 1);
             }

@@ -49,6 +49,9 @@ pub(crate) struct State<'m> {
     /// Per value, the runs that write and read it, by position.
     events: PrimaryMap<ValueId, Vec<Event>>,
     cost: f64,
+    /// Seconds of all copies, and the bytes that are sent to each memory.
+    copying: f64,
+    sent: Vec<f64>,
     log: Vec<Edit>,
 }
 
@@ -65,6 +68,8 @@ impl<'m> State<'m> {
             runs: model.cost.values().map(|_| Vec::new()).collect(),
             events: model.bytes.values().map(|_| Vec::new()).collect(),
             cost: 0.0,
+            copying: 0.0,
+            sent: Vec::new(),
             log: Vec::new(),
         };
         state.reset(order);
@@ -86,9 +91,12 @@ impl<'m> State<'m> {
             .chain([m.end()])
             .collect();
         self.cost = order.iter().map(|&t| m.cost[t]).sum();
+        (self.copying, self.sent) = (0.0, vec![0.0; m.copies.memories.len()]);
         self.mem = vec![0.0; len];
         let mut change = vec![0.0; len + 1];
-        for (r, &t) in self.task.iter() {
+        for r in (0..len).map(Run::new) {
+            let t = self.task[r];
+            self.count_copies(t, 1.0);
             self.runs[t].push(r);
             for i in m.inputs.of(t) {
                 self.events[i.value].push(Event::read(r));
@@ -145,6 +153,43 @@ impl<'m> State<'m> {
         self.cost
     }
 
+    /// Seconds of all copies.
+    pub fn copying(&self) -> f64 {
+        self.copying
+    }
+
+    /// The bytes that are sent to a memory, all together.
+    pub fn sent(&self, memory: usize) -> f64 {
+        self.sent[memory]
+    }
+
+    /// Whether a value is brought from a memory.
+    #[inline]
+    pub fn is_brought(&self, memory: usize, v: ValueId) -> bool {
+        !self.runs[self.model.copies.bringing(memory, v)].is_empty()
+    }
+
+    /// Whether some output of a task is brought from a memory, so that its first run must come before.
+    pub fn is_sent(&self, t: TaskId) -> bool {
+        let memories = 0..self.model.copies.memories.len();
+        let outputs = self.model.outputs.of(t);
+        outputs.iter().any(|&v| memories.clone().any(|m| self.is_brought(m, v)))
+    }
+
+    /// Counts (1) or discounts (-1) what a task that brings a value copies; the first one copies it out, too.
+    #[inline]
+    fn count_copies(&mut self, t: TaskId, sign: f64) {
+        let Some((memory, v)) = self.model.copies.brought(t) else {
+            return;
+        };
+        let copies = &self.model.copies;
+        self.copying += sign * copies.back_seconds(memory, v);
+        if self.runs[t].is_empty() && !copies.rests(memory, v) {
+            self.copying += sign * copies.out_seconds(memory, v);
+            self.sent[memory] += sign * self.model.bytes[v];
+        }
+    }
+
     /// The tasks in the order they run.
     pub fn order(&self) -> Vec<TaskId> {
         self.seq[1..self.len() - 1]
@@ -197,6 +242,42 @@ impl<'m> State<'m> {
             found = p;
         }
         found
+    }
+
+    /// The position of the latest write of a value before a position.
+    #[inline]
+    pub fn written(&self, v: ValueId, before: Position) -> Option<Position> {
+        if self.model.copies.none() {
+            return self.latest(self.model.producer[v], before);
+        }
+        let k = self.events_before(v, before);
+        let writes = self.events[v][..k].iter().rev().find(|e| e.writes());
+        writes.map(|e| self.pos(e.run()))
+    }
+
+    /// The position of the first write of a value at or after a position; the length if there is none.
+    #[inline]
+    pub fn next_write(&self, v: ValueId, from: Position) -> Position {
+        if self.model.copies.none() {
+            return self.next_run(self.model.producer[v], from);
+        }
+        let k = self.events_before(v, from);
+        let mut writes = self.events[v][k..].iter().filter(|e| e.writes());
+        writes.next().map_or(self.end(), |e| self.pos(e.run()))
+    }
+
+    /// The position of the first event of a value.
+    #[inline]
+    pub fn events_begin(&self, v: ValueId) -> Option<Position> {
+        self.events[v].first().map(|e| self.pos(e.run()))
+    }
+
+    /// The last position before `p` that touches a value, unless its buffer is taken over there.
+    #[inline]
+    pub fn last_touch(&self, v: ValueId, p: Position) -> Option<Position> {
+        let k = self.events_before(v, p);
+        let last = k.checked_sub(1).map(|k| self.events[v][k]);
+        last.filter(|&e| !self.overwrites(v, e)).map(|e| self.pos(e.run()))
     }
 
     /// The number of events of a value before a position.
@@ -310,8 +391,6 @@ impl<'m> State<'m> {
 
     fn do_insert(&mut self, t: TaskId, p: Position) -> Run {
         let m = self.model;
-        let next_run = self.next_run(t, p);
-        let prev_run = self.latest(t, p);
         // The bytes in use between the runs at p − 1 and at p.
         let before = self.task_of(self.run_at(p));
         let mut level = self.mem[p.index()] - m.grows[before];
@@ -327,10 +406,10 @@ impl<'m> State<'m> {
         }
         for &v in m.outputs.of(t) {
             let b = m.bytes[v];
-            let last = self.last_use(v, p - 1, next_run);
+            let last = self.last_use(v, p - 1, self.next_write(v, p));
             if last < p {
                 level += b;
-            } else if let Some(prev) = prev_run {
+            } else if let Some(prev) = self.written(v, p) {
                 // The value lived across p from the previous run on; now its life starts here.
                 let from = self.last_use(v, prev, p);
                 self.add(from + 1, p, -b);
@@ -349,6 +428,7 @@ impl<'m> State<'m> {
         self.seq.insert(p.index(), r);
         self.mem.insert(p.index(), level);
         self.renumber(p);
+        self.count_copies(t, 1.0);
         insert_sorted(&mut self.runs[t], r, &self.pos);
         for i in m.inputs.of(t) {
             insert_event(&mut self.events[i.value], Event::read(r), &self.pos);
@@ -366,7 +446,7 @@ impl<'m> State<'m> {
         let p = self.pos(r);
         self.model.outputs.of(t).iter().all(|&v| {
             let next = self.next_use(v, p + 1);
-            next >= self.end() || next > self.next_run(t, p + 1) || self.available(v, p)
+            next >= self.end() || next > self.next_write(v, p + 1) || self.available(v, p)
         })
     }
 
@@ -389,15 +469,13 @@ impl<'m> State<'m> {
                 self.add(last.unwrap_or(p) + 1, p, -b);
             }
         }
-        let next_run = self.next_run(t, p + 1);
-        let prev_run = self.latest(t, p);
         for &v in m.outputs.of(t) {
             let b = m.bytes[v];
-            let last = self.last_use(v, p, next_run);
+            let last = self.last_use(v, p, self.next_write(v, p + 1));
             if last == p {
                 continue;
             }
-            if let Some(prev) = prev_run {
+            if let Some(prev) = self.written(v, p) {
                 let from = self.last_use(v, prev, p);
                 self.add(from + 1, p, b);
             } else {
@@ -406,6 +484,7 @@ impl<'m> State<'m> {
             }
         }
         self.runs[t].retain(|&x| x != r);
+        self.count_copies(t, -1.0);
         for i in m.inputs.of(t) {
             self.events[i.value].retain(|&e| e.run() != r);
         }
@@ -480,12 +559,9 @@ impl<'m> State<'m> {
     /// Whether the run at `p` serves no use before `from`.
     pub fn serves_only_from(&self, p: Position, from: Position) -> bool {
         let t = self.task_of(self.run_at(p));
-        let until = self.next_run(t, p + 1).min(from);
-        self.model
-            .outputs
-            .of(t)
-            .iter()
-            .all(|&v| self.next_use(v, p + 1) >= until)
+        let outputs = self.model.outputs.of(t);
+        let mut next = outputs.iter().map(|&v| (self.next_use(v, p + 1), v));
+        next.all(|(next, v)| next >= from || next >= self.next_write(v, p + 1))
     }
 }
 

@@ -1,0 +1,159 @@
+//! The schedule for problems with other memories: annealing, by the simulated makespan, over what is made again
+//! and what is sent away. It starts from the best plan without copies, if there is one, and from plans in which
+//! repair chooses at different prices of a copied second.
+
+use scrimp_plan::{Move, TaskId};
+
+use std::time::Instant;
+
+use crate::cutoff::Cutoff;
+use crate::method::Order;
+use crate::model::Model;
+use crate::options::{Options, Progress};
+use crate::random::Random;
+use crate::search::anneal::Walk;
+use crate::search::driver::{self, FIRST_EPOCH, Lineage};
+use crate::search::state::State;
+use crate::search::timing::Timing;
+use crate::search::walks::WALKS;
+
+/// The share of the time for plans without copies.
+const PLAIN_SHARE: f64 = 0.2;
+/// The share of the work for which all starts go on side by side.
+const RACE_SHARE: f64 = 0.3;
+/// The share of all work without a better plan after which the search has converged.
+const IDLE_SHARE: f64 = 0.3;
+
+/// What the search found.
+pub(crate) struct Found {
+    /// The moves of the quickest plan that fits, with its seconds.
+    pub plan: Option<(f64, Vec<Move>)>,
+    /// The least budget for which a plan was found, without resident bytes.
+    pub least: f64,
+}
+
+/// Searches for the quickest plan within `budget` bytes, without resident bytes. `plain` is the same problem
+/// without other memories.
+pub(crate) fn run<'m>(
+    model: &'m Model,
+    plain: Option<&Model>,
+    budget: f64,
+    options: &'m Options,
+    start: Instant,
+    progress: &mut dyn FnMut(Progress),
+) -> Found {
+    let cutoff = options.cutoff(start, options.time_limit);
+    let known = plain.and_then(|plain| without_copies(plain, budget, options, start));
+    let base = model.base_cost();
+    let search = Search {
+        model,
+        budget,
+        options,
+        cutoff,
+    };
+    let mut tell = |cost: f64| {
+        progress(Progress {
+            elapsed: start.elapsed(),
+            cost: Some(cost),
+            lower_bound: base,
+        });
+    };
+    let mut lineages: Vec<Lineage<'m>> = Vec::new();
+    for from in known.into_iter().chain(search.repaired()) {
+        tell(from.0);
+        lineages.push(search.lineage(lineages.len() as u64, from));
+    }
+    let seconds = |l: &&mut Lineage<'m>| l.best.0;
+    let total = driver::work(model, options) as u64;
+    let mut left = total - (total as f64 * PLAIN_SHARE) as u64;
+    let end = left - (left as f64 * RACE_SHARE) as u64;
+    let ended = |seconds: f64| {
+        cutoff.reached() || seconds <= options.enough.unwrap_or(0.0).max(base) * (1.0 + 1e-9)
+    };
+    while left > end
+        && let Some(next) = lineages.iter_mut().min_by_key(|l| l.spent)
+        && !ended(next.best.0)
+    {
+        next.epoch(options.threads, left - end, &mut left);
+    }
+    let Some(last) = lineages.iter_mut().min_by(|a, b| seconds(&a).total_cmp(&seconds(&b))) else {
+        return Found { plan: None, least: search.least() };
+    };
+    tell(last.best.0);
+    let idle = (total as f64 * IDLE_SHARE) as u64;
+    while left > 0 && !ended(last.best.0) && !last.has_converged(idle) {
+        last.epoch(options.threads, left, &mut left);
+        tell(last.best.0);
+    }
+    let state = State::new(model, &last.best.1);
+    let moves = Timing::new(model, budget).moves(&state);
+    Found {
+        plan: Some((last.best.0, moves)),
+        least: budget,
+    }
+}
+
+/// The best plan without copies, if one fits.
+fn without_copies(
+    model: &Model,
+    budget: f64,
+    options: &Options,
+    start: Instant,
+) -> Option<(f64, Vec<TaskId>)> {
+    let options = Options {
+        time_limit: options.time_limit.mul_f64(PLAIN_SHARE),
+        ..options.clone()
+    };
+    let found = driver::run(model, budget, &options, start, &mut |_| {});
+    let state = State::new(model, &found.runs);
+    (state.peak() <= budget).then(|| (state.cost(), found.runs))
+}
+
+struct Search<'m> {
+    model: &'m Model,
+    budget: f64,
+    options: &'m Options,
+    cutoff: Cutoff<'m>,
+}
+
+impl<'m> Search<'m> {
+    fn walk(&self, number: u64) -> Walk<'m> {
+        let free = self.options.order == Order::Free;
+        let order = self.model.with_brings(self.model.given_order());
+        let random = Random::new(self.options.seed, number);
+        Walk::new(self.model, &order, self.budget, free, self.cutoff, random)
+    }
+
+    fn lineage(&self, number: u64, best: (f64, Vec<TaskId>)) -> Lineage<'m> {
+        let walks = WALKS as u64;
+        let walks = (0..walks).map(|k| self.walk(number * walks + k)).collect();
+        Lineage::new(best, walks, FIRST_EPOCH * u64::from(self.model.tasks))
+    }
+
+    /// The best plan that one repair of the given order finds, at several prices.
+    fn repaired(&self) -> Option<(f64, Vec<TaskId>)> {
+        let mut walk = self.walk(u64::MAX);
+        for k in 0..8 {
+            walk.repair_at(f64::from(k) / 8.0);
+        }
+        walk.best
+    }
+
+    /// The least budget for which repair finds a plan.
+    fn least(&self) -> f64 {
+        let floor = self.model.least_working_set();
+        let mut budget = floor;
+        let order = self.model.with_brings(self.model.given_order());
+        let peak = State::new(self.model, &order).peak();
+        while budget < peak {
+            let search = Search { budget, ..*self };
+            let mut walk = search.walk(0);
+            walk.repair_at(0.0);
+            if walk.best.is_some() {
+                return budget;
+            }
+            budget = (budget * 1.02).ceil();
+        }
+        peak
+    }
+}
