@@ -258,7 +258,8 @@ pub fn sweep<'py>(
             stop: Some(stop),
             ..options
         };
-        solve_sweep(&first.problem, &bytes, &options, &mut |_, progress| {
+        let (problem, beside) = (&first.problem, &first.beside);
+        solve_sweep(problem, beside, &bytes, &options, &mut |_, progress| {
             let _ = news.send(progress);
         })
     })?;

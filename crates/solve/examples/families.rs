@@ -160,7 +160,13 @@ impl Tool<'_> {
             time_limit,
             ..asked.options.clone()
         };
-        let (least, lean) = leanest(&asked.problem, &limited(self.limit), &mut |_| {}).unwrap();
+        let (least, lean) = leanest(
+            &asked.problem,
+            &Capacities::unlimited(),
+            &limited(self.limit),
+            &mut |_| {},
+        )
+        .unwrap();
         asked.bytes = least + (peak - least) * (step * step) / (STEPS * STEPS);
         let plans: Vec<Option<Solved>> = (0..2)
             .map(|k| asked.plan(Method::Search, k, self.limit, None))

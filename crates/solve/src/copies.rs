@@ -61,7 +61,9 @@ impl Copies {
         };
         let mut index = PrimaryMap::new();
         for (id, what) in problem.devices().iter() {
-            let links = problem.link_between(device, id).zip(problem.link_between(id, device));
+            let links = problem
+                .link_between(device, id)
+                .zip(problem.link_between(id, device));
             index.push(links.map(|_| copies.memories.len()));
             let Some((out, back)) = links else { continue };
             let resting = values.values().filter(|v| v.origin == Origin::Given(id));
@@ -76,8 +78,12 @@ impl Copies {
                 out_queue: queue_of(out),
                 in_queue: queue_of(back),
             });
-            copies.out.extend(values.keys().map(|v| problem.copy_seconds(out, v)));
-            copies.back.extend(values.keys().map(|v| problem.copy_seconds(back, v)));
+            copies
+                .out
+                .extend(values.keys().map(|v| problem.copy_seconds(out, v)));
+            copies
+                .back
+                .extend(values.keys().map(|v| problem.copy_seconds(back, v)));
         }
         let at = |device: DeviceId| index[device];
         copies.queues = queues.len();

@@ -87,24 +87,7 @@ fn searched(
     let capacity = capacities.bytes(device);
     let budget = capacity.map_or(f64::INFINITY, |c| c as f64 - model.resident);
     if !model.copies.none() {
-        let plain = Model::new(problem).ok().map(|(plain, _)| plain);
-        let found = swap::run(&model, plain.as_ref(), budget, options, start, progress);
-        let Some((estimated, moves)) = found.plan else {
-            return Err(SolveError::Infeasible {
-                budget: capacity.unwrap_or(u64::MAX),
-                least_found: (found.least + model.resident) as u64,
-                floor: (model.least_working_set() + model.resident) as u64,
-                leanest: None,
-            });
-        };
-        let plan = checked(problem, &Sequence { device, moves }, Method::Search.name())?;
-        let cost = simulate(&plan).makespan();
-        if std::env::var("SWAPDBG").is_ok() { eprintln!("estimated {} simulated {cost} base {} peak {} budget {budget}", estimated, model.base_cost(), plan.peak(device)); }
-        return Ok(Solved {
-            cost,
-            optimal: cost <= model.base_cost() * (1.0 + 1e-9),
-            ..solved(plan, model.base_cost(), start)
-        });
+        return swapped(problem, (&model, device), capacity, options, progress);
     }
     let options = &Options {
         start: usable_start(problem, options),
@@ -128,6 +111,46 @@ fn searched(
         });
     }
     Ok(solved(plan, found.lower_bound, start))
+}
+
+/// Plans by the default search, with copies to and from other memories.
+fn swapped(
+    problem: &Problem,
+    (model, device): (&Model, DeviceId),
+    capacity: Option<u64>,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Solved, SolveError> {
+    let start = Instant::now();
+    let budget = capacity.map_or(f64::INFINITY, |c| c as f64 - model.resident);
+    let plain = Model::new(problem).ok().map(|(plain, _)| plain);
+    let found = swap::run(model, plain.as_ref(), budget, options, start, progress);
+    let floor = model.least_working_set();
+    let Some((_, moves)) = found.plan else {
+        return Err(SolveError::Infeasible {
+            budget: capacity.unwrap_or(u64::MAX),
+            least_found: (found.least + model.resident) as u64,
+            floor: (floor + model.resident) as u64,
+            leanest: None,
+        });
+    };
+    let sequence = Sequence { device, moves };
+    let plan = checked(problem, &sequence, Method::Search.name())?;
+    Ok(timed(plan, model.base_cost(), start))
+}
+
+/// A plan with copies, whose cost is its makespan.
+fn timed(plan: CheckedPlan, lower_bound: f64, start: Instant) -> Solved {
+    let cost = simulate(&plan).makespan();
+    Solved {
+        optimal: cost <= lower_bound * (1.0 + 1e-9),
+        cost,
+        lower_bound: lower_bound.min(cost),
+        plan,
+        method: Method::Search,
+        elapsed: start.elapsed(),
+        note: None,
+    }
 }
 
 /// The caller's plan, if it is one in the requested order.
@@ -184,17 +207,26 @@ fn kept(problem: &Problem, capacities: &Capacities) -> Result<Solved, SolveError
 }
 
 /// The leanest plan that the search finds within its limits, at whatever cost, and the least budget for which
-/// it is known to find one. There always is a plan: at worst it keeps everything.
+/// it is known to find one. There always is a plan: at worst it keeps everything. Of the capacities, only
+/// those of other memories count.
 ///
 /// # Errors
 /// The errors of [`solve`], except for a budget that is too small.
 pub fn leanest(
     problem: &Problem,
+    capacities: &Capacities,
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(u64, Solved), SolveError> {
     let start = Instant::now();
-    let (model, device) = Model::new(problem)?;
+    let (model, device) = Model::with_copies(problem, capacities)?;
+    if !model.copies.none() {
+        let (least, moves) = swap::leanest(&model, options, start);
+        let sequence = Sequence { device, moves };
+        let plan = checked(problem, &sequence, Method::Search.name())?;
+        let least = (least + model.resident) as u64;
+        return Ok((least, timed(plan, model.base_cost(), start)));
+    }
     let found = driver::leanest(&model, options, start, progress);
     let (plan, peak) = plan_of(problem, &model, device, &found)?;
     let least = peak.max(found.least) + model.resident;
@@ -251,5 +283,9 @@ fn infeasible(
 /// # Errors
 /// The errors of [`solve`].
 pub fn floor_bytes(problem: &Problem) -> Result<u64, SolveError> {
-    Ok(bound::floor(&Model::new(problem)?.0) as u64)
+    let (model, _) = Model::with_copies(problem, &Capacities::unlimited())?;
+    Ok(match model.copies.none() {
+        true => bound::floor(&model) as u64,
+        false => (model.least_working_set() + model.resident) as u64,
+    })
 }

@@ -10,8 +10,8 @@ use crate::model::Model;
 use crate::options::{Options, Progress, Solved};
 use crate::solve::solve;
 
-/// Plans the problem under each budget (in bytes, including resident bytes) and returns the outcomes in the
-/// order of the budgets. Each budget gets the options' time limit. A budget also takes over the plan of
+/// Plans the problem under each budget of the computing device (in bytes, including resident bytes), with the
+/// other limits `beside`, and returns the outcomes in the order of the budgets. Each budget gets the options' time limit. A budget also takes over the plan of
 /// another budget if that plan fits and is faster, or as fast and leaner. So a larger budget's plan is never
 /// slower than a smaller one's, and its peak never lower. Budgets that weren't reached before a stop are left
 /// out. `progress` is called when work on a budget begins, and with its news.
@@ -25,11 +25,12 @@ use crate::solve::solve;
 )]
 pub fn solve_sweep(
     problem: &Problem,
+    beside: &Capacities,
     budgets: &[u64],
     options: &Options,
     progress: &mut dyn FnMut(u64, Progress),
 ) -> Result<Vec<(u64, Result<Solved, SolveError>)>, SolveError> {
-    let (_, device) = Model::new(problem)?;
+    let (_, device) = Model::with_copies(problem, beside)?;
     let mut ascending: Vec<usize> = (0..budgets.len()).collect();
     ascending.sort_by_key(|&k| budgets[k]);
     let mut outcomes: Vec<Option<Result<Solved, SolveError>>> = vec![None; budgets.len()];
@@ -47,7 +48,7 @@ pub fn solve_sweep(
                 lower_bound: 0.0,
             },
         );
-        let capacities = Capacities::bytes_of(device, budget);
+        let capacities = beside.clone().with_bytes(device, Some(budget));
         let mut outcome = solve(problem, &capacities, options, &mut |news| {
             progress(budget, news)
         });

@@ -308,7 +308,7 @@ fn a_budget_with_a_plan_is_not_refused() {
         };
         let p = problem(shape, &mut rng);
         let asked = options(Order::Free, Method::Search);
-        let (least, _) = leanest(&p, &asked, &mut |_| {}).unwrap();
+        let (least, _) = leanest(&p, &Capacities::unlimited(), &asked, &mut |_| {}).unwrap();
         let peak = base_peak(&p);
         for part in 0..3 {
             let budget = least + (peak - least) * part / 6;
@@ -448,7 +448,14 @@ fn larger_budgets_are_not_slower_in_a_sweep() {
             time_limit: Duration::from_millis(100),
             ..options(order, Method::Search)
         };
-        let outcomes = solve_sweep(&p, &budgets, &brief, &mut |_, _| {}).unwrap();
+        let outcomes = solve_sweep(
+            &p,
+            &Capacities::unlimited(),
+            &budgets,
+            &brief,
+            &mut |_, _| {},
+        )
+        .unwrap();
         let mut last = 0.0;
         for (budget, outcome) in &outcomes {
             match outcome {

@@ -133,8 +133,11 @@ impl Sweep {
                 format!("{name}, {number} of {all}: {amount}, best {best}")
             });
         };
-        let problem = &self.budgeted.problem;
-        let swept = solve_sweep(problem, &budgets, options, &mut watch).map_err(Error::from)?;
+        let Budgeted {
+            problem, beside, ..
+        } = &self.budgeted;
+        let swept = solve_sweep(problem, beside, &budgets, options, &mut watch);
+        let swept = swept.map_err(Error::from)?;
         let outcome = |(_, bytes): &(Budget, u64)| {
             let mut swept = swept.iter();
             swept

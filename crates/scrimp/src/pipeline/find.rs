@@ -243,7 +243,12 @@ fn least(
         deadline: began.checked_add(options.time_limit.mul_f64(share)),
         ..options.clone()
     };
-    let (budget, mut solved) = leanest(&budgeted.problem, &until(LEAST_SHARE), watch)?;
+    let (budget, mut solved) = leanest(
+        &budgeted.problem,
+        &budgeted.beside,
+        &until(LEAST_SHARE),
+        watch,
+    )?;
     let mut history = History::new(budgeted.base.cost());
     if !options.stopped() {
         let (problem, capacities) = (&budgeted.problem, budgeted.within(budget));

@@ -1,6 +1,6 @@
 //! Other orders of a plan's runs, whose buffers may pack better.
 
-use scrimp_plan::{Capacities, CheckedPlan, Sequence, TaskId};
+use scrimp_plan::{Capacities, CheckedPlan, Sequence, Step, TaskId};
 
 use crate::checked::checked;
 use crate::cutoff::Cutoff;
@@ -21,6 +21,11 @@ pub(super) fn stirred(
     cutoff: Cutoff<'_>,
 ) -> Option<CheckedPlan> {
     let problem = plan.problem();
+    // The places of copies decide how long a plan takes.
+    let copies = |step: &Step| matches!(step, Step::Copy { .. });
+    if plan.steps().iter().any(copies) {
+        return None;
+    }
     let (model, device) = Model::new(problem).ok()?;
     let capacity = capacities.bytes(device);
     let limit = capacity.unwrap_or(u64::MAX).max(plan.peak(device)) as f64 - model.resident;

@@ -340,12 +340,20 @@ impl<'m> Walk<'m> {
         if self.repairer.budget > self.target {
             return;
         }
-        let cost = self.seconds();
-        if self
-            .best
-            .as_ref()
-            .is_none_or(|b| cost < b.0 * (1.0 - 1e-12))
-        {
+        let mut cost = self.seconds();
+        let better = |cost: f64, best: &Option<(f64, Vec<TaskId>)>| {
+            cost.is_finite() && best.as_ref().is_none_or(|b| cost < b.0 * (1.0 - 1e-12))
+        };
+        if self.timing.is_some() && better(cost, &self.best) {
+            // Moving runs may leave a profile that isn't the sequence's, and so may the timing be.
+            let order = self.state.order();
+            self.state.reset(&order);
+            cost = match self.repairer.fits(&self.state) {
+                true => self.seconds(),
+                false => f64::INFINITY,
+            };
+        }
+        if better(cost, &self.best) {
             self.best = Some((cost, self.state.order()));
         }
     }

@@ -41,7 +41,7 @@ const PROMISING: f64 = 1.25;
 pub(super) const FIRST_EPOCH: u64 = 2500;
 /// The search for a first plan may take at least this long, whatever the limit: without a plan there is
 /// nothing to return, and a feasible budget would be called infeasible.
-const FIRST_PLAN: Duration = Duration::from_secs(2);
+pub(super) const FIRST_PLAN: Duration = Duration::from_secs(2);
 /// The share of that time for plans within the budget; the rest is for finding the least budget.
 const FIRST_SHARE: f64 = 0.7;
 /// The share of all work, per walk, for squeezing the leanest plan if no plan fits the budget at once.

@@ -17,7 +17,11 @@ impl<'m> Repairer<'m> {
     /// Tries an eviction. If it can't be done, returns false, and the caller must undo the changes so far.
     pub(super) fn apply(&self, state: &mut State<'m>, eviction: Eviction) -> bool {
         match eviction {
-            Eviction::Fetch { value, bring, before } => {
+            Eviction::Fetch {
+                value,
+                bring,
+                before,
+            } => {
                 if !state.can_insert(bring, before) {
                     return false;
                 }
@@ -71,23 +75,26 @@ impl<'m> Repairer<'m> {
                     let keep = m.bytes[i.value] * self.crowded(last + 1, p + 1) * self.price;
                     let make = m.producer[i.value];
                     let fetched = fetch.is_some_and(|(_, seconds)| seconds < keep);
-                    fetched || keep > m.cost[make] && self.may(make, p) && {
-                        let mut pricing = Pricing::of(VISITS);
-                        let limit = Limit {
-                            per_second: 1.0,
-                            per_area: self.price,
-                            most: keep - m.cost[make],
-                        };
-                        self.inputs_price(state, make, p, &mut pricing, limit)
-                            .is_some()
-                    }
+                    fetched
+                        || keep > m.cost[make] && self.may(make, p) && {
+                            let mut pricing = Pricing::of(VISITS);
+                            let limit = Limit {
+                                per_second: 1.0,
+                                per_area: self.price,
+                                most: keep - m.cost[make],
+                            };
+                            self.inputs_price(state, make, p, &mut pricing, limit)
+                                .is_some()
+                        }
                 }
             };
             if !again {
                 continue;
             }
             let make = match fetch {
-                Some((task, seconds)) if self.cheaper_than_making(state, i.value, p, seconds) => task,
+                Some((task, seconds)) if self.cheaper_than_making(state, i.value, p, seconds) => {
+                    task
+                }
                 _ => m.producer[i.value],
             };
             if depth == 0 || !self.rerun(state, make, anchor, depth - 1, until) {
@@ -104,7 +111,13 @@ impl<'m> Repairer<'m> {
     }
 
     /// Whether these seconds are fewer than those of making a value again at `p`.
-    fn cheaper_than_making(&self, state: &State<'m>, v: ValueId, p: Position, seconds: f64) -> bool {
+    fn cheaper_than_making(
+        &self,
+        state: &State<'m>,
+        v: ValueId,
+        p: Position,
+        seconds: f64,
+    ) -> bool {
         let m = self.model;
         let make = m.producer[v];
         if !self.may(make, p) || seconds <= m.cost[make] {
@@ -122,7 +135,12 @@ impl<'m> Repairer<'m> {
 
     /// The task that brings a value to `p` from the memory from which that is cheapest, and the price of its
     /// copies in seconds; `None` if no memory can have the value.
-    pub(super) fn fetch(&self, state: &State<'m>, v: ValueId, p: Position) -> Option<(TaskId, f64)> {
+    pub(super) fn fetch(
+        &self,
+        state: &State<'m>,
+        v: ValueId,
+        p: Position,
+    ) -> Option<(TaskId, f64)> {
         let copies = &self.model.copies;
         if !copies.may_move(v) {
             return None;
@@ -179,8 +197,7 @@ impl<'m> Repairer<'m> {
     pub(super) fn may_drop(&self, state: &State<'m>, r: Run) -> bool {
         let t = state.task_of(r);
         self.model.copies.brought(t).is_some()
-            || state.runs(t).len() > 1
-                && (state.runs(t)[0] != r || self.free && !state.is_sent(t))
+            || state.runs(t).len() > 1 && (state.runs(t)[0] != r || self.free && !state.is_sent(t))
     }
 
     /// Removes runs of a task that serve no use, copies back of what it makes that serve none, and then such

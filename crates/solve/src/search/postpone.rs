@@ -163,7 +163,8 @@ fn group(state: &State<'_>, model: &Model, from: Position, to: Position) -> Opti
         // What a run of the group makes may only be sent away, and so be brought, after it.
         let brings = model.copies.brought(t);
         let depends = group.iter().any(|&g| state.task_of(g) == t)
-            || brings.is_some_and(|(_, v)| group.iter().any(|&g| state.task_of(g) == model.producer[v]))
+            || brings
+                .is_some_and(|(_, v)| group.iter().any(|&g| state.task_of(g) == model.producer[v]))
             || model.inputs.of(t).iter().any(|i| {
                 let start = state.written(i.value, p);
                 start.is_some_and(|s| s >= from && group.contains(&state.run_at(s)))

@@ -437,12 +437,22 @@ impl<'m> Repairer<'m> {
             };
             let relief = self.relief(m.bytes[v], idle.last + 1, idle.next);
             // A copy back that nothing uses yet moves along.
-            let moves = idle.last == idle.start && m.copies.brought(state.task_of(state.run_at(idle.start))).is_some();
+            let moves = idle.last == idle.start
+                && m.copies
+                    .brought(state.task_of(state.run_at(idle.start)))
+                    .is_some();
             let own = if moves { 0.0 } else { seconds } + self.epsilon;
             if relief > 0.0 {
                 let score = relief / own * (1.0 + taste.noise * rng.unit());
                 let before = idle.next;
-                self.candidates.push((score, Eviction::Fetch { value: v, bring, before }));
+                self.candidates.push((
+                    score,
+                    Eviction::Fetch {
+                        value: v,
+                        bring,
+                        before,
+                    },
+                ));
             }
         }
     }
@@ -516,7 +526,11 @@ impl<'m> Repairer<'m> {
             };
             to = to.max(start + 1);
         }
-        if to > peak || state.latest(t, next).is_some_and(|p| p >= to) {
+        let written = |&v: &ValueId| state.written(v, next).is_some_and(|p| p >= to);
+        if to > peak
+            || state.latest(t, next).is_some_and(|p| p >= to)
+            || m.outputs.of(t).iter().any(written)
+        {
             return;
         }
         let (mut freed, mut area) = (0.0, 0.0);

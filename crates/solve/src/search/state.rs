@@ -173,7 +173,9 @@ impl<'m> State<'m> {
     pub fn is_sent(&self, t: TaskId) -> bool {
         let memories = 0..self.model.copies.memories.len();
         let outputs = self.model.outputs.of(t);
-        outputs.iter().any(|&v| memories.clone().any(|m| self.is_brought(m, v)))
+        outputs
+            .iter()
+            .any(|&v| memories.clone().any(|m| self.is_brought(m, v)))
     }
 
     /// Counts (1) or discounts (-1) what a task that brings a value copies; the first one copies it out, too.
@@ -272,12 +274,19 @@ impl<'m> State<'m> {
         self.events[v].first().map(|e| self.pos(e.run()))
     }
 
+    /// The last position that touches the first instance of a value, unless its buffer is taken over there.
+    pub fn first_left(&self, v: ValueId) -> Option<Position> {
+        let second = self.events[v].iter().skip(1).find(|e| e.writes());
+        self.last_touch(v, second.map_or(self.end(), |e| self.pos(e.run())))
+    }
+
     /// The last position before `p` that touches a value, unless its buffer is taken over there.
     #[inline]
     pub fn last_touch(&self, v: ValueId, p: Position) -> Option<Position> {
         let k = self.events_before(v, p);
         let last = k.checked_sub(1).map(|k| self.events[v][k]);
-        last.filter(|&e| !self.overwrites(v, e)).map(|e| self.pos(e.run()))
+        last.filter(|&e| !self.overwrites(v, e))
+            .map(|e| self.pos(e.run()))
     }
 
     /// The number of events of a value before a position.

@@ -12,7 +12,7 @@ use crate::model::Model;
 use crate::options::{Options, Progress};
 use crate::random::Random;
 use crate::search::anneal::Walk;
-use crate::search::driver::{self, FIRST_EPOCH, Lineage};
+use crate::search::driver::{self, FIRST_EPOCH, FIRST_PLAN, Lineage};
 use crate::search::state::State;
 use crate::search::timing::Timing;
 use crate::search::walks::WALKS;
@@ -23,6 +23,9 @@ const PLAIN_SHARE: f64 = 0.2;
 const RACE_SHARE: f64 = 0.3;
 /// The share of all work without a better plan after which the search has converged.
 const IDLE_SHARE: f64 = 0.3;
+
+/// The factor between budgets that are tried for the least one.
+const STEP: f64 = 1.01;
 
 /// What the search found.
 pub(crate) struct Found {
@@ -49,7 +52,7 @@ pub(crate) fn run<'m>(
         model,
         budget,
         options,
-        cutoff,
+        cutoff: options.cutoff(start, options.time_limit.max(FIRST_PLAN)),
     };
     let mut tell = |cost: f64| {
         progress(Progress {
@@ -59,11 +62,12 @@ pub(crate) fn run<'m>(
         });
     };
     let mut lineages: Vec<Lineage<'m>> = Vec::new();
-    for from in known.into_iter().chain(search.repaired()) {
+    let first = search.repaired();
+    let search = Search { cutoff, ..search };
+    for from in known.into_iter().chain(first) {
         tell(from.0);
         lineages.push(search.lineage(lineages.len() as u64, from));
     }
-    let seconds = |l: &&mut Lineage<'m>| l.best.0;
     let total = driver::work(model, options) as u64;
     let mut left = total - (total as f64 * PLAIN_SHARE) as u64;
     let end = left - (left as f64 * RACE_SHARE) as u64;
@@ -76,8 +80,14 @@ pub(crate) fn run<'m>(
     {
         next.epoch(options.threads, left - end, &mut left);
     }
-    let Some(last) = lineages.iter_mut().min_by(|a, b| seconds(&a).total_cmp(&seconds(&b))) else {
-        return Found { plan: None, least: search.least() };
+    let Some(last) = lineages
+        .iter_mut()
+        .min_by(|a, b| a.best.0.total_cmp(&b.best.0))
+    else {
+        return Found {
+            plan: None,
+            least: search.least().0,
+        };
     };
     tell(last.best.0);
     let idle = (total as f64 * IDLE_SHARE) as u64;
@@ -85,12 +95,26 @@ pub(crate) fn run<'m>(
         last.epoch(options.threads, left, &mut left);
         tell(last.best.0);
     }
-    let state = State::new(model, &last.best.1);
-    let moves = Timing::new(model, budget).moves(&state);
     Found {
-        plan: Some((last.best.0, moves)),
+        plan: Some((last.best.0, moves(model, budget, &last.best.1))),
         least: budget,
     }
+}
+
+/// The least budget for which a plan is found, without resident bytes, with that plan.
+pub(crate) fn leanest(model: &Model, options: &Options, start: Instant) -> (f64, Vec<Move>) {
+    let search = Search {
+        model,
+        budget: 0.0,
+        options,
+        cutoff: options.cutoff(start, options.time_limit.max(FIRST_PLAN)),
+    };
+    let (least, runs) = search.least();
+    (least, moves(model, least, &runs))
+}
+
+fn moves(model: &Model, budget: f64, runs: &[TaskId]) -> Vec<Move> {
+    Timing::new(model, budget).moves(&State::new(model, runs))
 }
 
 /// The best plan without copies, if one fits.
@@ -109,6 +133,7 @@ fn without_copies(
     (state.peak() <= budget).then(|| (state.cost(), found.runs))
 }
 
+#[derive(Clone, Copy)]
 struct Search<'m> {
     model: &'m Model,
     budget: f64,
@@ -139,21 +164,22 @@ impl<'m> Search<'m> {
         walk.best
     }
 
-    /// The least budget for which repair finds a plan.
-    fn least(&self) -> f64 {
-        let floor = self.model.least_working_set();
-        let mut budget = floor;
+    /// The least budget for which repair finds a plan, with that plan; at worst the given order.
+    fn least(&self) -> (f64, Vec<TaskId>) {
         let order = self.model.with_brings(self.model.given_order());
         let peak = State::new(self.model, &order).peak();
-        while budget < peak {
-            let search = Search { budget, ..*self };
-            let mut walk = search.walk(0);
+        let mut budget = self.model.least_working_set();
+        while budget < peak && !self.cutoff.reached() {
+            let mut walk = Search { budget, ..*self }.walk(0);
             walk.repair_at(0.0);
-            if walk.best.is_some() {
-                return budget;
+            if let Some((_, runs)) = walk.best {
+                return (budget, runs);
             }
-            budget = (budget * 1.02).ceil();
+            budget = (budget * STEP).ceil();
         }
-        peak
+        (peak, order)
     }
 }
+
+#[cfg(test)]
+mod tests;

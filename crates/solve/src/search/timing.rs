@@ -93,7 +93,7 @@ pub(crate) struct Timing<'m> {
     coming: Vec<Coming>,
     /// By descending position.
     issues: Vec<Issue>,
-    /// Values and the positions of their last touches before they are away, ascending.
+    /// Values that are copied out and the last positions that touch their first instances, ascending.
     leaving: Vec<(Position, ValueId)>,
     going: Vec<Going>,
     /// Per value: the memories to which it is still to be sent, as bits; when its copies out and its latest
@@ -208,7 +208,6 @@ impl<'m> Timing<'m> {
             let queue = &mut self.queues[copies.memories[memory].in_queue];
             *queue = queue.max(time) + copies.back_seconds(memory, v);
             let touched = state.last_touch(v, p);
-            self.leaving.extend(touched.map(|touched| (touched, v)));
             let coming = Coming {
                 done: *queue,
                 bytes: m.bytes[v],
@@ -221,16 +220,23 @@ impl<'m> Timing<'m> {
             self.coming.insert(k, coming);
             self.times[copies.index(task)] += 1;
             if !copies.rests(memory, v) {
-                self.to_send[v] |= 1 << memory;
+                self.send(state, memory, v);
             }
         }
         for k in 0..self.stored.len() {
             let (memory, v) = self.stored[k];
-            self.to_send[v] |= 1 << memory;
-            let touched = state.last_touch(v, state.end());
-            self.leaving.extend(touched.map(|touched| (touched, v)));
+            self.send(state, memory, v);
         }
         self.leaving.sort_unstable();
+    }
+
+    /// Notes that a value is copied out; the copy reads its first instance.
+    fn send(&mut self, state: &State<'m>, memory: usize, v: ValueId) {
+        if self.to_send[v] == 0 {
+            let left = state.first_left(v);
+            self.leaving.extend(left.map(|left| (left, v)));
+        }
+        self.to_send[v] |= 1 << memory;
     }
 
     /// Lets a copy back be issued before the run at a position; returns its bytes.

@@ -1,0 +1,209 @@
+use std::time::Duration;
+
+use cranelift_entity::EntityRef;
+use scrimp_plan::{
+    Capacities, Device, DeviceId, Keep, Link, Origin, Problem, Sequence, TaskId, ValueId, check,
+    simulate,
+};
+
+use super::*;
+use crate::ids::Position;
+use crate::solve::{leanest, solve};
+use crate::testing::{Shape, device, problem};
+
+const MEMORY: u32 = 1;
+
+/// A random problem with a memory, or two, whose links may share a queue. Given values may rest in the first
+/// one, and kept values may have to end there.
+fn swapping(round: usize, rng: &mut Random) -> Problem {
+    let shape = Shape {
+        tasks: 3 + round % 18,
+        rich: !round.is_multiple_of(4),
+    };
+    let mut parts = problem(shape, rng).parts();
+    for _ in 0..1 + usize::from(round % 5 == 4) {
+        let memory = parts.devices.push(Device::memory("memory"));
+        let name = format!("memory {memory}");
+        parts.devices[memory].name = name;
+        let half = rng.below(3) == 0;
+        let mut first = None;
+        for (from, to) in [(device(), memory), (memory, device())] {
+            let latency = rng.below(3) as f64 / 4.0;
+            let bandwidth = 0.5 + rng.below(20) as f64 / 4.0;
+            let link = Link {
+                queue: first.filter(|_| half),
+                ..Link::new(from, to, bandwidth, latency)
+            };
+            first = Some(parts.links.push(link));
+        }
+    }
+    let memory = DeviceId::from_u32(MEMORY);
+    for value in parts.values.values_mut() {
+        let moves = rng.below(4) == 0;
+        if moves && value.origin == Origin::Given(device()) {
+            value.origin = Origin::Given(memory);
+        }
+        if moves && value.keep == Keep::On(device()) {
+            value.keep = Keep::On(memory);
+        }
+    }
+    Problem::new(parts).unwrap()
+}
+
+fn random(round: usize) -> Random {
+    Random::new(71, round as u64)
+}
+
+#[test]
+fn the_profile_follows_every_copy() {
+    let mut brought = 0;
+    for round in 0..300 {
+        let mut rng = random(round);
+        let p = swapping(round, &mut rng);
+        let (model, _) = Model::with_copies(&p, &Capacities::unlimited()).unwrap();
+        let given = model.with_brings(model.given_order());
+        let mut state = State::new(&model, &given);
+        let budget = (state.peak() * 1.2).floor();
+        let mut timing = Timing::new(&model, budget);
+        for _ in 0..30 {
+            let mark = state.mark();
+            for _ in 0..4 {
+                let at = Position::new(1 + rng.below(state.len() - 1));
+                let v = ValueId::new(rng.below(model.bytes.len()));
+                let memory = rng.below(model.copies.memories.len());
+                let bring = model.copies.bringing(memory, v);
+                let run = state.run_at(at);
+                let t = state.task_of(run);
+                let again = TaskId::new(rng.below(model.tasks as usize));
+                let may = model.rerunnable[again] && state.events_begin(v).is_some_and(|p| p < at);
+                if may && state.available(v, at) && rng.below(2) == 0 {
+                    state.insert(bring, at);
+                    brought += 1;
+                } else if model.rerunnable[again] && state.can_insert(again, at) {
+                    state.insert(again, at);
+                } else if at < state.last() && state.runs(t).len() > 1 && state.can_remove(run) {
+                    state.remove(run);
+                }
+            }
+            if rng.below(3) == 0 {
+                state.undo_to(mark);
+            }
+            let fresh = State::new(&model, &state.order());
+            assert_eq!(state.mem(), fresh.mem());
+            assert!((state.copying() - fresh.copying()).abs() < 1e-9);
+            // The same timing serves one state after another.
+            let timed = Timing::new(&model, budget).makespan(&fresh);
+            if fresh.peak() <= budget {
+                assert_eq!(timing.makespan(&state), timed);
+            }
+            let mut memories = 0..model.copies.memories.len();
+            assert!(memories.all(|m| state.sent(m) == fresh.sent(m)));
+        }
+    }
+    assert!(brought > 1000, "{brought}");
+}
+
+#[test]
+fn plans_take_what_the_search_says_and_fit() {
+    let (mut copies, mut reruns, mut plans) = (0, 0, 0);
+    for round in 0..240 {
+        let mut rng = random(round);
+        let p = swapping(round, &mut rng);
+        let (model, _) = Model::with_copies(&p, &Capacities::unlimited()).unwrap();
+        let options = Options {
+            order: [Order::Fixed, Order::Free][round % 2],
+            time_limit: Duration::from_millis(4),
+            threads: 1,
+            seed: round as u64,
+            ..Options::default()
+        };
+        let order = model.with_brings(model.given_order());
+        let (least, most) = (model.least_working_set(), State::new(&model, &order).peak());
+        let budget = (least + (most - least) * rng.unit()).floor();
+        let found = run(&model, None, budget, &options, Instant::now(), &mut |_| {});
+        let Some((seconds, moves)) = found.plan else {
+            assert!(found.least > budget);
+            continue;
+        };
+        let sequence = Sequence {
+            device: device(),
+            moves,
+        };
+        let plan = check(&p, sequence.plan(&p).unwrap()).unwrap();
+        assert!(plan.peak(device()) as f64 <= budget + model.resident);
+        assert!(options.order == Order::Free || plan.keeps_order());
+        let makespan = simulate(&plan).makespan();
+        assert!(
+            (makespan - seconds).abs() < 1e-9,
+            "round {round}: {makespan} {seconds}"
+        );
+        copies += sequence
+            .moves
+            .iter()
+            .filter(|m| matches!(m, Move::Bring { .. }))
+            .count();
+        reruns += plan.recomputed();
+        plans += 1;
+    }
+    assert!(
+        copies > 300 && reruns > 20 && plans > 200,
+        "{copies} {reruns} {plans}"
+    );
+}
+
+#[test]
+fn a_memory_that_is_full_takes_no_more() {
+    let mut met = 0;
+    for round in 0..60 {
+        let mut rng = random(round);
+        let p = swapping(round, &mut rng);
+        let memory = DeviceId::from_u32(MEMORY);
+        let resting = p
+            .values()
+            .values()
+            .filter(|v| v.origin == Origin::Given(memory));
+        let resting: u64 = resting.map(|v| v.bytes).sum();
+        let room = rng.below(8) as u64;
+        let capacities = Capacities::bytes_of(memory, resting + room);
+        let options = Options {
+            time_limit: Duration::from_millis(4),
+            ..Options::default()
+        };
+        if let Ok((least, solved)) = leanest(&p, &capacities, &options, &mut |_| {}) {
+            assert!(solved.plan.peak(device()) <= least);
+            let within = capacities.with_bytes(device(), Some(least));
+            if solved.plan.within(&within).is_ok() {
+                met += 1;
+                let again = solve(&p, &within, &options, &mut |_| {}).unwrap();
+                again.plan.within(&within).unwrap();
+            }
+        }
+    }
+    assert!(met > 30, "{met}");
+}
+
+#[test]
+fn copies_never_make_a_plan_slower() {
+    let options = Options {
+        time_limit: Duration::from_millis(20),
+        ..Options::default()
+    };
+    for round in 0..20 {
+        let mut rng = random(round);
+        let shape = Shape {
+            tasks: 10 + round,
+            rich: round % 2 == 0,
+        };
+        let plain = problem(shape, &mut rng);
+        let mut parts = plain.parts();
+        let memory = parts.devices.push(Device::memory("memory"));
+        parts.links.push(Link::new(device(), memory, 0.5, 0.0));
+        parts.links.push(Link::new(memory, device(), 0.5, 0.0));
+        let with = Problem::new(parts).unwrap();
+        let (least, _) = leanest(&plain, &Capacities::unlimited(), &options, &mut |_| {}).unwrap();
+        let capacities = Capacities::bytes_of(device(), least);
+        let alone = solve(&plain, &capacities, &options, &mut |_| {}).unwrap();
+        let swapped = solve(&with, &capacities, &options, &mut |_| {}).unwrap();
+        assert!(swapped.cost <= alone.cost * (1.0 + 1e-9), "round {round}");
+    }
+}
