@@ -153,8 +153,8 @@ impl<'m> Timing<'m> {
         let memories = &self.model.copies.memories;
         self.limits.clear();
         self.limits.resize(memories.len(), f64::INFINITY);
-        self.from_end(state);
-        let makespan = self.from_start(state, moves.as_deref_mut());
+        self.backwards(state);
+        let makespan = self.forwards(state, moves.as_deref_mut());
         let mut rooms = self.held.iter().zip(memories);
         if rooms.any(|(held, memory)| held.peak > memory.room + memory.resting) {
             return f64::INFINITY;
@@ -169,12 +169,12 @@ impl<'m> Timing<'m> {
         if let Some(moves) = &mut moves {
             moves.clear();
         }
-        self.from_end(state);
-        self.from_start(state, moves)
+        self.backwards(state);
+        self.forwards(state, moves)
     }
 
     /// Decides where copies back are issued, and gathers which values leave where.
-    fn from_end(&mut self, state: &State<'m>) {
+    fn backwards(&mut self, state: &State<'m>) {
         let m = self.model;
         let copies = &m.copies;
         self.queues.fill(0.0);
@@ -247,7 +247,7 @@ impl<'m> Timing<'m> {
     }
 
     /// Follows the moves from the start; memories hold at most `limits`. Returns the makespan.
-    fn from_start(&mut self, state: &State<'m>, moves: Option<&mut Vec<Move>>) -> f64 {
+    fn forwards(&mut self, state: &State<'m>, moves: Option<&mut Vec<Move>>) -> f64 {
         let mut moves = moves;
         let mut tell = |made| {
             if let Some(moves) = &mut moves {
