@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 use support::{digits, instance, object, papers, scrimp, text, training, write};
 use tempfile::tempdir;
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "inspect",
     "plan",
     "check",
     "train",
+    "run",
     "sweep",
     "max-batch",
     "place",
@@ -118,7 +119,7 @@ fn agree(command: &str, args: &[&str]) {
     let mut printed = BTreeSet::new();
     keys(&object(args), "", &mut printed);
     let mut said = documented(command);
-    if command == "train" {
+    if ["train", "run"].contains(&command) {
         // One device has no links.
         said.extend(documented("plan"));
         said.retain(|key| !key.starts_with("links."));
@@ -162,6 +163,7 @@ fn keys_are_documented() {
         "sweep",
         &["sweep", chain, "--budgets", "100%,0", "--time-limit", "1"],
     );
+    agree("run", &["run", "digits", "--compare"]);
     agree("inspect", &["inspect", "digits"]);
     agree("networks", &["networks"]);
     agree("doctor", &["doctor"]);

@@ -87,14 +87,24 @@ impl Start {
         let Some((file, tensors)) = &self.weights else {
             return Ok(());
         };
-        for &tensor in tensors {
-            let mut elements = file.elements(graph.tensor(tensor))?;
-            executor.set_pieces(tensor, &mut |piece| {
-                elements.next(piece).map_err(Error::from)
-            })?;
-        }
-        Ok(())
+        fill(executor, graph, file, tensors)
     }
+}
+
+/// Puts a file's contents of some tensors where the next step expects them, piece by piece.
+pub(crate) fn fill(
+    executor: &mut Executor<'_>,
+    graph: &Graph,
+    file: &WeightsFile,
+    tensors: &[TensorId],
+) -> Result<()> {
+    for &tensor in tensors {
+        let mut elements = file.elements(graph.tensor(tensor))?;
+        executor.set_pieces(tensor, &mut |piece| {
+            elements.next(piece).map_err(Error::from)
+        })?;
+    }
+    Ok(())
 }
 
 /// No training takes this many steps, and a count that starts below it can't overflow.

@@ -1,27 +1,25 @@
 //! How often a trained classifier is right on samples that it wasn't trained with.
 
-use cranelift_entity::SecondaryMap;
 use scrimp_graph::data::{Contents, Feed, Samples};
 use scrimp_graph::weights::Elements;
-use scrimp_graph::{Graph, Lowered, Role, TensorId, inference};
-use scrimp_plan::{Budget, Phase};
-use scrimp_run::{Compiled, Data, Executor, ExecutorOptions, Processor, RunError};
+use scrimp_graph::{Graph, TensorId, inference};
+use scrimp_plan::Budget;
+use scrimp_run::{Processor, RunError};
 use scrimp_solve::Options;
 use std::io;
 
 use crate::checkpoint;
 use crate::error::{Error, Result};
-use crate::pipeline::{self, Fit, Planned};
-use crate::session;
+use crate::inference::Inference;
+use crate::pipeline::Planned;
 
 /// A test of a classifier: everything but its weights. The weights are copied when training ends, into memory
 /// that is reserved from the start.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
     graph: Graph,
-    lowered: Lowered,
-    planned: Planned,
     processor: Processor<'a>,
+    planned: Planned,
     feed: Feed,
     test: &'a Samples,
     /// Number of rows of logits, and the length of each.
@@ -49,14 +47,8 @@ impl<'a> Evaluation<'a> {
                 reason: "the output isn't one row of classes per sample".into(),
             });
         };
-        let mut phases = SecondaryMap::with_default(Phase::Forward);
-        phases.resize(graph.nodes().len());
-        let costs = pipeline::estimate(&Compiled::new(&graph, processor));
-        let lowered = scrimp_graph::lower(&graph, &phases, &costs, "cpu")?;
-        let within = |bytes: u64| {
-            let budgeted = pipeline::budget(&lowered.problem, Budget::Bytes(bytes))?;
-            pipeline::find_plan(&budgeted, Fit::Layout, &Options::default(), &mut |_| {})
-        };
+        let network = Inference::new(&graph, processor)?;
+        let within = |bytes| network.plan(Budget::Bytes(bytes), &Options::default(), &mut |_| {});
         let held: u64 = checkpoint::kept(&graph)
             .map(|id| (graph.tensor(id).elements() * size_of::<f32>()) as u64)
             .sum();
@@ -64,7 +56,6 @@ impl<'a> Evaluation<'a> {
         Ok(Evaluation {
             weights: room(&graph)?,
             feed: Feed::from_samples(&graph, test.clone(), 0)?,
-            lowered,
             planned,
             processor,
             test,
@@ -101,28 +92,17 @@ impl<'a> Evaluation<'a> {
     /// If the network can't be run.
     pub fn accuracy(&self) -> Result<f64> {
         let (graph, [batch, classes]) = (&self.graph, self.shape);
-        let compiled = Compiled::new(graph, self.processor);
-        let options = ExecutorOptions {
-            arena_bytes: self.planned.reserved_bytes(),
-            ..ExecutorOptions::default()
-        };
-        let mut executor = Executor::new(&compiled, &self.lowered, &self.planned.layout, options)?;
+        let network = Inference::new(graph, self.processor)?;
+        let planned = &self.planned;
+        let mut forward = network.start(&planned.layout, planned.reserved_bytes(), 0)?;
         for (tensor, values) in &self.weights {
-            executor.set(*tensor, Data::F32(values))?;
+            forward.set(*tensor, values)?;
         }
         let labels = labels(self.test)?;
         let (mut start, mut right) = (0, 0);
         while let Some((inputs, count)) = self.feed.test(start) {
-            for (tensor, contents) in &inputs {
-                session::set(&mut executor, *tensor, contents)?;
-            }
-            for (tensor, what) in graph.given() {
-                if what.role == Role::Seed {
-                    executor.set(tensor, Data::I64(&[0]))?;
-                }
-            }
-            executor.step(None)?;
-            let logits = executor.read(graph.outputs()[0])?;
+            forward.run(&inputs)?;
+            let logits = forward.floats(graph.outputs()[0])?;
             let rows = logits.chunks(classes).take(count.min(batch));
             let guesses = rows.map(largest).zip(&labels[start..]);
             right += guesses

@@ -26,6 +26,7 @@ pub mod checkpoint;
 pub mod error;
 mod evaluate;
 pub mod history;
+mod inference;
 pub mod machine;
 pub mod pipeline;
 mod profile;
@@ -48,6 +49,7 @@ pub use checkpoint::Start;
 pub use error::{Error, Result};
 pub use evaluate::Evaluation;
 pub use history::{History, Moment};
+pub use inference::{Forward, Inference};
 pub use pipeline::{
     Budgeted, Fit, ModelSource, Planned, Provenance, Recipe, adopt, budget, budgets, copy_of,
     differentiate, estimate, find_plan, import, lower,

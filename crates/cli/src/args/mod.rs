@@ -12,8 +12,8 @@ use scrimp::plan::{Budget, PerDevice, SwapMemory, parse_bytes};
 pub use explore::{BenchArgs, BenchCommand, MaxBatchArgs, OrdersArg, PapersArgs, SweepArgs};
 use shared::positive;
 pub use shared::{
-    CostsArg, EnergyArgs, LossArg, OptimizerArg, RecipeArgs, ReportArgs, SearchArgs, ShapeArgs,
-    SolveArgs, TargetArgs,
+    CostsArg, EnergyArgs, LibraryArg, LossArg, OptimizerArg, RecipeArgs, ReportArgs, SearchArgs,
+    ShapeArgs, SolveArgs, TargetArgs,
 };
 
 /// Run and train neural networks in less memory than they need.
@@ -49,6 +49,7 @@ pub enum Command {
     Plan(PlanArgs),
     Check(CheckArgs),
     Train(TrainArgs),
+    Run(RunArgs),
     Sweep(SweepArgs),
     MaxBatch(MaxBatchArgs),
     Place(PlaceArgs),
@@ -172,6 +173,49 @@ pub struct TrainArgs {
     /// Train without a plan too, and say whether every loss, gradient and weight is the same bits
     #[arg(long, help_heading = "Training")]
     pub compare: bool,
+    #[command(flatten)]
+    pub reports: ReportArgs,
+}
+
+/// Run a trained model on data inside a byte budget
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Inputs are arrays of an npz file by the names of the model's inputs, or the only array of a file for
+a model with one input; the first axis counts samples, and batches are streamed through.
+
+Examples:
+  scrimp run model.onnx --inputs x.npz --outputs y.npz --budget 60%
+  scrimp run resnet50 --weights w.safetensors --inputs images.npy --outputs y.npz --batch 1 --budget min
+  scrimp run unet --batch 1 --budget 50% --batches 5 --compare --json"
+)]
+pub struct RunArgs {
+    /// An ONNX file or the name of a built-in network (see `scrimp networks`)
+    pub model: String,
+    /// Most memory in use at any time: bytes (8GiB), a share of what planning can change (50%), or min
+    #[arg(long, short, default_value = "100%")]
+    pub budget: Budget,
+    /// The samples; without it they are random (made from the seed)
+    #[arg(long, short, value_name = "FILE.npz")]
+    pub inputs: Option<PathBuf>,
+    /// Write the model's outputs for all samples here
+    #[arg(long, short, value_name = "FILE.npz")]
+    pub outputs: Option<PathBuf>,
+    /// Weights, as `scrimp train --save` or others write them (else an ONNX file's own)
+    #[arg(long, value_name = "FILE.safetensors")]
+    pub weights: Option<PathBuf>,
+    /// How many random batches (1 unless given)
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "inputs")]
+    pub batches: Option<u64>,
+    /// Run without a plan too, and say whether every output is the same bits
+    #[arg(long)]
+    pub compare: bool,
+    /// Whose kernels run
+    #[arg(long, value_enum, default_value_t = LibraryArg::Auto)]
+    pub library: LibraryArg,
+    #[command(flatten)]
+    pub shape: ShapeArgs,
+    #[command(flatten)]
+    pub solve: SolveArgs,
     #[command(flatten)]
     pub reports: ReportArgs,
 }

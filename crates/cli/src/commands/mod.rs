@@ -9,6 +9,7 @@ mod max_batch;
 mod networks;
 mod place;
 mod plan;
+mod run;
 mod sweep;
 mod train;
 mod trained;
@@ -24,6 +25,7 @@ pub fn run(cli: Cli) -> Result<Answer> {
     match cli.command {
         Command::Inspect(args) => inspect::run(&args),
         Command::Train(args) => train::run(&args, quiet),
+        Command::Run(args) => run::run(&args, quiet),
         Command::Sweep(args) => sweep::run(&args, quiet),
         Command::MaxBatch(args) => max_batch::run(&args, quiet),
         Command::Place(args) => place::run(&args),

@@ -47,19 +47,60 @@ pub enum DataError {
         /// The shape in the graph, without the batch.
         expected: Vec<usize>,
     },
+    /// An input has no array.
+    #[error("no array is named like input {input}; the arrays are {found}")]
+    NoArray {
+        /// The graph's input.
+        input: String,
+        /// Names of the arrays.
+        found: String,
+    },
+    /// An array has no input.
+    #[error("array {array} is named like no input of the graph; the inputs are {inputs}")]
+    NoInput {
+        /// The array.
+        array: String,
+        /// Names of the graph's inputs.
+        inputs: String,
+    },
+    /// An array has another shape than the samples of an input.
+    #[error(
+        "the array for input {input} has shape {found:?}, but the input takes {expected:?}, where the first axis counts samples and may be longer"
+    )]
+    Rows {
+        /// The graph's input.
+        input: String,
+        /// The array's shape.
+        found: Vec<usize>,
+        /// The input's shape.
+        expected: Vec<usize>,
+    },
+    /// Arrays have different numbers of samples.
+    #[error("the array for input {input} has {found} samples, but another array has {expected}")]
+    Counts {
+        /// The graph's input.
+        input: String,
+        /// The array's number of samples.
+        found: usize,
+        /// That of the other array.
+        expected: usize,
+    },
+    /// Arrays without samples.
+    #[error("the arrays have no samples")]
+    NoSamples,
     /// Data has floats where the graph takes integers.
     #[error("{array} has floating-point numbers, but input {input} takes integers; convert them")]
     Type {
-        /// `x` or `y`.
-        array: &'static str,
+        /// The array.
+        array: String,
         /// The graph's input.
         input: String,
     },
     /// Data has a label or token that doesn't exist.
     #[error("{array} has the number {found}, but input {input} takes 0 to {last}")]
     Range {
-        /// `x` or `y`.
-        array: &'static str,
+        /// The array.
+        array: String,
         /// The graph's input.
         input: String,
         /// The first number out of range.
@@ -224,7 +265,7 @@ fn shuffled(count: usize, seed: u64, epoch: u64) -> Vec<usize> {
     order
 }
 
-fn slots(graph: &Graph) -> Vec<Slot> {
+pub(super) fn slots(graph: &Graph) -> Vec<Slot> {
     let inputs = graph.given().filter(|(_, t)| t.role == Role::Input);
     inputs
         .map(|(tensor, t)| Slot {
@@ -263,24 +304,31 @@ fn check(
     }
     match (contents, slot.dtype) {
         (Contents::Floats(_), DType::I64) => Err(DataError::Type {
-            array,
+            array: array.into(),
             input: slot.name.clone(),
         }),
-        (Contents::Ints(values), DType::I64) => {
-            let limit = slot.limit.map_or(i64::MAX, |n| n as i64);
-            match values.iter().find(|v| !(0..limit).contains(*v)) {
-                Some(&found) => Err(DataError::Range {
-                    array,
-                    input: slot.name.clone(),
-                    found,
-                    last: limit as usize - 1,
-                }),
-                None => Ok(()),
-            }
-        }
+        (Contents::Ints(_), DType::I64) => slot.check_range(array, contents),
         _ => {
             debug_assert_eq!(contents.len() % per_sample.max(1), 0);
             Ok(())
+        }
+    }
+}
+
+impl Slot {
+    /// Checks that integers are labels or tokens that exist, if the input takes such.
+    pub(super) fn check_range(&self, array: &str, contents: &Contents) -> Result<(), DataError> {
+        let (Contents::Ints(values), Some(limit)) = (contents, self.limit) else {
+            return Ok(());
+        };
+        match values.iter().find(|v| !(0..limit as i64).contains(*v)) {
+            Some(&found) if self.dtype == DType::I64 => Err(DataError::Range {
+                array: array.into(),
+                input: self.name.clone(),
+                found,
+                last: limit - 1,
+            }),
+            _ => Ok(()),
         }
     }
 }

@@ -5,8 +5,12 @@
 mod contents;
 mod feed;
 mod npz;
+mod rows;
+mod save;
 mod synthetic;
 
 pub use contents::Contents;
 pub use feed::{DataError, Feed, Samples};
-pub use npz::{Dataset, NpzError};
+pub use npz::{Array, Arrays, Dataset, NpzError};
+pub use rows::Rows;
+pub use save::{Saved, save_npz};

@@ -1,10 +1,12 @@
-//! Reads npz files, which are zip archives of npy arrays. The arrays `x` and `y` are the training samples,
+//! Reads npz files, which are zip archives of npy arrays. For training, the arrays `x` and `y` are the training samples,
 //! and `x_test` and `y_test`, if present, the test samples. The first axis counts samples.
 //!
 //! Sizes are bounded before anything is allocated, and an npy header is parsed without recursion. An archive
 //! may be a thousand times as large unpacked as its file, so the caller says how much memory there is.
 
 use scrimp_plan::file::open_regular;
+use std::borrow::Cow;
+use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -61,15 +63,7 @@ impl Dataset {
     /// # Errors
     /// If the file can't be read, is malformed, or takes more memory.
     pub fn read(path: &Path, room: u64) -> Result<Dataset, NpzError> {
-        let (file, _) = open_regular(path).map_err(|source| NpzError::Io {
-            path: path.to_owned(),
-            source,
-        })?;
-        let data = Dataset::from_reader(BufReader::new(file), room);
-        data.map_err(|reason| NpzError::Format {
-            path: path.to_owned(),
-            reason,
-        })
+        with_file(path, |file| Dataset::from_reader(file, room))
     }
 
     /// Reads the contents of a file as [`Dataset::read`] does; the error is the reason.
@@ -77,14 +71,7 @@ impl Dataset {
     /// # Errors
     /// If the contents are malformed or take more than `room` bytes of memory.
     pub fn from_reader(reader: impl Read + Seek, mut room: u64) -> Result<Dataset, String> {
-        let archive = ZipArchive::new(reader);
-        let mut archive = archive.map_err(|e| format!("it is not an npz file: {e}"))?;
-        if archive.len() > MAX_ARRAYS {
-            return Err(format!(
-                "it has {} arrays; the limit is {MAX_ARRAYS}",
-                archive.len()
-            ));
-        }
+        let mut archive = open(reader)?;
         let train = samples(&mut archive, "x", "y", &mut room)?;
         let train = train.ok_or("it has no array x; save it with np.savez(file, x=…, y=…)")?;
         let test = samples(&mut archive, "x_test", "y_test", &mut room)?;
@@ -128,9 +115,81 @@ fn samples<R: Read + Seek>(
     }))
 }
 
-struct Array {
-    shape: Vec<usize>,
-    contents: Contents,
+/// An array of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Array {
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Its elements in row order.
+    pub contents: Contents,
+}
+
+/// All arrays of a file, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Arrays(pub Vec<(String, Array)>);
+
+impl Arrays {
+    /// Reads an npz file, or an npy file as one array without a name. The arrays may take `room` bytes of
+    /// memory in all.
+    ///
+    /// # Errors
+    /// If the file can't be read, is malformed, or takes more memory.
+    pub fn read(path: &Path, room: u64) -> Result<Arrays, NpzError> {
+        with_file(path, |file| Arrays::from_reader(file, room))
+    }
+
+    /// Reads the contents of a file as [`Arrays::read`] does; the error is the reason.
+    ///
+    /// # Errors
+    /// If the contents are malformed or take more than `room` bytes of memory.
+    pub fn from_reader(mut reader: impl Read + Seek, mut room: u64) -> Result<Arrays, String> {
+        let mut start = [0; 6];
+        let is_npy = reader.read_exact(&mut start).is_ok() && start == *MAGIC;
+        reader.rewind().map_err(cut)?;
+        if is_npy {
+            let array = npy(&mut reader, &mut room)?;
+            return Ok(Arrays(vec![(String::new(), array)]));
+        }
+        let mut archive = open(reader)?;
+        let names: Result<Vec<String>, _> = archive
+            .file_names()
+            .map(|name| name.map(Cow::into_owned))
+            .collect();
+        let names = names.map_err(|e| format!("it is not an npz file: {e}"))?;
+        let names = names.iter().filter_map(|name| name.strip_suffix(".npy"));
+        let read = |name: &str| {
+            let array = array(&mut archive, name, &mut room)?;
+            Ok(array.map(|array| (name.to_owned(), array)))
+        };
+        let arrays: Result<Vec<_>, String> = names.map(read).collect();
+        Ok(Arrays(arrays?.into_iter().flatten().collect()))
+    }
+}
+
+/// The first bytes of an npy array.
+const MAGIC: &[u8; 6] = b"\x93NUMPY";
+
+fn with_file<T>(
+    path: &Path,
+    read: impl FnOnce(BufReader<File>) -> Result<T, String>,
+) -> Result<T, NpzError> {
+    let (file, _) = open_regular(path).map_err(|source| NpzError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    read(BufReader::new(file)).map_err(|reason| NpzError::Format {
+        path: path.to_owned(),
+        reason,
+    })
+}
+
+fn open<R: Read + Seek>(reader: R) -> Result<ZipArchive<R>, String> {
+    let archive = ZipArchive::new(reader);
+    let archive = archive.map_err(|e| format!("it is not an npz file: {e}"))?;
+    match archive.len() {
+        0..=MAX_ARRAYS => Ok(archive),
+        count => Err(format!("it has {count} arrays; the limit is {MAX_ARRAYS}")),
+    }
 }
 
 fn array<R: Read + Seek>(

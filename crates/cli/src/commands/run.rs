@@ -1,0 +1,336 @@
+//! `scrimp run`: runs a trained model on data inside a byte budget.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Result;
+use scrimp::graph::data::{Arrays, Contents, Feed, Rows, Saved, save_npz};
+use scrimp::graph::weights::WeightsFile;
+use scrimp::graph::{Graph, TensorId, inference};
+use scrimp::machine::peak_resident;
+use scrimp::plan::{Capacities, format_bytes, format_seconds};
+use scrimp::run::{Cpu, Processor, RunError};
+use scrimp::solve::place;
+use scrimp::{Error, Fit, Forward, Inference, ModelSource, PlanSummary, Planned};
+use serde_json::{Value, json};
+
+use super::plan;
+use crate::args::RunArgs;
+use crate::failure::{Failure, Kind};
+use crate::output::{OutputFile, Outputs};
+use crate::progress::Line;
+use crate::reports::Reports;
+use crate::table::Table;
+use crate::{Answer, interrupt, target};
+
+/// Plans, streams all batches through, writes the outputs and summarizes.
+pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
+    let paths = [&args.inputs, &args.weights].into_iter().flatten();
+    let paths = paths.map(PathBuf::as_path);
+    let mut outputs = Outputs::beside(paths.chain([Path::new(&args.model)]));
+    let output = outputs.claim(args.outputs.as_ref())?;
+    let reports = Reports::claim(&args.reports, &mut outputs)?;
+    let graph =
+        inference(&target::import(&args.model, &args.shape, quiet)?).map_err(Error::from)?;
+    let source = Source::new(args, &graph)?;
+    let weights = args.weights.as_deref().map(WeightsFile::open);
+    let weights = weights.transpose().map_err(Error::from)?;
+    let threads = args.solve.search.threads();
+    let cpu = Cpu::with_library(threads, args.library.into()).map_err(Error::from)?;
+    let network = Inference::new(&graph, Processor::Cpu(&cpu))?;
+    let budgeted = network.budget(args.budget)?;
+    let planned = plan::solve(&budgeted, Fit::Layout, &plan::options(&args.solve), quiet)?;
+    let start = |layout, bytes| -> Result<Forward<'_>> {
+        let mut forward = network.start(layout, bytes, args.solve.search.seed.unwrap_or(0))?;
+        if let Some(file) = &weights {
+            forward.load(file)?;
+        }
+        Ok(forward)
+    };
+    let mut forward = start(&planned.layout, planned.reserved_bytes())?;
+    let base = place(&planned.budgeted.base, &Capacities::unlimited()).map_err(Error::from)?;
+    let mut without = match args.compare {
+        true => Some(start(&base, base.arena_bytes(planned.budgeted.device))?),
+        false => None,
+    };
+    let mut done = Done::new(&graph, &source, output.as_ref())?;
+    let line = Line::bar(quiet, "running", source.batches());
+    for index in 0..source.batches() {
+        if interrupt::requested() {
+            let sentence = "interrupted before all batches were run; nothing was written";
+            return Err(Failure::new(Kind::Interrupted, sentence).into());
+        }
+        let (inputs, count) = source.batch(index);
+        done.seconds.push(timed(&mut forward, &inputs)?);
+        if let Some(without) = &mut without {
+            done.base_seconds.push(timed(without, &inputs)?);
+            done.compare(&forward, without)?;
+        }
+        done.take(&forward, count)?;
+        line.at(index + 1);
+    }
+    if let Some(output) = &output {
+        output.write_with(|out| save_npz(out, &done.saved))?;
+    }
+    let summary = PlanSummary::new(&planned);
+    reports.write(&planned, &summary, None)?;
+    let told = Told {
+        args,
+        planned: &planned,
+        source: &source,
+        done: &done,
+        arena_bytes: forward.arena_bytes(),
+        signature: cpu.signature(),
+    };
+    told.answer(&summary)
+}
+
+fn timed(forward: &mut Forward<'_>, inputs: &[(TensorId, Contents)]) -> Result<f64> {
+    let began = Instant::now();
+    forward.run(inputs)?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// Where batches come from.
+enum Source {
+    Rows(Rows),
+    Random(Feed, u64),
+}
+
+impl Source {
+    fn new(args: &RunArgs, graph: &Graph) -> Result<Source> {
+        let Some(path) = &args.inputs else {
+            let feed = Feed::synthetic(graph, args.solve.search.seed.unwrap_or(0));
+            return Ok(Source::Random(feed, args.batches.unwrap_or(1)));
+        };
+        let room = scrimp::machine::memory().available.unwrap_or(u64::MAX);
+        let arrays = Arrays::read(path, room).map_err(Error::from)?;
+        Ok(Source::Rows(Rows::new(graph, arrays).map_err(Error::from)?))
+    }
+
+    fn batch_size(&self) -> usize {
+        match self {
+            Source::Rows(rows) => rows.batch(),
+            Source::Random(feed, _) => feed.batch(),
+        }
+    }
+
+    fn batches(&self) -> u64 {
+        match self {
+            Source::Rows(rows) => rows.count().div_ceil(rows.batch()) as u64,
+            Source::Random(_, batches) => *batches,
+        }
+    }
+
+    fn samples(&self) -> usize {
+        match self {
+            Source::Rows(rows) => rows.count(),
+            Source::Random(feed, batches) => feed.batch() * *batches as usize,
+        }
+    }
+
+    /// The inputs of a batch, and how many of its samples count.
+    fn batch(&self, index: u64) -> (Vec<(TensorId, Contents)>, usize) {
+        match self {
+            Source::Rows(rows) => {
+                let start = index as usize * rows.batch();
+                rows.from(start)
+                    .expect("the index is below the number of batches")
+            }
+            Source::Random(feed, _) => (feed.step(index), feed.batch()),
+        }
+    }
+}
+
+/// What has been run so far.
+struct Done {
+    outputs: Vec<TensorId>,
+    /// Samples per batch.
+    batch: usize,
+    /// The outputs of all samples; empty if nobody wants them.
+    saved: Vec<Saved>,
+    seconds: Vec<f64>,
+    base_seconds: Vec<f64>,
+    /// The first output that differs from the run without a plan.
+    different: Option<String>,
+}
+
+impl Done {
+    /// Reserves the memory of all outputs.
+    fn new(graph: &Graph, source: &Source, output: Option<&OutputFile>) -> Result<Done> {
+        let mut saved = Vec::new();
+        for &tensor in graph.outputs().iter().filter(|_| output.is_some()) {
+            let what = graph.tensor(tensor);
+            let mut shape = what.shape.clone();
+            match shape.first_mut() {
+                Some(rows) if *rows == source.batch_size() => *rows = source.samples(),
+                _ if source.batches() == 1 => {}
+                _ => {
+                    let sentence = format!(
+                        "output {} has shape {:?}, whose first axis doesn't count the {} samples of a batch; give as many samples as one batch takes",
+                        what.name,
+                        what.shape,
+                        source.batch_size()
+                    );
+                    return Err(Failure::new(Kind::Input, sentence).into());
+                }
+            }
+            let count: usize = shape.iter().product();
+            let bytes = count as u64 * what.dtype.bytes();
+            let mut room = Vec::new();
+            room.try_reserve_exact(bytes as usize)
+                .map_err(|_| Error::from(RunError::OutOfMemory { bytes }))?;
+            saved.push(Saved {
+                name: what.name.clone(),
+                dtype: what.dtype,
+                shape,
+                bytes: room,
+            });
+        }
+        Ok(Done {
+            outputs: graph.outputs().to_vec(),
+            batch: source.batch_size(),
+            saved,
+            seconds: Vec::new(),
+            base_seconds: Vec::new(),
+            different: None,
+        })
+    }
+
+    /// Takes the first samples of the outputs of a batch.
+    fn take(&mut self, forward: &Forward<'_>, count: usize) -> Result<()> {
+        for (&tensor, saved) in self.outputs.iter().zip(&mut self.saved) {
+            let bytes = forward.output(tensor)?;
+            let left = saved.bytes.capacity() - saved.bytes.len();
+            let share = bytes.len() / self.batch.max(1) * count;
+            let wanted = if count == self.batch {
+                bytes.len()
+            } else {
+                share
+            };
+            saved.bytes.extend_from_slice(&bytes[..wanted.min(left)]);
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, forward: &Forward<'_>, without: &Forward<'_>) -> Result<()> {
+        for (k, &tensor) in self.outputs.iter().enumerate() {
+            if self.different.is_none() && forward.output(tensor)? != without.output(tensor)? {
+                let batch = self.seconds.len();
+                self.different = Some(format!("output {} of batch {batch}", k + 1));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn median(seconds: &[f64]) -> Option<f64> {
+    let mut sorted = seconds.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
+}
+
+/// Everything that there is to tell.
+struct Told<'a> {
+    args: &'a RunArgs,
+    planned: &'a Planned,
+    source: &'a Source,
+    done: &'a Done,
+    arena_bytes: u64,
+    signature: String,
+}
+
+impl Told<'_> {
+    /// Whether nothing gave the model weights.
+    fn random_weights(&self) -> bool {
+        let built_in = matches!(
+            ModelSource::find(&self.args.model),
+            Ok(ModelSource::BuiltIn(_))
+        );
+        built_in && self.args.weights.is_none()
+    }
+
+    fn answer(&self, summary: &PlanSummary) -> Result<Answer> {
+        let mut json = serde_json::to_value(summary)?;
+        if let (Value::Object(all), Value::Object(run)) = (&mut json, self.object()) {
+            all.extend(run);
+        }
+        let units = self.planned.budgeted.problem.units();
+        let text = plan::describe(summary, self.args.budget, units);
+        let mut answer = Answer::new(json, format!("{text}\n{}", self.table()));
+        if let Some(what) = &self.done.different {
+            let sentence = format!(
+                "the run under the plan is not the same as without: {what} differs; please report this"
+            );
+            answer.failure = Some(Failure::new(Kind::Differs, sentence));
+        }
+        Ok(answer)
+    }
+
+    fn object(&self) -> Value {
+        let (source, done) = (self.source, self.done);
+        let total: f64 = done.seconds.iter().sum();
+        let shapes = done
+            .saved
+            .iter()
+            .map(|saved| (saved.name.clone(), json!(saved.shape)));
+        let compared = !done.base_seconds.is_empty();
+        json!({
+            "samples": source.samples(),
+            "batches": source.batches(),
+            "batch": source.batch_size(),
+            "threads": self.args.solve.search.threads(),
+            "device": self.signature,
+            "synthetic_data": matches!(source, Source::Random(..)),
+            "random_weights": self.random_weights(),
+            "outputs": shapes.collect::<serde_json::Map<_, _>>(),
+            "allocated_bytes": self.arena_bytes,
+            "process_peak_bytes": peak_resident(),
+            "batch_seconds": median(&done.seconds),
+            "samples_per_second": source.samples() as f64 / total,
+            "base_batch_seconds": median(&done.base_seconds),
+            "bit_identical": compared.then_some(done.different.is_none()),
+            "first_difference": done.different,
+            "interrupted": interrupt::requested(),
+        })
+    }
+
+    fn table(&self) -> String {
+        let (source, done) = (self.source, self.done);
+        let mut table = Table::new("lrl");
+        let data = match source {
+            Source::Random(..) => "random data: measures only",
+            Source::Rows(_) => "",
+        };
+        table.row(["samples", &source.samples().to_string(), data]);
+        if self.random_weights() {
+            table.row(["weights", "random", "give trained ones with --weights"]);
+        }
+        let note = "one arena, before the first batch";
+        table.row(["memory taken", &format_bytes(self.arena_bytes), note]);
+        if let Some(bytes) = peak_resident() {
+            let note = "measured: the most at a time, everything included";
+            table.row(["whole process", &format_bytes(bytes), note]);
+        }
+        let note = format!("measured, median of {}", done.seconds.len());
+        let of = |seconds: &[f64]| median(seconds).map_or("–".into(), format_seconds);
+        table.row(["seconds per batch", &of(&done.seconds), &note]);
+        if !done.base_seconds.is_empty() {
+            table.row(["  without a plan", &of(&done.base_seconds), &note]);
+            let (same, what) = match &done.different {
+                None => ("yes", "every output of every batch compared"),
+                Some(what) => ("NO", what.as_str()),
+            };
+            table.row(["same bits", same, what]);
+        }
+        for saved in &done.saved {
+            let shape: Vec<String> = saved.shape.iter().map(ToString::to_string).collect();
+            table.row([
+                &format!("output {}", saved.name),
+                &shape.join(" × "),
+                "saved",
+            ]);
+        }
+        table.to_string()
+    }
+}

@@ -1,0 +1,148 @@
+//! A network that only runs forward, planned within a budget and fed batch by batch.
+
+use std::borrow::Cow;
+
+use cranelift_entity::SecondaryMap;
+use scrimp_graph::data::Contents;
+use scrimp_graph::weights::{Require, WeightsFile};
+use scrimp_graph::{Graph, Lowered, Role, TensorId};
+use scrimp_plan::{Budget, CheckedLayout, Phase};
+use scrimp_run::{Compiled, Data, Executor, ExecutorOptions, Processor, StepTrace};
+use scrimp_solve::{Options, Progress};
+
+use crate::checkpoint;
+use crate::error::Result;
+use crate::pipeline::{self, Budgeted, Fit, Planned};
+use crate::session;
+use crate::training;
+
+/// A network in inference mode: batch normalizations apply their running statistics, dropouts are gone.
+#[derive(Debug)]
+pub struct Inference<'a> {
+    /// The network on its processor.
+    pub compiled: Compiled<'a>,
+    /// Its tasks and values, with estimated costs.
+    pub lowered: Lowered,
+}
+
+impl<'a> Inference<'a> {
+    /// Lowers a network that [`scrimp_graph::inference`] returned.
+    ///
+    /// # Errors
+    /// If the graph can't be planned; see [`scrimp_graph::lower()`].
+    pub fn new(graph: &'a Graph, processor: Processor<'a>) -> Result<Inference<'a>> {
+        let mut phases = SecondaryMap::with_default(Phase::Forward);
+        phases.resize(graph.nodes().len());
+        let compiled = Compiled::new(graph, processor);
+        let costs = pipeline::estimate(&compiled);
+        let lowered = scrimp_graph::lower(graph, &phases, &costs, "cpu")?;
+        Ok(Inference { compiled, lowered })
+    }
+
+    /// What a budget means for it.
+    ///
+    /// # Errors
+    /// The errors of [`pipeline::budget`].
+    pub fn budget(&self, budget: Budget) -> Result<Budgeted> {
+        pipeline::budget(&self.lowered.problem, budget)
+    }
+
+    /// A plan within a budget, placed.
+    ///
+    /// # Errors
+    /// The errors of [`pipeline::find_plan`].
+    pub fn plan(
+        &self,
+        budget: Budget,
+        options: &Options,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Planned> {
+        pipeline::find_plan(&self.budget(budget)?, Fit::Layout, options, progress)
+    }
+
+    /// Reserves the memory of a plan. Weights are the model's own, or initial ones made from `seed`.
+    ///
+    /// # Errors
+    /// If the plan doesn't fit this network or machine, or there isn't enough memory.
+    pub fn start(
+        &self,
+        layout: &CheckedLayout,
+        arena_bytes: u64,
+        seed: u64,
+    ) -> Result<Forward<'_>> {
+        training::fits(arena_bytes)?;
+        let options = ExecutorOptions {
+            seed,
+            arena_bytes,
+            ..ExecutorOptions::default()
+        };
+        let executor = Executor::new(&self.compiled, &self.lowered, layout, options)?;
+        Ok(Forward {
+            graph: self.compiled.graph(),
+            executor,
+        })
+    }
+}
+
+/// A network in memory, ready to run.
+#[derive(Debug)]
+pub struct Forward<'a> {
+    graph: &'a Graph,
+    executor: Executor<'a>,
+}
+
+impl Forward<'_> {
+    /// Takes weights and running statistics from a file, piece by piece.
+    ///
+    /// # Errors
+    /// If one of them is missing or has another shape, or the file can't be read.
+    pub fn load(&mut self, file: &WeightsFile) -> Result<()> {
+        let tensors = file.fit(self.graph, Require::Everything)?;
+        checkpoint::fill(&mut self.executor, self.graph, file, &tensors)
+    }
+
+    /// Sets one weight or running statistic.
+    ///
+    /// # Errors
+    /// If the network computes this tensor, or it has another size.
+    pub fn set(&mut self, tensor: TensorId, values: &[f32]) -> Result<()> {
+        Ok(self.executor.set(tensor, Data::F32(values))?)
+    }
+
+    /// Runs one batch.
+    ///
+    /// # Errors
+    /// If contents don't fit an input, or a kernel refuses them.
+    pub fn run(&mut self, inputs: &[(TensorId, Contents)]) -> Result<&StepTrace> {
+        for (tensor, contents) in inputs {
+            session::set(&mut self.executor, *tensor, contents)?;
+        }
+        for (tensor, what) in self.graph.given() {
+            if what.role == Role::Seed {
+                self.executor.set(tensor, Data::I64(&[0]))?;
+            }
+        }
+        Ok(self.executor.step(None)?)
+    }
+
+    /// The elements of an output of the last batch, in row order and in the output's type.
+    ///
+    /// # Errors
+    /// If no batch was run.
+    pub fn output(&self, tensor: TensorId) -> Result<Cow<'_, [u8]>> {
+        Ok(self.executor.bytes(tensor)?)
+    }
+
+    /// The elements of an output of the last batch as 32-bit floats.
+    ///
+    /// # Errors
+    /// If no batch was run.
+    pub fn floats(&self, tensor: TensorId) -> Result<Vec<f32>> {
+        Ok(self.executor.read(tensor)?)
+    }
+
+    /// Bytes of the arena.
+    pub fn arena_bytes(&self) -> u64 {
+        self.executor.arena_bytes()
+    }
+}
