@@ -1,8 +1,8 @@
 //! Samples are read, checked against the graph and put into batches in a reproducible order.
 
-use scrimp_graph::data::{Contents, DataError, Dataset, Feed, Samples};
+use scrimp_graph::data::{Array, Arrays, Contents, DataError, Dataset, Feed, Rows, Samples};
 use scrimp_graph::networks::{NetworkOptions, build};
-use scrimp_graph::{Graph, Loss, train};
+use scrimp_graph::{Binary, DType, Graph, GraphBuilder, Loss, train};
 use std::path::Path;
 
 fn digits_file() -> Dataset {
@@ -123,11 +123,11 @@ fn data_that_do_not_fit() {
     assert!(matches!(
         refused(label),
         DataError::Range {
-            array: "y",
+            array,
             found: 10,
             last: 9,
             ..
-        }
+        } if array == "y"
     ));
     let floats = Samples {
         y: Contents::Floats(vec![1.0; 10]),
@@ -135,8 +135,56 @@ fn data_that_do_not_fit() {
     };
     assert!(matches!(
         refused(floats),
-        DataError::Type { array: "y", .. }
+        DataError::Type { array, .. } if array == "y"
     ));
+}
+
+#[test]
+fn rows_stream_through_batches() {
+    let mut b = GraphBuilder::new("two inputs");
+    let x = b.input("x", &[2, 3], DType::F32).unwrap();
+    let scale = b.input("scale", &[2, 3], DType::F32).unwrap();
+    let y = b.binary("y", Binary::Mul, x, scale).unwrap();
+    b.output(y);
+    let graph = b.finish().unwrap();
+    let array = |shape: &[usize]| Array {
+        shape: shape.to_vec(),
+        contents: Contents::Ints((0..shape.iter().product::<usize>() as i64).collect()),
+    };
+    let rows = |arrays: &[(&str, &[usize])]| {
+        let arrays = arrays
+            .iter()
+            .map(|(name, shape)| ((*name).into(), array(shape)));
+        Rows::new(&graph, Arrays(arrays.collect()))
+    };
+    // Five samples; the scale is the same in every batch.
+    let five = rows(&[("x", &[5, 3]), ("scale", &[2, 3])]).unwrap();
+    assert_eq!((five.count(), five.batch()), (5, 2));
+    let (last, count) = five.from(4).unwrap();
+    assert_eq!(count, 1);
+    let filled = Contents::Floats(vec![12.0, 13.0, 14.0, 12.0, 13.0, 14.0]);
+    let whole = Contents::Floats((0u8..6).map(f32::from).collect());
+    assert_eq!(last, [(x, filled), (scale, whole)]);
+    assert!(five.from(5).is_none());
+    for (arrays, told) in [
+        (
+            &[("x", &[5, 3][..]), ("scale", &[4, 3])][..],
+            "has 4 samples",
+        ),
+        (&[("x", &[5, 4]), ("scale", &[2, 3])], "counts samples"),
+        (
+            &[("x", &[5, 3]), ("y", &[5, 3])],
+            "no array is named like input scale",
+        ),
+        (
+            &[("x", &[5, 3]), ("scale", &[5, 3]), ("y", &[5, 3])],
+            "array y",
+        ),
+        (&[("x", &[0, 3]), ("scale", &[0, 3])], "no samples"),
+    ] {
+        let error = rows(arrays).unwrap_err().to_string();
+        assert!(error.contains(told), "{error}");
+    }
 }
 
 #[test]

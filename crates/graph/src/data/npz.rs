@@ -395,9 +395,7 @@ mod tests {
     }
 
     fn error(bytes: &[u8]) -> String {
-        npy(&mut &bytes[..], &mut { u64::MAX })
-            .err()
-            .expect("an error")
+        npy(&mut &bytes[..], &mut { u64::MAX }).expect_err("an error")
     }
 
     #[test]
@@ -409,7 +407,7 @@ mod tests {
         assert_eq!(array.shape, [2, 1]);
         assert_eq!(array.contents, Contents::Floats(vec![1.5, -2.0]));
         assert_eq!(room, 2);
-        let error_of = npy(&mut &bytes[..], &mut room).err().expect("no room");
+        let error_of = npy(&mut &bytes[..], &mut room).expect_err("no room");
         assert!(error_of.contains("takes 8 bytes of memory, but only 2 are left"));
         bytes.pop();
         assert!(error(&bytes).contains("needs 16 bytes, but it has 15"));
