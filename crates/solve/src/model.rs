@@ -12,6 +12,7 @@ use scrimp_plan::{Capacities, DeviceId, Keep, Origin, Problem, TaskId, ValueId};
 
 use crate::copies::Copies;
 use crate::error::SolveError;
+use crate::outside::{End, Outside};
 
 /// Sums of bytes stay below this, so that `f64` holds them exactly.
 const EXACT: f64 = (1u64 << 52) as f64;
@@ -75,18 +76,29 @@ pub(crate) struct Model {
     /// Bytes that are always in use besides the values.
     pub resident: f64,
     /// Whether a value's buffer is in use throughout: the value is given, and kept or overwritten in a chain
-    /// that ends in a kept value.
+    /// that ends in a kept value. No value's, if there are other memories.
     pub fixed: PrimaryMap<ValueId, bool>,
     /// The bytes of those buffers.
     pub fixed_bytes: f64,
     /// Copies to and from other memories; none if the planner doesn't plan them.
     pub copies: Copies,
+    /// Other memories, if links lead there; only for bounds.
+    pub outside: Option<Outside>,
+}
+
+/// What a model has beside the computing device.
+enum Beside<'c> {
+    Nothing,
+    /// What the search decides about.
+    Copies(&'c Capacities),
+    /// What bounds count with.
+    Outside,
 }
 
 impl Model {
     /// The problem as the only computing device sees it, without other memories.
     pub fn new(problem: &Problem) -> Result<(Model, DeviceId), SolveError> {
-        Model::beside(problem, None)
+        Model::beside(problem, &Beside::Nothing)
     }
 
     /// The problem as the only computing device sees it, with copies to and from the other memories.
@@ -94,13 +106,15 @@ impl Model {
         problem: &Problem,
         capacities: &Capacities,
     ) -> Result<(Model, DeviceId), SolveError> {
-        Model::beside(problem, Some(capacities))
+        Model::beside(problem, &Beside::Copies(capacities))
     }
 
-    fn beside(
-        problem: &Problem,
-        capacities: Option<&Capacities>,
-    ) -> Result<(Model, DeviceId), SolveError> {
+    /// The problem as the only computing device sees it, and what is outside of the device.
+    pub fn with_outside(problem: &Problem) -> Result<(Model, DeviceId), SolveError> {
+        Model::beside(problem, &Beside::Outside)
+    }
+
+    fn beside(problem: &Problem, beside: &Beside<'_>) -> Result<(Model, DeviceId), SolveError> {
         let device = problem.sole_device().ok_or_else(|| {
             SolveError::Unsupported(
                 "several devices compute, but this version plans for one only: keep one that computes"
@@ -109,15 +123,21 @@ impl Model {
         })?;
         let n = problem.tasks().len() as u32;
         let values = problem.values();
-        let copies = capacities.map_or_else(Copies::default, |capacities| {
-            Copies::new(problem, device, capacities, n as usize + 2)
-        });
+        let (mut outside, mut copies) = (None, Copies::default());
+        match *beside {
+            Beside::Nothing => {}
+            Beside::Copies(capacities) => {
+                copies = Copies::new(problem, device, capacities, n as usize + 2);
+            }
+            Beside::Outside => outside = Outside::of(problem, device),
+        }
         let mut given = Vec::new();
         let mut kept = Vec::new();
         for (v, value) in values.iter() {
             match value.origin {
                 Origin::Given(on) if on == device => given.push(v),
                 Origin::Given(_) if !copies.none() && copies.given[v].is_some() => {}
+                Origin::Given(_) if outside.is_some() => {}
                 Origin::Given(_) => {
                     return Err(SolveError::Unsupported(format!(
                         "value {} is given in another memory, from which this method can't copy: give it on {}, or use the default method with links to and from that memory",
@@ -130,6 +150,7 @@ impl Model {
             match value.keep {
                 Keep::No => {}
                 Keep::On(on) if on != device && !copies.none() && copies.kept[v].is_some() => {}
+                Keep::On(on) if on != device && outside.is_some() => {}
                 Keep::On(on) if on != device => {
                     return Err(SolveError::Unsupported(format!(
                         "value {} must end in another memory, to which this method can't copy: keep it on {}, or use the default method with links to and from that memory",
@@ -183,7 +204,10 @@ impl Model {
             resident: problem.devices()[device].resident as f64,
             copies,
         });
-        model.fix(problem, device);
+        model.outside = outside;
+        if model.outside.is_none() {
+            model.fix(problem, device);
+        }
         let total: f64 = model.resident
             + model.bytes.values().sum::<f64>()
             + model.workspace.values().sum::<f64>();
@@ -262,6 +286,7 @@ impl Model {
             fixed: std::iter::repeat_n(false, values).collect(),
             fixed_bytes: 0.0,
             copies: p.copies,
+            outside: None,
         }
     }
 
@@ -346,6 +371,17 @@ impl Model {
             self.grows[t] + inputs.map(|v| self.bytes[v]).sum::<f64>() + self.fixed_bytes
         });
         sets.fold(0.0, f64::max)
+    }
+
+    /// Whether a value is given on another device.
+    pub fn is_away(&self, v: ValueId) -> bool {
+        self.outside.as_ref().is_some_and(|outside| outside.away[v])
+    }
+
+    /// Whether a kept value must be on the planned device at the end.
+    pub fn ends_here(&self, v: ValueId) -> bool {
+        let outside = self.outside.as_ref();
+        outside.is_none_or(|outside| outside.end[v] == End::Here)
     }
 
     /// Seconds of running every task once.

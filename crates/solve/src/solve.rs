@@ -12,6 +12,7 @@ use crate::exact;
 use crate::method::{Method, Order, Published};
 use crate::model::Model;
 use crate::options::{Options, Progress, Solved};
+use crate::proof::Proof;
 use crate::published;
 use crate::search::driver::{self, Found};
 use crate::search::state::State;
@@ -87,7 +88,7 @@ fn searched(
     let capacity = capacities.bytes(device);
     let budget = capacity.map_or(f64::INFINITY, |c| c as f64 - model.resident);
     if !model.copies.none() {
-        return swapped(problem, (&model, device), capacity, options, progress);
+        return swapped(problem, (&model, device), capacities, options, progress);
     }
     let options = &Options {
         start: usable_start(problem, options),
@@ -95,8 +96,12 @@ fn searched(
     };
     let found = driver::run(&model, budget, options, start, progress);
     let (plan, peak) = plan_of(problem, &model, device, &found)?;
+    let proof = Proof::of(problem, capacities)?;
     if peak > budget {
-        let floor = bound::floor(&model).max(found.floor + model.resident);
+        let floor = match &proof {
+            Some(proof) => proof.floor() as f64,
+            None => bound::floor(&model).max(found.floor + model.resident),
+        };
         return Err(SolveError::Infeasible {
             budget: capacity.unwrap_or(u64::MAX),
             least_found: (peak.max(found.least) + model.resident) as u64,
@@ -110,33 +115,40 @@ fn searched(
             what: "first runs are out of order".into(),
         });
     }
-    Ok(solved(plan, found.lower_bound, start))
+    let lower_bound = match proof {
+        Some(proof) => proof.makespan(options, plan.cost()),
+        None => found.lower_bound,
+    };
+    Ok(solved(plan, lower_bound, start))
 }
 
 /// Plans by the default search, with copies to and from other memories.
 fn swapped(
     problem: &Problem,
     (model, device): (&Model, DeviceId),
-    capacity: Option<u64>,
+    capacities: &Capacities,
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Solved, SolveError> {
     let start = Instant::now();
+    let capacity = capacities.bytes(device);
     let budget = capacity.map_or(f64::INFINITY, |c| c as f64 - model.resident);
     let plain = Model::new(problem).ok().map(|(plain, _)| plain);
     let found = swap::run(model, plain.as_ref(), budget, options, start, progress);
-    let floor = model.least_working_set();
     let Some((_, moves)) = found.plan else {
         return Err(SolveError::Infeasible {
             budget: capacity.unwrap_or(u64::MAX),
             least_found: (found.least + model.resident) as u64,
-            floor: (floor + model.resident) as u64,
+            floor: floor_within(problem, capacities)?,
             leanest: None,
         });
     };
     let sequence = Sequence { device, moves };
     let plan = checked(problem, &sequence, Method::Search.name())?;
-    Ok(timed(plan, model.base_cost(), start))
+    let cost = simulate(&plan).makespan();
+    let proof = Proof::of(problem, capacities)?;
+    let lower_bound = proof.map_or(0.0, |proof| proof.makespan(options, cost));
+    Ok(timed(plan, lower_bound, start))
 }
 
 /// A plan with copies, whose cost is its makespan.
@@ -196,7 +208,7 @@ fn kept(problem: &Problem, capacities: &Capacities) -> Result<Solved, SolveError
         return Err(SolveError::Infeasible {
             budget: capacities.bytes(device).unwrap_or(u64::MAX),
             least_found: plan.peak(device),
-            floor: bound::floor(&model) as u64,
+            floor: floor_within(problem, capacities)?,
             leanest: None,
         });
     }
@@ -249,7 +261,7 @@ fn infeasible(
         other => return Err(other),
     };
     let (model, _) = Model::new(problem)?;
-    let mut floor = bound::floor(&model) as u64;
+    let mut floor = floor_bytes(problem)?;
     let least_found = match least {
         Some(least) => least,
         None => {
@@ -260,7 +272,9 @@ fn infeasible(
             let within = budget as f64 - model.resident;
             let start = Instant::now();
             let found = driver::run(&model, within, &search, start, &mut |_| {});
-            floor = floor.max((found.floor + model.resident) as u64);
+            if problem.links().is_empty() {
+                floor = floor.max((found.floor + model.resident) as u64);
+            }
             let peak = State::new(&model, &found.runs).peak();
             let least = if peak > within {
                 peak.max(found.least)
@@ -283,9 +297,13 @@ fn infeasible(
 /// # Errors
 /// The errors of [`solve`].
 pub fn floor_bytes(problem: &Problem) -> Result<u64, SolveError> {
-    let (model, _) = Model::with_copies(problem, &Capacities::unlimited())?;
-    Ok(match model.copies.none() {
-        true => bound::floor(&model) as u64,
-        false => (model.least_working_set() + model.resident) as u64,
+    floor_within(problem, &Capacities::unlimited())
+}
+
+/// [`floor_bytes`] where other memories have these capacities.
+fn floor_within(problem: &Problem, capacities: &Capacities) -> Result<u64, SolveError> {
+    Ok(match Proof::of(problem, capacities)? {
+        Some(proof) => proof.floor(),
+        None => bound::floor(&Model::new(problem)?.0) as u64,
     })
 }

@@ -8,6 +8,8 @@ use scrimp_plan::{
     TaskId, Value, ValueId, check,
 };
 
+pub(crate) mod oracle;
+
 use crate::method::Order;
 use crate::random::Random;
 

@@ -3,8 +3,9 @@
 use super::gaps;
 use super::integer::Integer;
 use super::order::Chain;
-use super::stays::{Answer, NEVER, Prices, Stays};
-use cranelift_entity::{EntityRef, PrimaryMap};
+use super::stays::{Answer, Prices, Stays};
+use super::step;
+use cranelift_entity::PrimaryMap;
 use scrimp_plan::{TaskId, ValueId};
 
 use crate::model::Model;
@@ -43,7 +44,7 @@ const SAMPLE_SHARE: f64 = 0.1;
 /// Rows are added as long as the last ones gained this share of the distance to the known plan.
 const GAIN: f64 = 0.005;
 /// Floating-point operations per unit of work, so that a unit takes about as long as a unit of the search.
-const PER_UNIT: u64 = 4;
+pub(super) const PER_UNIT: u64 = 4;
 
 /// A lower bound on the seconds that a budget adds, which grows with the work put into it.
 pub(crate) struct Ascent<'m> {
@@ -51,7 +52,7 @@ pub(crate) struct Ascent<'m> {
     chain: Chain,
     budget: f64,
     rows: Vec<usize>,
-    program: Stays,
+    program: Stays<'m>,
     prices: Prices,
     best: Best,
     answer: Answer,
@@ -83,13 +84,15 @@ struct Best {
 
 /// The mean of the slopes of the Lagrangian at the prices tried so far; newer ones weigh more. It describes a
 /// mixture of stays that nearly obeys the rules.
-struct Mean {
-    of_row: Vec<f64>,
+pub(super) struct Mean {
+    pub of_row: Vec<f64>,
     /// By rule, row and block like [`Prices::of_rule`].
-    of_rule: Vec<f64>,
+    pub of_rule: Vec<f64>,
+    /// Like [`Prices::shares`].
+    pub of_share: Vec<f64>,
     /// By rule and row: whether the rule was ever violated or priced there. The others' means aren't needed.
-    live: Vec<bool>,
-    empty: bool,
+    pub live: Vec<bool>,
+    pub empty: bool,
 }
 
 impl Mean {
@@ -98,6 +101,7 @@ impl Mean {
         Mean {
             of_row: vec![0.0; prices.of_row.len()],
             of_rule: vec![0.0; prices.of_rule.len()],
+            of_share: vec![0.0; prices.shares.len()],
             live: prices.positive.clone(),
             empty: true,
         }
@@ -107,14 +111,23 @@ impl Mean {
 impl<'m> Ascent<'m> {
     /// `known` is the number of seconds that a known plan adds.
     pub(super) fn new(model: &'m Model, chain: Chain, budget: f64, known: f64) -> Ascent<'m> {
-        let gaps = gaps::prices(model, &chain, budget, known, GAP_STEPS);
+        let outside = model.outside.as_ref();
+        let step = outside.and_then(|outside| step::best(model, outside, &chain, budget));
+        let gaps = gaps::prices(model, &chain, budget, known, GAP_STEPS, step.as_ref());
         let rules: usize = model
             .task_ids()
             .map(|t| model.inputs.of(t).len() * model.outputs.of(t).len())
             .sum();
-        let (rows, of_row) = first_rows(&gaps.of_row, affordable(rules));
+        let (mut rows, mut of_row) = first_rows(&gaps.of_row, affordable(rules));
+        if let Some(step) = &step
+            && let Err(at) = rows.binary_search(&step.row)
+        {
+            rows.insert(at, step.row);
+            of_row.insert(at, 0.0);
+        }
         let program = Stays::new(model, &chain, &rows, budget);
-        let prices = program.prices(of_row);
+        let best = step.as_ref().map(|step| (step.row, step.weights));
+        let prices = program.prices(of_row, program.shares(best));
         let sizes = program.stays.values().map(|s| s.bytes).filter(|&b| b > 0.0);
         let (count, sum) = sizes.fold((0.0, 0.0), |(c, s), b| (c + 1.0, s + b));
         Ascent {
@@ -124,7 +137,7 @@ impl<'m> Ascent<'m> {
                 prices: prices.clone(),
                 value: f64::NEG_INFINITY,
             },
-            converged: rows.is_empty(),
+            converged: rows.is_empty() && outside.is_none(),
             rows,
             program,
             prices,
@@ -136,8 +149,15 @@ impl<'m> Ascent<'m> {
             excess: vec![0.0; chain.tasks.len()],
             before: f64::NEG_INFINITY,
             unit: WEIGHT / (sum / f64::max(count, 1.0)).powi(2).max(1e-300),
-            proven: gaps.added,
-            whole: common_divisor(model.cost.values()),
+            proven: match (&step, outside) {
+                (Some(step), _) => step.seconds - model.base_cost(),
+                (None, Some(_)) => 0.0,
+                (None, None) => gaps.added,
+            },
+            whole: match outside {
+                Some(_) => 0.0,
+                None => common_divisor(model.cost.values()),
+            },
             model,
             chain,
             budget,
@@ -258,7 +278,11 @@ impl<'m> Ascent<'m> {
         rows.extend(worst.iter().map(|w| w.1));
         rows.sort_unstable();
         let program = Stays::new(self.model, &self.chain, &rows, self.budget);
-        self.prices = carry(&self.best.prices, &self.rows, &program, &rows);
+        self.prices = carry(
+            &self.best.prices,
+            (&self.program, &self.rows),
+            (&program, &rows),
+        );
         self.best.prices = self.prices.clone();
         self.answer = program.answer();
         self.mean = Mean::new(&self.prices);
@@ -385,7 +409,11 @@ fn first_rows(prices: &[f64], most: usize) -> (Vec<usize>, Vec<f64>) {
 }
 
 /// The same prices for a program with more rows; the Lagrangian stays the same.
-fn carry(prices: &Prices, rows: &[usize], program: &Stays, more: &[usize]) -> Prices {
+fn carry(
+    prices: &Prices,
+    (before, rows): (&Stays<'_>, &[usize]),
+    (program, more): (&Stays<'_>, &[usize]),
+) -> Prices {
     let (t, s) = (rows.len(), more.len());
     let at = |k: usize| {
         rows.get(k)
@@ -395,7 +423,11 @@ fn carry(prices: &Prices, rows: &[usize], program: &Stays, more: &[usize]) -> Pr
     for k in 0..t {
         of_row[at(k)] = prices.of_row[k];
     }
-    let mut carried = program.prices(of_row);
+    let shares = match (&before.copies, &program.copies) {
+        (Some(before), Some(now)) => before.lanes.carried(&prices.shares, &now.lanes),
+        _ => Vec::new(),
+    };
+    let mut carried = program.prices(of_row, shares);
     for rule in 0..program.rules.len() {
         for k in (0..t).filter(|k| prices.positive[rule * t + k]) {
             let to = rule * s + at(k);
@@ -407,148 +439,4 @@ fn carry(prices: &Prices, rows: &[usize], program: &Stays, more: &[usize]) -> Pr
         }
     }
     carried
-}
-
-impl Stays {
-    /// Units of work of one step.
-    fn work(&self) -> u64 {
-        let t = self.rows as u64;
-        (self.stays.len() as u64 + self.rules.len() as u64 / 2) * (t + 2) * (t + 2) / 2 / PER_UNIT
-            + 1
-    }
-
-    /// Lets the slopes at this answer join the mean with this share. Returns whether they point the same way
-    /// as the mean did.
-    fn join(&self, mean: &mut Mean, answer: &Answer, share: f64, unit: f64) -> bool {
-        let t = self.rows;
-        let mut product = 0.0;
-        mean.empty = false;
-        for (mean, excess) in mean.of_row.iter_mut().zip(&answer.excess) {
-            product += *mean * excess * unit;
-            *mean += share * (excess - *mean);
-        }
-        let of_rule = &mut mean.of_rule;
-        self.slopes(&mut mean.live, answer, &mut |at, e, slope| {
-            let mean = &mut of_rule[at * (t + 1) + e];
-            product += *mean * slope;
-            *mean += share * (slope - *mean);
-        });
-        product > 0.0
-    }
-
-    /// Takes a step along the mean slopes, of a length at which the bound would grow by `gain` if it were
-    /// linear. Returns false if no price can change.
-    fn climb(&self, prices: &mut Prices, mean: &Mean, unit: f64, gain: f64) -> bool {
-        let t = self.rows;
-        // A rule's blocks `e` come after its row.
-        let live = || {
-            (0..mean.live.len())
-                .filter(|&at| mean.live[at])
-                .map(|at| (at, at * (t + 1) + at % t + 1..(at + 1) * (t + 1)))
-        };
-        let mut square = 0.0;
-        for (slope, price) in mean.of_row.iter().zip(&prices.of_row) {
-            if *slope > 0.0 || *price > 0.0 {
-                square += slope * slope * unit;
-            }
-        }
-        for (_, blocks) in live() {
-            for e in blocks {
-                let slope = mean.of_rule[e];
-                if slope > 0.0 || prices.of_rule[e] > 0.0 {
-                    square += slope * slope;
-                }
-            }
-        }
-        if square <= 0.0 {
-            return false;
-        }
-        let step = gain / square;
-        for (price, slope) in prices.of_row.iter_mut().zip(&mean.of_row) {
-            *price = (*price + step * unit * slope).max(0.0);
-        }
-        for (at, blocks) in live() {
-            let mut positive = false;
-            for e in blocks {
-                let price = &mut prices.of_rule[e];
-                *price = (*price + step * mean.of_rule[e]).max(0.0);
-                positive |= *price > 0.0;
-            }
-            prices.positive[at] = positive;
-        }
-        true
-    }
-
-    /// Visits the rules and rows that are violated or `live`, with their blocks, and marks them as live.
-    fn slopes(&self, live: &mut [bool], answer: &Answer, visit: &mut dyn FnMut(usize, usize, f64)) {
-        let t = self.rows;
-        for (number, rule) in self.rules.iter() {
-            let (made, from) = (rule.made.index() * t, rule.from.index() * t);
-            for k in self.stays[rule.made].begin..t {
-                let at = number.index() * t + k;
-                let (mine, its) = (answer.next[made + k], answer.next[from + k]);
-                let held = answer.held[from + k];
-                if !live[at] && (mine == NEVER || held || its <= mine) {
-                    continue;
-                }
-                live[at] = true;
-                for e in k + 1..=t {
-                    let mine = f64::from(u8::from(mine as usize <= e));
-                    let its = f64::from(u8::from(its as usize <= e)) + f64::from(u8::from(held));
-                    visit(at, e, mine - its);
-                }
-            }
-        }
-    }
-
-    /// Bytes over the budget at every row of the chain, given the stays at this program's rows.
-    fn sample(
-        &self,
-        model: &Model,
-        chain: &Chain,
-        rows: &[usize],
-        budget: f64,
-        answer: &Answer,
-    ) -> Vec<f64> {
-        let (t, n) = (self.rows, chain.tasks.len());
-        let mut change = vec![0.0; n + 1];
-        for (v, stay) in self.stays.iter().filter(|(_, s)| s.bytes > 0.0) {
-            let made = chain.place(model.producer[v]).until;
-            let readers = model.consumers.of(v).iter().map(|&r| chain.place(r).until);
-            let mut reads: Vec<usize> = readers.collect();
-            reads.sort_unstable();
-            let held = &answer.held[v.index() * t..(v.index() + 1) * t];
-            let next = &answer.next[v.index() * t..(v.index() + 1) * t];
-            let mut j = stay.begin;
-            let mut start = made;
-            loop {
-                let until = next.get(j).map_or(t, |&n| (n as usize).min(t));
-                let after = next.get(j).is_some_and(|&n| n != NEVER);
-                let l = (j..until).find(|&k| !held[k]).unwrap_or(until);
-                // The value is in memory through row `l - 1`, and then until its last read before the next
-                // row.
-                let limit = rows.get(l).copied().unwrap_or(n);
-                let last = reads.iter().rev().find(|&&r| r < limit).copied();
-                let row = if l > j { rows[l - 1] } else { start };
-                let end = last.map_or(row, |last| last.max(row)).min(n - 1);
-                if start <= end {
-                    change[start] += stay.bytes;
-                    change[end + 1] -= stay.bytes;
-                }
-                if !after {
-                    break;
-                }
-                j = until;
-                let block = rows[j - 1]..rows.get(j).copied().unwrap_or(n);
-                let first = reads.iter().find(|&&r| r > block.start && r < block.end);
-                start = first.copied().unwrap_or(block.end).min(n - 1);
-            }
-        }
-        let mut level = 0.0;
-        let in_use = chain.tasks.iter().zip(&change).map(|(&task, change)| {
-            level += change;
-            level + model.workspace[task] + model.fixed_bytes - budget
-        });
-        in_use.collect()
-    }
 }

@@ -11,21 +11,25 @@
 //! `Σ λ d + Σ min(0, c − bytes · Σ λ over the gap)` is below the optimum. A subgradient ascent finds good
 //! prices. The prices show which rows matter; [`super::stays`] goes on from there.
 
-use super::floor::lasting;
+use scrimp_plan::ValueId;
+
+use super::floor::made_once;
 use super::order::Chain;
 use super::stays::ROUNDING;
+use super::step::Step;
 use crate::model::Model;
 
 /// The most steps of an ascent times gaps and rows.
 const MOST_WORK: usize = 60_000_000;
 
 /// A stretch `[from, to)` of rows in which a value is idle.
-struct Gap {
-    from: usize,
-    to: usize,
-    bytes: f64,
-    /// Infinite if the value can't be made again.
-    seconds: f64,
+pub(super) struct Gap {
+    pub value: ValueId,
+    pub from: usize,
+    pub to: usize,
+    pub bytes: f64,
+    /// Seconds of making the value again; infinite if that is impossible.
+    pub seconds: f64,
 }
 
 /// Prices of a byte at each row.
@@ -36,13 +40,15 @@ pub(super) struct Prices {
 }
 
 /// The best prices that an ascent of `steps` steps finds. `known` is the number of seconds that a known plan
-/// adds.
+/// adds. With other memories, a gap costs what it costs with the weights of a step, and the prices
+/// prove nothing.
 pub(super) fn prices(
     model: &Model,
     chain: &Chain,
     budget: f64,
     known: f64,
     steps: usize,
+    step: Option<&Step>,
 ) -> Prices {
     let unit = budget.max(1.0);
     let gaps = gaps(model, chain);
@@ -52,12 +58,17 @@ pub(super) fn prices(
     for (p, &d) in share.iter().enumerate() {
         lacking[p + 1] = lacking[p] + usize::from(d > 0.0);
     }
-    let matters = |gap: &Gap| gap.seconds.is_finite() && lacking[gap.to] > lacking[gap.from];
+    let returns = |gap: &Gap| gap.seconds.is_finite() || step.is_some();
+    let matters = |gap: &Gap| returns(gap) && lacking[gap.to] > lacking[gap.from];
     let gaps: Vec<Gap> = gaps
         .into_iter()
         .filter(matters)
         .map(|gap| Gap {
             bytes: gap.bytes / unit,
+            seconds: match (&model.outside, step) {
+                (Some(outside), Some(step)) => step.price(model, outside, chain, &gap),
+                _ => gap.seconds,
+            },
             ..gap
         })
         .collect();
@@ -68,8 +79,8 @@ pub(super) fn prices(
 }
 
 /// Each value's gaps.
-fn gaps(model: &Model, chain: &Chain) -> Vec<Gap> {
-    let lasting = lasting(model);
+pub(super) fn gaps(model: &Model, chain: &Chain) -> Vec<Gap> {
+    let once = made_once(model);
     let mut gaps = Vec::new();
     for v in model.value_ids() {
         let bytes = model.size(v);
@@ -77,7 +88,7 @@ fn gaps(model: &Model, chain: &Chain) -> Vec<Gap> {
             continue;
         }
         let make = model.producer[v];
-        let seconds = if lasting[v] {
+        let seconds = if once[v] {
             f64::INFINITY
         } else {
             model.cost[make] / model.outputs.of(make).len() as f64
@@ -97,6 +108,7 @@ fn gaps(model: &Model, chain: &Chain) -> Vec<Gap> {
             let to = reader.after.min(reader.until);
             if to > from {
                 gaps.push(Gap {
+                    value: v,
                     from,
                     to,
                     bytes,
@@ -110,7 +122,7 @@ fn gaps(model: &Model, chain: &Chain) -> Vec<Gap> {
 }
 
 /// Bytes over the budget at each row if all idle values are in memory.
-fn lacks(model: &Model, chain: &Chain, gaps: &[Gap], budget: f64) -> Vec<f64> {
+pub(super) fn lacks(model: &Model, chain: &Chain, gaps: &[Gap], budget: f64) -> Vec<f64> {
     let n = chain.tasks.len();
     let mut change = vec![0.0; n + 1];
     for gap in gaps {

@@ -27,7 +27,7 @@ impl Integer {
     /// The program with those reruns only that are worth it.
     pub(super) fn new(
         model: &Model,
-        program: &Stays,
+        program: &Stays<'_>,
         worthwhile: &Worthwhile,
         budget: f64,
     ) -> Self {

@@ -1,14 +1,20 @@
 //! Lower bounds: the bytes without which no plan exists, and the seconds that a budget costs at least.
 
 mod ascent;
+mod climb;
 mod floor;
 mod gaps;
 mod integer;
+mod lanes;
 mod order;
+mod paths;
 mod stays;
+mod step;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use ascent::{Ascent, Growth, Worthwhile};
-pub(crate) use floor::{floor, lasting};
+pub(crate) use floor::{floor, floor_with, lasting};
 
 use scrimp_plan::TaskId;
 
@@ -38,7 +44,7 @@ pub(crate) fn position_prices(
     known: f64,
 ) -> Vec<f64> {
     let chain = Chain::of(order.to_vec());
-    let prices = gaps::prices(model, &chain, budget, known, PRICE_STEPS);
+    let prices = gaps::prices(model, &chain, budget, known, PRICE_STEPS, None);
     let inner = prices.of_row.into_iter();
     std::iter::once(0.0).chain(inner).chain([0.0]).collect()
 }

@@ -53,9 +53,15 @@ impl Chain {
     }
 
     /// The path of the graph with the most bytes over the budget in total. The bytes of a task are those
-    /// that, in any order, must be in memory at the task or be made again.
+    /// that, in any order, must be in memory at the task or be made again. With other memories, seconds decide
+    /// between paths of equal bytes, because copies beside any path are bounded.
     pub fn free(model: &Model, budget: f64) -> Chain {
-        let lack = lacks(model, budget);
+        let mut lack = lacks(model, budget);
+        if model.outside.is_some() {
+            let unit = 1e-6 * budget.clamp(1.0, 1e15) / model.base_cost().max(f64::MIN_POSITIVE);
+            let seconds = |t: TaskId| model.cost[t] * unit;
+            lack.iter_mut().for_each(|(t, lack)| *lack += seconds(t));
+        }
         // The weight of the heaviest path to each task, and the task's predecessor on that path.
         let mut best: PrimaryMap<TaskId, (f64, Option<TaskId>)> =
             lack.values().map(|_| (0.0, None)).collect();

@@ -15,16 +15,22 @@
 //! runs that starts from what row `k` holds. (Checkmate's program has this rule for each single block
 //! instead, which is weaker: its linear relaxation spreads a run thinly over many blocks.)
 //!
+//! With other memories, a value may also be copied back in a block, after a copy out. It is then in memory as
+//! if it were made again, but needs no inputs. Runs and copies cost their seconds times the shares of
+//! [`super::lanes`], so the shares are prices too.
+//!
 //! With a price for each row of rule 2 and for each instance of rule 3, the values become independent, and
 //! the cheapest stays of each are a shortest path over its blocks. So the Lagrangian is evaluated in
 //! `O(values · rows² + rules)`.
 
-use super::floor::lasting;
+use super::floor::made_once;
+use super::lanes::Lanes;
 use super::order::{Chain, Place};
-use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
+use cranelift_entity::{PrimaryMap, entity_impl};
 use scrimp_plan::ValueId;
 
 use crate::model::Model;
+use crate::outside::{End, Outside};
 
 /// Rounding errors of the Lagrangian are below this share of the sum of its terms.
 pub(super) const ROUNDING: f64 = 1e-12;
@@ -43,9 +49,14 @@ pub(super) struct Stay {
     /// value that was made before those reads.
     pub forced: Vec<u32>,
     pub gone: Option<Gone>,
+    /// Where it must be at the end.
+    pub end: End,
+    /// If it is given on another device: the last block in which its first copy back may be; [`NEVER`] if
+    /// nothing reads it.
+    pub away: Option<u32>,
     /// The rules in which the value is made, and the rules in which another value is made from it.
-    inputs: Vec<RuleId>,
-    readers: Vec<RuleId>,
+    pub inputs: Vec<RuleId>,
+    pub readers: Vec<RuleId>,
 }
 
 /// For a value that is overwritten: if made in a block before `from`, it isn't in memory at row `cap` or
@@ -70,15 +81,22 @@ pub(super) struct Rule {
 pub(super) struct RuleId(u32);
 entity_impl!(RuleId, "rule");
 
+/// What other memories add to the program.
+pub(super) struct Copies<'m> {
+    pub outside: &'m Outside,
+    pub lanes: Lanes,
+}
+
 /// The program for some rows.
-pub(super) struct Stays {
+pub(super) struct Stays<'m> {
+    pub copies: Option<Copies<'m>>,
     pub rows: usize,
     pub stays: PrimaryMap<ValueId, Stay>,
     pub rules: PrimaryMap<RuleId, Rule>,
     /// Bytes by which each row exceeds the budget without the values.
     pub lack: Vec<f64>,
     /// The bytes of all values together.
-    bytes: f64,
+    pub bytes: f64,
 }
 
 /// A price for each row, and for each rule, row and block.
@@ -89,39 +107,37 @@ pub(super) struct Prices {
     pub of_rule: Vec<f64>,
     /// By rule and row: whether any of its prices is positive.
     pub positive: Vec<bool>,
+    /// With other memories: the shares of [`Lanes`].
+    pub shares: Vec<f64>,
 }
 
 /// The cheapest stays at given prices.
 pub(super) struct Answer {
     /// Bytes over the budget at each row.
     pub excess: Vec<f64>,
-    /// By value and row: whether the value is in memory, and the next block in which it is made again.
+    /// By value and row: whether the value is in memory, and the next block in which it comes back.
     pub held: Vec<bool>,
     pub next: Vec<u32>,
+    /// The same block if the value doesn't come back by a copy, and [`NEVER`] if it does.
+    pub again: Vec<u32>,
+    /// Seconds of each of the shares.
+    pub load: Vec<f64>,
 }
 
-/// Buffers of one evaluation, by row or block.
-struct Scratch {
-    /// The price of being in memory at all earlier rows; and per row, the reward for being in memory.
-    rent: Vec<f64>,
-    reward: Vec<f64>,
-    /// By row and block: the price of being made again next in that block.
-    toll: Vec<f64>,
-    tolled: Vec<bool>,
-    /// The least cost from a block on, and the next block and `l` that achieve it.
-    least: Vec<f64>,
-    choice: Vec<(u32, u32)>,
-}
-
-impl Stays {
-    pub fn new(model: &Model, chain: &Chain, rows: &[usize], budget: f64) -> Stays {
+impl<'m> Stays<'m> {
+    pub fn new(model: &'m Model, chain: &Chain, rows: &[usize], budget: f64) -> Stays<'m> {
         let t = rows.len();
+        let outside = model.outside.as_ref();
+        let copies = outside.map(|outside| Copies {
+            outside,
+            lanes: Lanes::new(model, outside, chain, rows),
+        });
         let place = |p: Place| Place {
             after: rows.partition_point(|&r| r < p.after),
             until: rows.partition_point(|&r| r < p.until),
             exact: p.exact && rows.binary_search(&p.until).is_ok(),
         };
-        let lasting = lasting(model);
+        let once = made_once(model);
         let mut lack: Vec<f64> = rows
             .iter()
             .map(|&r| model.workspace[chain.tasks[r]] + model.fixed_bytes - budget)
@@ -134,9 +150,12 @@ impl Stays {
             if made.exact {
                 need[made.until] = made.until + 1;
             }
-            let mut gone = None;
-            for &reader in model.consumers.of(v) {
+            let (mut gone, mut due) = (None, NEVER);
+            let end = outside.map_or(End::Here, |outside| outside.end[v]);
+            let readers = model.consumers.of(v).iter();
+            for &reader in readers.filter(|&&r| model.has(r) || end == End::Here) {
                 let at = place(chain.place(reader));
+                due = due.min(at.until as u32);
                 let least = at.after + usize::from(at.exact);
                 need[at.until] = need[at.until].max(least);
                 if model.overwrites(reader, v) {
@@ -154,7 +173,7 @@ impl Stays {
             let share = model.outputs.of(make).len() as f64;
             stays.push(Stay {
                 bytes: model.size(v),
-                seconds: if lasting[v] {
+                seconds: if once[v] {
                     f64::INFINITY
                 } else {
                     model.cost[make] / share
@@ -162,11 +181,14 @@ impl Stays {
                 begin: made.until,
                 forced,
                 gone,
+                end,
+                away: model.is_away(v).then_some(due),
                 inputs: Vec::new(),
                 readers: Vec::new(),
             });
         }
         let mut program = Stays {
+            copies,
             rows: t,
             stays,
             rules: PrimaryMap::new(),
@@ -194,10 +216,23 @@ impl Stays {
         }
     }
 
+    /// Whether the program says anything about a value.
+    pub fn knows(&self, stay: &Stay) -> bool {
+        let copied = stay.away.is_some() || stay.end == End::Away;
+        stay.bytes > 0.0 && (stay.begin < self.rows || self.copies.is_some() && copied)
+    }
+
+    /// The first shares: see [`Lanes::shares`].
+    pub fn shares(&self, step: Option<(usize, [f64; 2])>) -> Vec<f64> {
+        let copies = self.copies.as_ref();
+        copies.map_or(Vec::new(), |c| c.lanes.shares(c.outside, step))
+    }
+
     /// Prices of rows, with all prices of rules zero.
-    pub fn prices(&self, of_row: Vec<f64>) -> Prices {
+    pub fn prices(&self, of_row: Vec<f64>, shares: Vec<f64>) -> Prices {
         Prices {
             of_row,
+            shares,
             of_rule: vec![0.0; self.rules.len() * self.rows * (self.rows + 1)],
             positive: vec![false; self.rules.len() * self.rows],
         }
@@ -208,217 +243,8 @@ impl Stays {
             excess: vec![0.0; self.rows],
             held: vec![false; self.rows * self.stays.len()],
             next: vec![NEVER; self.rows * self.stays.len()],
-        }
-    }
-
-    fn scratch(&self) -> Scratch {
-        let t = self.rows;
-        Scratch {
-            rent: vec![0.0; t + 1],
-            reward: vec![0.0; t],
-            toll: vec![0.0; t * (t + 1)],
-            tolled: vec![false; t],
-            least: vec![0.0; t + 1],
-            choice: vec![(NEVER, 0); t + 1],
-        }
-    }
-
-    /// The Lagrangian at these prices: a lower bound on the seconds of reruns. It is rounded down, because
-    /// sums that nearly cancel are inexact where prices are high.
-    pub fn evaluate(&self, prices: &Prices, answer: &mut Answer) -> f64 {
-        let mut scratch = self.scratch();
-        let rent = prices.of_row.iter().sum::<f64>();
-        let of_rule = prices.of_rule.chunks_exact(self.rows + 1);
-        let tolls: f64 = of_rule
-            .zip(&prices.positive)
-            .filter(|(_, positive)| **positive)
-            .map(|(of_block, _)| of_block.iter().sum::<f64>())
-            .sum();
-        let summed =
-            rent * (self.bytes + self.lack.iter().fold(0.0, |a, l| l.abs().max(a))) + tolls;
-        answer.excess.copy_from_slice(&self.lack);
-        let mut total: f64 = prices
-            .of_row
-            .iter()
-            .zip(&self.lack)
-            .map(|(p, l)| p * l)
-            .sum();
-        for (v, stay) in self.stays.iter() {
-            if stay.bytes > 0.0 && stay.begin < self.rows {
-                self.set_tolls(stay, prices, &mut scratch);
-                self.shortest(stay, &mut scratch);
-                total += scratch.least[stay.begin];
-                self.trace(v, &scratch, answer);
-            }
-        }
-        total - ROUNDING * summed
-    }
-
-    /// For each value and block, the least growth of the Lagrangian if the value is made again in that block.
-    pub fn growth(&self, prices: &Prices) -> PrimaryMap<ValueId, Vec<f64>> {
-        let mut scratch = self.scratch();
-        let t = self.rows;
-        let mut growth = PrimaryMap::with_capacity(self.stays.len());
-        for stay in self.stays.values() {
-            // A rerun that the program doesn't model adds its own seconds.
-            let mut by_block = vec![stay.seconds; t + 1];
-            if stay.bytes > 0.0 && stay.begin < t && stay.seconds.is_finite() {
-                self.set_tolls(stay, prices, &mut scratch);
-                self.shortest(stay, &mut scratch);
-                let least = scratch.least[stay.begin];
-                // The least cost up to a rerun in each block.
-                let mut before = vec![f64::INFINITY; t + 1];
-                before[stay.begin] = 0.0;
-                for next in stay.begin + 1..=t {
-                    let mut leave = Leave::new(next);
-                    let mut toll = 0.0;
-                    for j in (stay.begin..next).rev() {
-                        toll += scratch.toll(t, j, next);
-                        let first = j == stay.begin;
-                        let (rent, _) = leave.cheapest(stay, &scratch.rent, j, next, first);
-                        let cost = before[j] + rent - scratch.rent[j] + toll + stay.seconds;
-                        before[next] = before[next].min(cost);
-                    }
-                    by_block[next] = (before[next] + scratch.least[next] - least).max(0.0);
-                }
-            }
-            growth.push(by_block);
-        }
-        growth
-    }
-
-    /// Computes what a stay of this value pays: rent by row, and tolls by row and next block.
-    fn set_tolls(&self, stay: &Stay, prices: &Prices, scratch: &mut Scratch) {
-        let t = self.rows;
-        scratch.clear(t, stay.begin);
-        for &rule in &stay.inputs {
-            for (k, of_block) in self.paid(prices, rule, stay.begin) {
-                let tolls = &mut scratch.toll[k * (t + 1)..(k + 1) * (t + 1)];
-                tolls
-                    .iter_mut()
-                    .zip(of_block)
-                    .for_each(|(toll, price)| *toll += price);
-                scratch.tolled[k] = true;
-            }
-        }
-        for &rule in &stay.readers {
-            for (k, of_block) in self.paid(prices, rule, stay.begin) {
-                let tolls = &mut scratch.toll[k * (t + 1)..(k + 1) * (t + 1)];
-                tolls
-                    .iter_mut()
-                    .zip(of_block)
-                    .for_each(|(toll, price)| *toll -= price);
-                scratch.tolled[k] = true;
-                scratch.reward[k] += of_block.iter().sum::<f64>();
-            }
-        }
-        for k in (stay.begin..t).filter(|&k| scratch.tolled[k]) {
-            // A value made again in a block counts as made again for every later `e`.
-            for e in (k * (t + 1)..k * (t + 1) + t).rev() {
-                scratch.toll[e] += scratch.toll[e + 1];
-            }
-        }
-        if let Some(row) = stay.gone.and_then(|gone| gone.row) {
-            scratch.reward[row] = 0.0;
-        }
-        scratch.rent[stay.begin] = 0.0;
-        for k in stay.begin..t {
-            scratch.rent[k + 1] =
-                scratch.rent[k] + prices.of_row[k] * stay.bytes - scratch.reward[k];
-        }
-    }
-
-    /// The rows from `begin` on at which a rule has prices, with the prices of their blocks.
-    fn paid<'p>(
-        &self,
-        prices: &'p Prices,
-        rule: RuleId,
-        begin: usize,
-    ) -> impl Iterator<Item = (usize, &'p [f64])> {
-        let t = self.rows;
-        let at = rule.index() * t;
-        (begin..t)
-            .filter(move |k| prices.positive[at + k])
-            .map(move |k| {
-                (
-                    k,
-                    &prices.of_rule[(at + k) * (t + 1)..(at + k + 1) * (t + 1)],
-                )
-            })
-    }
-
-    /// Finds the cheapest stays from each block on.
-    fn shortest(&self, stay: &Stay, scratch: &mut Scratch) {
-        let t = self.rows;
-        let begin = stay.begin;
-        let mut leave = Leave::new(t);
-        for j in (begin..=t).rev() {
-            let (rent, l) = leave.cheapest(stay, &scratch.rent, j, t + 1, j == begin);
-            scratch.least[j] = rent - scratch.rent[j];
-            scratch.choice[j] = (NEVER, l as u32);
-        }
-        if !stay.seconds.is_finite() {
-            return;
-        }
-        for next in (begin + 1..=t).rev() {
-            let rest = scratch.least[next] + stay.seconds;
-            let mut leave = Leave::new(next);
-            let mut toll = 0.0;
-            for j in (begin..next).rev() {
-                toll += scratch.toll(t, j, next);
-                let (rent, l) = leave.cheapest(stay, &scratch.rent, j, next, j == begin);
-                let cost = rent - scratch.rent[j] + toll + rest;
-                if cost < scratch.least[j] {
-                    scratch.least[j] = cost;
-                    scratch.choice[j] = (next as u32, l as u32);
-                }
-            }
-        }
-    }
-
-    /// Writes down the cheapest stays of a value.
-    fn trace(&self, v: ValueId, scratch: &Scratch, answer: &mut Answer) {
-        let (t, stay) = (self.rows, &self.stays[v]);
-        let held = &mut answer.held[v.index() * t..(v.index() + 1) * t];
-        let nexts = &mut answer.next[v.index() * t..(v.index() + 1) * t];
-        held.fill(false);
-        let mut j = stay.begin;
-        loop {
-            let (next, l) = scratch.choice[j];
-            for k in j..(next as usize).min(t) {
-                nexts[k] = next;
-                if k < l as usize {
-                    held[k] = true;
-                    answer.excess[k] += stay.bytes;
-                }
-            }
-            if next == NEVER {
-                break;
-            }
-            j = next as usize;
-        }
-        if let Some(row) = stay.gone.and_then(|gone| gone.row) {
-            held[row] = false;
-        }
-    }
-}
-
-impl Scratch {
-    fn clear(&mut self, rows: usize, begin: usize) {
-        self.reward[begin..].fill(0.0);
-        for k in begin..rows {
-            if self.tolled[k] {
-                self.toll[k * (rows + 1)..(k + 1) * (rows + 1)].fill(0.0);
-                self.tolled[k] = false;
-            }
-        }
-    }
-
-    fn toll(&self, rows: usize, k: usize, block: usize) -> f64 {
-        if self.tolled[k] {
-            self.toll[k * (rows + 1) + block]
-        } else {
-            0.0
+            again: vec![NEVER; self.rows * self.stays.len()],
+            load: vec![0.0; self.copies.as_ref().map_or(0, |c| c.lanes.shares_len())],
         }
     }
 }
@@ -434,50 +260,5 @@ impl Gone {
             row,
         };
         (gone.from > made).then_some(gone)
-    }
-}
-
-/// Finds the cheapest row at which to leave memory, for descending `j` and one next block.
-struct Leave {
-    best: (f64, usize),
-    /// Rows from this one on have been considered.
-    seen: usize,
-    last: usize,
-}
-
-impl Leave {
-    fn new(last: usize) -> Leave {
-        Leave {
-            best: (f64::INFINITY, 0),
-            seen: last + 1,
-            last,
-        }
-    }
-
-    /// The least rent up to leaving memory, infinite if leaving is impossible, and the `l` that achieves it.
-    fn cheapest(
-        &mut self,
-        stay: &Stay,
-        rent: &[f64],
-        j: usize,
-        next: usize,
-        first: bool,
-    ) -> (f64, usize) {
-        let low = j.max(stay.forced[next] as usize);
-        if let Some(gone) = stay.gone
-            && (j < gone.from || first)
-            && gone.cap < self.last
-        {
-            let range = low..=gone.cap;
-            let rows = range.map(|l| (rent[l], l));
-            return rows.fold((f64::INFINITY, 0), |a, b| if b.0 < a.0 { b } else { a });
-        }
-        while self.seen > low {
-            self.seen -= 1;
-            if rent[self.seen] < self.best.0 {
-                self.best = (rent[self.seen], self.seen);
-            }
-        }
-        self.best
     }
 }

@@ -240,7 +240,7 @@ fn start_of(model: &Model, budget: f64, options: &Options) -> Option<Vec<TaskId>
 }
 
 /// The units of work of a walk within the time limit; see [`RATES`].
-pub(super) fn work(model: &Model, options: &Options) -> f64 {
+pub(crate) fn work(model: &Model, options: &Options) -> f64 {
     let inputs: usize = model.task_ids().map(|t| model.inputs.of(t).len()).sum();
     let mean = inputs as f64 / f64::from(model.tasks.max(1));
     let dense = ((mean - MEAN_INPUTS[0]) / (MEAN_INPUTS[1] - MEAN_INPUTS[0])).clamp(0.0, 1.0);
