@@ -89,6 +89,15 @@ def fit(
     The first step with a plan also runs the model once as eager does and compares operators, in the time of
     a forward pass; ``verify=False`` skips that. A difference raises `Mismatch`.
 
+    With ``swap``, values may wait elsewhere while they aren't needed: on the CPU in a file
+    (``"16GiB"``, or ``"disk:/scratch=16GiB"`` in another folder than that of the cache), beside a GPU in
+    pinned RAM. The speed of copies is measured once, or stated: ``"disk:/scratch=16GiB@1GB/s"``.
+
+    With an ``optimizer`` of ``torch.optim`` the step updates the parameters too, each as soon as its
+    gradient is there, which is freed then: don't call ``optimizer.step()``. Its state and its learning
+    rate are where they always are, and counted; with ``swap`` the state may wait elsewhere, and
+    ``optimizer.state_dict()`` brings it back. ``clip_norm`` clips the norm of all gradients before.
+
     Raises `Infeasible` with the least budget found, and `Unsupported` or `BadOption` with a sentence.
     """
     settings = Settings(
@@ -118,6 +127,8 @@ def sweep(
     budgets: Sequence[int | str],
     *,
     time_limit: float = 10.0,
+    optimizer: torch.optim.Optimizer | None = None,
+    clip_norm: float | None = None,
     **options: Any,
 ) -> list[Step | Exception]:
     """Plan the step of `fit` for several budgets: per budget a step, or the exception of one without a plan.
@@ -128,7 +139,7 @@ def sweep(
     settings = Settings("100%", time_limit=time_limit, **options)
     refuse_planned(model)
     args, kwargs = _arguments(example_batch)
-    return Step(model, loss_fn, settings).sweep(kwargs or args, budgets)
+    return Step(model, loss_fn, settings, optimizer, clip_norm).sweep(kwargs or args, budgets)
 
 
 def wrap(
@@ -226,6 +237,8 @@ def max_batch(
     budget: int | str,
     *,
     time_limit: float = 2.0,
+    optimizer: torch.optim.Optimizer | None = None,
+    clip_norm: float | None = None,
     **options: Any,
 ) -> int:
     """Find the largest number of samples for which a plan within the budget is found.
@@ -239,7 +252,7 @@ def max_batch(
         raise BadOption(f"the budget is {budget!r}, but must be in bytes to compare batches")
     args, kwargs = _arguments(example_batch)
     settings = Settings(budget, time_limit=time_limit, **options)
-    return largest_batch(model, loss_fn, args, kwargs, settings)
+    return largest_batch(lambda: Step(model, loss_fn, settings, optimizer, clip_norm), args, kwargs, settings)
 
 
 def backend(budget: int | str, *, graphs: int = 1, **options: Any) -> Backend:
@@ -249,7 +262,8 @@ def backend(budget: int | str, *, graphs: int = 1, **options: Any) -> Backend:
     ``graphs`` graphs of a step together: each gets what those before it don't keep, less equal parts for
     those to come, and more if it needs more; further graphs (for other shapes) begin another round. A
     percentage is of each graph's own. Random operators run once and their results are kept. The
-    options are those of `fit`; ``backend.plans`` has the plans made so far.
+    options are those of `fit`, but for the optimizer and ``swap``; ``backend.plans`` has the plans made
+    so far.
     """
     return Backend(Settings(budget, **options), _at_least_one(graphs))
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from scrimp._torch.settings import Settings
@@ -17,20 +16,19 @@ LARGEST = 1 << 20
 
 
 def largest_batch(
-    model: nn.Module,
-    loss_fn: Callable[..., torch.Tensor] | None,
+    made: Callable[[], Step],
     args: tuple[Any, ...],
     named: dict[str, Any],
     settings: Settings,
 ) -> int:
-    """Double the number of samples until no plan is found, then halve the interval."""
+    """Double the number of samples until no plan is found for a step, then halve the interval."""
     samples = _samples(args, named)
 
     def fits(count: int) -> bool:
         settings.say(f"trying {count} samples")
         scaled_args, scaled_named = _scaled((args, named), samples, count)
         try:
-            Step(model, loss_fn, settings).prepare(*scaled_args, **scaled_named)
+            made().prepare(*scaled_args, **scaled_named)
         except Infeasible:
             return False
         return True
