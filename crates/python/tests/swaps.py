@@ -20,7 +20,7 @@ def elsewhere(problem: Problem) -> Plan:
     """
     before = {pair["input"]: pair["output"] for task in problem.tasks for pair in task["overwrites"]}
     states = [v for v in before if "given" in problem.values[v]["origin"] and problem.values[v]["bytes"]]
-    written = json.loads(plan(problem, budget="100%", time_limit=0.5).to_json())
+    written = _alone(problem, "100%")
     steps: list[dict[str, Any]] = written["steps"]
     for state in states:
         (user,) = (i for i, task in enumerate(problem.tasks) if state in task["inputs"])
@@ -55,8 +55,7 @@ def swapping(
     if state:
         return elsewhere(problem)
     draw = random.Random(seed)
-    base = plan(problem, budget="min" if again else "100%", time_limit=0.5)
-    written = json.loads(base.to_json())
+    written = _alone(problem, "min" if again else "100%")
     steps: list[dict[str, Any]] = written["steps"]
     before: list[list[dict[str, Any]]] = [[] for _ in range(len(steps) + 1)]
     for value, (start, end) in sorted(_gaps(problem, steps).items()):
@@ -73,6 +72,16 @@ def swapping(
         step for earlier, own in zip(before, [*steps, None], strict=True) for step in [*earlier, own] if step
     ]
     return check(problem, json.dumps(written))
+
+
+def _alone(problem: Problem, budget: str) -> dict[str, Any]:
+    """A plan that swaps nothing."""
+    bare = copy.deepcopy(problem)
+    bare.memories.clear()
+    bare.links.clear()
+    written: dict[str, Any] = json.loads(plan(problem, budget="100%", time_limit=0.0).to_json())
+    written["steps"] = json.loads(plan(bare, budget=budget, time_limit=0.5).to_json())["steps"]
+    return written
 
 
 def _gaps(problem: Problem, steps: list[dict[str, Any]]) -> dict[int, tuple[int, int]]:

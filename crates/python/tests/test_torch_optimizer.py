@@ -85,6 +85,7 @@ class Pair:
         eagers = [*self.twin.parameters(), *self.twin.buffers(), *tensors_of(self.eagers)]
         assert all(torch.equal(a, b) for a, b in zip(mine, eagers, strict=True))
         assert all(p.grad is None for p in self.model.parameters())
+        assert list(self.mine.state_dict()["state"]) == list(self.eagers.state_dict()["state"])
 
 
 @pytest.mark.parametrize("name", list(OPTIMIZERS))

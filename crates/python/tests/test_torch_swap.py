@@ -33,6 +33,7 @@ CASES = cases()
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     """Plans that swap at random; the options of the next ones are in the list."""
     options: list[dict[str, Any]] = [{}]
+    monkeypatch.setattr(settings, "FREE", float("inf"))
     monkeypatch.setattr(settings, "planned", lambda problem, budget, **_: swapping(problem, **options[-1]))
     yield options
 
@@ -193,6 +194,35 @@ def test_the_optimizer_s_state(by_hand: list[dict[str, Any]], tmp_path: Path) ->
     eagers.step()
     assert not any(s["exp_avg"].is_meta for s in mine.state.values())
     same_state()
+
+
+def test_what_the_planner_does(tmp_path: Path) -> None:
+    """Below what any plan without swap needs, the state of the optimizer included."""
+    model, twin, batch, loss_fn = twins("gpt")
+    mine, eagers = (torch.optim.AdamW(one.parameters(), lr=0.01) for one in (model, twin))
+    alone = scrimp.torch.fit(model, loss_fn, batch, "min", optimizer=mine, time_limit=1.0)
+    budget = alone.plan.fixed + (alone.peak - alone.plan.fixed) // 2
+    place = f"disk:{tmp_path}=1GiB@10GB/s"
+    with pytest.raises(scrimp.Infeasible):
+        scrimp.torch.fit(model, loss_fn, batch, budget, optimizer=mine, time_limit=1.0)
+    step = scrimp.torch.fit(model, loss_fn, batch, budget, optimizer=mine, swap=place, time_limit=1.0)
+    assert "values wait in memory 'disk'" in step.explain()
+    for seed in range(3):
+        torch.manual_seed(seed)
+        state = [t for s in mine.state.values() for t in s.values() if not t.is_meta]
+        held = storage_bytes([*model.parameters(), *model.buffers(), *batch, *state])
+        loss, peak, _ = measured(lambda: step(*batch), CPU)
+        assert held + peak <= step.peak <= budget
+        torch.manual_seed(seed)
+        wanted = loss_fn(twin(*batch[:-1]), batch[-1])
+        wanted.backward()
+        eagers.step()
+        eagers.zero_grad()
+        assert torch.equal(loss, wanted)
+        assert all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
+    # A second start finds the plan.
+    again = scrimp.torch.fit(model, loss_fn, batch, budget, optimizer=mine, swap=place, time_limit=1.0)
+    assert again.plan.steps == step.plan.steps
 
 
 def test_a_file_in_pieces(tmp_path: Path) -> None:

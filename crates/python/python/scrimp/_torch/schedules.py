@@ -38,7 +38,6 @@ def planned(
     ended = made.optimal or (not made.interrupted and made.seconds < DONE * time_limit)
     entry = {
         "plan": made.to_json(),
-        "homes": list(made.homes),
         "budget": made.budget,
         "said": [made.method, made.lower_bound, made.optimal, made.seconds],
         # Who ends a search early gets its plan again only by allowing as little.
@@ -114,5 +113,4 @@ def _found(key: str, problem: Problem, time_limit: float) -> Plan | None:
 def _restored(problem: Problem, entry: dict[str, Any]) -> Plan:
     method, bound, optimal, seconds = entry["said"]
     said = (str(method), float(bound), bool(optimal), float(seconds))
-    text = moved(problem, entry["homes"]).to_json()
-    return Plan(_native.check(text, str(entry["plan"]), str(int(entry["budget"])), said))
+    return Plan(_native.check(problem.to_json(), str(entry["plan"]), str(int(entry["budget"])), said))

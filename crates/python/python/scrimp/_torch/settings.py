@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -16,7 +17,7 @@ from scrimp._torch.gpu import kept_by_libraries, warn_of_choices
 from scrimp._torch.graph import Task
 from scrimp._torch.memory import unused
 from scrimp._torch.problem import Cost, Lowered
-from scrimp._torch.schedules import planned, reused
+from scrimp._torch.schedules import moved, planned, reused
 from scrimp._torch.swap import Asked
 from scrimp.errors import BadOption, Infeasible, Unsupported
 from scrimp.planning import Plan, sweep
@@ -185,12 +186,40 @@ def make_plan(
             None if ahead else reused(lowered.problem, budget, [(o.lowered.problem, o.plan) for o in there])
         )
         if made is None:
-            made = planned(lowered.problem, budget, **_options(settings))
+            made = _planned(lowered, budget, settings)
         settings.say(f"planned a peak of {format_bytes(made.peak)}, {made.overhead:+.1%} seconds")
         return made
     except Infeasible as error:
         settings.say("no plan within the budget was found")
         raise explained(error, lowered, settings.budget, remark) from None
+
+
+def _planned(lowered: Lowered, budget: int | str, settings: Settings) -> Plan:
+    """Plan with the optimizer's state where the step is faster: in memory, or in the memory beside it.
+
+    For the least budget it lives there.
+    """
+    problem, options = lowered.problem, _options(settings)
+    states = [value for value in lowered.states if "given" in problem.values[value]["origin"]]
+    if not states:
+        return planned(problem, budget, **options)
+    here: Plan | None = None
+    if parse_budget(str(budget))[0] != "min":
+        with contextlib.suppress(Infeasible):
+            here = planned(problem, budget, **options)
+    if here is not None and here.overhead <= FREE:
+        return here
+    try:
+        there = planned(moved(problem, states), budget, **options)
+    except Infeasible:
+        if here is None:
+            raise
+        return here
+    return there if here is None or there.cost < here.cost else here
+
+
+FREE = 0.01
+"""Added part of a step's seconds that isn't worth a second search."""
 
 
 def _budget(lowered: Lowered, settings: Settings, others: Iterable[Made]) -> int | str:

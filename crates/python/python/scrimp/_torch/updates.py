@@ -105,7 +105,13 @@ class Updater:
                     )
 
     def set_out(self, elsewhere: Iterable[Any]) -> None:
-        """Have the state where a plan expects it."""
+        """Have the state where a plan expects it, and in the order of ``optimizer.step()``."""
+        updated = set(self.parameters)
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter in updated:
+                    # An entry to be filled by its first update.
+                    _ = self.optimizer.state[parameter]
         self.homes.settle([self.parameters[state.state_of] for state in elsewhere], self.memory)
 
     def end(self) -> None:
