@@ -23,6 +23,7 @@ mod random;
 mod search;
 mod solve;
 mod sweep;
+mod variants;
 
 pub use cutoff::Cutoff;
 pub use error::SolveError;
@@ -33,7 +34,8 @@ pub use method::{
 pub use options::{Options, Progress, Solved};
 pub use place::{PlaceError, Placement, place, place_intervals, place_reordered};
 pub use solve::{floor_bytes, leanest, solve};
-pub use sweep::solve_sweep;
+pub use sweep::{Outcomes, solve_sweep};
+pub use variants::solve_variants;
 
 #[cfg(test)]
 mod testing;

@@ -10,26 +10,26 @@ use crate::model::Model;
 use crate::options::{Options, Progress, Solved};
 use crate::solve::solve;
 
+/// The outcome of each budget, in the order of the budgets.
+pub type Outcomes = Vec<(u64, Result<Solved, SolveError>)>;
+
 /// Plans the problem under each budget of the computing device (in bytes, including resident bytes), with the
-/// other limits `beside`, and returns the outcomes in the order of the budgets. Each budget gets the options' time limit. A budget also takes over the plan of
-/// another budget if that plan fits and is faster, or as fast and leaner. So a larger budget's plan is never
+/// other limits `beside`, and returns the outcomes in the order of the budgets. Each budget gets the options'
+/// time limit. A budget also takes over the plan of another budget if that plan fits and is faster, or as fast
+/// and leaner. So a larger budget's plan is never
 /// slower than a smaller one's, and its peak never lower. Budgets that weren't reached before a stop are left
 /// out. `progress` is called when work on a budget begins, and with its news.
 ///
 /// # Errors
 /// [`SolveError::Unsupported`] for problems that no single device can run. An error of one budget is in that
 /// budget's outcome.
-#[allow(
-    clippy::type_complexity,
-    reason = "one outcome per budget, in their order"
-)]
 pub fn solve_sweep(
     problem: &Problem,
     beside: &Capacities,
     budgets: &[u64],
     options: &Options,
     progress: &mut dyn FnMut(u64, Progress),
-) -> Result<Vec<(u64, Result<Solved, SolveError>)>, SolveError> {
+) -> Result<Outcomes, SolveError> {
     let (_, device) = Model::with_copies(problem, beside)?;
     let mut ascending: Vec<usize> = (0..budgets.len()).collect();
     ascending.sort_by_key(|&k| budgets[k]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use scrimp::Limit;
-use scrimp::plan::{parse_bytes, parse_seconds};
+use scrimp::plan::{Rates, SwapError, SwapMemory, parse_bytes, parse_seconds};
 use scrimp::solve::Method;
 
 use super::shared::{self, PublishedArgs, RecipeArgs, ShapeArgs, SolveArgs, TargetArgs};
@@ -18,6 +18,7 @@ use crate::budgets::Budgets;
   scrimp sweep resnet50 --batch 8
   scrimp sweep resnet50 --budgets 30%..100%:5% --report curve.html --csv curve.csv
   scrimp sweep instance.json --budgets 4GiB..10GiB:1GiB --order fixed --json
+  scrimp sweep instance.json --swap host=64GiB --speeds 6GB/s,12GB/s,25GB/s --apart
   scrimp sweep instance.json --methods search,chen-sqrt-n,checkmate-rounding --report curves.html")]
 pub struct SweepArgs {
     /// Budgets and ranges of them, separated by commas: 80%, 30%..100% (15 points),
@@ -39,9 +40,18 @@ pub struct SweepArgs {
         value_name = "NAMES"
     )]
     pub methods: Vec<Method>,
+    /// Memories in which values may wait, as for plan: NAME=SIZE@SPEED, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "MEMORIES")]
+    pub swap: Vec<SwapMemory>,
+    /// Speeds of these memories' links, separated by commas: one curve each
+    #[arg(long, requires = "swap", value_delimiter = ',', value_name = "SPEEDS")]
+    pub speeds: Vec<Speed>,
+    /// Also plan without these memories, and with them but running nothing again
+    #[arg(long, requires = "swap")]
+    pub apart: bool,
     #[command(flatten)]
     pub target: TargetArgs,
-    /// The time limit is that of each budget
+    /// The time limit is that of each budget and curve
     #[command(flatten)]
     pub solve: SolveArgs,
     /// Write a page with the curves that opens offline in any browser here
@@ -50,6 +60,24 @@ pub struct SweepArgs {
     /// Write the numbers as comma-separated values here
     #[arg(long, value_name = "OUT.csv", help_heading = "Outputs")]
     pub csv: Option<PathBuf>,
+}
+
+/// Rates of a memory's links, as they were written.
+#[derive(Clone, Debug)]
+pub struct Speed {
+    pub text: String,
+    pub rates: Rates,
+}
+
+impl FromStr for Speed {
+    type Err = SwapError;
+
+    fn from_str(text: &str) -> Result<Speed, SwapError> {
+        Ok(Speed {
+            text: text.trim().into(),
+            rates: text.parse()?,
+        })
+    }
 }
 
 /// Find the largest batch that trains within a memory and a limit on the added time

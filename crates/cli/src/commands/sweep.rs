@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::Result;
-use scrimp::plan::{Budget, PerDevice, Units};
+use scrimp::plan::{Budget, Capacities, CheckedPlan, PerDevice, Problem, SwapMemory, Units};
 use scrimp::report::{Curve, FoundPoint, Point, TradeOff, tradeoff};
 use scrimp::solve::{
-    Method, Options, Order, Progress, SolveError, Solved, floor_bytes, solve_sweep,
+    Method, Options, Order, Progress, SolveError, Solved, floor_bytes, solve_variants,
 };
 use scrimp::{Budgeted, Error, percent_over};
 use serde_json::{Value, json};
@@ -35,9 +35,13 @@ pub fn run(args: &SweepArgs, quiet: bool) -> Result<Answer> {
     )?
     .problem;
     let budgeted = scrimp::budget(&problem, all)?;
+    let variants = variants(args, &budgeted)?;
+    let floors = variants.iter().map(|variant| floor_bytes(&variant.problem));
+    let floors: Result<Vec<u64>, SolveError> = floors.collect();
     let sweep = Sweep {
         asked: asked(&Budgets::all(&args.budgets), &budgeted)?,
-        floor: floor_bytes(&budgeted.problem).map_err(Error::from)?,
+        floor: floors.map_err(Error::from)?.into_iter().min().unwrap_or(0),
+        variants,
         order: args.solve.order,
         curves: Vec::new(),
         budgeted,
@@ -63,8 +67,73 @@ fn asked(budgets: &[Budget], budgeted: &Budgeted) -> Result<Vec<(Budget, u64)>> 
     budgets.iter().map(bytes).collect()
 }
 
+/// The problem with or without other memories.
+struct Variant {
+    /// `None` if there is only one.
+    name: Option<String>,
+    problem: Problem,
+    beside: Capacities,
+}
+
+/// What a planner may do in turn: swap at each speed, and apart from that only one of making again and swapping.
+fn variants(args: &SweepArgs, budgeted: &Budgeted) -> Result<Vec<Variant>> {
+    let alone = || (budgeted.problem.clone(), budgeted.beside.clone());
+    let speeds = args.speeds.iter().map(Some);
+    let speeds: Vec<_> = match args.speeds.is_empty() {
+        true => vec![None],
+        false => speeds.collect(),
+    };
+    let mut variants = Vec::new();
+    for speed in speeds {
+        let (mut problem, mut beside) = alone();
+        for memory in &args.swap {
+            let rates = speed.map_or(memory.rates, |speed| Some(speed.rates));
+            let memory = SwapMemory {
+                rates,
+                ..memory.clone()
+            };
+            (problem, beside) = memory.add(&problem, &beside).map_err(Error::from)?;
+        }
+        if args.apart && variants.is_empty() {
+            let mut parts = problem.parts();
+            parts.links = budgeted.problem.links().clone();
+            variants.push(Variant {
+                name: Some("recompute only".into()),
+                problem: Problem::new(parts)?,
+                beside: beside.clone(),
+            });
+        }
+        let at = speed.map(|speed| speed.text.clone());
+        if args.apart {
+            let mut parts = problem.parts();
+            parts
+                .tasks
+                .values_mut()
+                .for_each(|task| task.rerunnable = false);
+            let at = at.as_ref().map_or(String::new(), |at| format!(" at {at}"));
+            variants.push(Variant {
+                name: Some(format!("swap only{at}")),
+                problem: Problem::new(parts)?,
+                beside: beside.clone(),
+            });
+        }
+        let both = args.apart.then(|| "both".to_owned());
+        let name = match (both, at) {
+            (Some(both), Some(at)) => Some(format!("{both} at {at}")),
+            (both, at) => both.or(at),
+        };
+        variants.push(Variant {
+            name,
+            problem,
+            beside,
+        });
+    }
+    Ok(variants)
+}
+
 /// A problem under many budgets.
 struct Sweep {
+    variants: Vec<Variant>,
     budgeted: Budgeted,
     asked: Vec<(Budget, u64)>,
     floor: u64,
@@ -75,6 +144,8 @@ struct Sweep {
 /// What one planner made of them.
 struct Made {
     method: Method,
+    /// The variant's name, if there are several.
+    variant: Option<String>,
     /// One per budget, in the order asked; none below the floor, and where the work ended before.
     outcomes: Vec<Option<Result<Solved, SolveError>>>,
     /// What ended its work.
@@ -86,10 +157,31 @@ fn is_too_little(error: &SolveError) -> bool {
     matches!(error, SolveError::Infeasible { .. })
 }
 
+/// Bytes that all copies move.
+fn swapped_bytes(plan: &CheckedPlan) -> u64 {
+    let links = plan.problem().links().keys();
+    links.map(|link| plan.copied(link).bytes).sum()
+}
+
 fn least_found(outcome: &Result<Solved, SolveError>) -> Option<u64> {
     match outcome {
         Err(SolveError::Infeasible { least_found, .. }) => Some(*least_found),
         _ => None,
+    }
+}
+
+impl Made {
+    fn name(&self) -> String {
+        named(self.method, self.variant.as_deref())
+    }
+}
+
+/// What a curve is called.
+fn named(method: Method, variant: Option<&str>) -> String {
+    match (method, variant) {
+        (_, None) => method.name().into(),
+        (Method::Search, Some(variant)) => variant.into(),
+        (_, Some(variant)) => format!("{}: {variant}", method.name()),
     }
 }
 
@@ -108,53 +200,57 @@ impl Sweep {
                 method,
                 ..plan::options(&args.solve)
             };
-            let made = self.curve(&options, &line)?;
-            self.curves.push(made);
+            let made = self.curves_of(&options, &line)?;
+            self.curves.extend(made);
         }
         Ok(self)
     }
 
-    /// All budgets by one planner.
-    fn curve(&self, options: &Options, line: &Line) -> Result<Made> {
+    /// All variants and budgets by one planner.
+    fn curves_of(&self, options: &Options, line: &Line) -> Result<Vec<Made>> {
         let all = self.asked.iter().map(|(_, bytes)| *bytes);
         let budgets: Vec<u64> = all.filter(|&bytes| bytes >= self.floor).collect();
         let base = self.budgeted.base.cost();
-        let mut begun: Vec<u64> = Vec::new();
-        let mut watch = |budget: u64, news: Progress| {
-            if begun.last() != Some(&budget) {
-                begun.push(budget);
+        let mut begun: Vec<(usize, u64)> = Vec::new();
+        let mut watch = |variant: usize, budget: u64, news: Progress| {
+            if begun.last() != Some(&(variant, budget)) {
+                begun.push((variant, budget));
             }
             line.say(|| {
                 let amount = self.units().format_memory(budget);
                 let best = news.cost.map_or("none yet".into(), |cost| {
                     format!("{:+.2} %", percent_over(cost, base))
                 });
-                let (name, number, all) = (options.method.name(), begun.len(), budgets.len());
+                let name = named(options.method, self.variants[variant].name.as_deref());
+                let (number, all) = (begun.len(), budgets.len() * self.variants.len());
                 format!("{name}, {number} of {all}: {amount}, best {best}")
             });
         };
-        let Budgeted {
-            problem, beside, ..
-        } = &self.budgeted;
-        let swept = solve_sweep(problem, beside, &budgets, options, &mut watch);
+        let variants = self.variants.iter();
+        let variants: Vec<_> = variants
+            .map(|variant| (variant.problem.clone(), variant.beside.clone()))
+            .collect();
+        let swept = solve_variants(&variants, &budgets, options, &mut watch);
         let swept = swept.map_err(Error::from)?;
-        let outcome = |(_, bytes): &(Budget, u64)| {
-            let mut swept = swept.iter();
-            swept
-                .find(|(budget, _)| budget == bytes)
-                .map(|(_, outcome)| outcome.clone())
-        };
-        let outcomes: Vec<_> = self.asked.iter().map(outcome).collect();
-        let errors = outcomes.iter().flatten().filter_map(|o| o.as_ref().err());
-        let failure = errors
-            .clone()
-            .find(|error| !is_too_little(error))
-            .map(|error| Failure::from(Error::Solve(error.clone())));
-        Ok(Made {
-            method: options.method,
-            outcomes,
-            failure,
-        })
+        let curves = self.variants.iter().zip(swept);
+        let made = curves.map(|(variant, swept)| {
+            let outcome = |(_, bytes): &(Budget, u64)| {
+                let found = swept.iter().find(|(budget, _)| budget == bytes);
+                found.map(|(_, outcome)| outcome.clone())
+            };
+            let outcomes: Vec<_> = self.asked.iter().map(outcome).collect();
+            let mut errors = outcomes.iter().flatten().filter_map(|o| o.as_ref().err());
+            let failure = errors
+                .find(|error| !is_too_little(error))
+                .map(|error| Failure::from(Error::Solve(error.clone())));
+            Made {
+                method: options.method,
+                variant: variant.name.clone(),
+                outcomes,
+                failure,
+            }
+        });
+        Ok(made.collect())
     }
 
     fn units(&self) -> &Units {
@@ -210,6 +306,7 @@ impl Sweep {
             let entries = self.asked.iter().zip(&made.outcomes);
             json!({
                 "method": made.method.name(),
+                "variant": made.variant,
                 "error": made.failure.as_ref().map(ToString::to_string),
                 "budgets": entries
                     .map(|(asked, outcome)| self.entry(asked, outcome.as_ref()))
@@ -240,6 +337,7 @@ impl Sweep {
             "least_found_bytes": outcome.and_then(least_found),
             "peak_bytes": solved.map(|solved| solved.plan.peak(self.budgeted.device)),
             "cost": solved.map(|solved| solved.cost),
+            "swapped_bytes": solved.map(|solved| swapped_bytes(&solved.plan)),
             "overhead_percent": solved.map(|solved| self.over(solved.cost)),
             "lower_bound_percent": solved.map(|solved| self.over(solved.lower_bound)),
             "optimal": solved.map(|solved| solved.optimal),
@@ -273,7 +371,7 @@ impl Sweep {
                     value => value.to_string(),
                 });
                 let cells: Vec<String> = cells.collect();
-                let (method, asked) = (made.method.name(), asked.0);
+                let (method, asked) = (made.name(), asked.0);
                 text += &format!("{method},{asked},{}\n", cells.join(","));
             }
         }
@@ -298,7 +396,7 @@ impl Sweep {
                 })
             });
             Curve {
-                name: made.method.name().into(),
+                name: made.name(),
                 points: points.collect(),
                 note: made.failure.as_ref().map(ToString::to_string),
             }
@@ -381,8 +479,9 @@ impl Sweep {
     fn many_curves(&self) -> Table {
         let columns = format!("lr{}", "r".repeat(self.curves.len()));
         let mut table = Table::new(&columns);
-        let names = self.curves.iter().map(|made| made.method.name());
-        table.row(["asked", "budget"].into_iter().chain(names));
+        let names = self.curves.iter().map(Made::name);
+        let start = ["asked", "budget"].map(String::from);
+        table.row(start.into_iter().chain(names));
         for (k, (asked, bytes)) in self.asked.iter().enumerate() {
             let cells = self.curves.iter().map(|made| match &made.outcomes[k] {
                 Some(Ok(solved)) => format!("{:+.2} %", self.over(solved.cost)),
