@@ -225,6 +225,29 @@ def test_what_the_planner_does(tmp_path: Path) -> None:
     assert again.plan.steps == step.plan.steps
 
 
+def test_sweeps(tmp_path: Path) -> None:
+    """Each of several budgets has a step that swaps or needn't; speeds can be measured."""
+    model, twin, batch, loss_fn = twins("gpt")
+    steps = scrimp.torch.sweep(
+        model, loss_fn, batch, ["40%", "100%"], swap=f"disk:{tmp_path}=1GiB@10GB/s", time_limit=1.0
+    )
+    brought = []
+    for step in steps:
+        assert not isinstance(step, Exception)
+        brought.append([kind for kind, _ in step.plan.steps].count("bring"))
+        drop_gradients(model, twin)
+        torch.manual_seed(1)
+        step(*batch)
+        torch.manual_seed(1)
+        loss_fn(twin(*batch[:-1]), batch[-1]).backward()
+        assert same(model, twin)
+    assert brought[0] > brought[1] == 0
+
+    speed = memories.File("disk", 1 << 30, tmp_path).speed()
+    assert speed.out > 1e6
+    assert speed.back > 1e6
+
+
 def test_a_file_in_pieces(tmp_path: Path) -> None:
     """Sizes around pages and pieces come back as they were, and nothing has a name in the folder."""
     memory = memories.File("disk", 1 << 30, tmp_path)

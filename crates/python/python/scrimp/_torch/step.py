@@ -173,6 +173,7 @@ class Step(Account):
                 continue
             settings = dataclasses.replace(self._settings, budget=budget)
             step = Step(self.model, self.loss_fn, settings, self.optimizer, self.clip_norm)
+            step._plans.memory = self._plans.memory
             step._plans.find(example, functools.partial(step._rewritten, asked, made))
             steps.append(step)
         return steps
