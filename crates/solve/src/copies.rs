@@ -153,6 +153,12 @@ impl Copies {
         self.given[v] == Some(memory)
     }
 
+    /// Whether a value is copied to a memory anyway, or is there.
+    #[inline]
+    pub fn is_there(&self, memory: usize, v: ValueId) -> bool {
+        self.rests(memory, v) || self.kept[v] == Some(memory)
+    }
+
     /// Seconds of a copy out.
     #[inline]
     pub fn out_seconds(&self, memory: usize, v: ValueId) -> f64 {

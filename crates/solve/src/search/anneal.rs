@@ -47,6 +47,8 @@ pub(crate) struct Walk<'m> {
     pub(super) start_work: u64,
     /// Times sequences with copies.
     timing: Option<Timing<'m>>,
+    /// Seconds of the present sequence while it is annealed.
+    now: f64,
 }
 
 impl<'m> Walk<'m> {
@@ -70,6 +72,7 @@ impl<'m> Walk<'m> {
             best: None,
             start_work: u64::from(model.tasks) * u64::from(model.tasks) / 4,
             timing: (!model.copies.none()).then(|| Timing::new(model, budget)),
+            now: 0.0,
         }
     }
 
@@ -212,7 +215,8 @@ impl<'m> Walk<'m> {
                     if self.cutoff.reached() {
                         break;
                     }
-                    let mean = self.repairer.mean_cost(&self.state, self.state.cost());
+                    self.now = self.state.cost();
+                    let mean = self.repairer.mean_cost(&self.state, self.now);
                     self.step(mean, self.taste_of(failures));
                 }
             }
@@ -314,8 +318,8 @@ impl<'m> Walk<'m> {
     /// seconds of a recomputation.
     pub(super) fn anneal(&mut self, length: u64, heat: f64) {
         let end = self.repairer.work + length;
-        let seconds = self.seconds();
-        let hot = self.repairer.mean_cost(&self.state, seconds) * heat;
+        self.now = self.seconds();
+        let hot = self.repairer.mean_cost(&self.state, self.now) * heat;
         while self.repairer.work < end && !self.cutoff.reached() {
             let left = (end - self.repairer.work) as f64 / length as f64;
             let temperature = hot * COOLING.powf(1.0 - left);
@@ -344,18 +348,20 @@ impl<'m> Walk<'m> {
         let better = |cost: f64, best: &Option<(f64, Vec<TaskId>)>| {
             cost.is_finite() && best.as_ref().is_none_or(|b| cost < b.0 * (1.0 - 1e-12))
         };
-        if self.timing.is_some() && better(cost, &self.best) {
-            // Moving runs may leave a profile that isn't the sequence's, and so may the timing be.
+        if !better(cost, &self.best) {
+            return;
+        }
+        if self.timing.is_some() {
+            // Moved runs may leave a profile that isn't quite the sequence's.
             let order = self.state.order();
             self.state.reset(&order);
-            cost = match self.repairer.fits(&self.state) {
-                true => self.seconds(),
-                false => f64::INFINITY,
-            };
+            cost = self.seconds();
+            self.now = cost;
+            if !self.repairer.fits(&self.state) || !better(cost, &self.best) {
+                return;
+            }
         }
-        if better(cost, &self.best) {
-            self.best = Some((cost, self.state.order()));
-        }
+        self.best = Some((cost, self.state.order()));
     }
 
     /// The runs that may be dropped: all but each task's first, or, if the order is free, all but one.
@@ -424,8 +430,7 @@ impl<'m> Walk<'m> {
         }
         // A rearrangement forgets the log, so the state to return to is saved.
         let saved = (self.repairer.free && self.rng.below(4) == 0).then(|| self.state.order());
-        let before = self.seconds();
-        let limit = before - temperature * (1.0 - self.rng.unit()).ln();
+        let limit = self.now - temperature * (1.0 - self.rng.unit()).ln();
         let most = if self.rng.below(4) == 0 {
             extra.len().min(30)
         } else {
@@ -458,6 +463,7 @@ impl<'m> Walk<'m> {
         let mut ok = self
             .repairer
             .repair(&mut self.state, taste, limit, &mut self.rng);
+        let mut after = f64::INFINITY;
         if ok {
             if saved.is_none() {
                 for _ in 0..4 {
@@ -467,10 +473,12 @@ impl<'m> Walk<'m> {
             } else {
                 self.polish_all();
             }
-            ok = self.seconds() <= limit;
+            after = self.seconds();
+            ok = after <= limit;
         }
         if ok {
             self.state.commit();
+            self.now = after;
             self.record();
         } else if let Some(order) = saved {
             self.state.reset(&order);

@@ -148,10 +148,13 @@ impl<'m> Repairer<'m> {
         // A copy out takes the first instance, which must exist by then.
         let made = state.events_begin(v).is_some_and(|first| first < p);
         let priced = (0..copies.memories.len()).filter_map(|memory| {
+            if !made && !copies.rests(memory, v) {
+                return None;
+            }
             let mut seconds = copies.back_seconds(memory, v);
-            if !copies.rests(memory, v) && !state.is_brought(memory, v) {
+            if !copies.is_there(memory, v) && !state.is_brought(memory, v) {
                 let fits = state.sent(memory) + self.model.bytes[v] <= copies.memories[memory].room;
-                if !made || !fits {
+                if !fits {
                     return None;
                 }
                 seconds += copies.out_seconds(memory, v);

@@ -186,7 +186,7 @@ impl<'m> State<'m> {
         };
         let copies = &self.model.copies;
         self.copying += sign * copies.back_seconds(memory, v);
-        if self.runs[t].is_empty() && !copies.rests(memory, v) {
+        if self.runs[t].is_empty() && !copies.is_there(memory, v) {
             self.copying += sign * copies.out_seconds(memory, v);
             self.sent[memory] += sign * self.model.bytes[v];
         }

@@ -24,6 +24,8 @@ const RACE_SHARE: f64 = 0.3;
 /// The share of all work without a better plan after which the search has converged.
 const IDLE_SHARE: f64 = 0.3;
 
+/// The number of prices at which the given order is repaired.
+const PRICES: u32 = 8;
 /// The factor between budgets that are tried for the least one.
 const STEP: f64 = 1.01;
 
@@ -142,26 +144,38 @@ struct Search<'m> {
 }
 
 impl<'m> Search<'m> {
-    fn walk(&self, number: u64) -> Walk<'m> {
-        let free = self.options.order == Order::Free;
+    fn walk(&self, number: u64, free: bool) -> Walk<'m> {
         let order = self.model.with_brings(self.model.given_order());
         let random = Random::new(self.options.seed, number);
         Walk::new(self.model, &order, self.budget, free, self.cutoff, random)
     }
 
+    /// A lineage from a plan. If the order is free, one walk changes it and the other keeps what it is, which
+    /// is often easier to improve.
     fn lineage(&self, number: u64, best: (f64, Vec<TaskId>)) -> Lineage<'m> {
         let walks = WALKS as u64;
-        let walks = (0..walks).map(|k| self.walk(number * walks + k)).collect();
+        let walk = |k| self.walk(number * walks + k, self.is_free() && k > 0);
+        let walks = (0..walks).map(walk).collect();
         Lineage::new(best, walks, FIRST_EPOCH * u64::from(self.model.tasks))
+    }
+
+    fn is_free(&self) -> bool {
+        self.options.order == Order::Free
     }
 
     /// The best plan that one repair of the given order finds, at several prices.
     fn repaired(&self) -> Option<(f64, Vec<TaskId>)> {
-        let mut walk = self.walk(u64::MAX);
-        for k in 0..8 {
-            walk.repair_at(f64::from(k) / 8.0);
-        }
-        walk.best
+        let orders = [false, true]
+            .into_iter()
+            .take(1 + usize::from(self.is_free()));
+        let found = orders.filter_map(|free| {
+            let mut walk = self.walk(u64::MAX, free);
+            for k in 0..PRICES {
+                walk.repair_at(f64::from(k) / f64::from(PRICES));
+            }
+            walk.best
+        });
+        found.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     /// The least budget for which repair finds a plan, with that plan; at worst the given order.
@@ -170,7 +184,7 @@ impl<'m> Search<'m> {
         let peak = State::new(self.model, &order).peak();
         let mut budget = self.model.least_working_set();
         while budget < peak && !self.cutoff.reached() {
-            let mut walk = Search { budget, ..*self }.walk(0);
+            let mut walk = Search { budget, ..*self }.walk(0, self.is_free());
             walk.repair_at(0.0);
             if let Some((_, runs)) = walk.best {
                 return (budget, runs);
