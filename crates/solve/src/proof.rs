@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::search::driver;
 
 /// The share of the time limit that the bound on the makespan may take.
-const SHARE: f64 = 0.1;
+pub(crate) const SHARE: f64 = 0.1;
 
 /// A problem with other memories, and the capacities.
 pub(crate) struct Proof {

@@ -12,7 +12,7 @@ use crate::exact;
 use crate::method::{Method, Order, Published};
 use crate::model::Model;
 use crate::options::{Options, Progress, Solved};
-use crate::proof::Proof;
+use crate::proof::{self, Proof};
 use crate::published;
 use crate::search::driver::{self, Found};
 use crate::search::state::State;
@@ -134,7 +134,11 @@ fn swapped(
     let capacity = capacities.bytes(device);
     let budget = capacity.map_or(f64::INFINITY, |c| c as f64 - model.resident);
     let plain = Model::new(problem).ok().map(|(plain, _)| plain);
-    let found = swap::run(model, plain.as_ref(), budget, options, start, progress);
+    let search = Options {
+        time_limit: options.time_limit.mul_f64(1.0 - proof::SHARE),
+        ..options.clone()
+    };
+    let found = swap::run(model, plain.as_ref(), budget, &search, start, progress);
     let Some((_, moves)) = found.plan else {
         return Err(SolveError::Infeasible {
             budget: capacity.unwrap_or(u64::MAX),

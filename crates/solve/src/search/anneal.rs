@@ -352,12 +352,16 @@ impl<'m> Walk<'m> {
             return;
         }
         if self.timing.is_some() {
-            // Moved runs may leave a profile that isn't quite the sequence's.
+            // Runs that were moved may have left a profile that isn't the sequence's, or an overwritten input.
             let order = self.state.order();
             self.state.reset(&order);
+            let sound = self.repairer.fits(&self.state) && self.state.is_sound();
+            if let (false, Some((_, runs))) = (sound, &self.best) {
+                self.state.reset(runs);
+            }
             cost = self.seconds();
             self.now = cost;
-            if !self.repairer.fits(&self.state) || !better(cost, &self.best) {
+            if !sound || !better(cost, &self.best) {
                 return;
             }
         }

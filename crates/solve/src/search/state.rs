@@ -522,6 +522,14 @@ impl<'m> State<'m> {
         }
     }
 
+    /// Whether every run finds its inputs.
+    pub fn is_sound(&self) -> bool {
+        Position::FIRST.until(self.end()).all(|p| {
+            let mut inputs = self.model.inputs.of(self.task_of(self.run_at(p))).iter();
+            inputs.all(|i| self.available(i.value, p))
+        })
+    }
+
     /// A point to which [`Self::undo_to`] can return.
     pub fn mark(&self) -> usize {
         self.log.len()

