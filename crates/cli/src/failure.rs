@@ -127,6 +127,15 @@ impl From<Error> for Failure {
             Error::Run(RunError::OutOfMemory { bytes }) => {
                 (Kind::Memory, json!({ "needed_bytes": bytes }))
             }
+            Error::Run(RunError::SwapRoom {
+                needed, available, ..
+            }) => (
+                Kind::Memory,
+                json!({ "needed_bytes": needed, "available_bytes": available }),
+            ),
+            Error::Run(RunError::SwapFolder { .. } | RunError::SwapFile { .. }) => {
+                (Kind::Memory, Value::Null)
+            }
             Error::Run(RunError::OneDnn(_)) => (Kind::Solver, Value::Null),
             Error::Weights(_)
             | Error::Resume { .. }

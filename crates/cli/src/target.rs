@@ -9,10 +9,10 @@ use anyhow::Result;
 use scrimp::graph::networks::NetworkOptions;
 use scrimp::graph::{Costs, Graph, Loss, Optimizer, TrainingGraph};
 use scrimp::plan::file::{self, Content};
-use scrimp::plan::{Budget, Capacities, PerDevice, Problem};
+use scrimp::plan::{Budget, Capacities, PerDevice, Problem, SwapMemory};
 use scrimp::run::{Compiled, CostCache, Cpu, Processor, Profile, ProfileProgress};
 use scrimp::solve::Options;
-use scrimp::{Error, Fit, ModelSource, Recipe};
+use scrimp::{Error, Fit, ModelSource, Recipe, Swap};
 
 use crate::args::{CostsArg, LossArg, OptimizerArg, RecipeArgs, SearchArgs, ShapeArgs, TargetArgs};
 use crate::failure::{Failure, Kind};
@@ -180,14 +180,17 @@ pub struct Costing<'a> {
     pub budget: Budget,
     /// How to plan what is run.
     pub search: &'a SearchArgs,
+    /// Memories to swap to.
+    pub swap: &'a [SwapMemory],
 }
 
 /// Reads a problem or an instance, or makes the problem of training a model, whose costs are measured within a
-/// budget if they are.
+/// budget if they are. Adds memories to swap to.
 pub fn problem(
     target: &TargetArgs,
     budget: Option<&PerDevice<Budget>>,
     search: &SearchArgs,
+    swap: &[SwapMemory],
     quiet: bool,
 ) -> Result<Target> {
     let path = Path::new(&target.name);
@@ -197,6 +200,11 @@ pub fn problem(
             capacities,
             fit,
         } = read_problem(path)?;
+        let mut added = (problem, capacities);
+        for memory in swap {
+            added = memory.add(&added.0, &added.1).map_err(Error::from)?;
+        }
+        let (problem, capacities) = added;
         return Ok(Target {
             problem,
             capacities,
@@ -220,11 +228,14 @@ pub fn problem(
         afresh: target.fresh_costs,
         budget,
         search,
+        swap,
     };
-    let (costs, _) = costs(&training, &compiled, &cpu, &costing, quiet)?;
+    let measured = costs(&training, &compiled, &cpu, &costing, quiet)?;
+    let lowered = scrimp::lower(&training, &measured.costs)?;
+    let (problem, capacities) = measured.swap.add(&lowered.problem)?;
     Ok(Target {
-        problem: scrimp::lower(&training, &costs)?.problem,
-        capacities: Capacities::unlimited(),
+        problem,
+        capacities,
         fit: Fit::Layout,
         device: Some(cpu.signature()),
     })
@@ -235,7 +246,18 @@ pub fn cpu(threads: usize, recipe: &RecipeArgs) -> Result<Cpu> {
     Ok(Cpu::with_library(threads, recipe.library.into()).map_err(Error::from)?)
 }
 
-/// What each node costs on this machine, estimated or measured within the budget, and what was measured.
+/// What things cost on this machine.
+#[derive(Debug)]
+pub struct Measured {
+    /// Each node, estimated or measured.
+    pub costs: Costs,
+    /// What was measured of the nodes.
+    pub profile: Option<Profile>,
+    /// The memories to swap to, with their links.
+    pub swap: Swap,
+}
+
+/// What each node costs on this machine, estimated or measured within the budget, and each link to a memory.
 /// Measurements are kept in the user's cache and taken from there unless `afresh` is set.
 pub fn costs(
     training: &TrainingGraph,
@@ -243,11 +265,25 @@ pub fn costs(
     cpu: &Cpu,
     costing: &Costing<'_>,
     quiet: bool,
-) -> Result<(Costs, Option<Profile>)> {
-    if costing.source == CostsArg::Static {
-        return Ok((scrimp::estimate(compiled), None));
-    }
+) -> Result<Measured> {
     let mut cache = scrimp::machine::cache_folder().map(|folder| CostCache::new(&folder, cpu));
+    let swap = Swap::measure(
+        costing.swap,
+        cpu,
+        match costing.budget {
+            Budget::Bytes(bytes) => bytes,
+            _ => u64::MAX,
+        },
+        cache.as_mut(),
+        costing.afresh,
+    )?;
+    if costing.source == CostsArg::Static {
+        return Ok(Measured {
+            costs: scrimp::estimate(compiled),
+            profile: None,
+            swap,
+        });
+    }
     let kept = match &mut cache {
         Some(cache) if !costing.afresh => cache.find(compiled).map_err(Error::from)?,
         _ => None,
@@ -255,7 +291,7 @@ pub fn costs(
     let profile = match kept {
         Some(kept) => kept,
         None => {
-            let made = measured(training, compiled, costing, quiet)?;
+            let made = measured(training, compiled, costing, &swap, quiet)?;
             if let Some(cache) = &mut cache {
                 cache.keep(&made);
             }
@@ -266,7 +302,11 @@ pub fn costs(
     if let Some(text) = note.filter(|_| !quiet) {
         tell(text);
     }
-    Ok((profile.costs.clone(), Some(profile)))
+    Ok(Measured {
+        costs: profile.costs.clone(),
+        profile: Some(profile),
+        swap,
+    })
 }
 
 /// Measures with a line on the terminal; the first Ctrl-C ends it.
@@ -274,6 +314,7 @@ fn measured(
     training: &TrainingGraph,
     compiled: &Compiled<'_>,
     costing: &Costing<'_>,
+    swap: &Swap,
     quiet: bool,
 ) -> Result<Profile> {
     let line = Line::spinner(quiet, "measuring");
@@ -300,7 +341,9 @@ fn measured(
         ..Options::default()
     };
     let budget = costing.budget;
-    let made = scrimp::profile(training, compiled, budget, &options, &stop, &mut watch);
+    let made = scrimp::profile(
+        training, compiled, budget, swap, &options, &stop, &mut watch,
+    );
     match made {
         Err(_) if interrupt::requested() => {
             let sentence = "interrupted before all costs were measured; nothing was written";

@@ -70,11 +70,11 @@ fn keys(value: &Value, prefix: &str, found: &mut BTreeSet<String>) {
                 let key = match prefix {
                     "" => key.clone(),
                     // Names of the problem's own, which stand for any.
-                    "devices" => "devices.NAME".into(),
+                    "devices" | "memories" => format!("{prefix}.NAME"),
                     "links" => "links.FROM-TO".into(),
                     _ => format!("{prefix}.{key}"),
                 };
-                if !["devices", "links"].contains(&prefix) {
+                if !["devices", "links", "memories"].contains(&prefix) {
                     found.insert(key.clone());
                 }
                 keys(value, &key, found);
@@ -120,8 +120,10 @@ fn agree(command: &str, args: &[&str]) {
     keys(&object(args), "", &mut printed);
     let mut said = documented(command);
     if ["train", "run"].contains(&command) {
-        // One device has no links.
         said.extend(documented("plan"));
+    }
+    if command == "run" {
+        // One device has no links.
         said.retain(|key| !key.starts_with("links."));
     }
     assert_eq!(printed, said, "scrimp {command}");
@@ -185,6 +187,10 @@ fn keys_are_documented() {
     ];
     agree(
         "train",
-        &[&train[..], &["--compare", "--data", &data]].concat(),
+        &[
+            &train[..],
+            &["--compare", "--data", &data, "--swap", "ram=1GiB"],
+        ]
+        .concat(),
     );
 }

@@ -37,6 +37,6 @@ pub use problem::{
     Units, Value,
 };
 pub use sequence::{Move, Sequence, SequenceError};
-pub use simulate::{Lane, Span, Timeline, simulate};
+pub use simulate::{Lane, Span, Timeline, simulate, simulate_with};
 pub use swap::{LinkSpeed, Rate, Rates, SwapError, SwapMemory};
 pub use units::{Joules, UnitError, format_bytes, format_seconds, parse_bytes, parse_seconds};

@@ -137,6 +137,13 @@ impl Memory {
 /// Plays a plan through time. On one device without copies, the makespan is the plan's cost.
 #[must_use]
 pub fn simulate(plan: &CheckedPlan) -> Timeline {
+    simulate_with(plan, &|_| None)
+}
+
+/// Plays a plan through time as [`simulate`] does, with other seconds for some of its steps, each by its index:
+/// `None` leaves a step as the problem has it.
+#[must_use]
+pub fn simulate_with(plan: &CheckedPlan, seconds: &dyn Fn(usize) -> Option<f64>) -> Timeline {
     let problem = plan.problem();
     let devices = problem.devices();
     let mut state = State {
@@ -145,7 +152,10 @@ pub fn simulate(plan: &CheckedPlan) -> Timeline {
         queues: problem.links().keys().map(|_| 0.0).collect(),
         values: devices.keys().map(|_| SecondaryMap::new()).collect(),
     };
-    let spans: Vec<Span> = plan.steps().iter().map(|&step| state.play(step)).collect();
+    let steps = plan.steps().iter().enumerate();
+    let spans: Vec<Span> = steps
+        .map(|(index, &step)| state.play(step, seconds(index)))
+        .collect();
     let makespan = spans
         .iter()
         .fold(0.0, |latest: f64, span| latest.max(span.end));
@@ -167,15 +177,15 @@ impl Turns {
 }
 
 impl State<'_> {
-    fn play(&mut self, step: Step) -> Span {
+    fn play(&mut self, step: Step, seconds: Option<f64>) -> Span {
         match step {
-            Step::Run { task, device } => self.run(task, device),
+            Step::Run { task, device } => self.run(task, device, seconds),
             Step::Free { value, device } => self.free(value, device),
-            Step::Copy { value, from, to } => self.copy(value, from, to),
+            Step::Copy { value, from, to } => self.copy(value, [from, to], seconds),
         }
     }
 
-    fn run(&mut self, task: TaskId, device: DeviceId) -> Span {
+    fn run(&mut self, task: TaskId, device: DeviceId, seconds: Option<f64>) -> Span {
         let what = self.problem.task(task);
         let mode = what
             .mode(device)
@@ -189,7 +199,7 @@ impl State<'_> {
         for pair in &what.overwrites {
             start = start.max(on_device[pair.input].read);
         }
-        let end = start + mode.seconds;
+        let end = start + seconds.unwrap_or(mode.seconds);
         for &output in &what.outputs {
             on_device[output] = Presence {
                 written: end,
@@ -227,7 +237,7 @@ impl State<'_> {
         }
     }
 
-    fn copy(&mut self, value: ValueId, from: DeviceId, to: DeviceId) -> Span {
+    fn copy(&mut self, value: ValueId, [from, to]: [DeviceId; 2], seconds: Option<f64>) -> Span {
         let problem = self.problem;
         let link = problem
             .link_between(from, to)
@@ -240,7 +250,7 @@ impl State<'_> {
         let ready = queue.max(turns.last);
         let source = &mut self.values[from][value];
         let start = ready.max(source.written);
-        let end = start + problem.copy_seconds(link, value);
+        let end = start + seconds.unwrap_or_else(|| problem.copy_seconds(link, value));
         source.read = source.read.max(end);
         self.values[to][value] = Presence {
             written: end,

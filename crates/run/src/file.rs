@@ -18,6 +18,9 @@ pub(crate) struct FileMemory {
     bytes: u64,
     #[cfg(target_os = "linux")]
     file: std::fs::File,
+    /// What the file system reserved, in its blocks.
+    #[cfg(target_os = "linux")]
+    blocks: u64,
 }
 
 /// Whether direct I/O can start or end at this offset or take this many bytes.
@@ -47,7 +50,7 @@ mod linux {
     use std::os::unix::fs::FileExt;
     use std::path::Path;
 
-    use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open, statvfs};
+    use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstat, open, statvfs};
     use rustix::io::Errno;
 
     use super::{FileMemory, PAGE, RunError};
@@ -88,11 +91,23 @@ mod linux {
                     refused(format!("reserving {needed} bytes failed: {error}"))
                 })?;
             }
+            let what = fstat(&file).map_err(|error| refused(error.to_string()))?;
             Ok(FileMemory {
                 folder: name,
                 bytes: needed,
                 file: File::from(file),
+                blocks: what.st_blocks as u64,
             })
+        }
+
+        /// Whether everything that was reserved is still there. A file that was shortened and then written
+        /// beyond its end would give zeros in between.
+        fn whole(&self, offset: u64) -> Result<(), RunError> {
+            let what = fstat(&self.file).map_err(|error| self.failed("reading", offset, error))?;
+            match what.st_size as u64 >= self.bytes && what.st_blocks as u64 >= self.blocks {
+                true => Ok(()),
+                false => Err(self.failed("reading", offset, "the file was shortened")),
+            }
         }
 
         /// A file that is there already, for tests of what can go wrong with it.
@@ -102,6 +117,7 @@ mod linux {
                 folder: "tests".into(),
                 bytes,
                 file,
+                blocks: 0,
             }
         }
 
@@ -117,7 +133,7 @@ mod linux {
                     Err(error) => return Err(self.failed("reading", at, error)),
                 }
             }
-            Ok(())
+            self.whole(offset)
         }
 
         /// Writes memory from an offset on.
@@ -213,6 +229,17 @@ mod tests {
             .write(0, memory.bytes_at(0, BLOCK))
             .expect_err("ENOSPC");
         assert!(error.to_string().contains("No space left"), "{error}");
+        let folder = tempfile::tempdir().expect("a folder");
+        let short = FileMemory::new(folder.path(), 2 * BLOCK).expect("room");
+        short.read(0, memory.bytes_at_mut(0, BLOCK)).expect("whole");
+        short.file.set_len(0).expect("shortened");
+        short
+            .write(BLOCK, memory.bytes_at(0, BLOCK))
+            .expect("longer again");
+        let error = short
+            .read(0, memory.bytes_at_mut(0, BLOCK))
+            .expect_err("zeros");
+        assert!(error.to_string().contains("was shortened"), "{error}");
         let shrunk = tempfile::tempfile().expect("a file");
         shrunk.set_len(BLOCK / 2).expect("shortened");
         let shrunk = FileMemory::of(shrunk, BLOCK);

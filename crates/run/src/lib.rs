@@ -41,7 +41,8 @@ pub use format::{Format, Formats};
 pub use interpret::{Tensors, interpret};
 pub use processor::Processor;
 pub use profile::{
-    Alone, CostCache, Profile, ProfileOptions, ProfileProgress, ProfileWatch, Rehearsal, profile,
+    Alone, CostCache, LinkProfile, Profile, ProfileOptions, ProfileProgress, ProfileWatch,
+    Rehearsal, profile, profile_link,
 };
 pub use scrimp_onednn::{OneDnnError, wait_briefly};
 pub use span::{ALIGN, PAGE};

@@ -34,6 +34,7 @@ pub mod report;
 pub mod session;
 mod stays;
 pub mod summary;
+mod swap;
 mod trainer;
 pub mod training;
 
@@ -54,9 +55,10 @@ pub use pipeline::{
     Budgeted, Fit, ModelSource, Planned, Provenance, Recipe, adopt, budget, budgets, copy_of,
     differentiate, estimate, find_plan, import, lower,
 };
-pub use profile::{predicted_seconds, profile};
+pub use profile::{predicted, predicted_seconds, profile};
 pub use session::{Breakdown, Job, Session, StepRecord};
 pub use stays::{Stay, stays};
 pub use summary::{Optimality, PlanSummary, percent_over};
+pub use swap::Swap;
 pub use trainer::{PlannedTraining, Trainer};
 pub use training::{Outcome, Trained};

@@ -2,7 +2,7 @@
 //! budget, too.
 
 use scrimp_graph::{Lowered, TrainingGraph};
-use scrimp_plan::{Budget, Capacities, CheckedLayout};
+use scrimp_plan::{Budget, Capacities, CheckedLayout, Lane, Timeline, simulate};
 use scrimp_run::{Compiled, Profile, ProfileOptions, ProfileWatch, Rehearsal, RunError};
 use scrimp_solve::{Method, Options, Order, SolveError, place};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::pipeline::{self, Budgeted, Fit};
+use crate::swap::Swap;
 use crate::training;
 
 /// Time for planning a step that is only used for measuring.
@@ -30,6 +31,7 @@ pub fn profile(
     training: &TrainingGraph,
     compiled: &Compiled<'_>,
     budget: Budget,
+    swap: &Swap,
     options: &Options,
     stop: &AtomicBool,
     watch: ProfileWatch<'_>,
@@ -42,28 +44,39 @@ pub fn profile(
     };
     let costs = pipeline::estimate(compiled);
     let lowered = pipeline::lower(training, &costs)?;
-    let budgeted = pipeline::budget(&lowered.problem, budget)?;
+    let (problem, capacities) = swap.add(&lowered.problem)?;
+    let budgeted = Budgeted {
+        beside: capacities,
+        ..pipeline::budget(&problem, budget)?
+    };
     let keep_all = place(&budgeted.base, &Capacities::unlimited())?;
-    let layout = rehearsed(&budgeted, &keep_all, &options)?;
+    let layout = rehearsed(&budgeted, &keep_all, swap, &options)?;
     if stop.load(Ordering::SeqCst) {
         return Err(RunError::Stopped.into());
     }
     let layout = layout.as_ref().unwrap_or(&keep_all);
-    training::fits(layout.arena_bytes(budgeted.device))?;
+    training::fits(
+        layout
+            .arena_bytes(budgeted.device)
+            .saturating_add(swap.ram_bytes(layout)),
+    )?;
     let rehearsal = Rehearsal {
         compiled,
         lowered: &lowered,
         layout,
         keep_all: &keep_all,
+        files: &swap.files(&problem),
     };
     let options = ProfileOptions::default();
     Ok(scrimp_run::profile(&rehearsal, &options, stop, watch)?)
 }
 
-/// A plan within the budget and half of the free memory; `None` if a step that keeps everything fits.
+/// A plan within the budget and half of the free memory; `None` if a step that keeps everything fits, with what
+/// may be swapped to in RAM.
 fn rehearsed(
     budgeted: &Budgeted,
     keep_all: &CheckedLayout,
+    swap: &Swap,
     options: &Options,
 ) -> Result<Option<CheckedLayout>> {
     let room = machine::memory()
@@ -86,7 +99,7 @@ fn rehearsed(
         None => return within(None, &quick),
         Some(bytes) => bytes.min(room),
     };
-    if kept <= limit {
+    if kept <= limit.saturating_add(swap.ram_capacity()).min(room) {
         return Ok(None);
     }
     match within(Some(limit), &quick) {
@@ -97,16 +110,20 @@ fn rehearsed(
     within(budgeted.budget_bytes, options)
 }
 
-/// Seconds of one of many steps. A plan's cost adds up what its tasks take in a step that keeps everything.
+/// The times of one of many steps. A plan's cost adds up what its tasks take in a step that keeps everything.
 /// With a profile, each run is instead predicted for its place in this plan. Static costs don't account for
-/// caches, so without a profile the result is the plan's cost.
-pub fn predicted_seconds(
-    layout: &CheckedLayout,
-    lowered: &Lowered,
-    profile: Option<&Profile>,
-) -> f64 {
+/// caches, so without a profile these are the problem's seconds.
+pub fn predicted(layout: &CheckedLayout, lowered: &Lowered, profile: Option<&Profile>) -> Timeline {
     match profile {
-        Some(profile) => profile.step_seconds(layout, lowered),
-        None => layout.plan().cost(),
+        Some(profile) => profile.timeline(layout, lowered),
+        None => simulate(layout.plan()),
     }
+}
+
+/// Seconds of one of many steps: those of [`predicted`], and what copies take from the device that computes.
+pub fn predicted_seconds(layout: &CheckedLayout, times: &Timeline, swap: &Swap) -> f64 {
+    let problem = layout.plan().problem();
+    let links = problem.links().keys();
+    let lost = links.map(|link| swap.drag(problem, link) * times.busy(Lane::Link(link)));
+    times.makespan() + lost.sum::<f64>()
 }

@@ -16,6 +16,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 
 use crate::checkpoint::{self, Start};
 use crate::error::{Error, Result};
+use crate::swap::Swap;
 
 /// What is trained and how: everything but the plan.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +35,8 @@ pub struct Job<'a> {
     pub learning_rate: f32,
     /// Where to begin.
     pub start: &'a Start,
+    /// Memories to swap to.
+    pub swap: &'a Swap,
 }
 
 /// A training run under one plan.
@@ -73,7 +76,9 @@ pub struct Breakdown {
     pub update: f64,
     /// Runs beyond the first.
     pub recompute: f64,
-    /// Time between runs.
+    /// Waits for copies between runs.
+    pub waiting: f64,
+    /// The rest of the time between runs, and the copies after the last one.
     pub other: f64,
 }
 
@@ -87,6 +92,7 @@ impl<'a> Session<'a> {
         let options = ExecutorOptions {
             seed: job.start.seed,
             arena_bytes,
+            files: &job.swap.files(layout.plan().problem()),
             ..ExecutorOptions::default()
         };
         let mut executor = Executor::new(job.compiled, job.lowered, layout, options)?;
@@ -267,7 +273,8 @@ impl Breakdown {
             };
             *part += run.seconds;
         }
-        self.other += (trace.seconds - running).max(0.0);
+        self.waiting += trace.waiting;
+        self.other += (trace.seconds - running - trace.waiting).max(0.0);
     }
 
     /// The mean over this many steps.
@@ -278,6 +285,7 @@ impl Breakdown {
             backward: share(self.backward),
             update: share(self.update),
             recompute: share(self.recompute),
+            waiting: share(self.waiting),
             other: share(self.other),
         }
     }

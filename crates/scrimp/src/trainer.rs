@@ -5,15 +5,19 @@ use std::sync::atomic::AtomicBool;
 use scrimp_graph::data::{Feed, Samples};
 use scrimp_graph::networks::NetworkOptions;
 use scrimp_graph::{Graph, Loss, Lowered, Optimizer, TrainingGraph};
-use scrimp_plan::Budget;
+use scrimp_plan::{Budget, SwapMemory};
 use scrimp_run::{Compiled, Cpu, Processor};
 use scrimp_solve::Options;
 
 use crate::checkpoint::Start;
 use crate::error::Result;
-use crate::pipeline::{self, Fit, ModelSource, Planned, Recipe};
+use crate::pipeline::{self, Budgeted, Fit, ModelSource, Planned, Recipe};
 use crate::session::{Job, Session, StepRecord};
+use crate::swap::Swap;
 use crate::training::{self, Trained};
+
+/// Bytes of memory that measuring the links to memories may take.
+const MEASURED: u64 = 64 << 20;
 
 /// What to train and how. [`Trainer::plan`] makes it fit a budget.
 #[derive(Clone, Debug)]
@@ -33,6 +37,9 @@ pub struct Trainer {
     pub threads: usize,
     /// How to plan.
     pub options: Options,
+    /// Memories in which values may wait; none unless they are given. The speed of their links is measured
+    /// where it isn't stated.
+    pub swap: Vec<SwapMemory>,
 }
 
 impl Trainer {
@@ -61,6 +68,7 @@ impl Trainer {
             seed: 0,
             threads: 0,
             options: Options::default(),
+            swap: Vec::new(),
         })
     }
 
@@ -75,7 +83,12 @@ impl Trainer {
         let cpu = Cpu::new(self.threads)?;
         let costs = pipeline::estimate(&Compiled::new(&training.graph, Processor::Cpu(&cpu)));
         let lowered = pipeline::lower(&training, &costs)?;
-        let budgeted = pipeline::budget(&lowered.problem, budget)?;
+        let swap = Swap::measure(&self.swap, &cpu, MEASURED, None, false)?;
+        let (problem, beside) = swap.add(&lowered.problem)?;
+        let budgeted = Budgeted {
+            beside,
+            ..pipeline::budget(&problem, budget)?
+        };
         let planned = pipeline::find_plan(&budgeted, Fit::Layout, &self.options, &mut |_| {})?;
         let feed = match &self.samples {
             Some(samples) => Feed::from_samples(&training.graph, samples.clone(), self.seed)?,
@@ -90,6 +103,7 @@ impl Trainer {
             optimizer: self.recipe.optimizer,
             learning_rate: self.learning_rate,
             start: Start::new(self.seed),
+            swap,
         })
     }
 }
@@ -109,6 +123,7 @@ pub struct PlannedTraining {
     optimizer: Optimizer,
     learning_rate: f32,
     start: Start,
+    swap: Swap,
 }
 
 impl PlannedTraining {
@@ -150,6 +165,7 @@ impl PlannedTraining {
             optimizer: self.optimizer,
             learning_rate: self.learning_rate,
             start: &self.start,
+            swap: &self.swap,
         };
         let never = AtomicBool::new(false);
         let outcome = training::run(job, &self.planned, None, steps, &never, watch, finish)?;

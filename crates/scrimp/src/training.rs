@@ -61,10 +61,12 @@ pub fn run<E: From<Error>>(
 ) -> Result<Outcome, E> {
     let hash = base.is_some();
     let needed = planned.reserved_bytes();
+    let beside = job.swap.ram_bytes(&planned.layout);
     let base_needed = base.map_or(0, |layout| layout.arena_bytes(planned.budgeted.device));
-    let both = needed.saturating_add(base_needed);
+    let both = needed.saturating_add(base_needed).saturating_add(beside);
     let together = base.is_some() && there_is(both);
-    fits(needed.max(base_needed).saturating_add(SPARE as u64))?;
+    let most = needed.saturating_add(beside).max(base_needed);
+    fits(most.saturating_add(SPARE as u64))?;
     let mut first = Session::new(job, &planned.layout, needed)?;
     let mut second = match base {
         Some(layout) if together => Some(Session::new(job, layout, 0)?),

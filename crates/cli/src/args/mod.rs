@@ -88,7 +88,8 @@ pub struct PlanArgs {
     #[arg(long, short)]
     pub budget: Option<PerDevice<Budget>>,
     /// Memories in which values may wait, separated by commas: NAME=SIZE@SPEED, like host=64GiB@12GB/s;
-    /// @6GB/s/half if both directions share the link, @170GB/s:411GB/s for out and back
+    /// @6GB/s/half if both directions share the link, @170GB/s:411GB/s for out and back. A model's may be
+    /// ram=8GiB or disk:/scratch=50GiB: then their speed is measured
     #[arg(long, value_delimiter = ',', value_name = "MEMORIES")]
     pub swap: Vec<SwapMemory>,
     #[command(flatten)]
@@ -128,6 +129,7 @@ pub struct CheckArgs {
 #[command(after_help = "Examples:
   scrimp train digits --data testdata/digits.npz --budget 50% --steps 600 --compare
   scrimp train resnet50 --batch 8 --budget 50% --steps 2 --compare --json
+  scrimp train resnet50 --batch 8 --budget 300MiB --swap disk:/scratch=50GiB --steps 2
   scrimp train model.onnx --budget 2GiB --steps 100 --data train.npz --optimizer adam --save w.safetensors
   scrimp train model.onnx --budget 2GiB --steps 100 --data train.npz --optimizer adam --resume w.safetensors")]
 pub struct TrainArgs {
@@ -136,6 +138,10 @@ pub struct TrainArgs {
     /// Most memory in use at any time: bytes (8GiB), a share of what planning can change (50%), or min
     #[arg(long, short)]
     pub budget: Budget,
+    /// Memories in which values may wait, separated by commas: NAME=SIZE in RAM, like ram=8GiB, or
+    /// NAME:FOLDER=SIZE in a file without a name, like disk:/scratch=50GiB
+    #[arg(long, value_delimiter = ',', value_name = "MEMORIES")]
+    pub swap: Vec<SwapMemory>,
     /// How many steps
     #[arg(long, short)]
     pub steps: u64,

@@ -33,13 +33,9 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         &args.target,
         args.budget.as_ref(),
         &args.solve.search,
+        &args.swap,
         quiet,
     )?;
-    let mut planned = (problem, capacities);
-    for memory in &args.swap {
-        planned = memory.add(&planned.0, &planned.1).map_err(Error::from)?;
-    }
-    let (problem, capacities) = planned;
     let stated = args
         .energy
         .within(&problem, capacities)
@@ -52,11 +48,12 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
     let planned = solve(&budgeted, fit, &options, quiet)?;
     if let Some(output) = &problem_out {
         let capacities = budgeted.within(planned.budget_bytes);
-        output.write(problem_to_json(&problem, &capacities).as_bytes())?;
+        let problem = &planned.budgeted.problem;
+        output.write(problem_to_json(problem, &capacities).as_bytes())?;
     }
     if let Some(output) = &output {
         let plan = planned.plan().plan();
-        let text = plan_to_json(&budgeted.problem, plan, device.as_deref());
+        let text = plan_to_json(&planned.budgeted.problem, plan, device.as_deref());
         output.write(text.as_bytes())?;
     }
     let summary = PlanSummary::new(&planned);

@@ -31,6 +31,7 @@ pub fn run(args: &SweepArgs, quiet: bool) -> Result<Answer> {
         &args.target,
         Some(&PerDevice::Sole(all)),
         &args.solve.search,
+        &[],
         quiet,
     )?
     .problem;

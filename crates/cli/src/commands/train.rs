@@ -5,9 +5,9 @@ use scrimp::graph::data::{Dataset, Feed, Samples};
 use scrimp::graph::onnx::ModelCopy;
 use scrimp::graph::{Graph, TrainingGraph};
 use scrimp::plan::file::read_text;
-use scrimp::plan::{Capacities, CheckedLayout, plan_to_json, saved_plan_from_json};
+use scrimp::plan::{Capacities, CheckedLayout, Lane, plan_to_json, saved_plan_from_json};
 use scrimp::run::{Compiled, Processor};
-use scrimp::solve::place;
+use scrimp::solve::{SolveError, place};
 use scrimp::{
     Budgeted, Error, Evaluation, Fit, Job, ModelSource, Outcome, PlanSummary, Planned, Recipe,
     Session, Start, StepRecord, training,
@@ -21,7 +21,7 @@ use crate::failure::{Failure, Kind};
 use crate::output::Outputs;
 use crate::progress::Line;
 use crate::reports::Reports;
-use crate::target::Costing;
+use crate::target::{Costing, Measured};
 use crate::terminal::tell;
 use crate::{Answer, interrupt, target};
 
@@ -56,14 +56,24 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         afresh: args.fresh_costs,
         budget: args.budget,
         search: &args.solve.search,
+        swap: &args.swap,
     };
-    let (costs, profile) = target::costs(&training, &compiled, &cpu, &costing, quiet)?;
+    let Measured {
+        costs,
+        profile,
+        swap,
+    } = target::costs(&training, &compiled, &cpu, &costing, quiet)?;
     let lowered = scrimp::lower(&training, &costs)?;
-    let budgeted = scrimp::budget(&lowered.problem, args.budget)?;
+    let (problem, beside) = swap.add(&lowered.problem)?;
+    let budgeted = Budgeted {
+        beside,
+        ..scrimp::budget(&problem, args.budget)?
+    };
     let device = cpu.signature();
     let planned = planned(args, &budgeted, &device, quiet)?;
     if let Some(output) = &plan_out {
-        let text = plan_to_json(&budgeted.problem, planned.plan().plan(), Some(&device));
+        let problem = &planned.budgeted.problem;
+        let text = plan_to_json(problem, planned.plan().plan(), Some(&device));
         output.write(text.as_bytes())?;
     }
     let job = Job {
@@ -74,12 +84,20 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         optimizer: recipe.optimizer,
         learning_rate: learning_rate(args),
         start: &start,
+        swap: &swap,
     };
     let base = place(&planned.budgeted.base, &Capacities::unlimited()).map_err(Error::from)?;
     let mut evaluation = match (&test, args.recipe.loss) {
         (Some(test), LossArg::CrossEntropy) => {
             let (processor, budget) = (compiled.processor(), planned.budget_bytes);
-            Some(Evaluation::new(&graph, test, processor, budget)?)
+            match Evaluation::new(&graph, test, processor, budget) {
+                // Only training swaps.
+                Err(Error::Solve(SolveError::Infeasible { .. })) if !args.swap.is_empty() => {
+                    tell("the test samples need more than the budget, so they aren't classified");
+                    None
+                }
+                evaluation => Some(evaluation?),
+            }
         }
         _ => None,
     };
@@ -99,14 +117,21 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let accuracy = evaluation.map(|evaluation| accuracy(&evaluation, quiet));
     let accuracy = accuracy.transpose()?;
     reports.write(&planned, &PlanSummary::new(&planned), Some(&outcome))?;
+    let predicted = |layout: &CheckedLayout| {
+        let times = scrimp::predicted(layout, &lowered, profile.as_ref());
+        let seconds = scrimp::predicted_seconds(layout, &times, &swap);
+        (times, seconds)
+    };
+    let (times, predicted_seconds) = predicted(&planned.layout);
     answer(&Told {
         args,
         planned: &planned,
         job: &job,
         outcome: &outcome,
         accuracy,
-        predicted: scrimp::predicted_seconds(&planned.layout, &lowered, profile.as_ref()),
-        base_predicted: scrimp::predicted_seconds(&base, &lowered, profile.as_ref()),
+        predicted: predicted_seconds,
+        predicted_waiting: times.waiting(Lane::Device(planned.budgeted.device)),
+        base_predicted: predicted(&base).1,
     })
 }
 

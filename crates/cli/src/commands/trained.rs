@@ -26,6 +26,8 @@ pub struct Told<'a> {
     pub accuracy: Option<f64>,
     /// Seconds of a step.
     pub predicted: f64,
+    /// Seconds of a step in which computing waits for copies.
+    pub predicted_waiting: f64,
     /// Seconds of a step without a plan.
     pub base_predicted: f64,
 }
@@ -102,6 +104,8 @@ fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
         "allocated_bytes": run.arena_bytes,
         "step_seconds": run.step_seconds(),
         "predicted_step_seconds": told.predicted,
+        "predicted_waiting_seconds": told.predicted_waiting,
+        "memories": memories(told),
         "seconds_per_step": run.breakdown,
         "bit_identical": told.outcome.bit_identical(told.job),
         "first_difference": difference,
@@ -113,6 +117,19 @@ fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
         "slowdown_percent": base.map(|base| percent_over(run.step_seconds(), base.step_seconds())),
         "test_accuracy": told.accuracy,
     })
+}
+
+/// What is known of the memories to swap to, by name.
+fn memories(told: &Told<'_>) -> Value {
+    let layout = &told.planned.layout;
+    let problem = layout.plan().problem();
+    let each = told.job.swap.memories().iter().map(|(memory, links)| {
+        let bytes = problem.device_named(&memory.name).ok();
+        let bytes = bytes.map(|device| layout.arena_bytes(device));
+        let object = json!({ "allocated_bytes": bytes, "folder": memory.folder, "links": links });
+        (memory.name.clone(), object)
+    });
+    Value::Object(each.collect())
 }
 
 fn describe(told: &Told<'_>, difference: Option<&str>) -> String {
@@ -159,6 +176,17 @@ fn describe(told: &Told<'_>, difference: Option<&str>) -> String {
         let note = "another arena";
         table.row(["  without a plan", &format_bytes(base.arena_bytes), note]);
     }
+    for (memory, _) in told.job.swap.memories() {
+        let layout = &told.planned.layout;
+        if let Ok(device) = layout.plan().problem().device_named(&memory.name) {
+            let bytes = format_bytes(layout.arena_bytes(device));
+            let note = match &memory.folder {
+                None => "in RAM, before the first step".to_owned(),
+                Some(folder) => format!("a file in '{}', before the first step", folder.display()),
+            };
+            table.row([format!("  in {}", memory.name), bytes, note]);
+        }
+    }
     if let Some(bytes) = peak_resident() {
         let note = "measured: the most at a time, everything included";
         table.row(["whole process", &format_bytes(bytes), note]);
@@ -168,6 +196,14 @@ fn describe(told: &Told<'_>, difference: Option<&str>) -> String {
         &format_seconds(run.step_seconds()),
         &predicted,
     ]);
+    if !run.trace.copies.is_empty() {
+        let predicted = format!(
+            "measured, for copies, mean; {} predicted",
+            format_seconds(told.predicted_waiting)
+        );
+        let waiting = format_seconds(run.breakdown.waiting);
+        table.row(["  waiting", &waiting, &predicted]);
+    }
     if let Some(base) = &told.outcome.base {
         let slowdown = percent_over(run.step_seconds(), base.step_seconds());
         table

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use super::json::{self, Kind, PLAN_FORMAT};
 use super::{FileError, Fingerprint, MAX_STEPS};
+use crate::ids::{DeviceId, ValueId};
 use crate::plan::{Plan, Step};
 use crate::problem::Problem;
 
@@ -39,6 +40,9 @@ pub struct SavedPlan {
     pub device: Option<String>,
     /// Whether the plan was made for exactly this problem. If not, only the workspaces differ.
     pub exact: bool,
+    /// Kept values that live elsewhere than in the problem for which the plan is read; see
+    /// [`Problem::with_homes`].
+    pub homes: Vec<(ValueId, DeviceId)>,
 }
 
 /// Writes a plan for a problem as one line of JSON. `device` names the device to which the problem's
@@ -71,24 +75,30 @@ pub fn plan_from_json(problem: &Problem, text: &str) -> Result<Plan, FileError> 
     })
 }
 
-/// Reads a plan for a problem whose workspaces may have changed since, together with the plan's device.
+/// Reads a plan for a problem whose workspaces may have changed since, and in which values may live elsewhere
+/// than under the plan, together with the plan's device.
 /// [`check`](fn@crate::check) decides whether the plan is valid for the problem as it is now.
 ///
 /// # Errors
 /// If the text isn't a plan file, is too large, or was made for another problem.
 pub fn saved_plan_from_json(problem: &Problem, text: &str) -> Result<SavedPlan, FileError> {
     let file = parse(text)?;
-    let exact = file.problem == Fingerprint::of(problem).to_string();
-    let structure = Fingerprint::without_workspaces(problem).to_string();
+    let plan = Plan {
+        steps: file.steps.to_vec(),
+    };
+    let homes = problem.homes_under(&plan);
+    let moved = problem.with_homes(&homes);
+    let moved = moved.map_err(|_| other(problem, &file))?;
+    let exact = file.problem == Fingerprint::of(&moved).to_string();
+    let structure = Fingerprint::without_workspaces(&moved).to_string();
     if !exact && file.structure.as_deref() != Some(&structure) {
         return Err(other(problem, &file));
     }
     Ok(SavedPlan {
-        plan: Plan {
-            steps: file.steps.into_owned(),
-        },
+        plan,
         device: file.device.map(Cow::into_owned),
         exact,
+        homes,
     })
 }
 

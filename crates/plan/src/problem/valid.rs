@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::parts::{Device, Keep, Link, Origin, ProblemParts, Task, Units, Value};
 use super::validate::{ProblemError, validate};
 use crate::ids::{DeviceId, LinkId, TaskId, ValueId};
+use crate::plan::{Plan, Step};
 
 /// A valid planning problem; [`crate::problem`] lists the invariants. Clones share their contents.
 #[derive(Clone, Debug)]
@@ -247,6 +248,63 @@ impl Problem {
             (Some((id, _)), None) => Some(id),
             _ => None,
         }
+    }
+
+    /// This problem with chains of values that live elsewhere: each of these values is given on its device, and
+    /// the last value of its [`chain`](Problem::chain) must end there.
+    ///
+    /// # Errors
+    /// If one of the values isn't given, or there is no such device.
+    ///
+    /// # Panics
+    /// If the problem has no such value.
+    pub fn with_homes(&self, homes: &[(ValueId, DeviceId)]) -> Result<Problem, ProblemError> {
+        let mut parts = self.parts();
+        for &(value, device) in homes {
+            parts.values[value].origin = Origin::Given(device);
+            let last = self.chain(value).last().unwrap_or(value);
+            parts.values[last].keep = Keep::On(device);
+        }
+        Problem::new(parts)
+    }
+
+    /// The kept values that live elsewhere under a plan: it first copies them from there, or frees them there.
+    #[must_use]
+    pub fn homes_under(&self, plan: &Plan) -> Vec<(ValueId, DeviceId)> {
+        let mut fixed: SecondaryMap<ValueId, Option<DeviceId>> = SecondaryMap::new();
+        for device in self.devices().keys() {
+            self.fixed(device)
+                .for_each(|value| fixed[value] = Some(device));
+        }
+        let mut homes = Vec::new();
+        let mut first = |value: ValueId, device: DeviceId| {
+            if fixed
+                .get(value)
+                .is_some_and(|home| home.is_some_and(|home| home != device))
+            {
+                homes.push((value, device));
+            }
+            fixed[value] = None;
+        };
+        for step in &plan.steps {
+            match *step {
+                Step::Run { task, device } => {
+                    let inputs = self.tasks().get(task).map(|task| &task.inputs);
+                    inputs
+                        .into_iter()
+                        .flatten()
+                        .for_each(|&value| first(value, device));
+                }
+                Step::Free { value, device } if self.values().is_valid(value) => {
+                    first(value, device)
+                }
+                Step::Copy { value, from, .. } if self.values().is_valid(value) => {
+                    first(value, from)
+                }
+                Step::Free { .. } | Step::Copy { .. } => {}
+            }
+        }
+        homes
     }
 
     /// This problem with the bytes of every value and every workspace rounded up to a multiple, to which a

@@ -54,6 +54,32 @@ impl Executor<'_> {
         Ok(true)
     }
 
+    /// Moves values in memories that don't compute to where the next step expects them.
+    pub(super) fn settle(&self) -> Result<(), RunError> {
+        for &[from, to] in &self.schedule.moves {
+            self.staged(from.span.bytes, &mut |memory| {
+                let memory = &mut memory[..from.span.bytes as usize];
+                match self.memories.of(from.device) {
+                    Memory::File(file) => {
+                        file.read(from.span.offset, memory)?;
+                        file.write(to.span.offset, memory)
+                    }
+                    other => {
+                        if let Some(bytes) = other.read(from.span) {
+                            memory.copy_from_slice(bytes);
+                        }
+                        // SAFETY: no step runs, and nothing lies in this place now.
+                        if let Some(place) = unsafe { other.write_beside(to.span) } {
+                            place.copy_from_slice(memory);
+                        }
+                        Ok(())
+                    }
+                }
+            })?;
+        }
+        Ok(())
+    }
+
     /// Lends memory that starts at a page and has at least this many bytes, in whole pages.
     fn staged<E: From<RunError>>(
         &self,

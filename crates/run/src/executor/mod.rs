@@ -28,6 +28,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Instant;
 
 use self::copiers::Copiers;
 use self::memories::{InUse, Location, Memories};
@@ -251,6 +252,11 @@ impl<'a> Executor<'a> {
         }
         let processor = self.compiled.processor();
         processor.enter(|| self.play(observer))?;
+        if !self.schedule.moves.is_empty() {
+            let start = Instant::now();
+            self.settle()?;
+            self.trace.seconds += start.elapsed().as_secs_f64();
+        }
         for (tensor, _) in self.graph.given() {
             self.set[tensor] = self.schedule.residences[tensor].stays;
         }

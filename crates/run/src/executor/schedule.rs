@@ -56,6 +56,8 @@ pub(super) struct Schedule {
     pub actions: Vec<Action>,
     pub given: Vec<Location>,
     pub residences: SecondaryMap<TensorId, Residence>,
+    /// Where values lie after a step in memories that don't compute, and where the next step expects them.
+    pub moves: Vec<[Location; 2]>,
     pub waits: Waits,
     /// A stretch of the memory that computes in which nothing lies between steps.
     pub idle: Span,
@@ -100,13 +102,15 @@ impl Schedule {
                 return Err(unaligned());
             }
         }
-        let residences = scheduling.residences(home)?;
+        let mut moves = Vec::new();
+        let residences = scheduling.residences(home, &mut moves)?;
         Ok(Schedule {
             actions,
             given: scheduling.given()?,
             waits: Waits::new(layout, home, &transfers),
             idle: idle(&residences, home, layout.arena_bytes(home)),
             residences,
+            moves,
         })
     }
 }
@@ -301,14 +305,38 @@ impl Scheduling<'_> {
             .collect()
     }
 
-    fn residences(&self, home: DeviceId) -> Result<SecondaryMap<TensorId, Residence>, RunError> {
+    fn residences(
+        &self,
+        home: DeviceId,
+        moves: &mut Vec<[Location; 2]>,
+    ) -> Result<SecondaryMap<TensorId, Residence>, RunError> {
         let mut residences = SecondaryMap::new();
         for tensor in self.graph.tensors().keys() {
             if let Some(value) = self.value(tensor) {
-                residences[tensor] = self.residence(tensor, value, home)?;
+                residences[tensor] = self.residence(tensor, value, home, moves)?;
             }
         }
         Ok(residences)
+    }
+
+    /// Whether a given value lies in a memory that doesn't compute and nothing else lies in its place at the
+    /// end of a step, so that it can be moved back there.
+    fn free_at_end(&self, value: ValueId, home: DeviceId) -> bool {
+        let plan = self.layout.plan();
+        let Some(given) = plan.given_buffer(value) else {
+            return false;
+        };
+        let place = |buffer: BufferId| Span {
+            offset: self.layout.offset(buffer),
+            bytes: plan.buffers()[buffer].bytes,
+        };
+        let device = plan.buffers()[given].device;
+        let mut others = self
+            .problem
+            .values()
+            .keys()
+            .filter_map(|value| plan.final_buffer(value, device));
+        device != home && others.all(|other| other == given || !place(other).overlaps(place(given)))
     }
 
     fn residence(
@@ -316,6 +344,7 @@ impl Scheduling<'_> {
         tensor: TensorId,
         value: ValueId,
         home: DeviceId,
+        moves: &mut Vec<[Location; 2]>,
     ) -> Result<Residence, RunError> {
         let (plan, problem) = (self.layout.plan(), self.problem);
         if !problem.values().is_valid(value) {
@@ -340,11 +369,34 @@ impl Scheduling<'_> {
         let kept = problem.value(end).keep != Keep::No;
         let last = last.filter(|_| kept || given.is_none() || given == last);
         let stays = given.is_some() && last.is_some();
-        if stays && given != last {
-            return Err(wrong(format!(
-                "tensor {:?} is at another place at the end of a step than at its start",
-                self.graph.tensor(tensor).name
-            )));
+        if let (Some(given), Some(last)) = (given, last)
+            && given != last
+        {
+            let buffers = [
+                plan.final_buffer(end, last.device),
+                plan.given_buffer(value),
+            ];
+            let whole = buffers.map(|buffer| buffer.map(|buffer| self.location(buffer)));
+            match whole {
+                [Some(from), Some(to)] if self.free_at_end(value, home) => {
+                    let step = [from?, to?];
+                    if !moves.contains(&step) {
+                        moves.push(step);
+                    }
+                }
+                _ => {
+                    return Err(wrong(format!(
+                        "tensor {:?} is at another place at the end of a step than at its start",
+                        self.graph.tensor(tensor).name
+                    )));
+                }
+            }
+            let last = Some(given);
+            return Ok(Residence {
+                given: last,
+                last,
+                stays,
+            });
         }
         Ok(Residence { given, last, stays })
     }

@@ -3,20 +3,20 @@
 
 use scrimp_plan::file::{read_regular_text, write_text};
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use super::{Distinct, Profile, Times, last_level_cache};
+use super::{Distinct, LinkProfile, Profile, Times, last_level_cache};
 use crate::compiled::Compiled;
 use crate::cpu::Cpu;
 use crate::error::RunError;
 
 const FORMAT: &str = "scrimp-costs";
 /// Changes whenever what is measured changes, or how.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 /// The most measurements in a file; beyond that the oldest are dropped.
 const MOST: usize = 1 << 16;
 /// No operator runs this long, and no byte takes this long to move: larger numbers mean a damaged file.
@@ -35,6 +35,16 @@ struct CostFile {
     /// overwritten inputs, then the seconds in a step that keeps everything, the seconds with everything in
     /// the caches, and the seconds per byte that moves.
     costs: Vec<(String, f64, f64, f64)>,
+    /// The links to other memories, by a text that names the memory.
+    links: BTreeMap<String, LinkProfile>,
+}
+
+/// What a file has.
+#[derive(Default)]
+struct Kept {
+    /// The oldest first.
+    costs: Vec<(u128, Times)>,
+    links: BTreeMap<String, LinkProfile>,
 }
 
 /// Measurements of one device, kept in a folder.
@@ -84,16 +94,21 @@ impl CostCache {
     /// The graph can't be run. A fault in the file is a note, not an error.
     pub fn find(&mut self, compiled: &Compiled<'_>) -> Result<Option<Profile>, RunError> {
         let distinct = Distinct::new(compiled)?;
-        let kept: HashMap<u128, Times> = self.read().into_iter().collect();
+        let kept: HashMap<u128, Times> = self.read().costs.into_iter().collect();
         let times = hashes(&distinct).map(|key| kept.get(&key).copied());
         let times = times.collect::<Option<Vec<Times>>>();
         Ok(times.map(|times| Profile::new(compiled.graph(), distinct, times)))
     }
 
-    /// The file's measurements, the oldest first; none, and a note, if the file is damaged.
-    fn read(&mut self) -> Vec<(u128, Times)> {
+    /// The measurements of the links to a memory, if the file has them.
+    pub fn find_link(&mut self, memory: &str) -> Option<LinkProfile> {
+        self.read().links.get(memory).copied()
+    }
+
+    /// The file's measurements; none, and a note, if the file is damaged.
+    fn read(&mut self) -> Kept {
         if !self.path.exists() {
-            return Vec::new();
+            return Kept::default();
         }
         let text = read_regular_text(&self.path).map_err(|error| error.to_string());
         let costs = text.and_then(|text| parse(&text, &self.device));
@@ -102,14 +117,26 @@ impl CostCache {
                 "measured times in '{}' were ignored: {reason}",
                 self.path.display()
             ));
-            Vec::new()
+            Kept::default()
         })
     }
 
     /// Adds a profile's measurements. If that fails, the reason becomes the note.
     pub fn keep(&mut self, profile: &Profile) {
         let new = hashes(&profile.distinct).zip(profile.times.iter().copied());
-        if let Err(reason) = self.add(new.collect()) {
+        let new: Vec<(u128, Times)> = new.collect();
+        self.change(&|kept| add(kept, new.clone()));
+    }
+
+    /// Adds the measurements of the links to a memory. If that fails, the reason becomes the note.
+    pub fn keep_link(&mut self, memory: &str, profile: &LinkProfile) {
+        self.change(&|kept| {
+            kept.links.insert(memory.into(), *profile);
+        });
+    }
+
+    fn change(&mut self, change: &dyn Fn(&mut Kept)) {
+        if let Err(reason) = self.try_change(change) {
             self.note = Some(format!(
                 "measured times can't be kept in '{}': {reason}",
                 self.path.display()
@@ -117,23 +144,21 @@ impl CostCache {
         }
     }
 
-    /// Adds measurements to those in the file. The file is read again first, since another process may have
+    /// Changes the measurements in the file. The file is read again first, since another process may have
     /// written it, and the folder stays locked meanwhile so that no process overwrites what another one is
     /// adding.
-    fn add(&mut self, new: Vec<(u128, Times)>) -> Result<(), String> {
+    fn try_change(&mut self, change: &dyn Fn(&mut Kept)) -> Result<(), String> {
         let folder = self.path.parent().unwrap_or(Path::new(".")).to_owned();
         fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
         let _held = locked(&folder)?;
-        let mut costs = self.read();
-        let keys: HashSet<u128> = new.iter().map(|(key, _)| *key).collect();
-        costs.retain(|(key, _)| !keys.contains(key));
-        costs.extend(new);
-        costs.drain(..costs.len().saturating_sub(MOST));
+        let mut kept = self.read();
+        change(&mut kept);
         let file = CostFile {
             format: FORMAT.into(),
             version: VERSION,
             device: self.device.clone(),
-            costs: costs
+            costs: kept
+                .costs
                 .into_iter()
                 .map(|(key, times)| {
                     let Times {
@@ -144,10 +169,19 @@ impl CostCache {
                     (format!("{key:032x}"), seconds, warm, per_moved_byte)
                 })
                 .collect(),
+            links: kept.links,
         };
         let text = serde_json::to_string(&file).map_err(|error| error.to_string())?;
         write_text(&self.path, &text).map_err(|error| error.to_string())
     }
+}
+
+/// Adds measurements in place of older ones of the same keys.
+fn add(kept: &mut Kept, new: Vec<(u128, Times)>) {
+    let keys: HashSet<u128> = new.iter().map(|(key, _)| *key).collect();
+    kept.costs.retain(|(key, _)| !keys.contains(key));
+    kept.costs.extend(new);
+    kept.costs.drain(..kept.costs.len().saturating_sub(MOST));
 }
 
 /// Locks a folder until the file is closed. Where folders can't be locked nothing is: processes rarely meet,
@@ -178,7 +212,7 @@ fn hashes(distinct: &Distinct) -> impl Iterator<Item = u128> {
 }
 
 /// A file's measurements; the error is the reason why it has none.
-fn parse(text: &str, device: &str) -> Result<Vec<(u128, Times)>, String> {
+fn parse(text: &str, device: &str) -> Result<Kept, String> {
     let file: CostFile = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if file.format != FORMAT || file.version != VERSION || file.device != device {
         return Err("they are of another device or version".into());
@@ -198,7 +232,12 @@ fn parse(text: &str, device: &str) -> Result<Vec<(u128, Times)>, String> {
         sound.then_some((key, times))
     };
     let costs = file.costs.iter().map(entry).collect::<Option<Vec<_>>>();
-    costs.ok_or_else(|| "one of them isn't a hash and three times".into())
+    let costs = costs.ok_or("one of them isn't a hash and three times")?;
+    if file.links.len() > MOST || !file.links.values().all(LinkProfile::is_sound) {
+        return Err("a link's speed isn't a speed".into());
+    }
+    let links = file.links;
+    Ok(Kept { costs, links })
 }
 
 /// The processor's name, as far as the operating system tells it. It distinguishes machines that share a
@@ -291,13 +330,36 @@ mod tests {
                 let mut cache = cache.clone();
                 scope.spawn(move || {
                     for key in 0..20 {
-                        let new = vec![(process * 100 + key, times)];
-                        assert_eq!(cache.add(new), Ok(()));
+                        let new = |kept: &mut Kept| add(kept, vec![(process * 100 + key, times)]);
+                        assert_eq!(cache.try_change(&new), Ok(()));
                     }
                 });
             }
         });
-        assert_eq!(cache.clone().read().len(), 80);
+        assert_eq!(cache.clone().read().costs.len(), 80);
+    }
+
+    #[test]
+    fn links_are_kept_beside_costs() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cpu = Cpu::new(1).expect("threads start");
+        let mut cache = CostCache::new(folder.path(), &cpu);
+        profile(&mut cache, &cpu);
+        let link = LinkProfile {
+            out: 1e9,
+            back: 2e9,
+            latency: 1e-5,
+            both: 2.5e9,
+            drag: 0.25,
+        };
+        cache.keep_link("ram", &link);
+        assert!(!profile(&mut cache, &cpu).1);
+        let mut cache = CostCache::new(folder.path(), &cpu);
+        assert_eq!(cache.find_link("ram"), Some(link));
+        assert_eq!(cache.find_link("disk"), None);
+        cache.keep_link("ram", &LinkProfile { out: 0.0, ..link });
+        assert_eq!(cache.find_link("ram"), None);
+        assert!(cache.note().expect("told").contains("isn't a speed"));
     }
 
     #[test]

@@ -13,12 +13,14 @@ mod alone;
 mod cache;
 mod distinct;
 mod last_level;
+mod links;
 mod locality;
 mod passes;
 mod typical;
 
 use scrimp_graph::{Costs, Graph, Lowered};
-use scrimp_plan::{CheckedLayout, Step};
+use scrimp_plan::{CheckedLayout, DeviceId, Step, Timeline, simulate_with};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -28,6 +30,7 @@ pub use alone::Alone;
 pub use cache::CostCache;
 use distinct::{Distinct, Times};
 use last_level::last_level_cache;
+pub use links::{LinkProfile, profile_link};
 use passes::{Pass, Passes};
 
 /// What is run to measure a graph's nodes.
@@ -41,6 +44,8 @@ pub struct Rehearsal<'a> {
     pub layout: &'a CheckedLayout,
     /// The plan that keeps everything, for which costs are wanted; it isn't run.
     pub keep_all: &'a CheckedLayout,
+    /// Devices of the plan whose memory is a file in a folder.
+    pub files: &'a [(DeviceId, &'a Path)],
 }
 
 /// How to profile.
@@ -82,24 +87,22 @@ impl Profile {
         }
     }
 
-    /// Seconds of one of many steps of a plan, with each run in its place there. Compared with a step that
+    /// The times of one of many steps of a plan, with each run in its place there. Compared with a step that
     /// keeps everything, more or less of what a run touches is still in the last-level cache. Where the cache
-    /// isn't known, these are the plan's cost.
-    pub fn step_seconds(&self, layout: &CheckedLayout, lowered: &Lowered) -> f64 {
+    /// isn't known, runs take what they cost.
+    pub fn timeline(&self, layout: &CheckedLayout, lowered: &Lowered) -> Timeline {
         let plan = layout.plan();
         let moved = match (plan.problem().sole_device(), last_level_cache()) {
             (Some(device), Some(cache)) => locality::moved_bytes(layout, device, cache),
-            _ => return plan.cost(),
+            _ => return simulate_with(plan, &|_| None),
         };
-        let steps = plan.steps().iter().zip(moved);
-        let seconds = steps.map(|(step, moved)| match *step {
+        simulate_with(plan, &|step| match plan.steps()[step] {
             Step::Run { task, .. } => {
                 let key = self.distinct.of[lowered.nodes[task]];
-                key.map_or(0.0, |key| self.times[key].when_moving(moved))
+                Some(key.map_or(0.0, |key| self.times[key].when_moving(moved[step])))
             }
-            _ => 0.0,
-        });
-        seconds.sum()
+            _ => None,
+        })
     }
 }
 
@@ -141,9 +144,14 @@ pub fn profile(
     let mut run = Passes::new(rehearsal)?;
     let start = Instant::now();
     let measured = options.passes.max(1);
+    // What would be read beside copies may be written by them.
+    let copies = rehearsal.layout.plan().steps().iter();
+    let copies = copies
+        .filter(|step| matches!(step, Step::Copy { .. }))
+        .count();
     let warm = match last_level_cache() {
-        Some(_) => WARM_PASSES.min(measured),
-        None => 0,
+        Some(_) if copies == 0 => WARM_PASSES.min(measured),
+        _ => 0,
     };
     let passes = 1 + measured + warm;
     let mut pass = 0;
@@ -245,6 +253,7 @@ pub(super) mod tests {
             lowered: &lowered,
             layout: &layout,
             keep_all: &layout,
+            files: &[],
         };
         let options = ProfileOptions {
             passes,
@@ -282,7 +291,7 @@ pub(super) mod tests {
         let (lowered, layout) = kept(&compiled);
         let made = measured(&compiled, 4);
         let (step, sum) = (
-            made.step_seconds(&layout, &lowered),
+            made.timeline(&layout, &lowered).makespan(),
             made.costs.seconds(&graph),
         );
         assert!((step - sum).abs() <= 1e-6 * sum, "{step} and {sum}");
@@ -299,6 +308,7 @@ pub(super) mod tests {
             lowered: &lowered,
             layout: &layout,
             keep_all: &layout,
+            files: &[],
         };
         let stop = AtomicBool::new(false);
         let mut passes = 0;

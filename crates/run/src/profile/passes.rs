@@ -79,7 +79,10 @@ impl<'a> Passes<'a> {
             layout,
             ..
         } = *rehearsal;
-        let options = ExecutorOptions::default();
+        let options = ExecutorOptions {
+            files: rehearsal.files,
+            ..ExecutorOptions::default()
+        };
         let executor = Executor::new(compiled, lowered, layout, options)?;
         let device = layout.plan().problem().sole_device();
         let device = device.ok_or_else(|| RunError::WrongPlan {

@@ -10,7 +10,7 @@ use scrimp_solve::{
 
 use crate::error::{Error, Result};
 use crate::history::History;
-use crate::pipeline::{Budgeted, Planned, Provenance};
+use crate::pipeline::{Budgeted, Planned, Provenance, homes};
 
 /// The share of the time limit by which the first attempt ends, if the limit is at least this long. A shorter
 /// one may not suffice for a first plan.
@@ -37,7 +37,8 @@ const ATTEMPTS: u64 = 12;
 /// without a margin it may miss the budget by as much again.
 const MARGIN: u64 = 256;
 
-/// Stages 6 to 8: solve, check, place. This is the one loop of the pipeline. If the plan's live bytes fit the
+/// Stages 6 to 8: solve, check, place. If there is a memory to swap to, it is first decided which weights and
+/// optimizer state live there, so the plan's problem may differ from the one given in these. This is the one loop of the pipeline. If the plan's live bytes fit the
 /// budget but its layout doesn't, the planner is asked again. If the order is free, it is first asked for a
 /// plan in the given order, whose lifetimes are nested more neatly. Then it is asked for a plan that uses
 /// less by the missing bytes and a margin or, if there is none, for another plan.
@@ -50,6 +51,15 @@ pub fn find_plan(
     options: &Options,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Planned> {
+    let began = Instant::now();
+    let budgeted = &homes::choose(budgeted, options)?;
+    let options = &match budgeted.problem.devices().len() {
+        1 => options.clone(),
+        _ => Options {
+            time_limit: options.time_limit.saturating_sub(began.elapsed()),
+            ..options.clone()
+        },
+    };
     match budgeted.budget_bytes {
         Some(bytes) => under(budgeted, bytes, fit, options, watch),
         None if options.method == Method::Search && !counts_energy(budgeted, options) => {
@@ -189,6 +199,7 @@ fn under(
 /// # Errors
 /// If the plan is wrong or needs more than the budget, or if no layout fits.
 pub fn adopt(budgeted: &Budgeted, saved: SavedPlan, device: &str) -> Result<Planned> {
+    let budgeted = &homes::with_homes(budgeted, &saved.homes)?;
     let made = saved.device.filter(|made| made != device);
     if made.is_none() && saved.exact {
         return check_again(budgeted, saved.plan);

@@ -12,7 +12,7 @@
 //! use scrimp::plan::Budget;
 //! use scrimp::run::{Compiled, Cpu, Processor};
 //! use scrimp::solve::Options;
-//! use scrimp::{Fit, Job, ModelSource, Recipe, Session, Start, pipeline};
+//! use scrimp::{Fit, Job, ModelSource, Recipe, Session, Start, Swap, pipeline};
 //!
 //! # fn main() -> Result<(), scrimp::Error> {
 //! let optimizer = Optimizer::Sgd { momentum: 0.9, weight_decay: 0.0 };
@@ -39,6 +39,7 @@
 //!     optimizer,
 //!     learning_rate: 0.01,
 //!     start: &start,
+//!     swap: &Swap::default(),
 //! };
 //! let mut session = Session::new(job, &planned.layout, planned.reserved_bytes())?;
 //! session.step(false)?;
@@ -48,6 +49,7 @@
 //! ```
 
 mod find;
+mod homes;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

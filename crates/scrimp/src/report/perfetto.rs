@@ -34,21 +34,27 @@ pub fn perfetto(plan: &CheckedPlan) -> String {
 /// A step that was executed under the plan, with its measured times, as Chrome trace events.
 #[must_use]
 pub fn perfetto_measured(plan: &CheckedPlan, measured: &StepTrace) -> String {
-    let slices = measured.runs.iter().filter_map(|run| {
-        let what = *plan.steps().get(run.step)?;
-        let Step::Run { device, .. } = what else {
-            return None;
+    let slice = |step: usize, start: f64, seconds: f64| {
+        let what = *plan.steps().get(step)?;
+        let (lane, device) = match what {
+            Step::Run { device, .. } => (Lane::Device(device), device),
+            Step::Copy { from, to, .. } => (Lane::Link(plan.problem().link_between(from, to)?), to),
+            Step::Free { .. } => return None,
         };
         Some(TraceSlice {
-            step: run.step,
+            step,
             what,
-            lane: Lane::Device(device),
-            start: run.start * 1e6,
-            duration: run.seconds * 1e6,
-            bytes: plan.profile(device)[run.step],
+            lane,
+            start: start * 1e6,
+            duration: seconds * 1e6,
+            bytes: plan.profile(device)[step],
         })
-    });
-    trace(plan, slices, "measured")
+    };
+    let runs = measured.runs.iter();
+    let runs = runs.filter_map(|run| slice(run.step, run.start, run.seconds));
+    let copies = measured.copies.iter();
+    let copies = copies.filter_map(|copy| slice(copy.step, copy.start, copy.seconds));
+    trace(plan, runs.chain(copies), "measured")
 }
 
 /// One step of a plan in time, in microseconds.

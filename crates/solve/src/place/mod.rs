@@ -19,11 +19,12 @@ mod stir;
 mod tests;
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use cranelift_entity::PrimaryMap;
 use scrimp_plan::{
-    BufferId, Capacities, CheckedLayout, CheckedPlan, Interval, Layout, LayoutViolation,
-    check_layout,
+    BufferId, Capacities, CheckedLayout, CheckedPlan, Interval, Keep, Layout, LayoutViolation,
+    Origin, check_layout,
 };
 use thiserror::Error;
 
@@ -90,16 +91,29 @@ fn placed(
     cutoff: Cutoff<'_>,
 ) -> Result<CheckedLayout, PlaceError> {
     let mut offsets: PrimaryMap<BufferId, u64> = plan.buffers().values().map(|_| 0).collect();
+    let homes = homes(plan);
+    let one = |first: BufferId, last: BufferId| {
+        let buffers = plan.buffers();
+        buffers[first].end <= buffers[last].start
+    };
+    let joined = homes.iter().filter(|&(&first, &last)| one(first, last));
+    let joined: BTreeMap<BufferId, BufferId> =
+        joined.map(|(&first, &last)| (last, first)).collect();
     for (device, what) in plan.problem().devices().iter() {
         let ids: Vec<BufferId> = plan
             .buffers()
             .iter()
-            .filter(|(_, b)| b.device == device)
+            .filter(|&(id, b)| b.device == device && !joined.contains_key(&id))
             .map(|(id, _)| id)
             .collect();
         let intervals: Vec<Interval> = ids
             .iter()
-            .map(|&id| Interval::from(&plan.buffers()[id]))
+            .map(|&id| {
+                let interval = Interval::from(&plan.buffers()[id]);
+                let last = homes.get(&id).map(|&last| &plan.buffers()[last]);
+                let end = last.map_or(interval.end, |last| last.end as u64);
+                Interval { end, ..interval }
+            })
             .collect();
         let capacity = capacities.bytes(device);
         let available = capacity.map(|bytes| bytes.saturating_sub(what.resident));
@@ -114,7 +128,33 @@ fn placed(
             offsets[id] = offset;
         }
     }
+    for (last, first) in joined {
+        offsets[last] = offsets[first];
+    }
     check_layout(plan, Layout { offsets }).map_err(PlaceError::Defect)
+}
+
+/// A given value's buffer and, if it is another one, that in which the value or what overwrites it is kept on the
+/// same device. They are placed as one, so the next step finds the value where this one left it. Where a memory
+/// holds both at once, the first keeps its place until the end, and the value can be moved there between steps.
+fn homes(plan: &CheckedPlan) -> BTreeMap<BufferId, BufferId> {
+    let problem = plan.problem();
+    let values = problem.values().iter();
+    let pairs = values.filter_map(|(value, what)| {
+        let Origin::Given(device) = what.origin else {
+            return None;
+        };
+        let kept = problem.chain(value).last()?;
+        let stays = problem.value(kept).keep != Keep::No;
+        let [first, last] = [
+            plan.given_buffer(value)?,
+            plan.final_buffer(kept, device).filter(|_| stays)?,
+        ];
+        let [before, after] = [first, last].map(|id| &plan.buffers()[id]);
+        let held = before.end <= after.start || !problem.devices()[device].computes;
+        (first != last && held).then_some((first, last))
+    });
+    pairs.collect()
 }
 
 /// Places all buffers of a plan. If that loses a few bytes, also tries plans with the same runs in other

@@ -1,0 +1,309 @@
+//! How fast copies between memory and another memory are: in each direction, alone and both at once, and what
+//! they take from the device that computes meanwhile.
+
+#![allow(unsafe_code, reason = "copies in memories of its own")]
+
+use scrimp_graph::{Binary, DType, Op};
+use scrimp_plan::LinkSpeed;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::alone::Alone;
+use super::typical::typical;
+use crate::arena::Arena;
+use crate::cpu::Cpu;
+use crate::error::RunError;
+use crate::file::FileMemory;
+use crate::memory::Memory;
+use crate::span::{PAGE, Span};
+
+/// Bytes of each of the two memories that measuring uses, if it may.
+const AREA: u64 = 64 << 20;
+/// Sizes of the copies that are measured.
+const SIZES: [u64; 5] = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
+/// The copies of each size: at least and at most so many.
+const LEAST: u64 = 4;
+const MOST: u64 = 16;
+/// The size of copies where only bytes matter.
+const LARGE: u64 = 4 << 20;
+/// Time that computing is watched, with copies and without.
+const WATCHED: Duration = Duration::from_millis(150);
+
+/// What is known of the links between a memory and the device that computes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkProfile {
+    /// Bytes per second of copies out, when nothing else copies.
+    pub out: f64,
+    /// Bytes per second of copies back, when nothing else copies.
+    pub back: f64,
+    /// Seconds that a copy takes besides.
+    pub latency: f64,
+    /// Bytes per second of both directions together, when both copy at once.
+    pub both: f64,
+    /// Seconds that the device that computes loses per second of copying.
+    pub drag: f64,
+}
+
+impl LinkProfile {
+    /// The links as a problem has them: two queues if both directions at once are closer to the speed of two
+    /// links than to that of one.
+    #[must_use]
+    pub fn speed(&self) -> LinkSpeed {
+        let (fastest, sum) = (self.out.max(self.back), self.out + self.back);
+        LinkSpeed {
+            out: self.out,
+            back: self.back,
+            latency: self.latency,
+            half: self.both < (fastest + sum) / 2.0,
+        }
+    }
+
+    pub(super) fn is_sound(&self) -> bool {
+        let positive = |number: f64| number.is_finite() && number > 0.0;
+        let least = |number: f64| number.is_finite() && number >= 0.0;
+        [self.out, self.back, self.both].into_iter().all(positive)
+            && least(self.latency)
+            && least(self.drag)
+    }
+}
+
+/// Measures the links between memory and a file in `folder`, or else memory. Takes about a second and, on each
+/// side, at most `room` bytes.
+///
+/// # Errors
+/// There isn't enough memory, or no room in the folder.
+pub fn profile_link(cpu: &Cpu, folder: Option<&Path>, room: u64) -> Result<LinkProfile, RunError> {
+    let area = (room.min(AREA) / PAGE * PAGE).max(LEAST * PAGE);
+    let there = match folder {
+        Some(folder) => Memory::File(FileMemory::new(folder, area)?),
+        None => Memory::Ram(Arena::new(area)?),
+    };
+    let link = Measured {
+        here: Memory::Ram(Arena::new(area)?),
+        there,
+        area,
+    };
+    // The first time, a file's blocks are taken.
+    link.copies(Direction::Out, link.large(), area / link.large())?;
+    let sizes: Vec<u64> = SIZES
+        .into_iter()
+        .filter(|size| size * LEAST <= area)
+        .collect();
+    let sizes = if sizes.is_empty() { vec![PAGE] } else { sizes };
+    let (mut points, mut latencies) = (Vec::new(), 0.0);
+    for direction in [Direction::Out, Direction::Back] {
+        let mut line = Vec::new();
+        for &size in &sizes {
+            let count = (area / size).clamp(LEAST, MOST);
+            line.push((size as f64, typical(&link.copies(direction, size, count)?)));
+        }
+        let (latency, bandwidth) = fitted(&line);
+        latencies += latency / 2.0;
+        points.push(bandwidth);
+    }
+    Ok(LinkProfile {
+        out: points[0],
+        back: points[1],
+        latency: latencies,
+        both: link.both()?,
+        drag: link.drag(cpu)?,
+    })
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Out,
+    Back,
+}
+
+/// The latency and the bandwidth that make the relative errors smallest, in the sense of least squares.
+fn fitted(points: &[(f64, f64)]) -> (f64, f64) {
+    // Seconds are latency + bytes · inverse; each equation is divided by its seconds.
+    let [mut aa, mut ab, mut bb, mut a, mut b] = [0.0; 5];
+    for &(bytes, seconds) in points {
+        let (x, y) = (1.0 / seconds, bytes / seconds);
+        (aa, ab, bb, a, b) = (aa + x * x, ab + x * y, bb + y * y, a + x, b + y);
+    }
+    let determinant = aa * bb - ab * ab;
+    let latency = (a * bb - b * ab) / determinant;
+    if points.len() > 1 && latency > 0.0 && aa * b > ab * a {
+        (latency, determinant / (aa * b - ab * a))
+    } else {
+        (0.0, bb / b)
+    }
+}
+
+struct Measured {
+    here: Memory,
+    there: Memory,
+    area: u64,
+}
+
+impl Measured {
+    fn large(&self) -> u64 {
+        LARGE.min(self.area / LEAST / PAGE * PAGE)
+    }
+
+    /// Copies spans of one size one after the other, and gives the seconds of each.
+    fn copies(&self, direction: Direction, size: u64, count: u64) -> Result<Vec<f64>, RunError> {
+        let slots = self.area / size;
+        let one = |k: u64| {
+            let span = Span {
+                offset: k % slots * size,
+                bytes: size,
+            };
+            let start = Instant::now();
+            self.copy(direction, span)?;
+            Ok(start.elapsed().as_secs_f64())
+        };
+        (0..count).map(one).collect()
+    }
+
+    fn copy(&self, direction: Direction, span: Span) -> Result<(), RunError> {
+        let (to, from) = match direction {
+            Direction::Out => (&self.there, &self.here),
+            Direction::Back => (&self.here, &self.there),
+        };
+        // SAFETY: the memories are this measurement's own, and whoever copies at the same time uses other
+        // spans.
+        unsafe { to.copy_from(from, span, span) }
+    }
+
+    /// Copies in one half of the memories until told to stop, and gives the bytes copied.
+    fn until(&self, direction: Direction, stop: &AtomicBool) -> Result<u64, RunError> {
+        let (size, half) = (self.large(), self.area / 2 / PAGE * PAGE);
+        let start = match direction {
+            Direction::Out => 0,
+            Direction::Back => half,
+        };
+        let mut bytes = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let offset = start + bytes % (half / size * size);
+            self.copy(
+                direction,
+                Span {
+                    offset,
+                    bytes: size,
+                },
+            )?;
+            bytes += size;
+        }
+        Ok(bytes)
+    }
+
+    /// Bytes per second when both directions copy at once.
+    fn both(&self) -> Result<f64, RunError> {
+        let stop = AtomicBool::new(false);
+        let start = Instant::now();
+        let bytes = std::thread::scope(|scope| {
+            let others = [Direction::Out, Direction::Back].map(|direction| {
+                scope.spawn({
+                    let stop = &stop;
+                    move || self.until(direction, stop)
+                })
+            });
+            std::thread::sleep(WATCHED);
+            stop.store(true, Ordering::Relaxed);
+            others.into_iter().try_fold(0, |sum, thread| {
+                Ok::<u64, RunError>(sum + thread.join().unwrap_or(Ok(0))?)
+            })
+        })?;
+        Ok(bytes as f64 / start.elapsed().as_secs_f64())
+    }
+
+    /// Seconds that computing loses per second of copying.
+    fn drag(&self, cpu: &Cpu) -> Result<f64, RunError> {
+        let mut work = Work::new(cpu)?;
+        work.pace()?; // warms up
+        let alone = work.pace()?;
+        let stop = AtomicBool::new(false);
+        let beside = std::thread::scope(|scope| {
+            let copies = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    self.copies(Direction::Out, self.large(), 1)?;
+                    self.copies(Direction::Back, self.large(), 1)?;
+                }
+                Ok::<(), RunError>(())
+            });
+            let beside = work.pace();
+            stop.store(true, Ordering::Relaxed);
+            copies.join().unwrap_or(Ok(()))?;
+            beside
+        })?;
+        Ok((1.0 - beside / alone).max(0.0))
+    }
+}
+
+/// Operators like a network's: a product of matrices and a sum of tensors.
+struct Work<'a>([Alone<'a>; 2]);
+
+impl<'a> Work<'a> {
+    fn new(cpu: &'a Cpu) -> Result<Work<'a>, RunError> {
+        let matrix = (&[512, 512][..], DType::F32);
+        let tensor = (&[1 << 20][..], DType::F32);
+        let product = Op::MatMul {
+            trans_a: false,
+            trans_b: false,
+        };
+        Ok(Work([
+            Alone::new(cpu, &product, &[matrix, matrix])?,
+            Alone::new(cpu, &Op::Binary(Binary::Add), &[tensor, tensor])?,
+        ]))
+    }
+
+    /// Rounds of work per second.
+    fn pace(&mut self) -> Result<f64, RunError> {
+        let start = Instant::now();
+        let mut rounds = 0.0;
+        while start.elapsed() < WATCHED {
+            self.0.iter_mut().try_for_each(Alone::run)?;
+            rounds += 1.0;
+        }
+        Ok(rounds / start.elapsed().as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_found_again() {
+        let line = |latency: f64, rate: f64| SIZES.map(|s| (s as f64, latency + s as f64 / rate));
+        let (latency, bandwidth) = fitted(&line(1e-4, 1e9));
+        assert!((latency / 1e-4 - 1.0).abs() < 1e-6 && (bandwidth / 1e9 - 1.0).abs() < 1e-6);
+        // Small copies that are faster than large ones mean no latency, not a negative one.
+        let (latency, bandwidth) = fitted(&line(-1e-5, 1e9));
+        assert!(
+            latency == 0.0 && (0.9..2.0).contains(&(bandwidth / 1e9)),
+            "{bandwidth}"
+        );
+    }
+
+    #[test]
+    fn links_are_measured() {
+        let cpu = Cpu::new(1).expect("threads start");
+        let folder = tempfile::tempdir().expect("a folder");
+        for folder in [None, Some(folder.path())] {
+            for room in [0, 8 << 20] {
+                let profile = profile_link(&cpu, folder, room).expect("room");
+                assert!(profile.is_sound(), "{profile:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn half_duplex_is_recognized() {
+        let profile = |both| LinkProfile {
+            out: 1e9,
+            back: 2e9,
+            latency: 0.0,
+            both,
+            drag: 0.0,
+        };
+        assert!(profile(1.9e9).speed().half && !profile(2.8e9).speed().half);
+    }
+}

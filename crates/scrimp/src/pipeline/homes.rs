@@ -1,0 +1,144 @@
+//! Where weights and optimizer state live between steps: on the device that computes, or in a memory beside it.
+//!
+//! A value that lives in a memory is brought for its uses, and sent back if it was updated. So moving it there
+//! makes room on the device at all other times, for two or more copies in each step. Values with few uses per
+//! step move first, and among them the largest. How many move is decided by planning a few shares for a short
+//! time.
+
+use std::cmp::Reverse;
+use std::time::Instant;
+
+use scrimp_plan::{Capacities, DeviceId, Problem, ValueId};
+use scrimp_solve::{Method, Options, SolveError, solve};
+
+use crate::error::{Error, Result};
+use crate::pipeline::Budgeted;
+
+/// The shares of the bytes that may move, in this many parts, that are tried.
+const PARTS: u64 = 4;
+/// The part of the time limit that one trial may take.
+const TRIAL: u32 = 12;
+
+/// The problem with the homes that give the cheapest quick plan; as it is if nothing can move, or if a plan in which
+/// nothing moves adds nothing. With the least budget, everything that can moves.
+pub(super) fn choose(budgeted: &Budgeted, options: &Options) -> Result<Budgeted> {
+    let candidates = movable(budgeted);
+    let Some(memory) = memory(budgeted).filter(|_| options.method == Method::Search) else {
+        return Ok(budgeted.clone());
+    };
+    let total: u64 = candidates.iter().map(|&(_, bytes)| bytes).sum();
+    let moved = |share: u64| {
+        let most = (u128::from(total) * u128::from(share) / u128::from(PARTS)) as u64;
+        let mut sum = 0;
+        let values = candidates.iter().take_while(|&&(_, bytes)| {
+            sum += bytes;
+            sum <= most || share == PARTS
+        });
+        let homes: Vec<_> = values.map(|&(value, _)| (value, memory)).collect();
+        with_homes(budgeted, &homes)
+    };
+    let Some(budget) = budgeted.budget_bytes else {
+        return moved(PARTS);
+    };
+    let mut best: Option<(f64, Budgeted)> = None;
+    let base = budgeted.base.objective(options.alpha);
+    for share in 0..=PARTS {
+        let tried = moved(share)?;
+        if tried.fixed_bytes > budget {
+            continue;
+        }
+        let trial = Options {
+            time_limit: options.time_limit / TRIAL,
+            deadline: Instant::now().checked_add(options.time_limit / TRIAL),
+            ..options.clone()
+        };
+        match solve(&tried.problem, &tried.capacities(), &trial, &mut |_| {}) {
+            Ok(solved) => {
+                let free = share == 0 && solved.cost <= base;
+                if best.as_ref().is_none_or(|(cost, _)| solved.cost < *cost) {
+                    best = Some((solved.cost, tried));
+                }
+                if free || options.stopped() {
+                    break;
+                }
+            }
+            // What concerns more than this share, the plan itself will tell.
+            Err(
+                SolveError::Infeasible { .. }
+                | SolveError::NotFound { .. }
+                | SolveError::Unsupported(_),
+            ) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match best {
+        Some((_, best)) => Ok(best),
+        // The refusal then names the least that is needed.
+        None => moved(PARTS),
+    }
+}
+
+/// The memory with the most room to which and from which the device has links.
+fn memory(budgeted: &Budgeted) -> Option<DeviceId> {
+    let (problem, device) = (&budgeted.problem, budgeted.device);
+    let linked = |&memory: &DeviceId| {
+        let link = |from, to| problem.link_between(from, to).is_some();
+        link(device, memory) && link(memory, device)
+    };
+    let devices = problem.devices().iter().filter(|(_, what)| !what.computes);
+    let memories = devices.map(|(id, _)| id).filter(linked);
+    memories.max_by_key(|&id| (room(&budgeted.beside, id), Reverse(id)))
+}
+
+fn room(capacities: &Capacities, memory: DeviceId) -> u64 {
+    capacities.bytes(memory).unwrap_or(u64::MAX)
+}
+
+/// The values that may live elsewhere and their bytes, in the order in which they move. A value whose copy takes
+/// less time than the latency stays, as do those for which the memory has no room.
+fn movable(budgeted: &Budgeted) -> Vec<(ValueId, u64)> {
+    let (problem, device) = (&budgeted.problem, budgeted.device);
+    let Some(memory) = memory(budgeted) else {
+        return Vec::new();
+    };
+    let least = [(device, memory), (memory, device)].map(|(from, to)| {
+        let link = problem.link_between(from, to);
+        link.map_or(0.0, |link| {
+            problem.links()[link].latency * problem.links()[link].bandwidth
+        })
+    });
+    let least = least[0].max(least[1]);
+    let bytes = |value: ValueId| problem.value(value).bytes;
+    let mut values: Vec<ValueId> = problem.fixed(device).collect();
+    values.retain(|&value| bytes(value) > 0 && bytes(value) as f64 >= least);
+    values.sort_by_key(|&value| (uses(problem, value), Reverse(bytes(value)), value));
+    let mut left = room(&budgeted.beside, memory);
+    values.retain(|&value| {
+        let fits = bytes(value) <= left;
+        left -= if fits { bytes(value) } else { 0 };
+        fits
+    });
+    values
+        .into_iter()
+        .map(|value| (value, bytes(value)))
+        .collect()
+}
+
+/// How many tasks read a value or what overwrites it.
+fn uses(problem: &Problem, value: ValueId) -> usize {
+    let chain = problem.chain(value);
+    chain.map(|value| problem.consumers(value).len()).sum()
+}
+
+/// The problem in which these values live there.
+pub(super) fn with_homes(budgeted: &Budgeted, homes: &[(ValueId, DeviceId)]) -> Result<Budgeted> {
+    let problem = budgeted.problem.with_homes(homes);
+    let problem = problem
+        .map_err(scrimp_plan::SwapError::from)
+        .map_err(Error::from)?;
+    Ok(Budgeted {
+        fixed_bytes: problem.fixed_bytes(budgeted.device),
+        problem,
+        ..budgeted.clone()
+    })
+}

@@ -1,0 +1,133 @@
+//! Memories to swap to that are really there: how fast they are, and what they add to a training step's problem.
+
+use std::path::Path;
+
+use scrimp_plan::{Capacities, CheckedLayout, DeviceId, LinkId, Problem, SwapMemory};
+use scrimp_run::{CostCache, Cpu, LinkProfile, PAGE, profile_link};
+
+use crate::error::{Error, Result};
+
+/// Memories to swap to, with the measured speed of their links where none is stated.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Swap {
+    memories: Vec<(SwapMemory, Option<LinkProfile>)>,
+}
+
+impl Swap {
+    /// Measures the links of the memories for which no speed is stated, unless the cache has them. On each
+    /// side, measuring takes at most `room` bytes.
+    ///
+    /// # Errors
+    /// If there isn't enough memory, or a folder can't hold a file or has no room.
+    pub fn measure(
+        memories: &[SwapMemory],
+        cpu: &Cpu,
+        room: u64,
+        mut cache: Option<&mut CostCache>,
+        afresh: bool,
+    ) -> Result<Swap> {
+        let measured = |memory: &SwapMemory| -> Result<Option<LinkProfile>> {
+            if memory.rates.is_some() {
+                return Ok(None);
+            }
+            let folder = memory.folder.as_deref();
+            let name = match folder.map(Path::canonicalize) {
+                None => "ram".to_owned(),
+                Some(folder) => format!("file in {}", folder.unwrap_or_default().display()),
+            };
+            let kept = cache
+                .as_deref_mut()
+                .and_then(|cache| cache.find_link(&name));
+            if let Some(kept) = kept.filter(|_| !afresh) {
+                return Ok(Some(kept));
+            }
+            let made = profile_link(cpu, folder, room)?;
+            if let Some(cache) = cache.as_deref_mut() {
+                cache.keep_link(&name, &made);
+            }
+            Ok(Some(made))
+        };
+        let mut measured = measured;
+        let each = memories.iter();
+        let each = each.map(|memory| Ok((memory.clone(), measured(memory)?)));
+        Ok(Swap {
+            memories: each.collect::<Result<_>>()?,
+        })
+    }
+
+    /// The memories and what was measured of their links.
+    pub fn memories(&self) -> &[(SwapMemory, Option<LinkProfile>)] {
+        &self.memories
+    }
+
+    /// The problem with these memories, and their capacities. Where one is a file, all sizes are rounded up
+    /// to whole pages, which direct I/O needs.
+    ///
+    /// # Errors
+    /// If a size isn't in bytes, or two devices have one name.
+    pub fn add(&self, problem: &Problem) -> Result<(Problem, Capacities)> {
+        let files = self
+            .memories
+            .iter()
+            .any(|(memory, _)| memory.folder.is_some());
+        let paged = match files {
+            true => problem
+                .rounded_up(PAGE)
+                .map_err(scrimp_plan::SwapError::from)?,
+            false => problem.clone(),
+        };
+        let start = (paged, Capacities::unlimited());
+        let mut each = self.memories.iter();
+        each.try_fold(start, |(problem, capacities), (memory, profile)| {
+            match profile {
+                Some(profile) => memory.add_with(&problem, &capacities, &profile.speed()),
+                None => memory.add(&problem, &capacities),
+            }
+            .map_err(Error::from)
+        })
+    }
+
+    /// The devices of the problem whose memory is a file, with its folder.
+    pub fn files<'a>(&'a self, problem: &Problem) -> Vec<(DeviceId, &'a Path)> {
+        let files = self.memories.iter().filter_map(|(memory, _)| {
+            let device = problem.device_named(&memory.name).ok()?;
+            Some((device, memory.folder.as_deref()?))
+        });
+        files.collect()
+    }
+
+    /// Bytes of RAM that the layout takes beside the arena of the device that computes.
+    pub fn ram_bytes(&self, layout: &CheckedLayout) -> u64 {
+        let problem = layout.plan().problem();
+        let ram = self
+            .memories
+            .iter()
+            .filter(|(memory, _)| memory.folder.is_none());
+        let devices = ram.filter_map(|(memory, _)| problem.device_named(&memory.name).ok());
+        devices.map(|device| layout.arena_bytes(device)).sum()
+    }
+
+    /// Bytes of RAM that may be used beside the budget.
+    pub fn ram_capacity(&self) -> u64 {
+        let ram = self
+            .memories
+            .iter()
+            .filter(|(memory, _)| memory.folder.is_none());
+        let bytes = ram.map(|(memory, _)| match memory.capacity {
+            scrimp_plan::Budget::Bytes(bytes) => bytes,
+            _ => 0,
+        });
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// Seconds that the device that computes loses per second of copying over a link.
+    pub(crate) fn drag(&self, problem: &Problem, link: LinkId) -> f64 {
+        let link = &problem.links()[link];
+        let ends = [link.from, link.to].map(|device| &problem.devices()[device].name);
+        let mut memories = self.memories.iter();
+        let found = memories.find(|(memory, _)| ends.contains(&&memory.name));
+        found
+            .and_then(|(_, profile)| *profile)
+            .map_or(0.0, |profile| profile.drag)
+    }
+}
