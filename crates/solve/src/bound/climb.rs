@@ -11,8 +11,10 @@ impl Stays<'_> {
     /// Units of work of one step.
     pub fn work(&self) -> u64 {
         let t = self.rows as u64;
-        (self.stays.len() as u64 + self.rules.len() as u64 / 2) * (t + 2) * (t + 2) / 2 / PER_UNIT
-            + 1
+        let values = self.stays.len() as u64 + self.rules.len() as u64 / 2;
+        // Copies double the layers, and the arcs between them.
+        let layers = if self.copies.is_some() { 3 } else { 1 };
+        layers * values * (t + 2) * (t + 2) / 2 / PER_UNIT + 1
     }
 
     /// Lets the slopes at this answer join the mean with this share. Returns whether they point the same way

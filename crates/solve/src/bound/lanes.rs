@@ -82,6 +82,34 @@ impl Charge {
     }
 }
 
+/// The cheapest interval of every range, at some shares.
+#[derive(Default)]
+pub(super) struct Cheapest {
+    shares: Vec<f64>,
+    intervals: usize,
+    /// By lane, first and last interval.
+    places: Vec<u32>,
+}
+
+impl Cheapest {
+    /// The least price of some seconds of a lane in the intervals `first..=last`.
+    fn charge(&self, first: usize, last: usize, lane: usize, seconds: f64) -> Charge {
+        let at = (lane * self.intervals + first) * self.intervals + last;
+        let lane = self.places[at] as usize;
+        Charge {
+            price: self.shares[lane] * seconds,
+            lane,
+            seconds,
+        }
+    }
+
+    /// The cheapest copy of a value by one of these links.
+    fn by_any(&self, ways: &[Way], v: ValueId, first: usize, last: usize) -> Charge {
+        let by = |way: &Way| self.charge(first, last, 1 + way.queue, way.seconds[v]);
+        ways.iter().map(by).fold(Charge::NEVER, Charge::or)
+    }
+}
+
 /// Which interval is where.
 struct Moments<'c> {
     chain: &'c Chain,
@@ -245,57 +273,58 @@ impl Lanes {
 
     /// The seconds of compute that are not in reruns, at these shares, beyond all compute at full price. Adds
     /// them to the load.
-    pub fn base(&self, shares: &[f64], load: &mut [f64]) -> f64 {
+    pub fn base(&self, cheapest: &Cheapest, load: &mut [f64]) -> f64 {
         load.fill(0.0);
         let mut sum = -self.base;
         for &(first, last, seconds) in &self.runs {
-            let charge = self.cheapest(shares, first, last, 0, seconds);
+            let charge = cheapest.charge(first, last, 0, seconds);
             load[charge.lane] += seconds;
             sum += charge.price;
         }
         sum
     }
 
-    /// The least price of some seconds of a lane in the intervals `first..=last`.
-    fn cheapest(
-        &self,
-        shares: &[f64],
-        first: usize,
-        last: usize,
-        lane: usize,
-        seconds: f64,
-    ) -> Charge {
-        let place = |k: usize| k * self.count + lane;
-        let mut best = place(first);
-        for k in first + 1..=last {
-            if shares[place(k)] < shares[best] {
-                best = place(k);
+    /// The cheapest interval of every range, by lane.
+    pub fn cheapest(&self, shares: &[f64]) -> Cheapest {
+        let intervals = self.starts.len();
+        let mut places = vec![0; self.count * intervals * intervals];
+        for lane in 0..self.count {
+            for first in 0..intervals {
+                let mut best = first * self.count + lane;
+                let row = (lane * intervals + first) * intervals;
+                for last in first..intervals {
+                    let place = last * self.count + lane;
+                    if shares[place] < shares[best] {
+                        best = place;
+                    }
+                    places[row + last] = best as u32;
+                }
             }
         }
-        Charge {
-            price: shares[best] * seconds,
-            lane: best,
-            seconds,
+        Cheapest {
+            shares: shares.to_vec(),
+            intervals,
+            places,
         }
     }
 
     /// A run that makes a value again in a block.
-    pub fn rerun(&self, shares: &[f64], block: usize, seconds: f64) -> Charge {
+    pub fn rerun(&self, cheapest: &Cheapest, block: usize, seconds: f64) -> Charge {
         if seconds.is_infinite() {
             return Charge::NEVER;
         }
         let (first, last) = self.blocks[block];
-        self.cheapest(shares, first, last, 0, seconds)
+        cheapest.charge(first, last, 0, seconds)
     }
 
     /// By block: a copy out of a value that ends before the row after the block; for the last block, before the
     /// plan ends.
-    pub fn out(&self, shares: &[f64], ways: &[Way], v: ValueId, charges: &mut [Charge]) {
+    pub fn out(&self, cheapest: &Cheapest, ways: &[Way], v: ValueId, charges: &mut [Charge]) {
         let mut next = self.made[v];
         let mut best = Charge::NEVER;
         for (&(_, last), charge) in self.blocks.iter().zip(charges) {
             if next <= last {
-                best = self.by_any(shares, ways, v, next, last).or(best);
+                best = cheapest.by_any(ways, v, next, last).or(best);
                 next = last + 1;
             }
             *charge = best;
@@ -303,25 +332,12 @@ impl Lanes {
     }
 
     /// By block: a copy back of a value that begins in the block.
-    pub fn back(&self, shares: &[f64], ways: &[Way], v: ValueId, charges: &mut [Charge]) {
+    pub fn back(&self, cheapest: &Cheapest, ways: &[Way], v: ValueId, charges: &mut [Charge]) {
         let due = &self.due[v.as_u32() as usize * self.blocks.len()..];
         for (block, charge) in charges.iter_mut().enumerate() {
             let (first, last) = (self.blocks[block].0, due[block]);
-            *charge = self.by_any(shares, ways, v, first, last.max(first));
+            *charge = cheapest.by_any(ways, v, first, last.max(first));
         }
-    }
-
-    /// The cheapest copy of a value by one of these links.
-    fn by_any(
-        &self,
-        shares: &[f64],
-        ways: &[Way],
-        v: ValueId,
-        first: usize,
-        last: usize,
-    ) -> Charge {
-        let by = |way: &Way| self.cheapest(shares, first, last, 1 + way.queue, way.seconds[v]);
-        ways.iter().map(by).fold(Charge::NEVER, Charge::or)
     }
 
     /// The weight of a squared second of load in the direction of a step.

@@ -7,7 +7,7 @@
 use cranelift_entity::{EntityRef, PrimaryMap};
 use scrimp_plan::ValueId;
 
-use super::lanes::Charge;
+use super::lanes::{Charge, Cheapest};
 use super::stays::{Answer, NEVER, Prices, ROUNDING, RuleId, Stay, Stays};
 use crate::outside::End;
 
@@ -47,6 +47,8 @@ struct Scratch {
     /// By row and block: the price of being made again next in that block, and of being copied back next.
     toll: [Vec<f64>; 2],
     tolled: Vec<bool>,
+    /// At the shares of the evaluation.
+    cheapest: Cheapest,
     /// By block: what making again, a copy out before the next row, and a copy back take.
     run: Vec<Charge>,
     out: Vec<Charge>,
@@ -74,6 +76,7 @@ impl Stays<'_> {
             rent_end: vec![0.0; blocks],
             toll: [vec![0.0; t * (t + 1)], vec![0.0; t * blocks]],
             tolled: vec![false; t],
+            cheapest: Cheapest::default(),
             run: vec![Charge::NEVER; t + 1],
             out: vec![Charge::NEVER; blocks],
             back: vec![Charge::NEVER; blocks],
@@ -104,7 +107,8 @@ impl Stays<'_> {
             .map(|(p, l)| p * l)
             .sum();
         if let Some(copies) = &self.copies {
-            total += copies.lanes.base(&prices.shares, &mut answer.load);
+            scratch.cheapest = copies.lanes.cheapest(&prices.shares);
+            total += copies.lanes.base(&scratch.cheapest, &mut answer.load);
         }
         for (v, stay) in self.stays.iter() {
             if self.knows(stay) {
@@ -119,10 +123,13 @@ impl Stays<'_> {
     /// For each value and block, the least growth of the Lagrangian if the value is made again in that block.
     pub fn growth(&self, prices: &Prices) -> PrimaryMap<ValueId, Vec<f64>> {
         let mut scratch = self.scratch();
+        if let Some(copies) = &self.copies {
+            scratch.cheapest = copies.lanes.cheapest(&prices.shares);
+        }
         let t = self.rows;
         let mut growth = PrimaryMap::with_capacity(self.stays.len());
         for (v, stay) in self.stays.iter() {
-            self.charge(v, prices, &mut scratch);
+            self.charge(v, &mut scratch);
             // A rerun that the program doesn't model adds its own seconds.
             let mut by_block: Vec<f64> = scratch.run.iter().map(|run| run.price).collect();
             if stay.bytes > 0.0 && stay.begin < t && stay.seconds.is_finite() {
@@ -164,13 +171,13 @@ impl Stays<'_> {
     /// Finds a value's cheapest stays.
     fn prepare(&self, v: ValueId, prices: &Prices, scratch: &mut Scratch) {
         let stay = &self.stays[v];
-        self.charge(v, prices, scratch);
+        self.charge(v, scratch);
         self.set_tolls(stay, prices, scratch);
         self.shortest(stay, scratch);
     }
 
     /// Computes what it takes to make a value again and to copy it.
-    fn charge(&self, v: ValueId, prices: &Prices, scratch: &mut Scratch) {
+    fn charge(&self, v: ValueId, scratch: &mut Scratch) {
         let seconds = self.stays[v].seconds;
         let Some(copies) = &self.copies else {
             let run = Charge {
@@ -183,13 +190,13 @@ impl Stays<'_> {
         };
         let (lanes, outside) = (&copies.lanes, copies.outside);
         for (block, run) in scratch.run.iter_mut().enumerate() {
-            *run = lanes.rerun(&prices.shares, block, seconds);
+            *run = lanes.rerun(&scratch.cheapest, block, seconds);
         }
-        lanes.back(&prices.shares, &outside.back, v, &mut scratch.back);
+        lanes.back(&scratch.cheapest, &outside.back, v, &mut scratch.back);
         if outside.away[v] {
             scratch.out.fill(Charge::FREE);
         } else {
-            lanes.out(&prices.shares, &outside.out, v, &mut scratch.out);
+            lanes.out(&scratch.cheapest, &outside.out, v, &mut scratch.out);
         }
     }
 
