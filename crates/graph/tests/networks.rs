@@ -29,6 +29,9 @@ fn parameter_counts() {
         ("inception-v3", 23_834_568),
         ("densenet121", 7_978_856),
         ("plain20", 269_722),
+        ("vgg16-cifar", 14_724_042),
+        ("resnet18-cifar", 11_173_962),
+        ("mobilenet-cifar", 3_217_226),
     ];
     for (name, expected) in counts {
         let graph = build(name, &NetworkOptions::default()).unwrap();

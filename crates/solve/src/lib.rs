@@ -33,6 +33,7 @@ pub use method::{
 };
 pub use options::{Options, Progress, Solved};
 pub use place::{PlaceError, Placement, place, place_intervals, place_reordered};
+pub use published::Layer;
 pub use solve::{floor_bytes, leanest, solve};
 pub use sweep::{Outcomes, solve_sweep};
 pub use variants::solve_variants;

@@ -148,7 +148,8 @@ impl FromStr for Overhead {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   scrimp bench papers instances/ --only moccasin,monet
-  scrimp bench papers G1.json G2.json --time-limit 2s -o table.md")]
+  scrimp bench papers G1.json G2.json --time-limit 2s -o table.md
+  scrimp bench home -o home.md")]
 pub struct BenchArgs {
     /// What to measure
     #[command(subcommand)]
@@ -159,6 +160,50 @@ pub struct BenchArgs {
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
     Papers(PapersArgs),
+    Home(HomeArgs),
+}
+
+/// Compare planners that swap, as HOME's paper does: the largest batch of six networks, and how fast it is
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The networks are the variants for images of 32×32 that `scrimp networks` lists. Every method plans with
+the same costs and the same second memory, and every plan is checked and simulated alike. Costs are
+estimated for the paper's GPU; the table says how.
+
+Examples:
+  scrimp bench home -o home.md
+  scrimp bench home --networks vgg16-cifar,plain20 --memory 8GB --link 6GB/s/half --json"
+)]
+pub struct HomeArgs {
+    /// Built-in networks, separated by commas
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "mobilenet-cifar,plain20,squeezenet-cifar,vgg16-cifar,resnet18-cifar,inception-v3-cifar",
+        value_name = "NAMES"
+    )]
+    pub networks: Vec<String>,
+    /// The memory of the device that computes
+    #[arg(long, default_value = "11GB", value_parser = parse_bytes)]
+    pub memory: u64,
+    /// The size of the second memory
+    #[arg(long, default_value = "128GB", value_parser = parse_bytes)]
+    pub host: u64,
+    /// The speed of the link between them: as of `plan --swap`
+    #[arg(long, default_value = "12GB/s", value_name = "SPEED")]
+    pub link: LinkArg,
+    /// Most time for each plan: 10, 2.5s, 500ms, 2min, 1h
+    #[arg(long, default_value = "5s", value_parser = parse_seconds, help_heading = "Search")]
+    pub time_limit: Duration,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 0, help_heading = "Search")]
+    pub seed: u64,
+    /// Threads to search with (all that are there, unless given)
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..), help_heading = "Search")]
+    pub threads: Option<u16>,
+    /// Write the tables here, in Markdown, instead of on standard output
+    #[arg(long, short, value_name = "FILE.md", help_heading = "Outputs")]
+    pub output: Option<PathBuf>,
 }
 
 /// Remake the tables of published results from instances that carry them
@@ -208,6 +253,26 @@ pub struct PapersArgs {
     /// Write the tables here, in Markdown, instead of on standard output
     #[arg(long, short, value_name = "FILE.md", help_heading = "Outputs")]
     pub output: Option<PathBuf>,
+}
+
+/// The speed of a link, and how it was written.
+#[derive(Clone, Debug)]
+pub struct LinkArg {
+    /// As given.
+    pub text: String,
+    /// What it means.
+    pub rates: Rates,
+}
+
+impl FromStr for LinkArg {
+    type Err = SwapError;
+
+    fn from_str(text: &str) -> Result<LinkArg, SwapError> {
+        Ok(LinkArg {
+            rates: text.parse()?,
+            text: text.into(),
+        })
+    }
 }
 
 /// Orders to plan in.

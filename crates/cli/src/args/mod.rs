@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use scrimp::plan::{Budget, PerDevice, SwapMemory, parse_bytes};
 
-pub use explore::{BenchArgs, BenchCommand, MaxBatchArgs, OrdersArg, PapersArgs, SweepArgs};
+pub use explore::{
+    BenchArgs, BenchCommand, HomeArgs, MaxBatchArgs, OrdersArg, PapersArgs, SweepArgs,
+};
 use shared::positive;
 pub use shared::{
     CostsArg, EnergyArgs, LibraryArg, LossArg, OptimizerArg, RecipeArgs, ReportArgs, SearchArgs,

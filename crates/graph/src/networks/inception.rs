@@ -8,8 +8,9 @@ use crate::op::{Unary, Window};
 
 pub(super) fn build(name: &str, choices: &Choices) -> Result<Graph, NetworkError> {
     let [height, width] = choices.image.unwrap_or([299, 299]);
-    if height < 75 || width < 75 {
-        let requirement = "height and width must be at least 75";
+    let least = if choices.small { 17 } else { 75 };
+    if height < least || width < least {
+        let requirement = format!("height and width must be at least {least}");
         return Err(value_error(
             name,
             "image",
@@ -31,14 +32,22 @@ const fn one(name: &'static str, channels: usize) -> Layer {
 fn inception(name: &str, choices: &Choices) -> Result<Graph, GraphError> {
     let (mut net, x) = Net::with_image(name, choices, 3, Scheme::Normal(0.1))?;
     net.epsilon = 1e-3;
-    let shrink = Window::square(3).stride(2);
-    let x = unit(&mut net, "Conv2d_1a_3x3", x, 32, shrink)?;
-    let x = unit(&mut net, "Conv2d_2a_3x3", x, 32, Window::square(3))?;
-    let x = unit(&mut net, "Conv2d_2b_3x3", x, 64, Window::square(3).pad(1))?;
-    let x = net.b.max_pool("maxpool1", x, shrink)?;
-    let x = unit(&mut net, "Conv2d_3b_1x1", x, 80, Window::square(1))?;
-    let x = unit(&mut net, "Conv2d_4a_3x3", x, 192, Window::square(3))?;
-    let mut x = net.b.max_pool("maxpool2", x, shrink)?;
+    let (shrink, same) = (Window::square(3).stride(2), Window::square(3).pad(1));
+    let (first, second) = match choices.small {
+        true => (same, same),
+        false => (shrink, Window::square(3)),
+    };
+    let x = unit(&mut net, "Conv2d_1a_3x3", x, 32, first)?;
+    let x = unit(&mut net, "Conv2d_2a_3x3", x, 32, second)?;
+    let mut x = unit(&mut net, "Conv2d_2b_3x3", x, 64, same)?;
+    if !choices.small {
+        x = net.b.max_pool("maxpool1", x, shrink)?;
+    }
+    x = unit(&mut net, "Conv2d_3b_1x1", x, 80, Window::square(1))?;
+    x = unit(&mut net, "Conv2d_4a_3x3", x, 192, Window::square(3))?;
+    if !choices.small {
+        x = net.b.max_pool("maxpool2", x, shrink)?;
+    }
     for (name, pooled) in [("Mixed_5b", 32), ("Mixed_5c", 64), ("Mixed_5d", 64)] {
         x = module_a(&mut net, name, x, pooled)?;
     }

@@ -30,7 +30,8 @@ pub(super) fn build(name: &str, choices: &Choices) -> Result<Graph, NetworkError
 fn mobilenet(name: &str, choices: &Choices) -> Result<Graph, GraphError> {
     let (mut net, x) = Net::with_image(name, choices, 3, Scheme::FanOut)?;
     net.epsilon = 1e-3;
-    let mut x = unit(&mut net, "conv1", x, 32, three(2), 1)?;
+    let stride = if choices.small { 1 } else { 2 };
+    let mut x = unit(&mut net, "conv1", x, 32, three(stride), 1)?;
     for (number, (channels, stride)) in (1..).zip(BLOCKS) {
         let groups = net.b.shape(x)[1];
         x = unit(

@@ -57,6 +57,12 @@ const fn images(size: usize, classes: usize) -> Choices {
     }
 }
 
+/// Options of a network in its variant for the images of CIFAR-10.
+const CIFAR: Choices = Choices {
+    small: true,
+    ..images(32, 10)
+};
+
 /// Options of a network that labels each pixel of a 416×608 image, 19 classes as in Cityscapes.
 const SCENES: Choices = Choices {
     image: Some([416, 608]),
@@ -196,6 +202,41 @@ pub const NAMES: &[Network] = &[
         source: "He et al. 2015, arXiv:1512.03385, section 4.2",
         defaults: images(32, 10),
         build: plain::build,
+    },
+    Network {
+        name: "vgg16-cifar",
+        summary: "VGG-16 for 32×32: batch normalization, one linear layer",
+        source: "Simonyan & Zisserman 2014, arXiv:1409.1556",
+        defaults: CIFAR,
+        build: |name, o| vgg::small(name, o, &vgg::D),
+    },
+    Network {
+        name: "resnet18-cifar",
+        summary: "ResNet-18 for 32×32: a first convolution of 3×3, no pooling before the blocks",
+        source: "He et al. 2015, arXiv:1512.03385",
+        defaults: CIFAR,
+        build: |name, o| resnet::resnet(name, o, resnet::BlockKind::Basic, [2, 2, 2, 2]),
+    },
+    Network {
+        name: "mobilenet-cifar",
+        summary: "MobileNet v1 for 32×32: the first convolution doesn't shrink the image",
+        source: "Howard et al. 2017, arXiv:1704.04861",
+        defaults: CIFAR,
+        build: mobilenet::build,
+    },
+    Network {
+        name: "squeezenet-cifar",
+        summary: "SqueezeNet 1.1 for 32×32: the first convolution doesn't shrink the image",
+        source: "Iandola et al. 2016, arXiv:1602.07360",
+        defaults: CIFAR,
+        build: squeezenet::build,
+    },
+    Network {
+        name: "inception-v3-cifar",
+        summary: "Inception v3 for 32×32: the first convolutions don't shrink the image",
+        source: "Szegedy et al. 2015, arXiv:1512.00567",
+        defaults: CIFAR,
+        build: inception::build,
     },
     Network {
         name: "transformer",

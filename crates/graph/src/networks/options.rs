@@ -136,6 +136,9 @@ impl OptionName {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choices {
     pub(super) batch: usize,
+    /// Whether the network is the common variant for images of 32×32: its first convolutions don't shrink
+    /// them. Not an option: such variants have names of their own.
+    pub(super) small: bool,
     pub(super) image: Option<[usize; 2]>,
     pub(super) classes: Option<usize>,
     pub(super) layers: Option<usize>,
@@ -156,6 +159,7 @@ impl Choices {
     /// A network without options.
     pub(super) const NONE: Choices = Choices {
         batch: 1,
+        small: false,
         image: None,
         classes: None,
         layers: None,
@@ -203,6 +207,7 @@ impl Choices {
             return Err(value_error(network, "dropout", p, requirement));
         }
         Ok(Choices {
+            small: self.small,
             batch: positive(network, "batch", asked.batch, MAX_COUNT)?,
             image,
             classes: count(OptionName::Classes, self.classes, asked.classes)?,

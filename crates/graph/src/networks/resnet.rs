@@ -31,12 +31,17 @@ fn build(
     blocks: [usize; 4],
 ) -> Result<Graph, GraphError> {
     let (mut net, x) = Net::with_image(name, choices, 3, Scheme::FanOut)?;
-    let x = net.conv("conv1", x, 64, Window::square(7).stride(2).pad(3), 1, false)?;
+    let first = match choices.small {
+        true => Window::square(3).pad(1),
+        false => Window::square(7).stride(2).pad(3),
+    };
+    let x = net.conv("conv1", x, 64, first, 1, false)?;
     let x = net.batch_norm("bn1", x)?;
-    let x = net.unary("relu", Unary::Relu, x)?;
-    let mut x = net
-        .b
-        .max_pool("maxpool", x, Window::square(3).stride(2).pad(1))?;
+    let mut x = net.unary("relu", Unary::Relu, x)?;
+    if !choices.small {
+        let window = Window::square(3).stride(2).pad(1);
+        x = net.b.max_pool("maxpool", x, window)?;
+    }
     for (stage, (count, width)) in blocks.into_iter().zip([64, 128, 256, 512]).enumerate() {
         for index in 0..count {
             let stride = if stage > 0 && index == 0 { 2 } else { 1 };

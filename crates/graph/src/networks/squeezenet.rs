@@ -26,7 +26,12 @@ pub(super) fn build(name: &str, choices: &Choices) -> Result<Graph, NetworkError
 fn squeezenet(name: &str, choices: &Choices) -> Result<Graph, GraphError> {
     let (mut net, x) = Net::with_image(name, choices, 3, Scheme::FanInUniform)?;
     let pool = Window::square(3).stride(2);
-    let x = net.conv("features.0", x, 64, pool, 1, true)?;
+    let first = if choices.small {
+        Window::square(3).pad(1)
+    } else {
+        pool
+    };
+    let x = net.conv("features.0", x, 64, first, 1, true)?;
     let mut x = net.unary("features.1", Unary::Relu, x)?;
     let mut next = 2;
     for (index, squeezed, expanded) in FIRES {

@@ -42,6 +42,34 @@ fn build(name: &str, choices: &Choices, blocks: &[usize; 5]) -> Result<Graph, Gr
     net.finish(logits)
 }
 
+/// For images of 32×32: batch normalization after each convolution, and one linear layer.
+pub(super) fn small(
+    name: &str,
+    choices: &Choices,
+    blocks: &[usize; 5],
+) -> Result<Graph, NetworkError> {
+    whole_multiple(name, choices, 32)?;
+    named(name, build_small(name, choices, blocks))
+}
+
+fn build_small(name: &str, choices: &Choices, blocks: &[usize; 5]) -> Result<Graph, GraphError> {
+    let (mut net, mut x) = Net::with_image(name, choices, 3, Scheme::FanOut)?;
+    for (block, (&count, channels)) in (1..).zip(blocks.iter().zip(CHANNELS)) {
+        for layer in 1..=count {
+            let name = format!("block{block}.{layer}");
+            let window = Window::square(3).pad(1);
+            x = net.conv(&format!("{name}.conv"), x, channels, window, 1, false)?;
+            x = net.batch_norm(&format!("{name}.bn"), x)?;
+            x = net.unary(&format!("{name}.relu"), Unary::Relu, x)?;
+        }
+        x = net.halve(&format!("block{block}.pool"), x)?;
+    }
+    let x = net.pool_features("avgpool", x)?;
+    let init = Init::Normal { std: 0.01 };
+    let logits = net.linear("classifier", x, choices.classes.unwrap_or(10), init)?;
+    net.finish(logits)
+}
+
 /// The convolutional part: the feature map after each block's pooling, at 1/2, 1/4, … of the image.
 pub(super) fn features(
     net: &mut Net,

@@ -52,16 +52,17 @@ mod find;
 mod homes;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use scrimp_graph::networks::{self, NetworkOptions};
 use scrimp_graph::onnx::{self, ImportOptions, ModelCopy};
-use scrimp_graph::{Costs, Graph, Loss, Lowered, Optimizer, Roofline, TrainingGraph};
+use scrimp_graph::{Costs, Graph, Loss, Lowered, NodeId, Op, Optimizer, Roofline, TrainingGraph};
 use scrimp_plan::{
     Budget, Capacities, CheckedLayout, CheckedPlan, DeviceId, PerDevice, Plan, Problem, check,
 };
 use scrimp_run::Compiled;
-use scrimp_solve::{Method, Order};
+use scrimp_solve::{Layer, Method, Order};
 
 use crate::error::{Error, Result};
 use crate::history::History;
@@ -171,6 +172,19 @@ pub fn lower(training: &TrainingGraph, costs: &Costs) -> Result<Lowered> {
         costs,
         "cpu",
     )?)
+}
+
+/// What kind of layer each task is, for planners whose rules ask for it.
+pub fn layers(training: &TrainingGraph, lowered: &Lowered) -> Arc<[Layer]> {
+    let layer = |&node: &NodeId| match training.graph.node(node).op {
+        Op::Conv { .. } => Layer::Convolution,
+        Op::MatMul { .. } => Layer::Linear,
+        Op::BatchNorm { .. } | Op::NormStats { .. } | Op::NormApply { .. } => Layer::Normalization,
+        Op::Unary(_) => Layer::Activation,
+        Op::MaxPool { .. } | Op::AvgPool { .. } => Layer::Pooling,
+        _ => Layer::Other,
+    };
+    lowered.nodes.values().map(layer).collect()
 }
 
 /// Stage 5, budget: a problem with one computing device, the plan that does no planning, and the bytes that

@@ -61,7 +61,7 @@ impl Tables {
 }
 
 /// A row of a table; bars in names would end a cell.
-fn row(cells: impl IntoIterator<Item = String>) -> String {
+pub fn row(cells: impl IntoIterator<Item = String>) -> String {
     let cells: Vec<String> = cells
         .into_iter()
         .map(|cell| cell.replace('|', "\\|"))
@@ -69,7 +69,7 @@ fn row(cells: impl IntoIterator<Item = String>) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-fn head(columns: &[String]) -> String {
+pub fn head(columns: &[String]) -> String {
     format!(
         "\n{}|{}\n",
         row(columns.iter().cloned()),

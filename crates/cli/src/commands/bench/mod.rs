@@ -5,7 +5,9 @@
 //! | `published` | what the instances say that others reached |
 //! | `measure` | what we reach |
 //! | `markdown` | both beside each other |
+//! | `home` | HOME's comparison of planners that swap, remade |
 
+mod home;
 mod markdown;
 mod measure;
 mod published;
@@ -36,6 +38,7 @@ const SEVERAL: &str = "several devices";
 pub fn run(args: &BenchArgs, quiet: bool) -> Result<Answer> {
     match &args.command {
         BenchCommand::Papers(args) => papers(args, quiet),
+        BenchCommand::Home(args) => home::run(args, quiet),
     }
 }
 
