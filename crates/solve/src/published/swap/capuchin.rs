@@ -11,6 +11,8 @@
 //!   costs as much as the lowest FT falls below 0, and the recomputation that saves the most bytes per second
 //!   (MSPS). The seconds of a recomputation count whatever must be made again for it, so they follow earlier
 //!   choices.
+//! * If even that doesn't fit, maps are swapped in the order of their evicted-accesses, as the paper's passive
+//!   mode evicts, until it does.
 //! * The access nearest before the start of a copy back triggers it (in-trigger).
 //! * Feedback: while a back-access waits for its copy, the copy begins earlier by 5 % of its time in the next
 //!   iteration. The best of these iterations is the plan.
@@ -168,6 +170,13 @@ fn choose(
             }
         };
         rest.retain(|&other| other != map);
+        if fits(evaluator, policy) {
+            return true;
+        }
+    }
+    // What is left is evicted in the order of access, whatever it costs.
+    for &map in &profile.by_eviction {
+        policy.actions[map] = Action::Swap;
         if fits(evaluator, policy) {
             return true;
         }
