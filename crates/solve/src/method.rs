@@ -148,13 +148,15 @@ pub enum Published {
     SuperNeurons,
     /// Peng et al. 2020: chooses to swap or make again, one feature map after another.
     Capuchin,
+    /// Patil et al. 2022: an integer program of runs and paging for the least energy.
+    Poet,
     /// He et al. 2023: searches over keeping, swapping and making again each feature map.
     Home(Reading),
 }
 
 impl Published {
     /// Every planner.
-    pub const ALL: [Published; 18] = [
+    pub const ALL: [Published; 19] = [
         Published::Checkmate(Formulation::Published),
         Published::Checkmate(Formulation::Disaggregated),
         Published::CheckmateRounding(Rounding::Deterministic),
@@ -173,6 +175,7 @@ impl Published {
         Published::Capuchin,
         Published::Home(Reading::Literal),
         Published::Home(Reading::Table3),
+        Published::Poet,
     ];
 
     /// Its name on the command line.
@@ -198,6 +201,7 @@ impl Published {
             Published::Capuchin => "capuchin",
             Published::Home(Reading::Literal) => "home",
             Published::Home(Reading::Table3) => "home-table3",
+            Published::Poet => "poet",
         }
     }
 
@@ -205,7 +209,9 @@ impl Published {
     #[must_use]
     pub fn library(self) -> Option<Library> {
         match self {
-            Published::Checkmate(_) | Published::CheckmateRounding(_) => Some(Library::Highs),
+            Published::Checkmate(_) | Published::CheckmateRounding(_) | Published::Poet => {
+                Some(Library::Highs)
+            }
             Published::MoccasinStaged | Published::MoccasinUnstaged => Some(Library::OrTools),
             Published::ChenSqrtN(_)
             | Published::ChenGreedy(_)
@@ -220,8 +226,8 @@ impl Published {
     /// Whether it plans for a second memory to which values are swapped.
     #[must_use]
     pub fn swaps(self) -> bool {
-        use Published::{Capuchin, Home, SuperNeurons, Vdnn};
-        matches!(self, Vdnn(_) | SuperNeurons | Capuchin | Home(_))
+        use Published::{Capuchin, Home, Poet, SuperNeurons, Vdnn};
+        matches!(self, Vdnn(_) | SuperNeurons | Capuchin | Home(_) | Poet)
     }
 
     /// Whether it may change the order of first runs.

@@ -50,6 +50,8 @@ pub struct Options {
     /// A known plan from which the search and exact methods start. It is ignored if it exceeds the budget or
     /// is outside the method's model.
     pub start: Option<Sequence>,
+    /// POET's limit on the seconds of all runs, as a multiple of running every task once; none is unlimited.
+    pub runtime_budget: Option<f64>,
     /// What kind of layer each task is, for methods whose rules ask. Without it, the tasks' names tell.
     pub layers: Option<Arc<[Layer]>>,
     /// The path of HiGHS, if it shouldn't be searched for.
@@ -75,6 +77,7 @@ impl Default for Options {
             runs_per_task: 2,
             precedence: Precedence::default(),
             start: None,
+            runtime_budget: None,
             layers: None,
             highs: None,
             ortools: None,

@@ -160,6 +160,9 @@ pub struct PublishedArgs {
     /// How often moccasin may run a task, its first run included: C_v in its paper
     #[arg(long, default_value_t = 2, value_parser = runs, value_name = "RUNS")]
     pub c_v: usize,
+    /// Most time of all runs in poet's program, as a multiple of running every task once
+    #[arg(long, value_parser = positive, value_name = "FACTOR")]
+    pub runtime_budget: Option<f64>,
     /// File or folder of the HiGHS library (else SCRIMP_HIGHS, the active Python environment, the
     /// system's libraries)
     #[arg(long, value_name = "PATH")]
@@ -175,6 +178,7 @@ impl PublishedArgs {
     pub fn options(&self) -> Options {
         Options {
             runs_per_task: self.c_v,
+            runtime_budget: self.runtime_budget,
             highs: self.highs.clone(),
             ortools: self.ortools.clone(),
             ..Options::default()

@@ -430,7 +430,7 @@ fn matrix(entries: &[Vec<Entry>], values: &[f64]) -> Vec<Vec<f64>> {
 
 /// Bytes per unit: the greatest common divisor if that keeps numbers small, otherwise a millionth of the
 /// budget.
-fn byte_unit(graph: &Graph<'_>, goal: Goal) -> f64 {
+pub(crate) fn byte_unit(graph: &Graph<'_>, goal: Goal) -> f64 {
     let sizes = graph.values.iter().map(|value| value.bytes);
     let workspaces = graph.tasks.iter().map(|task| task.workspace);
     let divisor = sizes.clone().chain(workspaces).fold(0, gcd).max(1);

@@ -58,6 +58,7 @@ pub(crate) fn plan(
         Published::Vdnn(offload) => swap::plan(&graph, options, Rule::Vdnn(offload)),
         Published::SuperNeurons => swap::plan(&graph, options, Rule::SuperNeurons),
         Published::Capuchin => swap::plan(&graph, options, Rule::Capuchin),
+        Published::Poet => swap::poet::plan(&graph, options),
         Published::Home(reading) => swap::plan(&graph, options, Rule::Home(reading)),
     }
 }

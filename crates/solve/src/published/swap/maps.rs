@@ -52,26 +52,11 @@ pub(super) struct Maps<'g, 'p> {
 
 impl<'g, 'p> Maps<'g, 'p> {
     pub(super) fn new(graph: &'g Graph<'p>) -> Result<Self, SolveError> {
-        let (problem, device) = (graph.problem, graph.device);
-        let unsupported = |what: &str| SolveError::unsupported(graph.method.name(), what);
-        let mut linked = problem.devices().keys().filter_map(|memory| {
-            let out = problem.link_between(device, memory)?;
-            Some((memory, out, problem.link_between(memory, device)?))
-        });
-        let Some((memory, out, back)) = linked.next() else {
-            return Err(unsupported(
-                "it has no memory with links there and back to which values could be swapped (on the command line, --swap adds one)",
-            ));
-        };
-        if linked.next().is_some() {
-            return Err(unsupported(
-                "it has several memories, and the method knows one",
-            ));
-        }
+        let problem = graph.problem;
+        let (memory, out, back) = links(graph)?;
         if graph.tasks.iter().all(|task| task.forward) {
-            return Err(unsupported(
-                "no task is marked as backward, so nothing is a feature map",
-            ));
+            let what = "no task is marked as backward, so nothing is a feature map";
+            return Err(SolveError::unsupported(graph.method.name(), what));
         }
         let maps = feature_maps(graph, (out, back));
         let mut map_of = vec![None; graph.values.len()];
@@ -119,6 +104,23 @@ impl<'g, 'p> Maps<'g, 'p> {
     pub(super) fn name(&self, task: usize) -> &str {
         &self.graph.problem.task(TaskId::new(task)).name
     }
+}
+
+/// The other memory, with the link to it and the link back.
+pub(super) fn links(graph: &Graph<'_>) -> Result<(DeviceId, LinkId, LinkId), SolveError> {
+    let (problem, device) = (graph.problem, graph.device);
+    let mut linked = problem.devices().keys().filter_map(|memory| {
+        let out = problem.link_between(device, memory)?;
+        Some((memory, out, problem.link_between(memory, device)?))
+    });
+    let found = linked.next().ok_or(
+        "it has no memory with links there and back to which values could be swapped (on the command line, --swap adds one)",
+    );
+    let only = found.and_then(|found| match linked.next() {
+        None => Ok(found),
+        Some(_) => Err("it has several memories, and the method knows one"),
+    });
+    only.map_err(|what| SolveError::unsupported(graph.method.name(), what))
 }
 
 fn feature_maps(graph: &Graph<'_>, (out, back): (LinkId, LinkId)) -> Vec<Map> {

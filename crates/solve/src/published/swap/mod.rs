@@ -8,6 +8,7 @@
 //! | `unfold` | what a policy runs and copies, and the bytes that this takes |
 //! | `evaluate` | how long it takes, and its plan |
 //! | `vdnn`, `superneurons`, `capuchin`, `home` | how each method chooses a policy |
+//! | `poet` | POET's program, which has stages instead of policies |
 //!
 //! All keep the given order of first runs. Their lower bound is the time of running every task once.
 
@@ -16,6 +17,7 @@ mod evaluate;
 mod home;
 mod layers;
 mod maps;
+pub(super) mod poet;
 mod superneurons;
 mod unfold;
 mod vdnn;
