@@ -38,6 +38,8 @@ fn help() {
     }
     let papers = text(&scrimp(&["bench", "papers", "--help"]));
     insta::assert_snapshot!("help-bench-papers", papers);
+    let home = text(&scrimp(&["bench", "home", "--help"]));
+    insta::assert_snapshot!("help-bench-home", home);
 }
 
 #[test]
@@ -158,6 +160,11 @@ fn keys_are_documented() {
     agree(
         "bench papers",
         &["bench", "papers", carried, "--time-limit", "1"],
+    );
+    let home = ["bench", "home", "--networks", "digits", "--memory", "600KB"];
+    agree(
+        "bench home",
+        &[&home[..], &["--time-limit", "20ms"]].concat(),
     );
     let chain = instance(folder.path(), |_| {});
     let chain = chain.to_str().unwrap();

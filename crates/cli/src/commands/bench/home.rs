@@ -116,6 +116,8 @@ pub fn run(args: &HomeArgs, quiet: bool) -> Result<Answer> {
     let json = json!({
         "networks": networks.iter().map(object).collect::<Vec<_>>(),
         "memory_bytes": args.memory,
+        "link": args.link.text,
+        "time_limit_seconds": args.time_limit.as_secs_f64(),
         "interrupted": interrupt::requested(),
     });
     let mut answer = Answer::new(json, text.clone());

@@ -73,6 +73,8 @@ struct Program<'g, 'p> {
     columns: Stages<Column>,
     byte_unit: f64,
     joule_unit: f64,
+    /// Of running every task once.
+    joules: f64,
 }
 
 pub(in crate::published) fn plan(
@@ -122,7 +124,9 @@ pub(in crate::published) fn plan(
     }
     let plan = best.ok_or_else(|| graph.not_found(None))?;
     let cost = simulate(&plan).makespan();
-    let proven = (solution.bound * program.joule_unit).clamp(0.0, plan.total_joules());
+    // Every task runs at least once.
+    let least = program.joules.max(solution.bound * program.joule_unit);
+    let proven = least.min(plan.total_joules());
     let note = format!(
         "{} J, at least {proven} J in its model; runs take {} s{}",
         plan.total_joules(),
@@ -192,12 +196,11 @@ impl<'g, 'p> Program<'g, 'p> {
             mode.map_or(0.0, |mode| mode.joules)
         };
         let budget = graph.capacity;
-        let (byte_unit, joule_unit) = (
-            byte_unit(graph, Goal::Cost { budget }),
-            (0..n).map(joules).sum::<f64>() / n as f64,
-        );
+        let once = (0..n).map(joules).sum::<f64>();
+        let byte_unit = byte_unit(graph, Goal::Cost { budget });
+        let joule_unit = once / n as f64;
         let mut model = Model::new();
-        model.add_offset((0..n).map(joules).sum::<f64>() / joule_unit);
+        model.add_offset(n as f64);
         let mut triangle =
             |stages: usize, cost: &dyn Fn(usize) -> f64, most: &dyn Fn(usize, usize) -> f64| {
                 let row = |t: usize| (0..t.min(n)).map(move |i| (t, i));
@@ -234,6 +237,7 @@ impl<'g, 'p> Program<'g, 'p> {
             columns,
             byte_unit,
             joule_unit,
+            joules: once,
         };
         program.movement();
         for stage in 0..n {
