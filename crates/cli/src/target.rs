@@ -11,7 +11,7 @@ use scrimp::graph::{Costs, Graph, Loss, Optimizer, TrainingGraph};
 use scrimp::plan::file::{self, Content};
 use scrimp::plan::{Budget, Capacities, PerDevice, Problem, SwapMemory};
 use scrimp::run::{Compiled, CostCache, Cpu, Processor, Profile, ProfileProgress};
-use scrimp::solve::Options;
+use scrimp::solve::{Layer, Options};
 use scrimp::{Error, Fit, ModelSource, Recipe, Swap};
 
 use crate::args::{CostsArg, LossArg, OptimizerArg, RecipeArgs, SearchArgs, ShapeArgs, TargetArgs};
@@ -167,6 +167,8 @@ pub struct Target {
     pub fit: Fit,
     /// The signature of the device that workspaces and costs belong to; none for a file's.
     pub device: Option<String>,
+    /// What kind of layer each task is, if that is known.
+    pub layers: Option<Arc<[Layer]>>,
 }
 
 /// Where costs come from, and within which budget they are measured.
@@ -210,6 +212,7 @@ pub fn problem(
             capacities,
             fit,
             device: None,
+            layers: None,
         });
     }
     // Training has one device.
@@ -234,6 +237,7 @@ pub fn problem(
     let lowered = scrimp::lower(&training, &measured.costs)?;
     let (problem, capacities) = measured.swap.add(&lowered.problem)?;
     Ok(Target {
+        layers: Some(scrimp::layers(&training, &lowered)),
         problem,
         capacities,
         fit: Fit::Layout,

@@ -2,13 +2,16 @@
 //!
 //! On one device each run takes the same seconds and joules, whenever it runs. So a plan for a given price of
 //! a joule is a plan by time alone of a problem whose tasks take seconds + price · joules, and any method can
-//! make it. To meet a cap, the price is raised (Lagrange). A lower bound on the cost of all plans at a price
+//! make it. Copies take seconds + price · joules likewise: that stretches a plan's makespan by no more than
+//! the price of all its joules, so a bound at a price holds for seconds plus joules. A plan that copies beside
+//! compute hides the price of its copies, so a plan without other memories is made too, and the one that
+//! costs less counts. To meet a cap, the price is raised (Lagrange). A lower bound on the cost of all plans at a price
 //! λ above α also bounds the plans within the cap, because their cost at that price exceeds their own by at
 //! most (λ − α) · cap.
 
 use std::time::{Duration, Instant};
 
-use scrimp_plan::{DeviceId, Problem, check};
+use scrimp_plan::{DeviceId, Problem, ValueId, check};
 
 use crate::error::SolveError;
 use crate::options::Solved;
@@ -92,8 +95,33 @@ struct Prices<'a, 'b> {
 impl Prices<'_, '_> {
     /// Plans at a price; returns whether the plan is within the cap.
     fn at(&mut self, price: f64, time_limit: Duration) -> Result<bool, SolveError> {
+        let priced = priced(self.asked.problem, price)?;
+        if price == 0.0 || priced.links().is_empty() {
+            let solved = (self.by_time)(&priced, time_limit)?;
+            return self.offer(solved, price);
+        }
+        let swapped = (self.by_time)(&priced, time_limit / 2);
+        let met = match (self.by_time)(&without_links(&priced)?, time_limit / 2) {
+            // Plans that may copy can cost less than the bound of those that may not.
+            Ok(alone) => self.offer(
+                Solved {
+                    lower_bound: 0.0,
+                    ..alone
+                },
+                price,
+            )?,
+            Err(_) => false,
+        };
+        match swapped {
+            Ok(swapped) => Ok(self.offer(swapped, price)? || met),
+            Err(error) if self.best.is_none() => Err(error),
+            Err(_) => Ok(met),
+        }
+    }
+
+    /// Takes a plan that was made at a price; returns whether it is within the cap.
+    fn offer(&mut self, solved: Solved, price: f64) -> Result<bool, SolveError> {
         let Asked { problem, alpha, .. } = *self.asked;
-        let solved = (self.by_time)(&priced(problem, price)?, time_limit)?;
         // The plan has the same steps, but with their real seconds.
         let plan = check(problem, solved.plan.plan().clone()).map_err(|wrong| {
             let what = wrong.iter().take(3).map(ToString::to_string);
@@ -111,7 +139,7 @@ impl Prices<'_, '_> {
         };
         self.bound = self.bound.max(solved.lower_bound - saved);
         self.least = self.least.min(joules);
-        let cost = plan.cost() + alpha * joules;
+        let cost = plan.objective(alpha);
         let met = joules <= cap;
         if met && self.best.as_ref().is_none_or(|best| cost < best.cost) {
             self.best = Some(Solved {
@@ -159,8 +187,23 @@ fn priced(problem: &Problem, price: f64) -> Result<Problem, SolveError> {
     for mode in parts.tasks.values_mut().flat_map(|task| &mut task.modes) {
         mode.seconds += price * mode.joules;
     }
+    for link in parts.links.values_mut() {
+        let bytes = |value: ValueId| problem.value(value).bytes as f64;
+        for (&value, seconds) in &mut link.seconds {
+            *seconds += price * (link.joules + bytes(value) * link.joules_per_byte);
+        }
+        link.latency += price * link.joules;
+        link.bandwidth = 1.0 / (1.0 / link.bandwidth + price * link.joules_per_byte);
+    }
     Problem::new(parts)
         .map_err(|error| SolveError::Unsupported(format!("at {price} seconds per joule, {error}")))
+}
+
+/// The same problem without links, so that nothing can wait in another memory.
+fn without_links(problem: &Problem) -> Result<Problem, SolveError> {
+    let mut parts = problem.parts();
+    parts.links.clear();
+    Problem::new(parts).map_err(|error| SolveError::Unsupported(error.to_string()))
 }
 
 #[cfg(test)]

@@ -191,7 +191,7 @@ pub struct HomeArgs {
     pub host: u64,
     /// The speed of the link between them: as of `plan --swap`
     #[arg(long, default_value = "12GB/s", value_name = "SPEED")]
-    pub link: LinkArg,
+    pub link: Speed,
     /// Most time for each plan: 10, 2.5s, 500ms, 2min, 1h
     #[arg(long, default_value = "5s", value_parser = parse_seconds, help_heading = "Search")]
     pub time_limit: Duration,
@@ -253,26 +253,6 @@ pub struct PapersArgs {
     /// Write the tables here, in Markdown, instead of on standard output
     #[arg(long, short, value_name = "FILE.md", help_heading = "Outputs")]
     pub output: Option<PathBuf>,
-}
-
-/// The speed of a link, and how it was written.
-#[derive(Clone, Debug)]
-pub struct LinkArg {
-    /// As given.
-    pub text: String,
-    /// What it means.
-    pub rates: Rates,
-}
-
-impl FromStr for LinkArg {
-    type Err = SwapError;
-
-    fn from_str(text: &str) -> Result<LinkArg, SwapError> {
-        Ok(LinkArg {
-            rates: text.parse()?,
-            text: text.into(),
-        })
-    }
 }
 
 /// Orders to plan in.

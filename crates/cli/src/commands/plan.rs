@@ -29,6 +29,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         capacities,
         fit,
         device,
+        layers,
     } = target::problem(
         &args.target,
         args.budget.as_ref(),
@@ -43,6 +44,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
     let budgeted = scrimp::budgets(&problem, args.budget.as_ref(), &stated)?;
     let options = Options {
         alpha: args.energy.alpha,
+        layers,
         ..options(&args.solve)
     };
     let planned = solve(&budgeted, fit, &options, quiet)?;

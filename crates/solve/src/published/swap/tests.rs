@@ -516,3 +516,28 @@ fn poet_takes_the_least_energy() {
     assert_eq!(hurried.plan.recomputed(), 0);
     assert!(hurried.plan.total_joules() > again.plan.total_joules());
 }
+
+#[test]
+fn the_search_counts_the_joules_of_copies() {
+    let layers: Vec<LayerOf<'_>> = (0..8).map(|_| ("layer", 4.0, 4.0, 40, 0)).collect();
+    let mut parts = energetic(&layers).parts();
+    for link in parts.links.values_mut() {
+        // A copy takes 80 joules, and making a map again takes 40.
+        link.joules_per_byte = 2.0;
+    }
+    let problem = Problem::new(parts).unwrap();
+    let capacities = within(base_peak(&problem) - 40);
+    let plan = |alpha| {
+        let options = Options {
+            alpha,
+            ..Options::default()
+        };
+        crate::solve(&problem, &capacities, &options, &mut |_| {}).unwrap()
+    };
+    let (fast, frugal) = (plan(0.0), plan(1.0));
+    assert_eq!(fast.plan.recomputed(), 0);
+    assert_eq!(fast.cost, 64.0, "copies hide");
+    assert_eq!(frugal.plan.total_joules(), 640.0 + 40.0);
+    assert!(frugal.lower_bound <= frugal.cost);
+    assert_eq!(frugal.cost, frugal.plan.objective(1.0));
+}
