@@ -474,8 +474,7 @@ fn energetic(layers: &[LayerOf<'_>]) -> Problem {
 
 #[test]
 fn poet_takes_the_least_energy() {
-    if let Err(error) = scrimp_solvers::Highs::load(None) {
-        eprintln!("skipped: {error}");
+    if scrimp_solvers::Highs::load(None).is_err() {
         return;
     }
     let layers = [
