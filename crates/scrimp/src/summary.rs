@@ -126,10 +126,12 @@ pub struct LinkSummary {
     pub joules: f64,
 }
 
-/// (cost / base − 1) · 100; 0 where nothing costs anything.
+/// (cost / base − 1) · 100; 0 where nothing costs anything, and for what sums of the same numbers in another
+/// order differ by.
 pub fn percent_over(cost: f64, base: f64) -> f64 {
-    if base > 0.0 {
-        (cost / base - 1.0) * 100.0
+    let percent = (cost / base - 1.0) * 100.0;
+    if base > 0.0 && percent.abs() > 1e-9 {
+        percent
     } else {
         0.0
     }
