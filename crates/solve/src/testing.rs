@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use scrimp_plan::{
-    Device, DeviceId, Keep, Mode, Origin, Overwrite, Phase, Plan, Problem, ProblemParts, Task,
-    TaskId, Value, ValueId, check,
+    Device, DeviceId, Keep, Link, Mode, Origin, Overwrite, Phase, Plan, Problem, ProblemParts,
+    Task, TaskId, Value, ValueId, check,
 };
 
 pub(crate) mod oracle;
@@ -114,6 +114,43 @@ fn value(rng: &mut Random, origin: Origin) -> Value {
         origin,
         keep: Keep::No,
     }
+}
+
+/// A random problem with a memory, or two, whose links may share a queue. Given values may rest in the first
+/// one, and kept values may have to end there.
+pub(crate) fn swapping(round: usize, rng: &mut Random) -> Problem {
+    let shape = Shape {
+        tasks: 3 + round % 18,
+        rich: !round.is_multiple_of(4),
+    };
+    let mut parts = problem(shape, rng).parts();
+    for _ in 0..1 + usize::from(round % 5 == 4) {
+        let memory = parts.devices.push(Device::memory("memory"));
+        let name = format!("memory {memory}");
+        parts.devices[memory].name = name;
+        let half = rng.below(3) == 0;
+        let mut first = None;
+        for (from, to) in [(device(), memory), (memory, device())] {
+            let latency = rng.below(3) as f64 / 4.0;
+            let bandwidth = 0.5 + rng.below(20) as f64 / 4.0;
+            let link = Link {
+                queue: first.filter(|_| half),
+                ..Link::new(from, to, bandwidth, latency)
+            };
+            first = Some(parts.links.push(link));
+        }
+    }
+    let memory = DeviceId::from_u32(device().as_u32() + 1);
+    for value in parts.values.values_mut() {
+        let moves = rng.below(4) == 0;
+        if moves && value.origin == Origin::Given(device()) {
+            value.origin = Origin::Given(memory);
+        }
+        if moves && value.keep == Keep::On(device()) {
+            value.keep = Keep::On(memory);
+        }
+    }
+    Problem::new(parts).unwrap()
 }
 
 /// The only device of a random problem.

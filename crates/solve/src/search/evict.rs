@@ -40,14 +40,8 @@ impl<'m> Repairer<'m> {
             }
             Eviction::Postpone { from, to } => self.postpone(state, self.model, from, to),
             Eviction::Advance { from, to } => {
-                let run = state.run_at(from);
-                let task = state.task_of(run);
-                state.remove(run);
-                let ok = state.can_insert(task, to);
-                if ok {
-                    state.insert(task, to);
-                }
-                ok
+                let (run, before) = (state.run_at(from), state.run_at(to));
+                state.shift(run, before).is_some()
             }
         }
     }
@@ -145,10 +139,8 @@ impl<'m> Repairer<'m> {
         if !copies.may_move(v) {
             return None;
         }
-        // A copy out takes the first instance, which must exist by then.
-        let made = state.events_begin(v).is_some_and(|first| first < p);
         let priced = (0..copies.memories.len()).filter_map(|memory| {
-            if !made && !copies.rests(memory, v) {
+            if !state.may_bring(copies.bringing(memory, v), p) {
                 return None;
             }
             let mut seconds = copies.back_seconds(memory, v);
@@ -232,3 +224,6 @@ impl<'m> Repairer<'m> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

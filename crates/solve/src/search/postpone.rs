@@ -138,13 +138,10 @@ impl<'m> Repairer<'m> {
         let mut anchor = state.run_at(to);
         // Runs move from the last to the first, so that none ever runs before its inputs.
         for &run in group.iter().rev() {
-            let task = state.task_of(run);
-            state.remove(run);
-            let p = state.pos(anchor);
-            if !state.can_insert(task, p) {
+            let Some(moved) = state.shift(run, anchor) else {
                 return false;
-            }
-            anchor = state.insert(task, p);
+            };
+            anchor = moved;
         }
         true
     }

@@ -205,7 +205,8 @@ impl<'m> Repairer<'m> {
                 }))
     }
 
-    fn survey(&mut self, state: &State<'_>) {
+    /// Notes where a sequence is over the budget.
+    pub(super) fn survey(&mut self, state: &State<'_>) {
         self.rows.clear();
         if let Some(guide) = &self.guide
             && self.most_growth.is_finite()

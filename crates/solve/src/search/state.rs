@@ -10,10 +10,11 @@ use scrimp_plan::{TaskId, ValueId};
 
 use crate::ids::{Position, Run};
 use crate::model::Model;
-use crate::search::event::{Event, insert_event};
+use crate::search::event::Event;
 
-/// With more edits to undo it is quicker to start over.
-const FEW_EDITS: usize = 200;
+mod edit;
+
+use edit::Edit;
 
 /// The stretch in which a value waits for its next use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,13 +23,6 @@ pub(crate) struct Idle {
     pub start: Position,
     pub last: Position,
     pub next: Position,
-}
-
-/// A change, recorded so that it can be undone.
-#[derive(Clone, Copy, Debug)]
-enum Edit {
-    Inserted { run: Run, at: Position },
-    Removed { task: TaskId, at: Position },
 }
 
 /// A sequence of runs with its profile and cost.
@@ -289,6 +283,12 @@ impl<'m> State<'m> {
             .map(|e| self.pos(e.run()))
     }
 
+    /// The last position before `p` at which a value is written, read or overwritten.
+    pub fn last_event(&self, v: ValueId, p: Position) -> Option<Position> {
+        let last = self.events_before(v, p).checked_sub(1)?;
+        Some(self.pos(self.events[v][last].run()))
+    }
+
     /// The number of events of a value before a position.
     #[inline]
     fn events_before(&self, v: ValueId, p: Position) -> usize {
@@ -382,189 +382,34 @@ impl<'m> State<'m> {
         self.events[v].get(k).is_some_and(|e| !e.writes())
     }
 
-    /// Whether a run of `t` at `p` finds its inputs and leaves later uses what they need.
-    pub fn can_insert(&self, t: TaskId, p: Position) -> bool {
-        self.model.inputs.of(t).iter().all(|i| {
-            let (last, needed) = self.around(i.value, p);
-            last.is_some() && !(i.overwritten && needed)
+    /// Whether a task that brings a value may run just before `p`: the value rests in the memory, or has been
+    /// made and can be sent there. What rests in one memory isn't sent to another.
+    pub(super) fn may_bring(&self, t: TaskId, p: Position) -> bool {
+        let copies = &self.model.copies;
+        let made = |v| self.events_begin(v).is_some_and(|first| first < p);
+        copies.brought(t).is_none_or(|(memory, v)| {
+            copies.rests(memory, v) || copies.given[v].is_none() && made(v)
         })
     }
 
-    /// Runs `t` at position `p`, before the run that is there now. The caller has checked
-    /// [`Self::can_insert`].
-    pub fn insert(&mut self, t: TaskId, p: Position) -> Run {
-        let r = self.do_insert(t, p);
-        self.log.push(Edit::Inserted { run: r, at: p });
-        r
-    }
-
-    fn do_insert(&mut self, t: TaskId, p: Position) -> Run {
-        let m = self.model;
-        // The bytes in use between the runs at p − 1 and at p.
-        let before = self.task_of(self.run_at(p));
-        let mut level = self.mem[p.index()] - m.grows[before];
-        for i in m.inputs.of(t) {
-            let b = m.bytes[i.value];
-            let (last, needed) = self.around(i.value, p);
-            if !needed {
-                self.add(last.unwrap_or(p) + 1, p, b);
-                level += if i.overwritten { 0.0 } else { b };
-            } else if i.overwritten {
-                level -= b;
-            }
-        }
-        for &v in m.outputs.of(t) {
-            let b = m.bytes[v];
-            let last = self.last_use(v, p - 1, self.next_write(v, p));
-            if last < p {
-                level += b;
-            } else if let Some(prev) = self.written(v, p) {
-                // The value lived across p from the previous run on; now its life starts here.
-                let from = self.last_use(v, prev, p);
-                self.add(from + 1, p, -b);
+    /// Whether every use of a value finds it, and so does every copy.
+    fn is_served(&self, v: ValueId) -> bool {
+        let mut there = false;
+        self.events[v].iter().all(|&e| {
+            let (t, p) = (self.task_of(e.run()), self.pos(e.run()));
+            let found = if e.writes() {
+                self.may_bring(t, p)
             } else {
-                let end = self.end_of_use(v, last);
-                self.add(p, end + 1, b);
-                level += b;
-            }
-        }
-        level += m.workspace[t];
-        let r = self.spare.pop().unwrap_or_else(|| {
-            self.pos.push(p);
-            self.task.push(t)
-        });
-        self.task[r] = t;
-        self.seq.insert(p.index(), r);
-        self.mem.insert(p.index(), level);
-        self.renumber(p);
-        self.count_copies(t, 1.0);
-        insert_sorted(&mut self.runs[t], r, &self.pos);
-        for i in m.inputs.of(t) {
-            insert_event(&mut self.events[i.value], Event::read(r), &self.pos);
-        }
-        for &v in m.outputs.of(t) {
-            insert_event(&mut self.events[v], Event::write(r), &self.pos);
-        }
-        self.cost += m.cost[t];
-        r
-    }
-
-    /// Whether the previous run can serve the uses that this run serves.
-    pub fn can_remove(&self, r: Run) -> bool {
-        let t = self.task_of(r);
-        let p = self.pos(r);
-        self.model.outputs.of(t).iter().all(|&v| {
-            let next = self.next_use(v, p + 1);
-            next >= self.end() || next > self.next_write(v, p + 1) || self.available(v, p)
+                there
+            };
+            there = !self.overwrites(v, e);
+            found
         })
     }
 
-    /// Removes a run. The caller has checked [`Self::can_remove`] or inserts the task again.
-    pub fn remove(&mut self, r: Run) {
-        self.log.push(Edit::Removed {
-            task: self.task_of(r),
-            at: self.pos(r),
-        });
-        self.do_remove(r);
-    }
-
-    fn do_remove(&mut self, r: Run) {
-        let m = self.model;
-        let (t, p) = (self.task_of(r), self.pos(r));
-        for i in m.inputs.of(t) {
-            let b = m.bytes[i.value];
-            if !self.needed_from(i.value, p + 1) {
-                let (last, _) = self.around(i.value, p);
-                self.add(last.unwrap_or(p) + 1, p, -b);
-            }
-        }
-        for &v in m.outputs.of(t) {
-            let b = m.bytes[v];
-            let last = self.last_use(v, p, self.next_write(v, p + 1));
-            if last == p {
-                continue;
-            }
-            if let Some(prev) = self.written(v, p) {
-                let from = self.last_use(v, prev, p);
-                self.add(from + 1, p, b);
-            } else {
-                let end = self.end_of_use(v, last);
-                self.add(p, end + 1, -b);
-            }
-        }
-        self.runs[t].retain(|&x| x != r);
-        self.count_copies(t, -1.0);
-        for i in m.inputs.of(t) {
-            self.events[i.value].retain(|&e| e.run() != r);
-        }
-        for &v in m.outputs.of(t) {
-            self.events[v].retain(|&e| e.run() != r);
-        }
-        self.seq.remove(p.index());
-        self.mem.remove(p.index());
-        self.renumber(p);
-        self.spare.push(r);
-        self.cost -= m.cost[t];
-    }
-
-    /// Adds to the profile on `[from, to)`.
-    #[inline]
-    fn add(&mut self, from: Position, to: Position, bytes: f64) {
-        if let Some(stretch) = self.mem.get_mut(from.index()..to.index()) {
-            stretch.iter_mut().for_each(|m| *m += bytes);
-        }
-    }
-
-    #[inline]
-    fn renumber(&mut self, from: Position) {
-        for (p, &r) in self.seq.iter().enumerate().skip(from.index()) {
-            self.pos[r] = Position::new(p);
-        }
-    }
-
-    /// Whether every run finds its inputs.
+    /// Whether every run finds its inputs, and every copy its value.
     pub fn is_sound(&self) -> bool {
-        Position::FIRST.until(self.end()).all(|p| {
-            let mut inputs = self.model.inputs.of(self.task_of(self.run_at(p))).iter();
-            inputs.all(|i| self.available(i.value, p))
-        })
-    }
-
-    /// A point to which [`Self::undo_to`] can return.
-    pub fn mark(&self) -> usize {
-        self.log.len()
-    }
-
-    /// Undoes everything since a mark.
-    pub fn undo_to(&mut self, mark: usize) {
-        while self.log.len() > mark {
-            match self.log.pop() {
-                Some(Edit::Inserted { run, .. }) => self.do_remove(run),
-                Some(Edit::Removed { task, at }) => {
-                    self.do_insert(task, at);
-                }
-                None => {}
-            }
-        }
-    }
-
-    /// Undoes everything that the log has.
-    pub fn restore(&mut self) {
-        if self.log.len() <= FEW_EDITS {
-            self.undo_to(0);
-            return;
-        }
-        let mut order = self.order();
-        self.log.drain(..).rev().for_each(|edit| match edit {
-            Edit::Inserted { at, .. } => drop(order.remove(at.index() - 1)),
-            Edit::Removed { task, at } => order.insert(at.index() - 1, task),
-        });
-        self.reset(&order);
-    }
-
-    /// Forgets the log, so that what was done stays.
-    pub fn commit(&mut self) {
-        self.log.clear();
+        self.events.keys().all(|v| self.is_served(v))
     }
 
     /// Whether a run serves no use, so that nothing needs it.
@@ -580,13 +425,4 @@ impl<'m> State<'m> {
         let mut next = outputs.iter().map(|&v| (self.next_use(v, p + 1), v));
         next.all(|(next, v)| next >= from || next >= self.next_write(v, p + 1))
     }
-}
-
-#[inline]
-fn insert_sorted(list: &mut Vec<Run>, r: Run, pos: &PrimaryMap<Run, Position>) {
-    let at = list
-        .iter()
-        .rposition(|&x| pos[x] < pos[r])
-        .map_or(0, |i| i + 1);
-    list.insert(at, r);
 }

@@ -207,12 +207,11 @@ impl<'m> Timing<'m> {
             };
             let queue = &mut self.queues[copies.memories[memory].in_queue];
             *queue = queue.max(time) + copies.back_seconds(memory, v);
-            let touched = state.last_touch(v, p);
             let coming = Coming {
                 done: *queue,
                 bytes: m.bytes[v],
                 at: p,
-                after: touched.unwrap_or(Position::FIRST),
+                after: state.last_event(v, p).unwrap_or(Position::FIRST),
             };
             soonest = soonest.max(Some(coming.after));
             extra += coming.bytes;
@@ -286,6 +285,13 @@ impl<'m> Timing<'m> {
             }
             if let Some((_, v)) = copies.brought(task) {
                 extra -= m.bytes[v];
+            }
+            // And before it is made again.
+            for &v in m.outputs.of(task) {
+                if let Some(k) = self.going.iter().position(|g| g.value == v) {
+                    (time, extra) = self.release(k, time, extra);
+                    tell(Move::Release { value: v });
+                }
             }
             let level = state.mem()[p.index()];
             while let Some(&Going { done, value, .. }) = self.going.last()

@@ -2,53 +2,15 @@ use std::time::Duration;
 
 use cranelift_entity::EntityRef;
 use scrimp_plan::{
-    Capacities, Device, DeviceId, Keep, Link, Origin, Problem, Sequence, TaskId, ValueId, check,
-    simulate,
+    Capacities, Device, DeviceId, Link, Origin, Problem, Sequence, TaskId, ValueId, check, simulate,
 };
 
 use super::*;
 use crate::ids::Position;
 use crate::solve::{leanest, solve};
-use crate::testing::{Shape, device, problem};
+use crate::testing::{Shape, device, problem, swapping};
 
 const MEMORY: u32 = 1;
-
-/// A random problem with a memory, or two, whose links may share a queue. Given values may rest in the first
-/// one, and kept values may have to end there.
-fn swapping(round: usize, rng: &mut Random) -> Problem {
-    let shape = Shape {
-        tasks: 3 + round % 18,
-        rich: !round.is_multiple_of(4),
-    };
-    let mut parts = problem(shape, rng).parts();
-    for _ in 0..1 + usize::from(round % 5 == 4) {
-        let memory = parts.devices.push(Device::memory("memory"));
-        let name = format!("memory {memory}");
-        parts.devices[memory].name = name;
-        let half = rng.below(3) == 0;
-        let mut first = None;
-        for (from, to) in [(device(), memory), (memory, device())] {
-            let latency = rng.below(3) as f64 / 4.0;
-            let bandwidth = 0.5 + rng.below(20) as f64 / 4.0;
-            let link = Link {
-                queue: first.filter(|_| half),
-                ..Link::new(from, to, bandwidth, latency)
-            };
-            first = Some(parts.links.push(link));
-        }
-    }
-    let memory = DeviceId::from_u32(MEMORY);
-    for value in parts.values.values_mut() {
-        let moves = rng.below(4) == 0;
-        if moves && value.origin == Origin::Given(device()) {
-            value.origin = Origin::Given(memory);
-        }
-        if moves && value.keep == Keep::On(device()) {
-            value.keep = Keep::On(memory);
-        }
-    }
-    Problem::new(parts).unwrap()
-}
 
 fn random(round: usize) -> Random {
     Random::new(71, round as u64)
