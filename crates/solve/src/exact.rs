@@ -53,8 +53,8 @@ pub(crate) fn plan(
     } else {
         base
     };
-    let mut ascent = bound::seconds(&graph.model, budget, Order::Fixed, known);
     let quarter = cutoff.by(Instant::now().checked_add(cutoff.left() / 4));
+    let mut ascent = bound::seconds(&graph.model, budget, Order::Fixed, known, quarter);
     ascent.advance(u64::MAX, known, &|| quarter.reached());
     let mut bound = ascent.proven();
     let met = |best: &Option<CheckedPlan>, bound: f64| cost(best) <= bound * (1.0 + options.gap);

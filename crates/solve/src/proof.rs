@@ -58,7 +58,7 @@ impl Proof {
             .max(Duration::from_millis(100));
         let cutoff = options.cutoff(Instant::now(), limit);
         let known = cost - self.model.base_cost();
-        let mut ascent = bound::seconds(&self.model, self.budget, options.order, known);
+        let mut ascent = bound::seconds(&self.model, self.budget, options.order, known, cutoff);
         let work = SHARE * driver::work(&self.model, options);
         ascent.advance(work as u64, known, &|| cutoff.reached());
         ascent.proven()

@@ -581,7 +581,7 @@ fn bound_share(order: Order, seed: u64, rounds: usize) -> f64 {
                 // A wrong guess of the known cost must not make the bound wrong.
                 let known = (exact - base) * [1.0, 3.0, 0.5][round % 3] + (round % 2) as f64;
                 let bytes = budget as f64 - model.resident;
-                let mut bound = crate::bound::seconds(&model, bytes, order, known);
+                let mut bound = crate::bound::seconds(&model, bytes, order, known, Cutoff::NEVER);
                 bound.advance(100_000, known, &|| false);
                 assert!(
                     bound.proven() <= exact + 1e-6,

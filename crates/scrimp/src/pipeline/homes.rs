@@ -26,6 +26,9 @@ pub(super) fn choose(budgeted: &Budgeted, options: &Options) -> Result<Budgeted>
     let Some(memory) = memory(budgeted).filter(|_| options.method == Method::Search) else {
         return Ok(budgeted.clone());
     };
+    if candidates.is_empty() {
+        return Ok(budgeted.clone());
+    }
     let total: u64 = candidates.iter().map(|&(_, bytes)| bytes).sum();
     let moved = |share: u64| {
         let most = (u128::from(total) * u128::from(share) / u128::from(PARTS)) as u64;

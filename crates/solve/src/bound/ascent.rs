@@ -8,6 +8,7 @@ use super::step;
 use cranelift_entity::PrimaryMap;
 use scrimp_plan::{TaskId, ValueId};
 
+use crate::cutoff::Cutoff;
 use crate::model::Model;
 
 /// Steps of the gap program's ascent.
@@ -110,10 +111,23 @@ impl Mean {
 
 impl<'m> Ascent<'m> {
     /// `known` is the number of seconds that a known plan adds.
-    pub(super) fn new(model: &'m Model, chain: Chain, budget: f64, known: f64) -> Ascent<'m> {
+    pub(super) fn new(
+        model: &'m Model,
+        chain: Chain,
+        budget: f64,
+        known: f64,
+        cutoff: Cutoff<'_>,
+    ) -> Ascent<'m> {
         let outside = model.outside.as_ref();
-        let step = outside.and_then(|outside| step::best(model, outside, &chain, budget));
-        let gaps = gaps::prices(model, &chain, budget, known, GAP_STEPS, step.as_ref());
+        let step = outside.and_then(|outside| step::best(model, outside, &chain, budget, cutoff));
+        let gaps = gaps::prices(
+            model,
+            &chain,
+            budget,
+            known,
+            (GAP_STEPS, cutoff),
+            step.as_ref(),
+        );
         let rules: usize = model
             .task_ids()
             .map(|t| model.inputs.of(t).len() * model.outputs.of(t).len())

@@ -17,6 +17,7 @@ use super::floor::made_once;
 use super::order::Chain;
 use super::stays::ROUNDING;
 use super::step::Step;
+use crate::cutoff::Cutoff;
 use crate::model::Model;
 
 /// The most steps of an ascent times gaps and rows.
@@ -39,7 +40,7 @@ pub(super) struct Prices {
     pub of_row: Vec<f64>,
 }
 
-/// The best prices that an ascent of `steps` steps finds. `known` is the number of seconds that a known plan
+/// The best prices that an ascent of so many steps, or until a cutoff, finds. `known` is the number of seconds that a known plan
 /// adds. With other memories, a gap costs what it costs with the weights of a step, and the prices
 /// prove nothing.
 pub(super) fn prices(
@@ -47,7 +48,7 @@ pub(super) fn prices(
     chain: &Chain,
     budget: f64,
     known: f64,
-    steps: usize,
+    (steps, cutoff): (usize, Cutoff<'_>),
     step: Option<&Step>,
 ) -> Prices {
     let unit = budget.max(1.0);
@@ -73,7 +74,7 @@ pub(super) fn prices(
         })
         .collect();
     let steps = steps.min(MOST_WORK / (gaps.len() + share.len()).max(1));
-    let (added, mut of_row) = ascend(&gaps, &share, known, steps);
+    let (added, mut of_row) = ascend(&gaps, &share, known, (steps, cutoff));
     of_row.iter_mut().for_each(|price| *price /= unit);
     Prices { added, of_row }
 }
@@ -141,7 +142,12 @@ pub(super) fn lacks(model: &Model, chain: &Chain, gaps: &[Gap], budget: f64) -> 
 }
 
 /// The best value of the Lagrangian that a subgradient ascent finds, and its prices.
-fn ascend(gaps: &[Gap], lack: &[f64], known: f64, steps: usize) -> (f64, Vec<f64>) {
+fn ascend(
+    gaps: &[Gap],
+    lack: &[f64],
+    known: f64,
+    (steps, cutoff): (usize, Cutoff<'_>),
+) -> (f64, Vec<f64>) {
     let n = lack.len();
     let mut price = vec![0.0; n];
     let mut best_price = price.clone();
@@ -154,6 +160,9 @@ fn ascend(gaps: &[Gap], lack: &[f64], known: f64, steps: usize) -> (f64, Vec<f64
         .chain(lack.iter().copied())
         .sum();
     for _ in 0..steps {
+        if cutoff.reached() {
+            break;
+        }
         for p in 0..n {
             sums[p + 1] = sums[p] + price[p];
         }

@@ -18,18 +18,25 @@ pub(crate) use floor::{floor, floor_with, lasting};
 
 use scrimp_plan::TaskId;
 
+use crate::cutoff::Cutoff;
 use crate::method::Order;
 use crate::model::Model;
 use order::Chain;
 
 /// Starts a bound on the seconds that plans within `budget` bytes take beyond running every task once.
-/// `known` is the number of seconds that a known plan takes beyond that.
-pub(crate) fn seconds(model: &Model, budget: f64, order: Order, known: f64) -> Ascent<'_> {
+/// `known` is the number of seconds that a known plan takes beyond that. A cutoff makes the start coarser.
+pub(crate) fn seconds<'m>(
+    model: &'m Model,
+    budget: f64,
+    order: Order,
+    known: f64,
+    cutoff: Cutoff<'_>,
+) -> Ascent<'m> {
     let chain = match order {
         Order::Fixed => Chain::fixed(model),
         Order::Free => Chain::free(model, budget),
     };
-    Ascent::new(model, chain, budget, known)
+    Ascent::new(model, chain, budget, known, cutoff)
 }
 
 /// Steps of the ascent that makes prices for steering a search.
@@ -44,7 +51,14 @@ pub(crate) fn position_prices(
     known: f64,
 ) -> Vec<f64> {
     let chain = Chain::of(order.to_vec());
-    let prices = gaps::prices(model, &chain, budget, known, PRICE_STEPS, None);
+    let prices = gaps::prices(
+        model,
+        &chain,
+        budget,
+        known,
+        (PRICE_STEPS, Cutoff::NEVER),
+        None,
+    );
     let inner = prices.of_row.into_iter();
     std::iter::once(0.0).chain(inner).chain([0.0]).collect()
 }

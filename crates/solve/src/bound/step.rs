@@ -16,6 +16,7 @@ use scrimp_plan::TaskId;
 
 use super::gaps::{self, Gap};
 use super::order::Chain;
+use crate::cutoff::Cutoff;
 use crate::model::Model;
 use crate::outside::{End, Outside};
 
@@ -73,35 +74,43 @@ fn price([a, b]: [f64; 2], rerun: f64, [out, back]: [f64; 2]) -> f64 {
     weighted(b, rerun).min(weighted(1.0 - a, out) + weighted(1.0 - b, back))
 }
 
-/// The best bound of one row; `None` if no row exceeds the budget.
-pub(super) fn best(model: &Model, outside: &Outside, chain: &Chain, budget: f64) -> Option<Step> {
+/// The best bound of one row; `None` if no row exceeds the budget. After a cutoff, the best of what was tried.
+pub(super) fn best(
+    model: &Model,
+    outside: &Outside,
+    chain: &Chain,
+    budget: f64,
+    cutoff: Cutoff<'_>,
+) -> Option<Step> {
     let gaps = gaps::gaps(model, chain);
     let lack = gaps::lacks(model, chain, &gaps, budget);
     let clock = Clock::new(model, chain);
     let rows = rows(&gaps, &lack);
     let row = |&row: &usize| Row::new(model, outside, chain, &clock, &gaps, (row, lack[row]));
-    let mut tried: Vec<(f64, Row)> = rows
-        .iter()
-        .map(row)
-        .map(|mut row| (row.on_grid(), row))
-        .collect();
+    let mut tried: Vec<(f64, Row)> = Vec::new();
+    for at in &rows {
+        let mut row = row(at);
+        tried.push((row.on_grid(), row));
+        if cutoff.reached() {
+            break;
+        }
+    }
     tried.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.at.cmp(&b.1.at)));
     tried.truncate(REFINED);
-    let refined = tried.into_iter().map(|(_, row)| row.refined());
+    let refined = tried.into_iter().map(|(_, row)| row.refined(cutoff));
     refined.reduce(|a, b| if b.seconds > a.seconds { b } else { a })
 }
 
-/// The rows to compare: those that exceed the budget, or of many the worst of each stretch.
+/// The rows to compare, worst first: those that exceed the budget, or of many the worst of each stretch.
 fn rows(gaps: &[Gap], lack: &[f64]) -> Vec<usize> {
     let rows: Vec<usize> = (0..lack.len()).filter(|&row| lack[row] > 0.0).collect();
     let most = (MOST_WORK / (GRID.len().pow(2) * gaps.len().max(1))).max(1);
     let length = rows.len().div_ceil(most).max(1);
-    let worst = |rows: &[usize]| {
-        rows.iter()
-            .copied()
-            .max_by(|&a, &b| lack[a].total_cmp(&lack[b]))
-    };
-    rows.chunks(length).filter_map(worst).collect()
+    let by_lack = |&a: &usize, &b: &usize| lack[a].total_cmp(&lack[b]);
+    let worst = |rows: &[usize]| rows.iter().copied().max_by(by_lack);
+    let mut rows: Vec<usize> = rows.chunks(length).filter_map(worst).collect();
+    rows.sort_by(|a, b| by_lack(b, a));
+    rows
 }
 
 /// Seconds of compute that certainly run before and after rows.
@@ -247,9 +256,9 @@ impl Row {
     }
 
     /// The bound with the best weights.
-    fn refined(mut self) -> Step {
-        let mut inner = |a: f64| greatest(|b| self.proven([a, b]));
-        let (a, _) = greatest(|a| inner(a).1);
+    fn refined(mut self, cutoff: Cutoff<'_>) -> Step {
+        let mut inner = |a: f64| greatest(|b| self.proven([a, b]), cutoff);
+        let (a, _) = greatest(|a| inner(a).1, cutoff);
         let (b, seconds) = inner(a);
         Step {
             seconds,
@@ -259,8 +268,9 @@ impl Row {
     }
 }
 
-/// Where a concave function is greatest on [0, 1], and its value there, by golden sections.
-fn greatest(mut f: impl FnMut(f64) -> f64) -> (f64, f64) {
+/// Where a concave function is greatest on [0, 1], and its value there, by golden sections. A cutoff ends them
+/// early.
+fn greatest(mut f: impl FnMut(f64) -> f64, cutoff: Cutoff<'_>) -> (f64, f64) {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
     let (mut low, mut high) = (0.0, 1.0);
     let mut best = [0.0, 1.0]
@@ -270,6 +280,9 @@ fn greatest(mut f: impl FnMut(f64) -> f64) -> (f64, f64) {
     let (mut left, mut right) = (1.0 - GOLDEN, GOLDEN);
     let (mut at_left, mut at_right) = (f(left), f(right));
     for _ in 0..STEPS {
+        if cutoff.reached() {
+            break;
+        }
         best = better(better(best, (left, at_left)), (right, at_right));
         if at_left < at_right {
             low = left;

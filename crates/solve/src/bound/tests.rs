@@ -4,6 +4,7 @@ use scrimp_plan::{LinkSpeed, Problem, check, read_instance, simulate};
 
 use super::order::Chain;
 use super::{floor_with, seconds, step};
+use crate::cutoff::Cutoff;
 use crate::method::Order;
 use crate::model::Model;
 use crate::random::Random;
@@ -53,7 +54,7 @@ fn share(order: Order, seed: u64, rounds: usize) -> f64 {
         let known = makespan - base;
         // More seconds than the optimum, so that a bound above it isn't cut off.
         let more = 1.2 * known + 0.5;
-        let mut bound = seconds(&model, bytes, order, more);
+        let mut bound = seconds(&model, bytes, order, more, Cutoff::NEVER);
         bound.advance(30_000, more, &|| false);
         let proven = bound.proven();
         assert!(
@@ -134,14 +135,14 @@ fn one_step_of_published_graphs() {
         let outside = model.outside.as_ref().unwrap();
         let base = model.base_cost();
         let chain = Chain::fixed(&model);
-        let found = step::best(&model, outside, &chain, budget as f64).unwrap();
+        let found = step::best(&model, outside, &chain, budget as f64, Cutoff::NEVER).unwrap();
         let added = 100.0 * (found.seconds / base - 1.0);
         assert!(
             (added - percent).abs() < 0.006,
             "{name}: {added}, not {percent}"
         );
         let known = 0.1 * base;
-        let mut bound = seconds(&model, budget as f64, Order::Fixed, known);
+        let mut bound = seconds(&model, budget as f64, Order::Fixed, known, Cutoff::NEVER);
         bound.advance(1_000_000, known, &|| false);
         assert!(bound.proven() >= found.seconds * (1.0 - 1e-9));
     }

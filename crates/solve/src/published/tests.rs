@@ -18,6 +18,7 @@ use super::graph::Graph;
 use super::plan;
 use super::stages::Stages;
 use crate::bound;
+use crate::cutoff::Cutoff;
 use crate::error::SolveError;
 use crate::exact;
 use crate::method::{Candidates, Formulation, Method, Order, Precedence, Published, Rounding};
@@ -496,7 +497,7 @@ fn whole_stays_are_never_above_the_optimum() {
         let model = Model::new(&problem).unwrap().0;
         let bytes = budget as f64 - model.resident;
         let known = exact - model.base_cost();
-        let mut ascent = bound::seconds(&model, bytes, order, known);
+        let mut ascent = bound::seconds(&model, bytes, order, known, Cutoff::NEVER);
         ascent.advance(20_000, known, &|| false);
         // The optimum is cheaper than this by the least difference of costs.
         let program = ascent.integer(&ascent.worthwhile(exact + 1.0));

@@ -209,7 +209,10 @@ fn by_walks<'m>(
         cutoff,
         seed: options.seed,
         enough: options.enough.unwrap_or(0.0),
-        bound: bound::seconds(model, budget, options.order, best.0 - model.base_cost()),
+        bound: {
+            let known = best.0 - model.base_cost();
+            bound::seconds(model, budget, options.order, known, cutoff)
+        },
         lower_bound,
         best,
         tell: &mut |cost, lower_bound| {

@@ -47,8 +47,6 @@ const GONE_DEPTH: u32 = 20;
 const GONE_VISITS: u32 = 8;
 /// Rounds of making missing inputs, because making one may overwrite another.
 const ROUNDS: u32 = 3;
-/// The number of rows after which the cutoff is looked at again.
-const LOOK: usize = 1024;
 
 /// The cheapest sequence within the budget, of those built at prices that learn; its first runs keep `order`.
 /// The first prices are the bytes over the budget, raised to `power`. With very many tasks, the one with the
@@ -60,7 +58,7 @@ pub(super) fn cheapest(
     power: f64,
     cutoff: Cutoff<'_>,
 ) -> Option<Vec<TaskId>> {
-    let mut front = Front::new(model, order, budget, power);
+    let mut front = Front::new(model, order, budget, power, cutoff);
     // Sequences, with what they are chosen by.
     let mut fits: Option<(f64, Vec<TaskId>)> = None;
     let mut leanest: Option<(f64, Vec<TaskId>)> = None;
@@ -72,7 +70,7 @@ pub(super) fn cheapest(
             break;
         }
         idle += 1;
-        if !front.build(cutoff) {
+        if !front.build() {
             front.price.iter_mut().for_each(|price| *price *= CHEAPER);
             continue;
         }
@@ -113,6 +111,7 @@ pub(super) fn cheapest(
 /// A sequence that is being built, and the prices at which it is built.
 struct Front<'m> {
     model: &'m Model,
+    cutoff: Cutoff<'m>,
     order: Vec<TaskId>,
     budget: f64,
     /// By row, which is a place in the order or the end: the price of a byte.
@@ -148,7 +147,13 @@ struct Front<'m> {
 }
 
 impl<'m> Front<'m> {
-    fn new(model: &'m Model, order: Vec<TaskId>, budget: f64, power: f64) -> Front<'m> {
+    fn new(
+        model: &'m Model,
+        order: Vec<TaskId>,
+        budget: f64,
+        power: f64,
+        cutoff: Cutoff<'m>,
+    ) -> Front<'m> {
         let n = order.len();
         let mut row_of: PrimaryMap<TaskId, usize> = model.cost.values().map(|_| 0).collect();
         for (row, &t) in order.iter().enumerate() {
@@ -218,6 +223,7 @@ impl<'m> Front<'m> {
             sums: vec![0.0; n + 2],
             changeable: (budget - least).max(1.0),
             model,
+            cutoff,
             order,
             budget,
             price,
@@ -233,7 +239,7 @@ impl<'m> Front<'m> {
     }
 
     /// Builds a sequence at the present prices; returns false if that is impossible or the cutoff is reached.
-    fn build(&mut self, cutoff: Cutoff<'_>) -> bool {
+    fn build(&mut self) -> bool {
         self.runs.clear();
         self.levels = Levels::default();
         self.rent.clear();
@@ -251,9 +257,6 @@ impl<'m> Front<'m> {
             return false;
         }
         for row in 0..=self.order.len() {
-            if row.is_multiple_of(LOOK) && cutoff.reached() {
-                return false;
-            }
             self.row = row;
             let t = self.order.get(row).copied().unwrap_or(self.model.end());
             if !self.make(t, DEPTH, true) {
@@ -341,8 +344,11 @@ impl<'m> Front<'m> {
     }
 
     /// Appends a run, after those of the producers that must run again for it; returns false if that is
-    /// impossible.
+    /// impossible or the cutoff is reached.
     fn make(&mut self, t: TaskId, depth: u32, first: bool) -> bool {
+        if self.cutoff.reached() {
+            return false;
+        }
         let model = self.model;
         let (pins, begin) = (self.pinned.len(), self.runs.len());
         for _ in 0..ROUNDS {

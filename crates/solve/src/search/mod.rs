@@ -6,6 +6,7 @@
 pub(crate) mod anneal;
 pub(crate) mod arrange;
 pub(crate) mod beam;
+mod belady;
 pub(crate) mod driver;
 mod epoch;
 mod estimate;

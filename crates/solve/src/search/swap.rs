@@ -1,6 +1,6 @@
 //! The schedule for problems with other memories: annealing, by the simulated makespan, over what is made again
-//! and what is sent away. It starts from the best plan without copies, if there is one, and from plans in which
-//! repair chooses at different prices of a copied second.
+//! and what is sent away. It starts from the best plan without copies, if there is one, and from the better of a
+//! plan that pages the given order and of plans in which repair chooses at different prices of a copied second.
 
 use scrimp_plan::{Move, TaskId};
 
@@ -12,6 +12,7 @@ use crate::model::Model;
 use crate::options::{Options, Progress};
 use crate::random::Random;
 use crate::search::anneal::Walk;
+use crate::search::belady;
 use crate::search::driver::{self, FIRST_EPOCH, FIRST_PLAN, Lineage};
 use crate::search::state::State;
 use crate::search::timing::Timing;
@@ -26,6 +27,10 @@ const IDLE_SHARE: f64 = 0.3;
 
 /// The number of prices at which the given order is repaired.
 const PRICES: u32 = 8;
+/// The share of all work for that, if there is a plan.
+const PRICES_SHARE: f64 = 0.2;
+/// The number of budgets for paging below the real one. A lower one leaves room for copies beside runs.
+const MARGINS: u32 = 8;
 /// The factor between budgets that are tried for the least one.
 const STEP: f64 = 1.01;
 
@@ -48,13 +53,12 @@ pub(crate) fn run<'m>(
     progress: &mut dyn FnMut(Progress),
 ) -> Found {
     let cutoff = options.cutoff(start, options.time_limit);
-    let known = plain.and_then(|plain| without_copies(plain, budget, options, start));
     let base = model.base_cost();
     let search = Search {
         model,
         budget,
         options,
-        cutoff: options.cutoff(start, options.time_limit.max(FIRST_PLAN)),
+        cutoff,
     };
     let mut tell = |cost: f64| {
         progress(Progress {
@@ -63,9 +67,29 @@ pub(crate) fn run<'m>(
             lower_bound: base,
         });
     };
+    let paged = search.paged();
+    if let Some((seconds, runs)) = &paged {
+        tell(*seconds);
+        if *seconds <= options.enough.unwrap_or(0.0).max(base) * (1.0 + 1e-9) {
+            return Found {
+                plan: Some((*seconds, moves(model, budget, runs))),
+                least: budget,
+            };
+        }
+    }
+    // With a plan in hand, other starts have their shares of the time only.
+    let by = |share: f64| options.cutoff(start, options.time_limit.mul_f64(share));
+    let (plain_end, first_end) = match paged {
+        Some(_) => (by(PLAIN_SHARE), by(PLAIN_SHARE + PRICES_SHARE)),
+        None => [options.cutoff(start, options.time_limit.max(FIRST_PLAN)); 2].into(),
+    };
+    let known = plain.and_then(|plain| without_copies(plain, budget, options, start, plain_end));
+    let first = Search {
+        cutoff: first_end,
+        ..search
+    };
+    let first = first.repaired(paged);
     let mut lineages: Vec<Lineage<'m>> = Vec::new();
-    let first = search.repaired();
-    let search = Search { cutoff, ..search };
     for from in known.into_iter().chain(first) {
         tell(from.0);
         lineages.push(search.lineage(lineages.len() as u64, from));
@@ -119,15 +143,17 @@ fn moves(model: &Model, budget: f64, runs: &[TaskId]) -> Vec<Move> {
     Timing::new(model, budget).moves(&State::new(model, runs))
 }
 
-/// The best plan without copies, if one fits.
+/// The best plan without copies that is found until `end`, if one fits.
 fn without_copies(
     model: &Model,
     budget: f64,
     options: &Options,
     start: Instant,
+    end: Cutoff<'_>,
 ) -> Option<(f64, Vec<TaskId>)> {
     let options = Options {
         time_limit: options.time_limit.mul_f64(PLAIN_SHARE),
+        deadline: end.deadline(),
         ..options.clone()
     };
     let found = driver::run(model, budget, &options, start, &mut |_| {});
@@ -163,27 +189,61 @@ impl<'m> Search<'m> {
         self.options.order == Order::Free
     }
 
-    /// The best plan that one repair of the given order finds, at several prices.
-    fn repaired(&self) -> Option<(f64, Vec<TaskId>)> {
+    /// The best plan that pages the given order within one of several budgets.
+    fn paged(&self) -> Option<(f64, Vec<TaskId>)> {
+        let order = self.model.with_brings(self.model.given_order());
+        let most = self.budget.min(State::new(self.model, &order).peak());
+        let margin = (most - self.model.least_working_set()) / f64::from(MARGINS);
+        let mut timing = Timing::new(self.model, self.budget);
+        let mut best: Option<(f64, Vec<TaskId>)> = None;
+        for k in 0..=MARGINS {
+            let Some(runs) = belady::paged(self.model, most - margin * f64::from(k)) else {
+                break;
+            };
+            let state = State::new(self.model, &runs);
+            debug_assert!(state.peak() <= self.budget);
+            let seconds = timing.makespan(&state);
+            if seconds.is_finite() && best.as_ref().is_none_or(|b| seconds < b.0) {
+                best = Some((seconds, runs));
+            }
+            if self.cutoff.reached() {
+                break;
+            }
+        }
+        best
+    }
+
+    /// The best of a known plan and of those that one repair of the given order finds, at several prices.
+    fn repaired(&self, known: Option<(f64, Vec<TaskId>)>) -> Option<(f64, Vec<TaskId>)> {
+        let most = match known {
+            Some(_) => (driver::work(self.model, self.options) * PRICES_SHARE) as u64,
+            None => u64::MAX,
+        };
         let orders = [false, true]
             .into_iter()
             .take(1 + usize::from(self.is_free()));
         let found = orders.filter_map(|free| {
             let mut walk = self.walk(u64::MAX, free);
             for k in 0..PRICES {
+                if walk.repairer.work > most || self.cutoff.reached() {
+                    break;
+                }
                 walk.repair_at(f64::from(k) / f64::from(PRICES));
             }
             walk.best
         });
-        found.min_by(|a, b| a.0.total_cmp(&b.0))
+        let found: Vec<_> = found.collect();
+        found
+            .into_iter()
+            .chain(known)
+            .min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
-    /// The least budget for which repair finds a plan, with that plan; at worst the given order.
+    /// The least budget for which paging or repair finds a plan, with that plan; at worst the given order.
     fn least(&self) -> (f64, Vec<TaskId>) {
-        let order = self.model.with_brings(self.model.given_order());
-        let peak = State::new(self.model, &order).peak();
+        let paged = self.least_paged();
         let mut budget = self.model.least_working_set();
-        while budget < peak && !self.cutoff.reached() {
+        while budget < paged.0 && !self.cutoff.reached() {
             let mut walk = Search { budget, ..*self }.walk(0, self.is_free());
             walk.repair_at(0.0);
             if let Some((_, runs)) = walk.best {
@@ -191,7 +251,32 @@ impl<'m> Search<'m> {
             }
             budget = (budget * STEP).ceil();
         }
-        (peak, order)
+        paged
+    }
+
+    /// The least budget, up to a factor, within which the given order can be paged, with that plan.
+    fn least_paged(&self) -> (f64, Vec<TaskId>) {
+        let order = self.model.with_brings(self.model.given_order());
+        let peak = State::new(self.model, &order).peak();
+        let mut least = (peak, order);
+        let at = |budget: f64| {
+            let runs = belady::paged(self.model, budget)?;
+            let seconds = Timing::new(self.model, budget).makespan(&State::new(self.model, &runs));
+            seconds.is_finite().then_some((budget, runs))
+        };
+        let mut none = self.model.least_working_set();
+        if let Some(found) = at(none) {
+            return found;
+        }
+        while least.0 > none * STEP && !self.cutoff.reached() {
+            let budget = ((none + least.0) / 2.0).ceil();
+            match at(budget) {
+                Some(found) if budget < least.0 => least = found,
+                Some(_) => break,
+                None => none = budget,
+            }
+        }
+        least
     }
 }
 

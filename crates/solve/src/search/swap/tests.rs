@@ -1,14 +1,16 @@
 use std::time::Duration;
 
 use cranelift_entity::EntityRef;
+use scrimp_plan::testing::{Family, network};
 use scrimp_plan::{
-    Capacities, Device, DeviceId, Link, Origin, Problem, Sequence, TaskId, ValueId, check, simulate,
+    Capacities, Device, DeviceId, Link, LinkSpeed, Origin, Problem, Sequence, TaskId, ValueId,
+    check, simulate,
 };
 
 use super::*;
 use crate::ids::Position;
 use crate::solve::{leanest, solve};
-use crate::testing::{Shape, device, problem, swapping};
+use crate::testing::{Shape, base_peak, device, problem, swapping};
 
 const MEMORY: u32 = 1;
 
@@ -167,5 +169,65 @@ fn copies_never_make_a_plan_slower() {
         let alone = solve(&plain, &capacities, &options, &mut |_| {}).unwrap();
         let swapped = solve(&with, &capacities, &options, &mut |_| {}).unwrap();
         assert!(swapped.cost <= alone.cost * (1.0 + 1e-9), "round {round}");
+    }
+}
+
+#[test]
+fn paging_reaches_every_budget_that_copies_can() {
+    let (mut paged, mut least) = (0, 0);
+    for round in 0..300 {
+        let mut rng = random(round);
+        let p = swapping(round, &mut rng);
+        let (model, _) = Model::with_copies(&p, &Capacities::unlimited()).unwrap();
+        let order = model.with_brings(model.given_order());
+        let (low, high) = (model.least_working_set(), State::new(&model, &order).peak());
+        let rests = |v: ValueId| model.copies.may_move(v) || model.bytes[v] == 0.0;
+        let movable = model.value_ids().all(rests);
+        for budget in [low, (low + high) / 2.0, high] {
+            let Some(runs) = belady::paged(&model, budget) else {
+                assert!(!movable, "round {round}, {budget}");
+                continue;
+            };
+            let state = State::new(&model, &runs);
+            assert!(state.is_sound() && state.peak() <= budget, "round {round}");
+            let moves = Timing::new(&model, budget).moves(&state);
+            let sequence = Sequence {
+                device: device(),
+                moves,
+            };
+            let plan = check(&p, sequence.plan(&p).unwrap()).unwrap();
+            assert!(plan.keeps_order() && plan.recomputed() == 0);
+            assert!(plan.peak(device()) as f64 <= budget + model.resident);
+            paged += 1;
+            least += usize::from(budget == low && low < high);
+        }
+    }
+    assert!(paged > 600 && least > 100, "{paged} {least}");
+}
+
+#[test]
+fn a_large_problem_has_a_plan_at_once() {
+    let speed = LinkSpeed {
+        out: 1e9,
+        back: 1e9,
+        latency: 0.0,
+        half: false,
+    };
+    for (seed, family) in Family::ALL.into_iter().enumerate() {
+        let alone = network(family, 3000, true, seed as u64);
+        let (p, _) = alone.with_memory("host", &speed).unwrap();
+        let options = Options {
+            time_limit: Duration::ZERO,
+            order: [Order::Fixed, Order::Free][seed % 2],
+            ..Options::default()
+        };
+        let unlimited = Capacities::unlimited();
+        let (least, lean) = leanest(&p, &unlimited, &options, &mut |_| {}).unwrap();
+        assert!(least < base_peak(&p) / 2 && lean.plan.peak(device()) <= least);
+        let within = Capacities::bytes_of(device(), least);
+        let solved = solve(&p, &within, &options, &mut |_| {}).unwrap();
+        solved.plan.within(&within).unwrap();
+        let again = solve(&p, &within, &options, &mut |_| {}).unwrap();
+        assert_eq!(solved.plan.steps(), again.plan.steps());
     }
 }
