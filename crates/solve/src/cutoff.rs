@@ -59,11 +59,6 @@ impl<'a> Cutoff<'a> {
         self.stopped() || self.deadline.is_some_and(|at| Instant::now() >= at)
     }
 
-    /// The moment, if there is one.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.deadline
-    }
-
     /// Whether the flag is set.
     pub(crate) fn stopped(&self) -> bool {
         self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))

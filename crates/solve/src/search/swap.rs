@@ -77,15 +77,14 @@ pub(crate) fn run<'m>(
             };
         }
     }
-    // With a plan in hand, other starts have their shares of the time only.
-    let by = |share: f64| options.cutoff(start, options.time_limit.mul_f64(share));
-    let (plain_end, first_end) = match paged {
-        Some(_) => (by(PLAIN_SHARE), by(PLAIN_SHARE + PRICES_SHARE)),
-        None => [options.cutoff(start, options.time_limit.max(FIRST_PLAN)); 2].into(),
+    let known = plain.and_then(|plain| without_copies(plain, budget, options, start));
+    // With a plan in hand, repairs have their share of the time only.
+    let end = match paged {
+        Some(_) => options.time_limit.mul_f64(PLAIN_SHARE + PRICES_SHARE),
+        None => options.time_limit.max(FIRST_PLAN),
     };
-    let known = plain.and_then(|plain| without_copies(plain, budget, options, start, plain_end));
     let first = Search {
-        cutoff: first_end,
+        cutoff: options.cutoff(start, end),
         ..search
     };
     let first = first.repaired(paged);
@@ -143,17 +142,15 @@ fn moves(model: &Model, budget: f64, runs: &[TaskId]) -> Vec<Move> {
     Timing::new(model, budget).moves(&State::new(model, runs))
 }
 
-/// The best plan without copies that is found until `end`, if one fits.
+/// The best plan without copies, if one fits.
 fn without_copies(
     model: &Model,
     budget: f64,
     options: &Options,
     start: Instant,
-    end: Cutoff<'_>,
 ) -> Option<(f64, Vec<TaskId>)> {
     let options = Options {
         time_limit: options.time_limit.mul_f64(PLAIN_SHARE),
-        deadline: end.deadline(),
         ..options.clone()
     };
     let found = driver::run(model, budget, &options, start, &mut |_| {});

@@ -218,6 +218,7 @@ fn a_large_problem_has_a_plan_at_once() {
         let (p, _) = alone.with_memory("host", &speed).unwrap();
         let options = Options {
             time_limit: Duration::ZERO,
+            deadline: Some(Instant::now()),
             order: [Order::Fixed, Order::Free][seed % 2],
             ..Options::default()
         };
