@@ -93,6 +93,7 @@ pub fn lower(
                 seconds: cost.seconds,
                 joules: cost.joules,
                 workspace: round_up(cost.workspace),
+                resident: 0,
             }],
             rerunnable: !node.op.changes_state(),
         });

@@ -95,7 +95,7 @@ impl CheckedLayout {
     /// If the problem has no such device.
     #[must_use]
     pub fn needed_bytes(&self, device: DeviceId) -> u64 {
-        let resident = self.plan.problem().devices()[device].resident;
+        let resident = self.plan.resident(device);
         resident.saturating_add(self.arenas[device])
     }
 
@@ -105,13 +105,13 @@ impl CheckedLayout {
     /// The capacities that the plan exceeds, and each device where the plan fits but its placement doesn't.
     pub fn within(&self, capacities: &Capacities) -> Result<(), Vec<Excess>> {
         let mut excesses = self.plan.within(capacities).err().unwrap_or_default();
-        for (device, what) in self.plan.problem().devices().iter() {
-            let arena = self.arenas[device];
+        for device in self.plan.problem().devices().keys() {
+            let (arena, resident) = (self.arenas[device], self.plan.resident(device));
             if let Some(capacity) = capacities.bytes(device)
                 && self.plan.peak(device) <= capacity
-                && arena > capacity.saturating_sub(what.resident)
+                && arena > capacity.saturating_sub(resident)
             {
-                let available = capacity.saturating_sub(what.resident);
+                let available = capacity.saturating_sub(resident);
                 excesses.push(Excess::Arena {
                     device,
                     arena,

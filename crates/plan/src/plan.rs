@@ -25,6 +25,14 @@
 //! the end. Every task runs at least once; a task that isn't rerunnable runs exactly once. All runs of one
 //! task are on devices of one arithmetic, so that their bits are the same.
 //!
+//! A *concurrent* device runs any number of tasks at once: none of its turns waits for an earlier one. A run
+//! there waits only until its inputs are there and nothing reads what it overwrites. A free gives no bytes
+//! back: until the plan ends, everything that was ever taken there is in use. Copies over a concurrent link
+//! don't wait for one another.
+//!
+//! All runs of the tasks of one group are on the same device. A task's resident bytes on a device are in use
+//! from start to end if it ever runs there.
+//!
 //! # Bytes don't depend on timing
 //!
 //! *In list order* means as if each step were done before the next begins. Let the peak of a device be the
@@ -33,7 +41,8 @@
 //!
 //! A device that computes takes and gives back bytes only at its turns, and has its turns in list order. So
 //! it passes through the same numbers of bytes as in list order. A memory that doesn't compute never exceeds
-//! its peak, because only copies take bytes there, and each waits until its bytes fit under the peak. So a
+//! its peak, because only copies take bytes there, and each waits until its bytes fit under the peak. A
+//! concurrent device never exceeds the sum of all that it takes, which is its peak in list order. So a
 //! plan that stays within a capacity in list order stays within it in every execution.
 //!
 //! # Nothing deadlocks

@@ -88,7 +88,7 @@ impl Timeline {
 struct Presence {
     /// When its writing ends.
     written: f64,
-    /// When the last copy that reads it ends.
+    /// When the last copy or run that reads it ends.
     read: f64,
 }
 
@@ -187,6 +187,7 @@ impl State<'_> {
 
     fn run(&mut self, task: TaskId, device: DeviceId, seconds: Option<f64>) -> Span {
         let what = self.problem.task(task);
+        let concurrent = self.problem.devices()[device].concurrent;
         let mode = what
             .mode(device)
             .expect("a checked plan runs tasks where they can");
@@ -200,13 +201,18 @@ impl State<'_> {
             start = start.max(on_device[pair.input].read);
         }
         let end = start + seconds.unwrap_or(mode.seconds);
+        for &input in &what.inputs {
+            on_device[input].read = on_device[input].read.max(end);
+        }
         for &output in &what.outputs {
             on_device[output] = Presence {
                 written: end,
                 read: end,
             };
         }
-        self.devices[device].last = end;
+        if !concurrent {
+            self.devices[device].last = end;
+        }
         Span {
             lane: Lane::Device(device),
             ready,
@@ -226,6 +232,7 @@ impl State<'_> {
                 memory.returns.push(Reverse((start.to_bits(), bytes)));
                 start
             }
+            None if self.problem.devices()[device].concurrent => start,
             None => std::mem::replace(&mut turns.last, start),
         };
         Span {
@@ -256,7 +263,9 @@ impl State<'_> {
             written: end,
             read: end,
         };
-        *queue = end;
+        if !problem.links()[link].concurrent {
+            *queue = end;
+        }
         Span {
             lane: Lane::Link(link),
             ready,

@@ -46,6 +46,7 @@ fn chain(sizes: &[u64]) -> ProblemParts {
                     seconds: 1.0,
                     joules: 0.0,
                     workspace: 0,
+                    resident: 0,
                 }],
                 rerunnable: true,
             });

@@ -1,6 +1,7 @@
 //! Random problems and plans: what the checker says is what a replayer of sets says.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use cranelift_entity::EntityRef;
 use proptest::prelude::*;
 use scrimp_plan::testing::{
     Shape, Unstructured, generate_and_check, mutate, plan, problem, random_bytes,
@@ -96,6 +97,21 @@ fn replay(problem: &Problem, plan: &Plan) -> Option<Vec<Vec<u64>>> {
     };
     let complete = problem.tasks().keys().all(|task| runs.contains_key(&task))
         && problem.values().iter().all(kept);
+    let ran: BTreeSet<(TaskId, DeviceId)> = plan
+        .steps
+        .iter()
+        .filter_map(|step| match *step {
+            Step::Run { task, device } => Some((task, device)),
+            _ => None,
+        })
+        .collect();
+    for (task, device) in ran {
+        let resident = problem.task(task).mode(device)?.resident;
+        let here = bytes
+            .iter_mut()
+            .map(|step: &mut Vec<u64>| &mut step[device.index()]);
+        here.for_each(|bytes| *bytes += resident);
+    }
     complete.then_some(bytes)
 }
 
@@ -121,7 +137,7 @@ fn agree(problem: &Problem, plan: &Plan) -> Result<(), TestCaseError> {
 
 /// The buffers say the same as the profile, and what steps touch is held.
 fn buffers_add_up(checked: &CheckedPlan, device: DeviceId) -> Result<(), TestCaseError> {
-    let resident = checked.problem().devices()[device].resident;
+    let resident = checked.resident(device);
     for (step, &bytes) in checked.profile(device).iter().enumerate() {
         let held = checked
             .buffers()
@@ -281,6 +297,7 @@ fn chain_with_skips(tasks: usize) -> Problem {
                 seconds: 1.0,
                 joules: 0.0,
                 workspace: 10,
+                resident: 0,
             }],
             rerunnable: true,
         });

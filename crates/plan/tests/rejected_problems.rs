@@ -289,3 +289,28 @@ rejects!(
     },
     |p| p.links[LinkId::from_u32(0)].bandwidth = 1e-300
 );
+rejects!(concurrent_memory, E::ConcurrentMemory { .. }, |p| {
+    p.devices[d(1)].concurrent = true
+});
+rejects!(concurrent_link_in_a_queue, E::ConcurrentQueue { .. }, |p| {
+    p.links[LinkId::from_u32(0)].concurrent = true;
+    p.links[LinkId::from_u32(1)].queue = Some(LinkId::from_u32(0));
+});
+rejects!(group_of_an_unknown_task, E::BadGroup { .. }, |p| {
+    p.together = vec![vec![t(0), t(99)]]
+});
+rejects!(task_in_two_groups, E::BadGroup { .. }, |p| {
+    p.together = vec![vec![t(0)], vec![t(1), t(0)]]
+});
+rejects!(
+    group_without_a_device,
+    E::GroupWithoutDevice { group: 0 },
+    |p| {
+        p.devices[d(1)].computes = true;
+        p.tasks[t(1)].modes[0].device = d(1);
+        p.together = vec![vec![t(0), t(1)]];
+    }
+);
+rejects!(task_bytes_that_overflow, E::TooManyBytes { .. }, |p| {
+    p.tasks[t(0)].modes[0].resident = u64::MAX
+});

@@ -128,6 +128,14 @@ fn problems_follow_their_schema() {
     small.links[LinkId::from_u32(0)].joules = 0.5;
     small.links[LinkId::from_u32(0)].joules_per_byte = 0.25;
     small.links[LinkId::from_u32(1)].queue = Some(LinkId::from_u32(0));
+    let concurrent = Link {
+        concurrent: true,
+        ..Link::new(d(0), d(2), 1.0, 0.0)
+    };
+    small.links.push(concurrent);
+    small.devices[d(0)].concurrent = true;
+    small.tasks[t(0)].modes[0].resident = 3;
+    small.together = vec![vec![t(0), t(1)]];
     small.devices[d(1)].arithmetic = "gpu".into();
     let mut texts = vec![problem_to_json(
         &Problem::new(small).unwrap(),

@@ -83,6 +83,7 @@ fn problem() -> Problem {
                 seconds,
                 joules: 0.0,
                 workspace: mib << 20,
+                resident: 0,
             }],
             rerunnable: phase != Phase::Update,
         });

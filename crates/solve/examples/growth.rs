@@ -153,6 +153,7 @@ fn layered(tasks: usize) -> (Problem, usize) {
                     seconds: (1 + draw.below(100)) as f64,
                     joules: 0.0,
                     workspace: 0,
+                    resident: 0,
                 }],
                 rerunnable: true,
             });

@@ -121,6 +121,12 @@ impl Model {
                     .into(),
             )
         })?;
+        if problem.devices()[device].concurrent {
+            return Err(SolveError::Unsupported(format!(
+                "{} runs any number of tasks at once, for which only several devices are planned: leave `concurrent` out",
+                problem.devices()[device].name
+            )));
+        }
         let n = problem.tasks().len() as u32;
         let values = problem.values();
         let (mut outside, mut copies) = (None, Copies::default());
@@ -201,7 +207,7 @@ impl Model {
             bytes: values.values().map(|v| v.bytes as f64).collect(),
             given,
             kept,
-            resident: problem.devices()[device].resident as f64,
+            resident: problem.resident_bytes(device) as f64,
             copies,
         });
         model.outside = outside;

@@ -33,7 +33,7 @@ impl Proof {
         }
         let room = |device| {
             let capacity = capacities.bytes(device);
-            let resident = problem.devices()[device].resident;
+            let resident = problem.resident_bytes(device);
             capacity.map_or(f64::INFINITY, |bytes| bytes as f64 - resident as f64)
         };
         let others = problem.devices().keys().filter(|&other| other != device);

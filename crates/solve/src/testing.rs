@@ -91,6 +91,7 @@ pub(crate) fn problem(shape: Shape, rng: &mut Random) -> Problem {
                 } else {
                     0
                 },
+                resident: 0,
             }],
             rerunnable: !shape.rich || rng.below(10) > 0,
         });

@@ -61,6 +61,7 @@ pub struct Copied {
 pub struct CheckedPlan {
     pub(super) problem: Problem,
     pub(super) plan: Plan,
+    pub(super) resident: PrimaryMap<DeviceId, u64>,
     pub(super) profiles: PrimaryMap<DeviceId, Vec<u64>>,
     pub(super) held_at_end: PrimaryMap<DeviceId, SecondaryMap<ValueId, PackedOption<BufferId>>>,
     pub(super) cost: f64,
@@ -107,6 +108,13 @@ impl CheckedPlan {
     #[must_use]
     pub fn peak(&self, device: DeviceId) -> u64 {
         self.profiles[device].iter().copied().max().unwrap_or(0)
+    }
+
+    /// Bytes in use on a device during all steps that belong to no value: those of the device, and those of the
+    /// tasks that run there.
+    #[must_use]
+    pub fn resident(&self, device: DeviceId) -> u64 {
+        self.resident[device]
     }
 
     /// Bytes in use on a device during each step, including resident bytes.

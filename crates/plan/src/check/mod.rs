@@ -25,6 +25,11 @@
 //! At the end, every task has run, every value kept on `d` has a buffer there, and every value kept
 //! anywhere has a buffer on some device.
 //!
+//! A run on `d` also requires that no task of `t`'s group has run on another device. If `t` ever runs on `d`,
+//! the resident bytes of its mode there count among those of `d` during every step. On a concurrent device,
+//! runs overlap in ways that list order doesn't show: each buffer there, workspaces included, holds its bytes
+//! until the plan ends.
+//!
 //! The *joules* of a device are those of its runs; the joules of a link are those of its copies.
 //!
 //! List order is enough for every timing. A device that computes takes and gives back bytes in list order, so
@@ -76,8 +81,13 @@ struct OnDevice {
     in_use: u64,
     /// Bytes held during the current step and given back with it.
     passing: u64,
-    /// Bytes in use during each step so far.
+    /// Bytes in use during each step so far, without those of `ran`.
     profile: Vec<u64>,
+    /// The tasks with resident bytes that have run here, and the sum of these bytes.
+    ran: SecondaryMap<TaskId, bool>,
+    resident: u64,
+    /// Whether runs overlap, so that nothing is given back before the end.
+    concurrent: bool,
 }
 
 /// The state after the first `k` steps, and what the replay has gathered so far.
@@ -87,6 +97,8 @@ struct Replay<'a> {
     length: usize,
     devices: PrimaryMap<DeviceId, OnDevice>,
     first_run: SecondaryMap<TaskId, Option<(usize, DeviceId)>>,
+    /// By group, the first run of one of its tasks.
+    groups: Vec<Option<(usize, DeviceId)>>,
     last_first_run: Option<TaskId>,
     keeps_order: bool,
     runs: usize,
@@ -108,6 +120,9 @@ impl<'a> Replay<'a> {
                 in_use: device.resident,
                 passing: 0,
                 profile: Vec::with_capacity(length),
+                ran: SecondaryMap::new(),
+                resident: 0,
+                concurrent: device.concurrent,
             });
         }
         let mut replay = Replay {
@@ -116,6 +131,7 @@ impl<'a> Replay<'a> {
             length,
             devices,
             first_run: SecondaryMap::with_capacity(problem.tasks().len()),
+            groups: vec![None; problem.together().len()],
             last_first_run: None,
             keeps_order: true,
             runs: 0,
@@ -188,13 +204,26 @@ impl<'a> Replay<'a> {
             Some(mode) => {
                 self.cost += mode.seconds;
                 self.joules[device] += mode.joules;
+                let here = &mut self.devices[device];
+                if mode.resident > 0 && !std::mem::replace(&mut here.ran[task], true) {
+                    here.resident += mode.resident;
+                }
                 if mode.workspace > 0 {
-                    self.devices[device].passing += mode.workspace;
+                    let end = match here.concurrent {
+                        true => {
+                            here.in_use += mode.workspace;
+                            self.length
+                        }
+                        false => {
+                            here.passing += mode.workspace;
+                            step + 1
+                        }
+                    };
                     binding.workspace = Some(self.buffers.push(Buffer {
                         device,
                         bytes: mode.workspace,
                         start: step,
-                        end: step + 1,
+                        end,
                         kind: BufferKind::Workspace(task),
                     }));
                 }
@@ -235,6 +264,17 @@ impl<'a> Replay<'a> {
     /// Counts a run of a task, and reports a rerun that isn't allowed.
     fn count(&mut self, task: TaskId, device: DeviceId) {
         self.runs += 1;
+        if let Some(group) = self.problem.group(task) {
+            let (first, on) = *self.groups[group].get_or_insert((self.k, device));
+            if on != device {
+                self.violations.push(Violation::Apart {
+                    step: self.k,
+                    task,
+                    device,
+                    first,
+                });
+            }
+        }
         match self.first_run[task] {
             None => {
                 self.first_run[task] = Some((self.k, device));
@@ -268,7 +308,9 @@ impl<'a> Replay<'a> {
         match self.release(device, value) {
             Some(buffer) => {
                 binding.inputs.push(buffer);
-                self.devices[device].passing += self.buffers[buffer].bytes;
+                if !self.devices[device].concurrent {
+                    self.devices[device].passing += self.buffers[buffer].bytes;
+                }
             }
             None => self.violations.push(Violation::FreeAbsent {
                 step: self.k,
@@ -319,11 +361,14 @@ impl<'a> Replay<'a> {
         buffer
     }
 
-    /// Ends a value's buffer on a device with the current step.
+    /// Ends a value's buffer on a device with the current step, or with the plan if the device is concurrent.
     fn release(&mut self, device: DeviceId, value: ValueId) -> Option<BufferId> {
-        let buffer = self.devices[device].holds[value].take()?;
-        self.buffers[buffer].end = self.k + 1;
-        self.devices[device].in_use -= self.buffers[buffer].bytes;
+        let on = &mut self.devices[device];
+        let buffer = on.holds[value].take()?;
+        if !on.concurrent {
+            self.buffers[buffer].end = self.k + 1;
+            on.in_use -= self.buffers[buffer].bytes;
+        }
         Some(buffer)
     }
 
@@ -365,13 +410,18 @@ impl<'a> Replay<'a> {
     fn checked(self, plan: Plan) -> CheckedPlan {
         let mut profiles = PrimaryMap::with_capacity(self.devices.len());
         let mut held_at_end = PrimaryMap::with_capacity(self.devices.len());
-        for (_, device) in self.devices {
+        let mut resident = PrimaryMap::with_capacity(self.devices.len());
+        for (id, mut device) in self.devices {
+            resident.push(self.problem.devices()[id].resident + device.resident);
+            let bytes = device.profile.iter_mut();
+            bytes.for_each(|bytes| *bytes += device.resident);
             profiles.push(device.profile);
             held_at_end.push(device.holds);
         }
         CheckedPlan {
             problem: self.problem.clone(),
             plan,
+            resident,
             profiles,
             held_at_end,
             cost: self.cost,

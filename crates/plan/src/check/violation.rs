@@ -64,6 +64,16 @@ pub enum Violation {
         device: DeviceId,
         first: usize,
     },
+    /// A run on another device than an earlier run of the same group.
+    #[error(
+        "step {step} runs {task} on {device}, but step {first} ran its group on another device; all runs of a group are on one device"
+    )]
+    Apart {
+        step: usize,
+        task: TaskId,
+        device: DeviceId,
+        first: usize,
+    },
     /// A free of an absent value.
     #[error("step {step} frees {value} on {device}, where it isn't in memory")]
     FreeAbsent {

@@ -84,6 +84,17 @@ impl Fingerprint {
                 Keep::On(device) => hash.choice(2, device.index()),
             }
         });
+        let devices = problem.devices().values();
+        let concurrent = devices.filter(|device| device.concurrent).count();
+        if !problem.together().is_empty() || concurrent > 0 {
+            hash.number(u64::MAX);
+            hash.all(problem.devices().values(), |hash, device| {
+                hash.number(u64::from(device.concurrent))
+            });
+            hash.all(problem.together().iter(), |hash, group| {
+                hash.all(group.iter(), |hash, &task| hash.id(task))
+            });
+        }
         Fingerprint(hash.0.digest128())
     }
 }

@@ -6,14 +6,15 @@
 //! problem has no resident bytes and `fixed_memory` stands beside it.
 //!
 //! The file's fields decide which devices there are: with `devices` the module `several` reads them, with
-//! page energies the module `paging`; otherwise there is one device.
+//! `accelerators` the module `partitioning`, with page energies the module `paging`; otherwise there is one
+//! device. In a scheduling example, each edge carries data of its own: a value that only the edge's end reads.
 
 use cranelift_entity::EntityRef;
 use serde_json::Value as Json;
 
 use super::json::{self, Kind};
 use super::raw::{InstanceStats, Raw, node_at};
-use super::{FileError, MAX_EDGES, MAX_TASKS, paging, several};
+use super::{FileError, MAX_EDGES, MAX_TASKS, paging, partitioning, several};
 use crate::capacities::Capacities;
 use crate::ids::{DeviceId, TaskId, ValueId};
 use crate::problem::{
@@ -60,6 +61,8 @@ pub fn read_instance(text: &str) -> Result<Instance, FileError> {
     let mut capacities = Capacities::unlimited();
     if raw.devices.is_some() {
         capacities = several::devices(&raw, &mut parts)?;
+    } else if partitioning::is_there(&raw) {
+        capacities = partitioning::devices(&raw, &mut parts)?;
     } else if paging::is_there(&raw) {
         paging::devices(&raw, &mut parts)?;
     } else {
@@ -68,6 +71,8 @@ pub fn read_instance(text: &str) -> Result<Instance, FileError> {
     graph(&raw, &mut parts)?;
     if raw.devices.is_some() {
         several::copies(&raw, &mut parts)?;
+    } else if partitioning::is_there(&raw) {
+        partitioning::rest(&raw, &mut parts)?;
     }
     let of_all = |json: &Option<Json>, field| {
         let whole = |json| json::whole(Some(json), || "the instance".into(), field);
@@ -87,16 +92,13 @@ pub fn read_instance(text: &str) -> Result<Instance, FileError> {
     })
 }
 
-/// Makes a task and a value of each node, and a read of each edge.
+/// Makes a task and a value of each node, and a read of each edge; or of each edge a value.
 fn graph(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileError> {
     for (i, node) in raw.nodes.iter().enumerate() {
-        let at = || node_at(raw, i);
-        let value = parts.values.push(Value {
-            name: node.name.clone(),
-            bytes: json::whole(node.memory.as_ref(), at, "memory")?,
-            origin: Origin::Task(TaskId::new(i)),
-            keep: Keep::No,
-        });
+        let outputs = match several::edges_own_data(raw) {
+            true => Vec::new(),
+            false => vec![parts.values.push(value(raw, i)?)],
+        };
         parts.tasks.push(Task {
             name: node.name.clone(),
             phase: if node.is_backward == Some(true) {
@@ -105,9 +107,9 @@ fn graph(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileError> {
                 Phase::Forward
             },
             inputs: Vec::new(),
-            outputs: vec![value],
+            outputs,
             overwrites: Vec::new(),
-            modes: modes(raw, i)?,
+            modes: modes(raw, i, parts.devices.keys())?,
             rerunnable: true,
         });
     }
@@ -124,9 +126,15 @@ fn graph(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileError> {
         if from >= to {
             return Err(FileError::EdgeOrder { edge, from, to });
         }
-        parts.tasks[TaskId::new(to as usize)]
-            .inputs
-            .push(ValueId::new(from as usize));
+        let (from, to) = (TaskId::new(from as usize), TaskId::new(to as usize));
+        let carried = if several::edges_own_data(raw) {
+            let carried = parts.values.push(value(raw, from.index())?);
+            parts.tasks[from].outputs.push(carried);
+            carried
+        } else {
+            ValueId::new(from.index())
+        };
+        parts.tasks[to].inputs.push(carried);
     }
     for task in parts.tasks.values_mut() {
         task.inputs.sort_unstable();
@@ -143,14 +151,38 @@ fn graph(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileError> {
                 "the index of a node",
             ));
         }
-        parts.values[ValueId::new(node as usize)].keep = Keep::Anywhere;
+        for &value in &parts.tasks[TaskId::new(node as usize)].outputs {
+            parts.values[value].keep = Keep::Anywhere;
+        }
     }
     Ok(())
 }
 
-fn modes(raw: &Raw, node: usize) -> Result<Vec<Mode>, FileError> {
+/// A value that a node writes.
+fn value(raw: &Raw, node: usize) -> Result<Value, FileError> {
+    let what = &raw.nodes[node];
+    let bytes = match partitioning::is_there(raw) {
+        true => 0,
+        false => json::whole(what.memory.as_ref(), || node_at(raw, node), "memory")?,
+    };
+    Ok(Value {
+        name: what.name.clone(),
+        bytes,
+        origin: Origin::Task(TaskId::new(node)),
+        keep: Keep::No,
+    })
+}
+
+fn modes(
+    raw: &Raw,
+    node: usize,
+    devices: impl Iterator<Item = DeviceId>,
+) -> Result<Vec<Mode>, FileError> {
     if raw.devices.is_some() {
         return several::modes(raw, node);
+    }
+    if partitioning::is_there(raw) {
+        return partitioning::modes(raw, node, devices);
     }
     if paging::is_there(raw) {
         return paging::modes(raw, node);
@@ -161,6 +193,7 @@ fn modes(raw: &Raw, node: usize) -> Result<Vec<Mode>, FileError> {
         seconds,
         joules: 0.0,
         workspace: 0,
+        resident: 0,
     }])
 }
 

@@ -13,6 +13,7 @@ mod instance;
 mod json;
 mod output;
 mod paging;
+mod partitioning;
 mod plan;
 mod problem;
 mod raw;

@@ -84,5 +84,6 @@ pub(super) fn modes(raw: &Raw, node: usize) -> Result<Vec<Mode>, FileError> {
         seconds,
         joules,
         workspace: 0,
+        resident: 0,
     }])
 }

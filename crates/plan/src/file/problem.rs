@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use super::json::{self, Kind, PROBLEM_FORMAT};
 use super::{FileError, MAX_EDGES, MAX_TASKS, MAX_VALUES};
 use crate::capacities::Capacities;
-use crate::ids::DeviceId;
+use crate::ids::{DeviceId, TaskId};
 use crate::problem::{Device, Link, MAX_COST, Problem, ProblemParts, Task, Units, Value};
 
 const VERSION: u64 = 1;
@@ -27,6 +27,8 @@ struct ProblemFile<'a> {
     links: Cow<'a, [Link]>,
     tasks: Cow<'a, [Task]>,
     values: Cow<'a, [Value]>,
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    together: Cow<'a, [Vec<TaskId>]>,
 }
 
 /// A device with its capacity.
@@ -41,6 +43,8 @@ struct DeviceFile<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     energy_cap: Option<f64>,
     computes: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    concurrent: bool,
     #[serde(default)]
     resident: u64,
 }
@@ -54,6 +58,7 @@ pub fn problem_to_json(problem: &Problem, capacities: &Capacities) -> String {
         capacity: capacities.bytes(id),
         energy_cap: capacities.joules(id),
         computes: device.computes,
+        concurrent: device.concurrent,
         resident: device.resident,
     };
     let file = ProblemFile {
@@ -65,6 +70,7 @@ pub fn problem_to_json(problem: &Problem, capacities: &Capacities) -> String {
         links: problem.links().as_values_slice().into(),
         tasks: problem.tasks().as_values_slice().into(),
         values: problem.values().as_values_slice().into(),
+        together: problem.together().into(),
     };
     serde_json::to_string(&file)
         .expect("a problem has string and integer keys and finite numbers only")
@@ -108,6 +114,7 @@ pub fn problem_from_json(text: &str) -> Result<(Problem, Capacities), FileError>
         units: file.units.into_owned(),
         devices: file.devices.into_iter().map(Device::from).collect(),
         links: PrimaryMap::from_iter(file.links.into_owned()),
+        together: file.together.into_owned(),
         ..ProblemParts::default()
     };
     parts.tasks.extend(file.tasks.into_owned());
@@ -121,6 +128,7 @@ impl From<DeviceFile<'_>> for Device {
             arithmetic: file.arithmetic.unwrap_or(file.name.clone()).into_owned(),
             name: file.name.into_owned(),
             computes: file.computes,
+            concurrent: file.concurrent,
             resident: file.resident,
         }
     }

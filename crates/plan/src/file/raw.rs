@@ -40,6 +40,9 @@ pub(super) struct Raw {
     pub(super) budget_per_device: Option<Vec<Json>>,
     pub(super) copy_costs: Option<Vec<Vec<Vec<Json>>>>,
     pub(super) chipset: Option<Json>,
+    pub(super) accelerators: Option<Json>,
+    pub(super) accelerator_capacity: Option<Json>,
+    pub(super) host_width: Option<Json>,
 }
 
 #[derive(Default, Deserialize)]
@@ -59,6 +62,11 @@ pub(super) struct RawNode {
     pub(super) is_backward: Option<bool>,
     pub(super) costs: Option<Vec<Json>>,
     pub(super) runtime_s: Option<Json>,
+    pub(super) cpu: Option<Json>,
+    pub(super) accelerator: Option<Json>,
+    pub(super) bytes: Option<Json>,
+    pub(super) transfer: Option<Json>,
+    pub(super) colocate: Option<Json>,
 }
 
 /// Says where a node stands, for error messages.

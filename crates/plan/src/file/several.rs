@@ -4,6 +4,9 @@
 //! A copy moves a value, not an edge: if the edges of one value have different copy costs, the largest one
 //! counts. Copying a value without outgoing edges costs nothing. Every pair of devices is linked in both
 //! directions.
+//!
+//! In a scheduling example, as its `kind` says, each edge carries its own data, copies never queue, and a task
+//! runs once.
 
 use cranelift_entity::EntityRef;
 use std::collections::BTreeMap;
@@ -13,6 +16,11 @@ use super::{FileError, json};
 use crate::capacities::Capacities;
 use crate::ids::{DeviceId, ValueId};
 use crate::problem::{Device, Link, MAX_DEVICES, Mode, ProblemParts};
+
+/// Whether each edge carries data of its own.
+pub(super) fn edges_own_data(raw: &Raw) -> bool {
+    raw.kind.starts_with("heterogeneous scheduling")
+}
 
 /// Adds the devices, and returns the capacities that the file states for them.
 pub(super) fn devices(raw: &Raw, parts: &mut ProblemParts) -> Result<Capacities, FileError> {
@@ -58,6 +66,7 @@ pub(super) fn modes(raw: &Raw, node: usize) -> Result<Vec<Mode>, FileError> {
             seconds,
             joules: 0.0,
             workspace: 0,
+            resident: 0,
         })
     };
     costs.iter().enumerate().map(mode).collect()
@@ -82,6 +91,11 @@ pub(super) fn copies(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileErro
             length(row.len(), count, at, "copy_costs")?;
         }
     }
+    let own_data = edges_own_data(raw);
+    if own_data {
+        let tasks = parts.tasks.values_mut();
+        tasks.for_each(|task| task.rerunnable = false);
+    }
     let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
     for (from, to) in pairs.filter(|(from, to)| from != to) {
         let mut seconds: BTreeMap<ValueId, f64> =
@@ -92,13 +106,15 @@ pub(super) fn copies(raw: &Raw, parts: &mut ProblemParts) -> Result<(), FileErro
                 || format!("edge {edge}"),
                 "copy_costs",
             )?;
-            let largest = seconds.entry(ValueId::new(source as usize)).or_default();
+            let value = if own_data { edge } else { source as usize };
+            let largest = seconds.entry(ValueId::new(value)).or_default();
             *largest = largest.max(cost);
         }
         let (from, to) = (DeviceId::new(from), DeviceId::new(to));
         // Every value has its own seconds, so the bandwidth doesn't matter.
         parts.links.push(Link {
             seconds,
+            concurrent: own_data,
             ..Link::new(from, to, f64::MAX, 0.0)
         });
     }

@@ -18,7 +18,9 @@
 //!   at most [`MAX_BYTES`], so that sums of bytes and their signed differences don't overflow.
 //! * There is at least one task and one device that computes; device names are distinct; a link joins
 //!   two different devices, and at most one link joins them in that direction.
-//! * Links that share a queue name the first of them, which has its own queue.
+//! * Links that share a queue name the first of them, which has its own queue; concurrent links share none.
+//! * A concurrent device computes.
+//! * A task is in at most one group, and some device can run all tasks of a group.
 //! * An overwriting task reads the overwritten value and writes the overwriting value, and the two have the
 //!   same size. A value is overwritten by at most one task.
 //! * An overwritten value isn't kept: every task runs, and the value is gone once its overwriting task has

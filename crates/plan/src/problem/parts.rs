@@ -17,6 +17,8 @@ pub struct Device {
     pub arithmetic: String,
     /// Whether tasks can run on the device.
     pub computes: bool,
+    /// Whether any number of tasks can run at once. Such a device gives no bytes back before the plan ends.
+    pub concurrent: bool,
     /// Bytes in use at all times that belong to no value of the problem.
     pub resident: u64,
 }
@@ -30,6 +32,7 @@ impl Device {
             arithmetic: name.clone(),
             name,
             computes: true,
+            concurrent: false,
             resident: 0,
         }
     }
@@ -44,7 +47,7 @@ impl Device {
     }
 }
 
-/// A directed connection. Its copies run one after another, while devices compute.
+/// A directed connection. Its copies run one after another, unless it is `concurrent`, while devices compute.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
@@ -69,6 +72,9 @@ pub struct Link {
     /// its own queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<LinkId>,
+    /// Whether any number of copies can be made at once: they don't queue.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub concurrent: bool,
 }
 
 impl Link {
@@ -84,6 +90,7 @@ impl Link {
             joules: 0.0,
             joules_per_byte: 0.0,
             queue: None,
+            concurrent: false,
         }
     }
 }
@@ -94,6 +101,22 @@ impl Link {
 )]
 fn is_zero(number: &f64) -> bool {
     *number == 0.0
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+fn no_bytes(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 /// Where a task belongs in a training step.
@@ -122,6 +145,10 @@ pub struct Mode {
     /// Scratch bytes that are in use only while the task runs.
     #[serde(default)]
     pub workspace: u64,
+    /// Bytes that belong to no value and are in use on the device from start to end if the task ever runs
+    /// there, such as those of its weights.
+    #[serde(default, skip_serializing_if = "no_bytes")]
+    pub resident: u64,
 }
 
 /// `output` takes over the buffer of `input`, which is gone afterwards.
@@ -284,6 +311,8 @@ pub struct ProblemParts {
     pub tasks: PrimaryMap<TaskId, Task>,
     /// All values, in any order.
     pub values: PrimaryMap<ValueId, Value>,
+    /// Groups of tasks. All runs of the tasks of one group are on the same device.
+    pub together: Vec<Vec<TaskId>>,
 }
 
 impl Task {

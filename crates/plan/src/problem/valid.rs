@@ -25,6 +25,8 @@ struct Shared {
     values: PrimaryMap<ValueId, Value>,
     consumers: SecondaryMap<ValueId, Vec<TaskId>>,
     overwriter: SecondaryMap<ValueId, PackedOption<TaskId>>,
+    together: Vec<Vec<TaskId>>,
+    group: SecondaryMap<TaskId, Option<usize>>,
     /// By `[from][to]`, for all pairs of devices.
     link_between: Vec<PackedOption<LinkId>>,
 }
@@ -43,7 +45,12 @@ impl Problem {
             links,
             tasks,
             values,
+            together,
         } = parts;
+        let mut group = SecondaryMap::new();
+        for (i, tasks) in together.iter().enumerate() {
+            tasks.iter().for_each(|&task| group[task] = Some(i));
+        }
         let mut consumers: SecondaryMap<ValueId, Vec<TaskId>> = SecondaryMap::new();
         let mut overwriter = SecondaryMap::new();
         for (id, task) in tasks.iter() {
@@ -67,6 +74,8 @@ impl Problem {
             values,
             consumers,
             overwriter,
+            together,
+            group,
             link_between,
         };
         Ok(Problem {
@@ -152,6 +161,18 @@ impl Problem {
         }
     }
 
+    /// Groups of tasks whose runs are all on the same device.
+    #[must_use]
+    pub fn together(&self) -> &[Vec<TaskId>] {
+        &self.shared.together
+    }
+
+    /// The index of a task's group in [`together`](Problem::together), if it is in one.
+    #[must_use]
+    pub fn group(&self, task: TaskId) -> Option<usize> {
+        self.shared.group[task]
+    }
+
     /// The link from one device to another, if there is one.
     #[must_use]
     pub fn link_between(&self, from: DeviceId, to: DeviceId) -> Option<LinkId> {
@@ -229,7 +250,22 @@ impl Problem {
     #[must_use]
     pub fn fixed_bytes(&self, device: DeviceId) -> u64 {
         let values: u64 = self.fixed(device).map(|id| self.value(id).bytes).sum();
-        self.devices()[device].resident + values
+        self.resident_bytes(device) + values
+    }
+
+    /// Bytes that belong to no value and are in use on a device at all times, whatever the plan: those of the
+    /// device, and those of tasks that can run nowhere else.
+    ///
+    /// # Panics
+    /// If the problem has no such device.
+    #[must_use]
+    pub fn resident_bytes(&self, device: DeviceId) -> u64 {
+        let only_here = |task: &Task| match task.modes.as_slice() {
+            [mode] if mode.device == device => mode.resident,
+            _ => 0,
+        };
+        let tasks: u64 = self.tasks().values().map(only_here).sum();
+        self.devices()[device].resident + tasks
     }
 
     /// Cost of running every task once, each on the first device that can run it, as a sum of seconds.
@@ -338,6 +374,7 @@ impl Problem {
             links,
             tasks,
             values,
+            together,
             ..
         } = &*self.shared;
         ProblemParts {
@@ -347,6 +384,7 @@ impl Problem {
             links: links.clone(),
             tasks: tasks.clone(),
             values: values.clone(),
+            together: together.clone(),
         }
     }
 }

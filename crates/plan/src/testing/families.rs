@@ -449,6 +449,7 @@ impl<'a> Lowering<'a> {
                 seconds,
                 joules: 0.0,
                 workspace: 0,
+                resident: 0,
             }],
             rerunnable: true,
         });

@@ -141,6 +141,7 @@ impl Draw<'_> {
                 name,
                 arithmetic,
                 computes,
+                concurrent: false,
                 resident: resident(u)?,
             });
         }
@@ -259,6 +260,11 @@ impl Draw<'_> {
                 seconds,
                 joules: f64::from(u.int_in_range(0..=4u8)?),
                 workspace,
+                resident: if self.shape.outputs_and_workspace && u.ratio(1, 8)? {
+                    u.int_in_range(1..=64)?
+                } else {
+                    0
+                },
             });
         }
         if modes.len() > 1 && u.ratio(1, 4)? {

@@ -85,6 +85,7 @@ pub fn parts() -> ProblemParts {
                 seconds,
                 joules: 0.0,
                 workspace,
+                resident: 0,
             }],
             rerunnable: phase != Phase::Update,
         });

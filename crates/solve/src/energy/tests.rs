@@ -51,6 +51,7 @@ fn thrifty_or_quick() -> Problem {
                 seconds,
                 joules,
                 workspace,
+                resident: 0,
             }],
             rerunnable: true,
         });

@@ -99,7 +99,7 @@ fn placed(
     let joined = homes.iter().filter(|&(&first, &last)| one(first, last));
     let joined: BTreeMap<BufferId, BufferId> =
         joined.map(|(&first, &last)| (last, first)).collect();
-    for (device, what) in plan.problem().devices().iter() {
+    for device in plan.problem().devices().keys() {
         let ids: Vec<BufferId> = plan
             .buffers()
             .iter()
@@ -116,7 +116,7 @@ fn placed(
             })
             .collect();
         let capacity = capacities.bytes(device);
-        let available = capacity.map(|bytes| bytes.saturating_sub(what.resident));
+        let available = capacity.map(|bytes| bytes.saturating_sub(plan.resident(device)));
         let placed = place_with(&intervals, available, work, cutoff);
         if let Some(available) = available.filter(|&bytes| placed.arena_bytes > bytes) {
             return Err(PlaceError::OverCapacity {
@@ -173,7 +173,7 @@ pub fn place_reordered(
     let Some(device) = plan.problem().sole_device() else {
         return best;
     };
-    let resident = plan.problem().devices()[device].resident;
+    let resident = plan.resident(device);
     let arena = |layout: &Result<CheckedLayout, PlaceError>| match layout {
         Ok(layout) => layout.arena_bytes(device),
         Err(PlaceError::OverCapacity { arena, .. }) => *arena,

@@ -204,6 +204,24 @@ pub enum ProblemError {
         name: String,
         overwriter: TaskId,
     },
+    /// A memory with concurrent runs.
+    #[error("{device} ({name}) doesn't compute, so it can't be concurrent; leave `concurrent` out")]
+    ConcurrentMemory { device: DeviceId, name: String },
+    /// A concurrent link in a shared queue.
+    #[error(
+        "{link} is concurrent, so its copies can't wait in the queue of {queue}; leave one out"
+    )]
+    ConcurrentQueue { link: LinkId, queue: LinkId },
+    /// A group with a task that doesn't exist, or that is in a group already.
+    #[error("group {group} in `together` names {task}, which {why}; name each task once")]
+    BadGroup {
+        group: usize,
+        task: TaskId,
+        why: &'static str,
+    },
+    /// A group that no device can run.
+    #[error("no device can run all tasks of group {group} in `together`; split the group")]
+    GroupWithoutDevice { group: usize },
     /// More bytes than the arithmetic allows.
     #[error(
         "all values, resident bytes and workspace of {device} ({name}) together exceed {MAX_BYTES} bytes; check the sizes"

@@ -24,6 +24,7 @@ pub(super) fn validate(parts: &ProblemParts) -> Result<(), ProblemError> {
     }
     origins(parts)?;
     overwritten_values(parts)?;
+    groups(parts)?;
     bytes(parts)
 }
 
@@ -41,6 +42,11 @@ fn devices(parts: &ProblemParts) -> Result<(), ProblemError> {
                 second,
             });
         }
+    }
+    let mut memories = parts.devices.iter().filter(|(_, device)| !device.computes);
+    if let Some((device, what)) = memories.find(|(_, device)| device.concurrent) {
+        let name = what.name.clone();
+        return Err(ProblemError::ConcurrentMemory { device, name });
     }
     if parts.devices.values().any(|device| device.computes) {
         Ok(())
@@ -105,6 +111,11 @@ fn link_costs(parts: &ProblemParts, id: LinkId, link: &Link) -> Result<(), Probl
 /// A shared queue must be the own queue of an earlier link, so that every queue has one name.
 fn link_queue(parts: &ProblemParts, id: LinkId, link: &Link) -> Result<(), ProblemError> {
     match link.queue {
+        Some(queue)
+            if link.concurrent || parts.links.get(queue).is_some_and(|first| first.concurrent) =>
+        {
+            Err(ProblemError::ConcurrentQueue { link: id, queue })
+        }
         Some(queue) if queue >= id || parts.links[queue].queue.is_some() => {
             Err(ProblemError::BadQueue { link: id, queue })
         }
@@ -296,6 +307,25 @@ fn overwritten_values(parts: &ProblemParts) -> Result<(), ProblemError> {
     Ok(())
 }
 
+fn groups(parts: &ProblemParts) -> Result<(), ProblemError> {
+    let mut grouped = BTreeSet::new();
+    for (group, tasks) in parts.together.iter().enumerate() {
+        for &task in tasks {
+            let why = match parts.tasks.get(task) {
+                None => "doesn't exist",
+                Some(_) if !grouped.insert(task) => "is in a group already",
+                Some(_) => continue,
+            };
+            return Err(ProblemError::BadGroup { group, task, why });
+        }
+        let all_run_on = |device| tasks.iter().all(|&t| parts.tasks[t].mode(device).is_some());
+        if !parts.devices.keys().any(all_run_on) {
+            return Err(ProblemError::GroupWithoutDevice { group });
+        }
+    }
+    Ok(())
+}
+
 fn bytes(parts: &ProblemParts) -> Result<(), ProblemError> {
     let values: u128 = parts
         .values
@@ -303,11 +333,17 @@ fn bytes(parts: &ProblemParts) -> Result<(), ProblemError> {
         .map(|value| u128::from(value.bytes))
         .sum();
     let mut workspace: PrimaryMap<DeviceId, u64> = parts.devices.keys().map(|_| 0).collect();
+    let mut resident: PrimaryMap<DeviceId, u128> = parts
+        .devices
+        .values()
+        .map(|device| u128::from(device.resident))
+        .collect();
     for mode in parts.tasks.values().flat_map(|task| &task.modes) {
         workspace[mode.device] = workspace[mode.device].max(mode.workspace);
+        resident[mode.device] += u128::from(mode.resident);
     }
     for (id, device) in parts.devices.iter() {
-        let all = values + u128::from(device.resident) + u128::from(workspace[id]);
+        let all = values + resident[id] + u128::from(workspace[id]);
         if all > u128::from(MAX_BYTES) {
             return Err(ProblemError::TooManyBytes {
                 device: id,

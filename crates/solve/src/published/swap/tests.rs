@@ -96,6 +96,7 @@ fn chain(layers: &[LayerOf<'_>]) -> Problem {
                 seconds: if k < n { forward } else { backward },
                 joules: 0.0,
                 workspace: if k < n { workspace } else { 0 },
+                resident: 0,
             }],
             rerunnable: true,
         });
