@@ -1,5 +1,5 @@
-//! Sequences of moves: the decisions of planners, which are what runs, what is stored in another memory and
-//! what is brought back. They determine where each value is freed, and so the whole plan.
+//! Sequences of moves: the decisions of planners, which are what runs where and what is copied. They determine
+//! where each value is freed, and so the whole plan.
 
 use cranelift_entity::{EntityRef, SecondaryMap};
 use thiserror::Error;
@@ -8,69 +8,72 @@ use crate::ids::{DeviceId, TaskId, ValueId};
 use crate::plan::{Plan, Step};
 use crate::problem::{Keep, Origin, Problem, Task};
 
-/// One decision of a planner for the device that computes.
+/// One decision of a planner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Move {
-    /// The task runs.
-    Run(TaskId),
-    /// The value is copied to another memory.
-    Store {
+    /// The task runs on the device.
+    Run {
+        /// The task.
+        task: TaskId,
+        /// The device, which computes.
+        device: DeviceId,
+    },
+    /// The value is copied over the link between two devices.
+    Copy {
         /// The value.
         value: ValueId,
-        /// The other memory.
+        /// The source device.
+        from: DeviceId,
+        /// The destination device.
         to: DeviceId,
     },
-    /// The value is copied from another memory.
-    Bring {
-        /// The value.
-        value: ValueId,
-        /// The other memory.
-        from: DeviceId,
-    },
-    /// The value's bytes are held until here, so that a copy of it may end meanwhile. No step comes of this.
+    /// The value's bytes are held on the device until here, so that a copy of it may end meanwhile. No step comes
+    /// of this.
     Release {
         /// The value.
         value: ValueId,
+        /// The device that holds it.
+        device: DeviceId,
     },
 }
 
-/// The moves of one device that computes, one after another.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The moves of all devices in one order of issue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sequence {
-    /// The device on which tasks run.
-    pub device: DeviceId,
     /// In order of issue.
     pub moves: Vec<Move>,
 }
 
 impl Sequence {
-    /// A sequence of runs alone.
+    /// A sequence of runs alone, all on one device.
     #[must_use]
     pub fn of_runs(device: DeviceId, tasks: impl IntoIterator<Item = TaskId>) -> Sequence {
+        let run = |task| Move::Run { task, device };
         Sequence {
-            device,
-            moves: tasks.into_iter().map(Move::Run).collect(),
+            moves: tasks.into_iter().map(run).collect(),
         }
     }
 
     /// The tasks in the order they run.
     pub fn runs(&self) -> impl Iterator<Item = TaskId> + '_ {
         self.moves.iter().filter_map(|made| match *made {
-            Move::Run(task) => Some(task),
-            Move::Store { .. } | Move::Bring { .. } | Move::Release { .. } => None,
+            Move::Run { task, .. } => Some(task),
+            Move::Copy { .. } | Move::Release { .. } => None,
         })
     }
 
-    /// The plan that makes these moves. Each use of a value is served by its latest instance in the memory of
+    /// The plan that makes these moves. Each use of a value is served by its latest instance on the device of
     /// the use: the latest run of its producer there, or the latest copy to it. An instance is freed right
     /// after the last use it serves or its release, or at once if it serves none; an instance that must be kept is never
-    /// freed. What a task overwrites needs no freeing. Takes O(uses + values · devices) time.
+    /// freed. If a value may be kept anywhere, the instance that is used last on a device that computes is, or
+    /// else the one that is used last in another memory. What a task overwrites needs no freeing. Takes
+    /// O(uses + values · devices) time.
     ///
     /// # Errors
     /// The first move that can't happen (an input that is absent or was overwritten since, a task that can't
     /// run there or again, a copy without a link), or a task that never runs.
     pub fn plan(&self, problem: &Problem) -> Result<Plan, SequenceError> {
-        let frees = Walk::new(problem, self.device)?.all(&self.moves)?;
+        let frees = Walk::new(problem).all(&self.moves)?;
         let mut steps = Vec::with_capacity(2 * self.moves.len() + frees.at_start.len());
         steps.extend(frees.at_start.iter().map(Instance::free));
         // The counting sort is stable: instances freed after one move stay in the order in which they ended.
@@ -87,30 +90,16 @@ impl Sequence {
             sorted[next[at]] = k;
             next[at] += 1;
         }
-        for (at, &made) in self.moves.iter().enumerate() {
-            steps.extend(self.step(made));
+        for (at, made) in self.moves.iter().enumerate() {
+            steps.extend(match *made {
+                Move::Run { task, device } => Some(Step::Run { task, device }),
+                Move::Copy { value, from, to } => Some(Step::Copy { value, from, to }),
+                Move::Release { .. } => None,
+            });
             let ended = sorted[heads[at]..heads[at + 1]].iter();
             steps.extend(ended.map(|&k| frees.after[k].1.free()));
         }
         Ok(Plan { steps })
-    }
-
-    fn step(&self, made: Move) -> Option<Step> {
-        let device = self.device;
-        Some(match made {
-            Move::Run(task) => Step::Run { task, device },
-            Move::Store { value, to } => Step::Copy {
-                value,
-                from: device,
-                to,
-            },
-            Move::Bring { value, from } => Step::Copy {
-                value,
-                from,
-                to: device,
-            },
-            Move::Release { .. } => return None,
-        })
     }
 }
 
@@ -148,13 +137,14 @@ pub enum SequenceError {
     },
     /// An input that no earlier move makes or brings.
     #[error(
-        "move {position} of the sequence, {task} ({name}), reads {value}, which isn't there before it; run its producer or bring it first"
+        "move {position} of the sequence, {task} ({name}), reads {value}, which isn't on {device} before it; run its producer there or copy it there first"
     )]
     NotMade {
         position: usize,
         task: TaskId,
         name: String,
         value: ValueId,
+        device: DeviceId,
     },
     /// An input whose latest instance an earlier run overwrote.
     #[error(
@@ -181,8 +171,14 @@ pub enum SequenceError {
     #[error("move {position} of the sequence names {value}, which isn't a value of the problem")]
     UnknownValue { position: usize, value: ValueId },
     /// A release of a value that is absent.
-    #[error("move {position} of the sequence releases {value}, which isn't in memory at that time")]
-    NotHeld { position: usize, value: ValueId },
+    #[error(
+        "move {position} of the sequence releases {value}, which isn't on {device} at that time"
+    )]
+    NotHeld {
+        position: usize,
+        value: ValueId,
+        device: DeviceId,
+    },
     /// A copy between devices without a link.
     #[error(
         "move {position} of the sequence copies from {from} to {to}, between which there is no link"
@@ -196,7 +192,7 @@ pub enum SequenceError {
     #[error("the sequence never runs {task} ({name}); every task runs at least once")]
     NeverRun { task: TaskId, name: String },
     /// A value that must be on another device at the end.
-    #[error("{value} ({name}) must be on {device} at the end and isn't: store it there")]
+    #[error("{value} ({name}) must be on {device} at the end and isn't: copy it there")]
     KeptElsewhere {
         value: ValueId,
         name: String,
@@ -268,7 +264,6 @@ struct Frees {
 /// One pass over the sequence.
 struct Walk<'a> {
     problem: &'a Problem,
-    device: DeviceId,
     /// By value and device, in one array.
     there: Vec<There>,
     first_run: SecondaryMap<TaskId, Option<usize>>,
@@ -276,14 +271,10 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(problem: &'a Problem, device: DeviceId) -> Result<Self, SequenceError> {
-        if device.index() >= problem.devices().len() {
-            return Err(SequenceError::UnknownDevice { device });
-        }
+    fn new(problem: &'a Problem) -> Self {
         let places = problem.values().len() * problem.devices().len();
         let mut walk = Walk {
             problem,
-            device,
             there: vec![There::No; places],
             first_run: SecondaryMap::new(),
             frees: Frees::default(),
@@ -293,7 +284,7 @@ impl<'a> Walk<'a> {
                 *walk.at(value, device) = There::Yes { last: None };
             }
         }
-        Ok(walk)
+        walk
     }
 
     fn at(&mut self, value: ValueId, device: DeviceId) -> &mut There {
@@ -301,13 +292,11 @@ impl<'a> Walk<'a> {
     }
 
     fn all(mut self, moves: &[Move]) -> Result<Frees, SequenceError> {
-        let device = self.device;
         for (position, &made) in moves.iter().enumerate() {
             match made {
-                Move::Run(task) => self.run(position, task)?,
-                Move::Store { value, to } => self.copy(position, value, (device, to))?,
-                Move::Bring { value, from } => self.copy(position, value, (from, device))?,
-                Move::Release { value } => self.hold(position, value)?,
+                Move::Run { task, device } => self.run(position, task, device)?,
+                Move::Copy { value, from, to } => self.copy(position, value, [from, to])?,
+                Move::Release { value, device } => self.hold(position, value, device)?,
             }
         }
         for (task, Task { name, .. }) in self.problem.tasks().iter() {
@@ -332,29 +321,38 @@ impl<'a> Walk<'a> {
     /// The device on which a kept value stays after the last move.
     fn kept(&mut self, value: ValueId) -> Result<Option<DeviceId>, SequenceError> {
         let problem = self.problem;
-        let is_there =
-            |walk: &mut Self, device| matches!(walk.at(value, device), There::Yes { .. });
         match problem.value(value).keep {
             Keep::No => Ok(None),
-            Keep::On(device) if device == self.device || is_there(self, device) => Ok(Some(device)),
-            Keep::On(device) => Err(SequenceError::KeptElsewhere {
-                value,
-                name: problem.value(value).name.clone(),
-                device,
-            }),
+            Keep::On(device) => match *self.at(value, device) {
+                There::Yes { .. } => Ok(Some(device)),
+                _ => Err(SequenceError::KeptElsewhere {
+                    value,
+                    name: problem.value(value).name.clone(),
+                    device,
+                }),
+            },
             Keep::Anywhere => {
-                let mut devices = std::iter::once(self.device).chain(problem.devices().keys());
-                Ok(devices.find(|&device| is_there(self, device)))
+                let devices = problem.devices().iter();
+                let there = devices.filter_map(|(id, device)| match *self.at(value, id) {
+                    There::Yes { last } => Some((device.computes, last, id)),
+                    _ => None,
+                });
+                Ok(there.max().map(|(.., id)| id))
             }
         }
     }
 
-    fn run(&mut self, position: usize, task: TaskId) -> Result<(), SequenceError> {
+    fn run(
+        &mut self,
+        position: usize,
+        task: TaskId,
+        device: DeviceId,
+    ) -> Result<(), SequenceError> {
         let Some(what) = self.problem.tasks().get(task) else {
             return Err(SequenceError::UnknownTask { position, task });
         };
         let name = || what.name.clone();
-        let device = self.device;
+        self.known(device)?;
         if what.mode(device).is_none() {
             return Err(SequenceError::NoMode {
                 position,
@@ -384,6 +382,7 @@ impl<'a> Walk<'a> {
                         task,
                         name: name(),
                         value,
+                        device,
                     });
                 }
                 There::Consumed { by } => {
@@ -413,7 +412,7 @@ impl<'a> Walk<'a> {
         &mut self,
         position: usize,
         value: ValueId,
-        (from, to): (DeviceId, DeviceId),
+        [from, to]: [DeviceId; 2],
     ) -> Result<(), SequenceError> {
         let Some(what) = self.problem.values().get(value) else {
             return Err(SequenceError::UnknownValue { position, value });
@@ -437,17 +436,35 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Holds a value until this position.
-    fn hold(&mut self, position: usize, value: ValueId) -> Result<(), SequenceError> {
+    /// Holds a value on a device until this position.
+    fn hold(
+        &mut self,
+        position: usize,
+        value: ValueId,
+        device: DeviceId,
+    ) -> Result<(), SequenceError> {
         if self.problem.values().get(value).is_none() {
             return Err(SequenceError::UnknownValue { position, value });
         }
-        let device = self.device;
+        self.known(device)?;
         match self.at(value, device) {
             There::Yes { last } => *last = Some(position),
-            _ => return Err(SequenceError::NotHeld { position, value }),
+            _ => {
+                return Err(SequenceError::NotHeld {
+                    position,
+                    value,
+                    device,
+                });
+            }
         }
         Ok(())
+    }
+
+    fn known(&self, device: DeviceId) -> Result<(), SequenceError> {
+        if self.problem.devices().is_valid(device) {
+            return Ok(());
+        }
+        Err(SequenceError::UnknownDevice { device })
     }
 
     /// Starts a new instance, which replaces the one before.

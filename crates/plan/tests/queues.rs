@@ -391,8 +391,11 @@ fn energy_is_counted_per_device_and_link_and_compared() {
     let timeline = simulate(&checked);
     assert_eq!((checked.joules(d(0)), checked.joules(d(1))), (13.0, 0.0));
     assert_eq!(timeline.joules(Lane::Device(d(0))), 13.0);
+    let seconds = problem.copy_seconds(out, v(2));
+    assert_eq!(checked.serial_seconds(), checked.cost() + seconds);
     let copied = Copied {
         bytes: 6,
+        seconds,
         joules: 2.0,
     };
     assert_eq!(checked.copied(out), copied);

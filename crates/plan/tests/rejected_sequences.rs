@@ -79,17 +79,22 @@ fn sequences_that_cannot_run() {
 #[test]
 fn copies_that_cannot_happen() {
     let wrong = |made: Move| {
-        let moves = vec![Move::Run(t(0)), made, Move::Run(t(1)), Move::Run(t(2))];
-        let device = d(0);
-        Sequence { device, moves }.plan(&problem()).unwrap_err()
+        let run = |task| Move::Run {
+            task: t(task),
+            device: d(0),
+        };
+        let moves = vec![run(0), made, run(1), run(2)];
+        Sequence { moves }.plan(&problem()).unwrap_err()
     };
-    let store = |value, to| Move::Store {
+    let store = |value, to| Move::Copy {
         value: v(value),
+        from: d(0),
         to: d(to),
     };
-    let bring = |value, from| Move::Bring {
+    let bring = |value, from| Move::Copy {
         value: v(value),
         from: d(from),
+        to: d(0),
     };
     let not_made = wrong(store(3, 1));
     assert!(

@@ -28,8 +28,8 @@ mod variants;
 pub use cutoff::Cutoff;
 pub use error::SolveError;
 pub use method::{
-    Candidates, Formulation, Method, Offload, Order, Precedence, Published, Reading, Rounding,
-    UnknownName,
+    Candidates, Formulation, Method, Objective, Offload, Order, Precedence, Published, Reading,
+    Rounding, UnknownName,
 };
 pub use options::{Options, Progress, Solved};
 pub use place::{PlaceError, Placement, place, place_intervals, place_reordered};

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use scrimp_plan::CheckedPlan;
 use scrimp_solvers::Library;
 use thiserror::Error;
 
@@ -113,6 +114,55 @@ impl FromStr for Order {
                 known: "free, fixed".into(),
             }),
         }
+    }
+}
+
+/// What a plan costs, apart from the price of its joules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Objective {
+    /// The simulated makespan: devices and links work side by side.
+    #[default]
+    Makespan,
+    /// The sum of the seconds of all runs and all copies: one at a time, as in XEngine (eq. 1).
+    Serial,
+}
+
+impl Objective {
+    /// Every objective.
+    pub const ALL: [Objective; 2] = [Objective::Makespan, Objective::Serial];
+
+    /// The name that [`FromStr`] reads.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Objective::Makespan => "makespan",
+            Objective::Serial => "serial",
+        }
+    }
+
+    /// The cost of a plan: its seconds by this objective plus `alpha` times its joules.
+    #[must_use]
+    pub fn cost(self, plan: &CheckedPlan, alpha: f64) -> f64 {
+        match self {
+            Objective::Makespan => plan.objective(alpha),
+            Objective::Serial => plan.serial_seconds() + alpha * plan.total_joules(),
+        }
+    }
+}
+
+impl FromStr for Objective {
+    type Err = UnknownName;
+
+    fn from_str(text: &str) -> Result<Objective, UnknownName> {
+        let named = |objective: &Objective| objective.name() == text;
+        Objective::ALL
+            .into_iter()
+            .find(named)
+            .ok_or_else(|| UnknownName {
+                what: "objective",
+                name: text.into(),
+                known: Objective::ALL.map(Objective::name).join(", "),
+            })
     }
 }
 

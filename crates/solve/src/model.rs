@@ -56,6 +56,8 @@ impl<K: EntityRef, T: Copy> Lists<K, T> {
 /// The problem as the computing device sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
+    /// The device that computes.
+    pub device: DeviceId,
     /// The number of the problem's tasks; `start` and `end` come after them.
     pub tasks: u32,
     /// Seconds of one run.
@@ -199,6 +201,7 @@ impl Model {
             outputs.push(task.outputs.clone());
         }
         let mut model = Model::from_lists(Parts {
+            device,
             cost,
             workspace,
             rerunnable,
@@ -277,6 +280,7 @@ impl Model {
             *grows += p.outputs[t.index()].iter().map(|&v| bytes[v]).sum::<f64>();
         }
         Model {
+            device: p.device,
             tasks: n,
             cost: p.cost.into_iter().collect(),
             workspace: p.workspace.into_iter().collect(),
@@ -398,6 +402,7 @@ impl Model {
 
 /// The fields from which [`Model::from_lists`] derives the rest.
 pub(crate) struct Parts {
+    pub device: DeviceId,
     pub cost: Vec<f64>,
     pub workspace: Vec<f64>,
     pub rerunnable: Vec<bool>,

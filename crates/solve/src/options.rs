@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use scrimp_plan::{CheckedPlan, Sequence};
 
 use crate::cutoff::Cutoff;
-use crate::method::{Formulation, Method, Order, Precedence};
+use crate::method::{Formulation, Method, Objective, Order, Precedence};
 use crate::published::Layer;
 
 /// How to plan.
@@ -21,6 +21,8 @@ use crate::published::Layer;
 pub struct Options {
     /// The method that plans.
     pub method: Method,
+    /// What planners minimize.
+    pub objective: Objective,
     /// Whether first runs keep the given order.
     pub order: Order,
     /// How much work to do, as the time that the work takes. The search for a first plan takes up to two
@@ -35,7 +37,7 @@ pub struct Options {
     pub threads: usize,
     /// A flag that the caller sets to stop early with the best plan so far.
     pub stop: Option<Arc<AtomicBool>>,
-    /// The price of a joule in seconds: planners minimize seconds plus `alpha` times joules.
+    /// The price of a joule in seconds: planners minimize seconds, by the objective, plus `alpha` times joules.
     pub alpha: f64,
     /// The search stops as soon as it has a plan that costs no more than this.
     pub enough: Option<f64>,
@@ -64,6 +66,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             method: Method::Search,
+            objective: Objective::Makespan,
             order: Order::Free,
             time_limit: Duration::from_secs(5),
             seed: 0,

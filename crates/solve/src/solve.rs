@@ -147,7 +147,7 @@ fn swapped(
             leanest: None,
         });
     };
-    let sequence = Sequence { device, moves };
+    let sequence = Sequence { moves };
     let plan = checked(problem, &sequence, Method::Search.name())?;
     let cost = simulate(&plan).makespan();
     let proof = Proof::of(problem, capacities)?;
@@ -238,7 +238,7 @@ pub fn leanest(
     let (model, device) = Model::with_copies(problem, capacities)?;
     if !model.copies.none() {
         let (least, moves) = swap::leanest(&model, options, start);
-        let sequence = Sequence { device, moves };
+        let sequence = Sequence { moves };
         let plan = checked(problem, &sequence, Method::Search.name())?;
         let least = (least + model.resident) as u64;
         return Ok((least, timed(plan, model.base_cost(), start)));

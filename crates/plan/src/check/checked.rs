@@ -52,6 +52,8 @@ pub struct Binding {
 pub struct Copied {
     /// Bytes copied.
     pub bytes: u64,
+    /// Seconds, not counting waits.
+    pub seconds: f64,
     /// Energy taken.
     pub joules: f64,
 }
@@ -198,6 +200,13 @@ impl CheckedPlan {
     #[must_use]
     pub fn cost(&self) -> f64 {
         self.cost
+    }
+
+    /// Sum of the seconds of all runs and copies, as if each waited for the one before.
+    #[must_use]
+    pub fn serial_seconds(&self) -> f64 {
+        let copies = self.copied.values().map(|copied| copied.seconds);
+        self.cost + copies.sum::<f64>()
     }
 
     /// Whether first runs follow the given order of the tasks.

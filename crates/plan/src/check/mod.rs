@@ -329,6 +329,7 @@ impl<'a> Replay<'a> {
                 let bytes = self.problem.value(value).bytes;
                 let copied = &mut self.copied[id];
                 copied.bytes = copied.bytes.saturating_add(bytes);
+                copied.seconds += self.problem.copy_seconds(id, value);
                 copied.joules += link.joules + bytes as f64 * link.joules_per_byte;
             }
         }

@@ -255,6 +255,8 @@ impl<'m> Timing<'m> {
         };
         let m = self.model;
         let copies = &m.copies;
+        let device = m.device;
+        let release = |value| Move::Release { value, device };
         self.queues.fill(0.0);
         for (held, memory) in self.held.iter_mut().zip(&copies.memories) {
             held.returns.clear();
@@ -280,7 +282,7 @@ impl<'m> Timing<'m> {
                 // The value must have left before it comes back.
                 if let Some(k) = self.going.iter().position(|g| g.value == v) {
                     (time, extra) = self.release(k, time, extra);
-                    tell(Move::Release { value: v });
+                    tell(release(v));
                 }
             }
             if let Some((_, v)) = copies.brought(task) {
@@ -290,7 +292,7 @@ impl<'m> Timing<'m> {
             for &v in m.outputs.of(task) {
                 if let Some(k) = self.going.iter().position(|g| g.value == v) {
                     (time, extra) = self.release(k, time, extra);
-                    tell(Move::Release { value: v });
+                    tell(release(v));
                 }
             }
             let level = state.mem()[p.index()];
@@ -298,16 +300,17 @@ impl<'m> Timing<'m> {
                 && (done <= time || level + extra > self.budget)
             {
                 (time, extra) = self.release(self.going.len() - 1, time, extra);
-                tell(Move::Release { value });
+                tell(release(value));
             }
             for k in (next_issue..first).rev() {
                 let Some((memory, v)) = self.brought_at(state, k) else {
                     continue;
                 };
                 let what = &copies.memories[memory];
-                tell(Move::Bring {
+                tell(Move::Copy {
                     value: v,
                     from: what.device,
+                    to: device,
                 });
                 let queue = &mut self.queues[what.in_queue];
                 let ready = queue.max(time).max(self.sent[v]) + copies.back_seconds(memory, v);
@@ -329,15 +332,16 @@ impl<'m> Timing<'m> {
             time += m.cost[task];
             if copies.brought(task).is_none() {
                 if m.has(task) {
-                    tell(Move::Run(task));
+                    tell(Move::Run { task, device });
                 }
                 for &v in m.outputs.of(task) {
                     while self.to_send[v] != 0 {
                         let memory = self.to_send[v].trailing_zeros() as usize;
                         self.to_send[v] &= self.to_send[v] - 1;
                         let what = &copies.memories[memory];
-                        tell(Move::Store {
+                        tell(Move::Copy {
                             value: v,
+                            from: device,
                             to: what.device,
                         });
                         let held = &mut self.held[memory];
@@ -363,7 +367,7 @@ impl<'m> Timing<'m> {
             }
         }
         while let Some(Going { value, .. }) = self.going.pop() {
-            tell(Move::Release { value });
+            tell(release(value));
         }
         self.queues.iter().fold(time, |most, &end| most.max(end))
     }

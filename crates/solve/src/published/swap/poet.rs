@@ -94,10 +94,7 @@ pub(in crate::published) fn plan(
     let first = paged(graph);
     let mut offer = |stages: &Stages<bool>| -> Result<(), SolveError> {
         let moves = moves(graph, stages, memory);
-        let sequence = Sequence {
-            device: graph.device,
-            moves,
-        };
+        let sequence = Sequence { moves };
         let plan = checked(graph.problem, &sequence, graph.method.name())?;
         let in_time = runtime.is_none_or(|most| plan.cost() <= most * (1.0 + 1e-9));
         let better = |best: &CheckedPlan| plan.total_joules() < best.total_joules();
@@ -445,25 +442,33 @@ fn paged(graph: &Graph<'_>) -> Stages<bool> {
 
 /// The moves of the stages: copies out, runs in index order, copies back.
 fn moves(graph: &Graph<'_>, stages: &Stages<bool>, memory: scrimp_plan::DeviceId) -> Vec<Move> {
-    let n = graph.tasks.len();
+    let (n, device) = (graph.tasks.len(), graph.device);
     let mut moves = Vec::new();
     let mut stored = vec![false; n];
     for t in 0..n {
         for i in (0..t).filter(|&i| stages.page_out[t][i]) {
             if !std::mem::replace(&mut stored[i], true) {
                 let value = ValueId::new(output(graph, i));
-                moves.push(Move::Store { value, to: memory });
+                moves.push(Move::Copy {
+                    value,
+                    from: device,
+                    to: memory,
+                });
             }
         }
         let runs = (0..t).filter(|&i| stages.runs[t][i]).chain([t]);
-        moves.extend(runs.map(|task| Move::Run(TaskId::new(task))));
+        moves.extend(runs.map(|task| Move::Run {
+            task: TaskId::new(task),
+            device,
+        }));
         for i in (0..t).filter(|&i| stages.page_in[t][i]) {
             let there = stages.ram[t][i] || stages.runs[t][i];
             if stored[i] && !there && stages.ram[t + 1][i] {
                 let value = ValueId::new(output(graph, i));
-                moves.push(Move::Bring {
+                moves.push(Move::Copy {
                     value,
                     from: memory,
+                    to: device,
                 });
             }
         }

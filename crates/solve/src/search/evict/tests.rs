@@ -48,7 +48,6 @@ fn assert_sound(state: &State<'_>, problem: &Problem, what: &str) {
         Sequence::of_runs(device(), state.order())
     } else {
         Sequence {
-            device: device(),
             moves: Timing::new(state.model, state.peak()).moves(state),
         }
     };

@@ -89,10 +89,7 @@ fn plans_take_what_the_search_says_and_fit() {
             assert!(found.least > budget);
             continue;
         };
-        let sequence = Sequence {
-            device: device(),
-            moves,
-        };
+        let sequence = Sequence { moves };
         let plan = check(&p, sequence.plan(&p).unwrap()).unwrap();
         assert!(plan.peak(device()) as f64 <= budget + model.resident);
         assert!(options.order == Order::Free || plan.keeps_order());
@@ -104,7 +101,7 @@ fn plans_take_what_the_search_says_and_fit() {
         copies += sequence
             .moves
             .iter()
-            .filter(|m| matches!(m, Move::Bring { .. }))
+            .filter(|m| matches!(m, Move::Copy { to, .. } if *to == device()))
             .count();
         reruns += plan.recomputed();
         plans += 1;
@@ -191,10 +188,7 @@ fn paging_reaches_every_budget_that_copies_can() {
             let state = State::new(&model, &runs);
             assert!(state.is_sound() && state.peak() <= budget, "round {round}");
             let moves = Timing::new(&model, budget).moves(&state);
-            let sequence = Sequence {
-                device: device(),
-                moves,
-            };
+            let sequence = Sequence { moves };
             let plan = check(&p, sequence.plan(&p).unwrap()).unwrap();
             assert!(plan.keeps_order() && plan.recomputed() == 0);
             assert!(plan.peak(device()) as f64 <= budget + model.resident);
