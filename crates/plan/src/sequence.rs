@@ -65,8 +65,8 @@ impl Sequence {
     /// The plan that makes these moves. Each use of a value is served by its latest instance on the device of
     /// the use: the latest run of its producer there, or the latest copy to it. An instance is freed right
     /// after the last use it serves or its release, or at once if it serves none; an instance that must be kept is never
-    /// freed. If a value may be kept anywhere, the instance that is used last on a device that computes is, or
-    /// else the one that is used last in another memory. What a task overwrites needs no freeing. Takes
+    /// freed. If a value may be kept anywhere, the instance that is used last is; of a copy and its source, the
+    /// copy. What a task overwrites needs no freeing. Takes
     /// O(uses + values · devices) time.
     ///
     /// # Errors
@@ -206,9 +206,12 @@ enum There {
     /// The value is absent.
     #[default]
     No,
-    /// The value is present. It may be freed after move `last`, which is its last use so far or else the move
-    /// that put it there; `None` for a given value without a use.
-    Yes { last: Option<usize> },
+    /// The value is present since move `since`; `None` for a given value. It may be freed after move `last`, which
+    /// is its last use so far or else the move that put it there; `None` for a given value without a use.
+    Yes {
+        since: Option<usize>,
+        last: Option<usize>,
+    },
     /// Its buffer went to an output of the run at this position.
     Consumed { by: usize },
 }
@@ -281,7 +284,10 @@ impl<'a> Walk<'a> {
         };
         for (value, what) in problem.values().iter() {
             if let Origin::Given(device) = what.origin {
-                *walk.at(value, device) = There::Yes { last: None };
+                *walk.at(value, device) = There::Yes {
+                    since: None,
+                    last: None,
+                };
             }
         }
         walk
@@ -332,9 +338,9 @@ impl<'a> Walk<'a> {
                 }),
             },
             Keep::Anywhere => {
-                let devices = problem.devices().iter();
-                let there = devices.filter_map(|(id, device)| match *self.at(value, id) {
-                    There::Yes { last } => Some((device.computes, last, id)),
+                let devices = problem.devices().keys();
+                let there = devices.filter_map(|device| match *self.at(value, device) {
+                    There::Yes { since, last } => Some((last, since, device)),
                     _ => None,
                 });
                 Ok(there.max().map(|(.., id)| id))
@@ -397,7 +403,8 @@ impl<'a> Walk<'a> {
                 There::Yes { .. } if what.overwritten_by(value).is_some() => {
                     There::Consumed { by: position }
                 }
-                There::Yes { .. } => There::Yes {
+                There::Yes { since, .. } => There::Yes {
+                    since,
                     last: Some(position),
                 },
             };
@@ -421,7 +428,7 @@ impl<'a> Walk<'a> {
             return Err(SequenceError::NoLink { position, from, to });
         }
         let source = self.at(value, from);
-        let There::Yes { .. } = source else {
+        let There::Yes { last, .. } = source else {
             return Err(SequenceError::NotAtSource {
                 position,
                 value,
@@ -429,9 +436,7 @@ impl<'a> Walk<'a> {
                 from,
             });
         };
-        *source = There::Yes {
-            last: Some(position),
-        };
+        *last = Some(position);
         self.put(position, value, to);
         Ok(())
     }
@@ -448,7 +453,7 @@ impl<'a> Walk<'a> {
         }
         self.known(device)?;
         match self.at(value, device) {
-            There::Yes { last } => *last = Some(position),
+            There::Yes { last, .. } => *last = Some(position),
             _ => {
                 return Err(SequenceError::NotHeld {
                     position,
@@ -471,13 +476,14 @@ impl<'a> Walk<'a> {
     fn put(&mut self, position: usize, value: ValueId, device: DeviceId) {
         self.end(value, device);
         *self.at(value, device) = There::Yes {
+            since: Some(position),
             last: Some(position),
         };
     }
 
     /// Ends the latest instance: it is freed right after its last use.
     fn end(&mut self, value: ValueId, device: DeviceId) {
-        if let There::Yes { last } = *self.at(value, device) {
+        if let There::Yes { last, .. } = *self.at(value, device) {
             let instance = Instance { value, device };
             match last {
                 Some(at) => self.frees.after.push((at, instance)),

@@ -80,7 +80,7 @@ fn values_that_are_kept_elsewhere_are_stored_there() {
     let mut parts = parts();
     parts.values[v(4)].keep = Keep::On(d(1));
     let problem = Problem::new(parts).unwrap();
-    let runs = (0..3).map(|task| made(task));
+    let runs = (0..3).map(made);
     let plan = sequence(runs.chain([store(4)]).collect()).plan(&problem);
     let steps = plan.as_ref().unwrap().steps.clone();
     assert_eq!(steps[steps.len() - 2..], [copy(4, 0, 1), free(4)]);
