@@ -215,9 +215,9 @@ pub(crate) fn arranged(change: &Change, dtype: DType, bytes: &[u8]) -> Vec<u8> {
 
 /// Puts a tensor that was filled in row order into its format on the device; `None` means that rows are that
 /// format. This takes as much memory again, outside the arena, and is done between steps.
-pub(crate) fn arrange(change: Option<Change>, dtype: DType, memory: &mut [u8]) {
+pub(crate) fn arrange(change: Option<&Change>, dtype: DType, memory: &mut [u8]) {
     if let Some(change) = change {
-        memory.copy_from_slice(&arranged(&change, dtype, memory));
+        memory.copy_from_slice(&arranged(change, dtype, memory));
     }
 }
 

@@ -1,6 +1,7 @@
 //! What can go wrong while preparing or running a graph.
 
 use scrimp_graph::DType;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// An error of the runtime. Every message names what is wrong and what to do about it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -46,6 +47,14 @@ pub enum RunError {
         /// Where in the file.
         offset: u64,
         /// What the operating system said.
+        reason: String,
+    },
+    /// A thread of a step panicked, which is a defect.
+    #[error("internal error, please report: {who} stopped in the middle of a step: {reason}")]
+    Panicked {
+        /// Who worked.
+        who: String,
+        /// The panic's message.
         reason: String,
     },
     /// The pool of worker threads could not be started.
@@ -152,6 +161,21 @@ impl RunError {
             source: Box::new(source),
         }
     }
+}
+
+/// Calls `f`. A panic becomes an error, so that those who wait for this thread can end, too.
+pub(crate) fn unless_panicked(
+    who: &str,
+    f: impl FnOnce() -> Result<(), RunError>,
+) -> Result<(), RunError> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Err(RunError::Panicked {
+            who: who.into(),
+            reason: text.unwrap_or("a panic without a message").into(),
+        })
+    })
 }
 
 /// For functions that read tensors into files.

@@ -7,6 +7,7 @@ mod blocks;
 mod compiled;
 #[cfg(test)]
 mod conformance;
+mod conversion;
 mod cpu;
 mod data;
 mod error;

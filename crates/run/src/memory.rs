@@ -8,6 +8,7 @@
 use std::path::Path;
 
 use crate::arena::Arena;
+use crate::conversion::Conversion;
 use crate::error::RunError;
 use crate::file::FileMemory;
 use crate::processor::Processor;
@@ -82,18 +83,28 @@ impl Memory {
         }
     }
 
-    /// Copies a span of another memory to a span of this one; both have the same length.
+    /// Copies a span of another memory to a span of this one; both have the same length. A conversion applies
+    /// between memories with addresses only.
     ///
     /// # Errors
     /// A file fails.
     ///
     /// # Safety
     /// Meanwhile nothing else uses the span of this memory, or writes the other span.
-    pub unsafe fn copy_from(&self, source: &Memory, from: Span, to: Span) -> Result<(), RunError> {
+    pub unsafe fn copy_from(
+        &self,
+        source: &Memory,
+        from: Span,
+        to: Span,
+        conversion: Option<&Conversion>,
+    ) -> Result<(), RunError> {
         // SAFETY: the caller's promise.
         let here = unsafe { self.write_beside(to) };
         match (here, source.read(from), self, source) {
-            (Some(here), Some(there), ..) => here.copy_from_slice(there),
+            (Some(here), Some(there), ..) => match conversion {
+                Some(conversion) => conversion.copy(there, here),
+                None => here.copy_from_slice(there),
+            },
             (Some(here), None, _, Memory::File(file)) => file.read(from.offset, here)?,
             (None, Some(there), Memory::File(file), _) => file.write(to.offset, there)?,
             _ => {}

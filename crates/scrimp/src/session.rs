@@ -95,7 +95,7 @@ impl<'a> Session<'a> {
             files: &job.swap.files(layout.plan().problem()),
             ..ExecutorOptions::default()
         };
-        let mut executor = Executor::new(job.compiled, job.lowered, layout, options)?;
+        let mut executor = Executor::new(std::slice::from_ref(job.compiled), job.lowered, layout, options)?;
         job.start.fill(&mut executor, &job.training.graph)?;
         Ok(Session {
             executor,
@@ -273,8 +273,10 @@ impl Breakdown {
             };
             *part += run.seconds;
         }
-        self.waiting += trace.waiting;
-        self.other += (trace.seconds - running - trace.waiting).max(0.0);
+        let waiting: f64 = trace.waiting.values().sum();
+        let computing = trace.waiting.keys().filter(|&device| lowered.problem.devices()[device].computes);
+        self.waiting += waiting;
+        self.other += (trace.seconds * computing.count() as f64 - running - waiting).max(0.0);
     }
 
     /// The mean over this many steps.

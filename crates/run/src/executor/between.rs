@@ -54,7 +54,7 @@ impl Executor<'_> {
         Ok(true)
     }
 
-    /// Moves values in memories that don't compute to where the next step expects them.
+    /// Moves values to where the next step expects them.
     pub(super) fn settle(&self) -> Result<(), RunError> {
         for &[from, to] in &self.schedule.moves {
             self.staged(from.span.bytes, &mut |memory| {
@@ -91,7 +91,7 @@ impl Executor<'_> {
         let idle = idle.unwrap_or_else(PoisonError::into_inner);
         match idle.prefix(bytes) {
             Some(span) => {
-                let home = self.memories.of(self.home);
+                let home = self.memories.of(self.home());
                 // SAFETY: no step runs, since it would have borrowed the executor exclusively, and no tensor
                 // lies in the stretch. Whoever uses it holds its lock.
                 let memory = unsafe { home.write_beside(span) };
@@ -105,7 +105,7 @@ impl Executor<'_> {
     pub(super) fn everything(&self) -> Span {
         Span {
             offset: 0,
-            bytes: self.memories.bytes(self.home),
+            bytes: self.memories.bytes(self.home()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Copies beside compute: one thread for each queue of links, which does the queue's copies in the plan's
-//! order, each as soon as what it waits for has happened. Nobody polls: a thread that waits sleeps until it is
-//! woken.
+//! order, each as soon as what it waits for has happened. Here devices and queues also tell each other how far
+//! they are. Nobody polls: a thread that waits sleeps until it is woken.
 
 #![allow(
     unsafe_code,
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::memories::Memories;
 use super::trace::CopyTrace;
 use super::waits::{Clock, Errand};
-use crate::error::RunError;
+use crate::error::{RunError, unless_panicked};
 use crate::random::mix;
 use crate::span::{PAGE, Span};
 
@@ -30,11 +30,13 @@ pub(super) struct Copiers {
 
 #[derive(Debug)]
 struct Shared {
+    /// How many devices compute.
+    computing: usize,
     queues: Vec<Vec<Errand>>,
     delays: Option<u64>,
     state: Mutex<State>,
     for_copiers: Condvar,
-    for_device: Condvar,
+    for_devices: Condvar,
 }
 
 #[derive(Debug)]
@@ -44,10 +46,8 @@ struct State {
     /// What this step lent; null between steps.
     lent: Lent,
     start: Instant,
-    /// Steps of the plan that the device that computes has done.
-    steps: usize,
-    /// Copies that each queue has done.
-    copies: Vec<usize>,
+    /// How far each device that computes is in the plan, then how many copies each queue has done.
+    counters: Vec<usize>,
     /// When each copy began and how long it took, in seconds.
     times: Vec<Vec<(f64, f64)>>,
     /// Threads that still work on this step.
@@ -65,20 +65,19 @@ struct Lent(*const Memories);
 // them any more.
 unsafe impl Send for Lent {}
 
-impl State {
-    fn reached(&self, clock: &Clock) -> bool {
-        self.steps >= clock.steps && self.copied(&clock.copies)
-    }
-
-    fn copied(&self, copies: &[(usize, usize)]) -> bool {
-        let mut copies = copies.iter();
-        copies.all(|&(queue, count)| self.copies[queue] >= count)
-    }
-}
-
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the step early for all threads, perhaps because of an error.
+    fn halt(&self, state: &mut State, error: Option<RunError>) {
+        if state.error.is_none() {
+            state.error = error;
+        }
+        state.halted = true;
+        self.for_copiers.notify_all();
+        self.for_devices.notify_all();
     }
 
     /// Goes through a queue once per step.
@@ -95,15 +94,14 @@ impl Shared {
             round = state.round;
             let (lent, start) = (state.lent, state.start);
             drop(state);
-            let done = self.copy_all(queue, round, lent, start);
+            let copy_all = || self.copy_all(queue, round, lent, start);
+            let done = unless_panicked("a copy", copy_all);
             let mut state = self.lock();
             if let Err(error) = done {
-                state.error.get_or_insert(error);
-                state.halted = true;
-                self.for_copiers.notify_all();
+                self.halt(&mut state, Some(error));
             }
             state.working -= 1;
-            self.for_device.notify_all();
+            self.for_devices.notify_all();
         }
     }
 
@@ -116,7 +114,7 @@ impl Shared {
     ) -> Result<(), RunError> {
         for (index, errand) in self.queues[queue].iter().enumerate() {
             let state = self.for_copiers.wait_while(self.lock(), |state| {
-                !state.halted && !state.reached(&errand.after)
+                !state.halted && !errand.after.reached(&state.counters)
             });
             let state = state.unwrap_or_else(PoisonError::into_inner);
             if state.halted {
@@ -133,9 +131,9 @@ impl Shared {
             let took = start.elapsed() - began;
             let mut state = self.lock();
             state.times[queue][index] = (began.as_secs_f64(), took.as_secs_f64());
-            state.copies[queue] = index + 1;
+            state.counters[self.computing + queue] = index + 1;
             self.for_copiers.notify_all();
-            self.for_device.notify_all();
+            self.for_devices.notify_all();
         }
         Ok(())
     }
@@ -148,15 +146,21 @@ impl Shared {
 unsafe fn copy(memories: &Memories, errand: &Errand, delay: Option<u64>) -> Result<(), RunError> {
     let (from, to) = (errand.transfer.from, errand.transfer.to);
     let (source, destination) = (memories.of(from.device), memories.of(to.device));
+    let conversion = errand.transfer.conversion.as_deref();
+    // SAFETY: the caller's promise.
+    let copy = |from, to| unsafe { destination.copy_from(source, from, to, conversion) };
     let Some(seed) = delay else {
-        // SAFETY: the caller's promise.
-        return unsafe { destination.copy_from(source, from.span, to.span) };
+        return copy(from.span, to.span);
     };
     let sleep = |which: u64| {
         let random = mix(seed ^ which) % (LONGEST_DELAY_MICROSECONDS + 1);
         std::thread::sleep(Duration::from_micros(random));
     };
-    let half = to.span.bytes / 2 / PAGE * PAGE;
+    // What changes its format is copied at once.
+    let half = match conversion {
+        None => to.span.bytes / 2 / PAGE * PAGE,
+        Some(_) => to.span.bytes,
+    };
     let parts = |span: Span| {
         let (first, offset) = (span.prefix(half).unwrap_or(span), span.offset + half);
         let bytes = span.bytes - half;
@@ -164,25 +168,30 @@ unsafe fn copy(memories: &Memories, errand: &Errand, delay: Option<u64>) -> Resu
     };
     sleep(0);
     for (k, (from, to)) in parts(from.span).into_iter().zip(parts(to.span)).enumerate() {
-        // SAFETY: the caller's promise.
-        unsafe { destination.copy_from(source, from, to)? };
+        if k == 0 || conversion.is_none() {
+            copy(from, to)?;
+        }
         sleep(k as u64 + 1);
     }
     Ok(())
 }
 
 impl Copiers {
-    /// Starts a thread for each queue. `delays` is the seed of random delays.
+    /// Starts a thread for each queue. `computing` is the number of devices that compute, `delays` the seed of
+    /// random delays.
     ///
     /// # Errors
     /// A thread can't be started.
-    pub fn new(queues: Vec<Vec<Errand>>, delays: Option<u64>) -> Result<Copiers, RunError> {
+    pub fn new(
+        computing: usize,
+        queues: Vec<Vec<Errand>>,
+        delays: Option<u64>,
+    ) -> Result<Copiers, RunError> {
         let state = State {
             round: 0,
             lent: Lent(std::ptr::null()),
             start: Instant::now(),
-            steps: 0,
-            copies: vec![0; queues.len()],
+            counters: vec![0; computing + queues.len()],
             times: queues
                 .iter()
                 .map(|queue| vec![(0.0, 0.0); queue.len()])
@@ -195,11 +204,12 @@ impl Copiers {
         let count = queues.len();
         let mut copiers = Copiers {
             shared: Arc::new(Shared {
+                computing,
                 queues,
                 delays,
                 state: Mutex::new(state),
                 for_copiers: Condvar::new(),
-                for_device: Condvar::new(),
+                for_devices: Condvar::new(),
             }),
             threads: Vec::with_capacity(count),
         };
@@ -223,8 +233,7 @@ impl Copiers {
         state.round += 1;
         state.lent = Lent(memories);
         state.start = start;
-        state.steps = 0;
-        state.copies.fill(0);
+        state.counters.fill(0);
         state.working = self.threads.len();
         state.halted = false;
         state.error = None;
@@ -253,22 +262,28 @@ pub(super) struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    /// Tells that the device that computes has done this many steps of the plan.
-    pub fn advance(&self, steps: usize) {
-        self.shared.lock().steps = steps;
+    /// Tells that a device has done its part of this many steps of the plan.
+    pub fn advance(&self, device: usize, steps: usize) {
+        self.shared.lock().counters[device] = steps;
         self.shared.for_copiers.notify_all();
+    }
+
+    /// Tells that a device failed, which ends the step for all.
+    pub fn fail(&self, error: RunError) {
+        let mut state = self.shared.lock();
+        self.shared.halt(&mut state, Some(error));
     }
 
     /// Waits until copies are as far as the clock says.
     ///
     /// # Errors
-    /// A copy failed.
+    /// A copy or another device failed.
     pub fn wait(&self, clock: &Clock) -> Result<(), RunError> {
         let state = self
             .shared
-            .for_device
+            .for_devices
             .wait_while(self.shared.lock(), |state| {
-                !state.halted && !state.copied(&clock.copies)
+                !state.halted && !clock.reached(&state.counters)
             });
         let state = state.unwrap_or_else(PoisonError::into_inner);
         state.error.clone().map_or(Ok(()), Err)
@@ -277,7 +292,7 @@ impl Copying<'_> {
     /// Waits until all copies are done, and notes when each took place.
     ///
     /// # Errors
-    /// A copy failed.
+    /// A copy or a device failed.
     pub fn end(self, trace: &mut Vec<CopyTrace>) -> Result<(), RunError> {
         let state = self.idle();
         for (errands, times) in self.shared.queues.iter().zip(&state.times) {
@@ -296,7 +311,7 @@ impl Copying<'_> {
     }
 
     fn idle(&self) -> MutexGuard<'_, State> {
-        let (device, state) = (&self.shared.for_device, self.shared.lock());
+        let (device, state) = (&self.shared.for_devices, self.shared.lock());
         let state = device.wait_while(state, |state| state.working > 0);
         state.unwrap_or_else(PoisonError::into_inner)
     }
@@ -305,8 +320,7 @@ impl Copying<'_> {
 impl Drop for Copying<'_> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        state.halted = true;
-        self.shared.for_copiers.notify_all();
+        self.shared.halt(&mut state, None);
         drop(state);
         self.idle().lent = Lent(std::ptr::null());
     }

@@ -1,4 +1,4 @@
-//! The memories of all devices of a plan, and how many bytes of each are in use.
+//! The memories of all devices of a plan.
 
 #![allow(
     unsafe_code,
@@ -85,24 +85,5 @@ impl Memories {
         if let Some(memory) = memory.filter(|_| self.poison) {
             memory.fill(POISON);
         }
-    }
-}
-
-/// Bytes in use on each device, in the plan's order.
-#[derive(Debug)]
-pub(super) struct InUse(pub PrimaryMap<DeviceId, u64>);
-
-impl InUse {
-    pub fn begin(&mut self, given: &[Location]) {
-        self.0.values_mut().for_each(|bytes| *bytes = 0);
-        given.iter().for_each(|&at| self.take(at));
-    }
-
-    pub fn take(&mut self, at: Location) {
-        self.0[at.device] += at.span.bytes;
-    }
-
-    pub fn give_back(&mut self, at: Location) {
-        self.0[at.device] -= at.span.bytes;
     }
 }

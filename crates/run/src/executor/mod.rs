@@ -1,13 +1,15 @@
 //! The executor: runs the steps of a checked plan in one arena for each device, with each buffer where the
 //! checked layout puts it.
 //!
-//! The arena of the device that computes is as large as asked, or as its layout needs if that is more. The
+//! The arena of the first device that computes is as large as asked, or as its layout needs if that is more. The
 //! other arenas are as large as their layouts need; each is in memory or a file. Every page is touched, and
 //! every file reserved, before the first step. Everything that a step needs is prepared when the executor is
 //! made: during a step only kernels and copies run, in the arenas, and nothing is allocated.
 //!
-//! Runs are done one after the other in the plan's order. Copies run beside them, in one thread for each queue
-//! of links (see `copiers`); who waits for whom follows from the plan and its addresses (see `waits`).
+//! Each device that computes does its part of the plan in order: the first on the caller's thread, each other
+//! one on a thread of its own (see `play`). Copies run beside them, in one thread for each queue of links (see
+//! `copiers`); who waits for whom follows from the plan and its addresses (see `waits`). A copy between devices
+//! that store a value differently changes its format (see `conversion`).
 //!
 //! Parameters, state and constants stay in place from step to step: an updated value lies in the buffer of
 //! the old one. Inputs, settings and seeds may be freed during a step and must be set again before the next.
@@ -23,7 +25,7 @@ mod waits;
 
 use cranelift_entity::SecondaryMap;
 use scrimp_graph::{Graph, Lowered, Role, TensorId};
-use scrimp_plan::{CheckedLayout, DeviceId, TaskId};
+use scrimp_plan::{CheckedLayout, DeviceId};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
@@ -31,18 +33,20 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use self::copiers::Copiers;
-use self::memories::{InUse, Location, Memories};
-use self::play::Play;
+use self::memories::{Location, Memories};
 pub use self::play::{Observer, RunEvent};
-use self::schedule::{Action, Schedule, wrong};
+use self::play::{Player, Stage, together};
+use self::schedule::{Schedule, wrong};
+use self::trace::Record;
 pub use self::trace::{CopyTrace, RunTrace, StepTrace};
 use crate::compiled::Compiled;
 use crate::data::{Data, Elements, arrange, arranged, gather, scatter};
 use crate::error::RunError;
+use crate::format::Change;
 use crate::span::Span;
 
-/// The most bytes that a step allocates outside the arena: the thread pool may take a block for its queue.
-/// Kernels and the executor allocate nothing (a test counts).
+/// The most bytes that a step of one device allocates outside the arena: the thread pool may take a block for
+/// its queue. Kernels and the executor allocate nothing (a test counts). Each further device takes a thread.
 pub const FIXED_OVERHEAD_BYTES: u64 = 16 * 1024;
 
 /// Options of an executor.
@@ -50,7 +54,8 @@ pub const FIXED_OVERHEAD_BYTES: u64 = 16 * 1024;
 pub struct ExecutorOptions<'a> {
     /// Seed of the initial parameters. Equal seeds give equal parameters, whatever the plan.
     pub seed: u64,
-    /// Size of the arena in bytes; if the layout needs more, the arena is as large as the layout.
+    /// Size in bytes of the arena of the first device that computes; if the layout needs more, the arena is as
+    /// large as the layout.
     pub arena_bytes: u64,
     /// Fill buffers with NaN when they are taken and when they are freed, so that reading a value that isn't
     /// there shows. For tests: it costs a pass over memory.
@@ -65,82 +70,106 @@ pub struct ExecutorOptions<'a> {
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Executor<'a> {
-    compiled: &'a Compiled<'a>,
+    /// One for each device that computes, in their order.
+    compiled: &'a [Compiled<'a>],
     graph: &'a Graph,
     seed: u64,
-    /// The device that computes.
-    home: DeviceId,
     memories: Memories,
-    in_use: InUse,
     schedule: Schedule,
-    /// Declared after what they copy in, and idle between steps; none for a plan without copies.
+    /// The devices that compute, in their order.
+    players: Vec<Player>,
+    /// Those that don't.
+    others: Vec<Record>,
+    /// Declared after what they copy in, and idle between steps; none for a plan without copies on one device.
     copiers: Option<Copiers>,
-    /// A stretch of the memory that computes in which nothing lies between steps.
+    /// A stretch of the first memory that computes in which nothing lies between steps.
     idle: Mutex<Span>,
     /// Whether each given tensor has contents.
     set: SecondaryMap<TensorId, bool>,
     /// Whether the outputs of the last step are still there.
     readable: bool,
-    again: SecondaryMap<TaskId, bool>,
     trace: StepTrace,
 }
 
 impl<'a> Executor<'a> {
-    /// Prepares the plan, reserves the arenas and initializes parameters, state and constants.
+    /// Prepares the plan, reserves the arenas and initializes parameters, state and constants. `compiled` has the
+    /// graph on each device that computes, in the order of the problem's devices.
     ///
     /// # Errors
-    /// The plan is for another graph, computes on several devices, or has less workspace than this
-    /// processor's kernels need (it was made for another machine or number of threads); a value isn't where
-    /// the next step expects it; or there isn't enough memory.
+    /// The plan is for another graph or number of devices, or has less workspace than the kernels need (it was
+    /// made for another machine or number of threads); a value isn't where the next step expects it; or there
+    /// isn't enough memory.
     pub fn new(
-        compiled: &'a Compiled<'a>,
+        compiled: &'a [Compiled<'a>],
         lowered: &Lowered,
         layout: &CheckedLayout,
         options: ExecutorOptions<'_>,
     ) -> Result<Executor<'a>, RunError> {
         let problem = layout.plan().problem();
-        let home = problem
-            .sole_device()
-            .ok_or_else(|| wrong("it runs tasks on several devices"))?;
+        let devices = problem.devices().iter();
+        let (computing, others): (Vec<_>, Vec<_>) = devices.partition(|(_, what)| what.computes);
+        let computing: Vec<DeviceId> = computing.into_iter().map(|(device, _)| device).collect();
+        let (Some(first), true) = (compiled.first(), compiled.len() == computing.len()) else {
+            return Err(wrong(format!(
+                "its tasks run on {} devices instead of {}",
+                computing.len(),
+                compiled.len()
+            )));
+        };
         let folder = |device| {
             let mut files = options.files.iter();
             files.find(|file| file.0 == device).map(|file| file.1)
         };
         let in_file = |device| folder(device).is_some();
-        let mut schedule = Schedule::new(compiled, lowered, layout, home, &in_file)?;
+        let mut schedule = Schedule::new(compiled, lowered, layout, &computing, &in_file)?;
         let queues = std::mem::take(&mut schedule.waits.queues);
-        let copiers = match queues.is_empty() {
+        let copiers = match queues.is_empty() && computing.len() == 1 {
             true => None,
-            false => Some(Copiers::new(queues, options.delays)?),
+            false => Some(Copiers::new(computing.len(), queues, options.delays)?),
         };
         let size = |device| {
-            let asked = if device == home {
-                options.arena_bytes
-            } else {
-                0
+            let asked = match device == computing[0] {
+                true => options.arena_bytes,
+                false => 0,
             };
             (asked.max(layout.arena_bytes(device)), folder(device))
         };
         let sizes = problem.devices().keys().map(size);
-        let processor = compiled.processor();
+        let player = |(number, &device): (usize, &DeviceId)| {
+            let name = &problem.devices()[device].name;
+            Player::new(number, name, Record::new(device, &schedule))
+        };
+        let others = others.iter();
+        let processor = first.processor();
         let mut executor = Executor {
             compiled,
-            graph: compiled.graph(),
+            graph: first.graph(),
             seed: options.seed,
-            home,
             memories: Memories::new(processor, sizes, options.poison)?,
-            in_use: InUse(problem.devices().keys().map(|_| 0).collect()),
+            players: computing.iter().enumerate().map(player).collect(),
+            others: others.map(|&(device, _)| Record::new(device, &schedule)).collect(),
             schedule,
             copiers,
             idle: Mutex::new(Span::EMPTY),
             set: SecondaryMap::new(),
             readable: false,
-            again: SecondaryMap::with_capacity(problem.tasks().len()),
             trace: StepTrace::with_room_for(layout.plan()),
         };
-        executor.again.resize(problem.tasks().len());
         processor.enter(|| executor.initialize())?;
         Ok(executor)
+    }
+
+    /// The first device that computes.
+    fn home(&self) -> DeviceId {
+        self.players[0].record.device
+    }
+
+    /// How a tensor differs from rows where it lies; `None` if it doesn't.
+    fn change_at(&self, tensor: TensorId, at: Location) -> Option<Change> {
+        let mut players = self.players.iter();
+        let number = players.position(|player| player.record.device == at.device);
+        let format = self.compiled[number.unwrap_or(0)].formats().of(tensor);
+        format.change(&self.graph.tensor(tensor).shape)
     }
 
     /// Fills the tensors in other memories first, one by one, while the arena is empty.
@@ -155,7 +184,7 @@ impl<'a> Executor<'a> {
             );
             kept.then_some((tensor, at))
         });
-        let (here, elsewhere): (Vec<_>, Vec<_>) = given.partition(|(_, at)| at.device == self.home);
+        let (here, elsewhere): (Vec<_>, Vec<_>) = given.partition(|(_, at)| at.device == self.home());
         for (tensor, at) in elsewhere.into_iter().chain(here) {
             let (graph, seed) = (self.graph, self.seed);
             self.fill(tensor, at, &mut |memory| {
@@ -173,20 +202,19 @@ impl<'a> Executor<'a> {
         at: Location,
         fill: &mut dyn FnMut(Elements<'_>) -> Result<(), RunError>,
     ) -> Result<(), RunError> {
-        let (what, compiled) = (self.graph.tensor(tensor), self.compiled);
+        let (what, change) = (self.graph.tensor(tensor), self.change_at(tensor, at));
         self.change::<RunError>(at, &mut |memory| {
             fill(Elements::new(what.dtype, memory))?;
-            let change = compiled.formats().of(tensor).change(&what.shape);
-            arrange(change, what.dtype, memory);
+            arrange(change.as_ref(), what.dtype, memory);
             Ok(())
         })?;
         self.set[tensor] = true;
         Ok(())
     }
 
-    /// Size of the arena of the device that computes.
+    /// Size of the arena of the first device that computes.
     pub fn arena_bytes(&self) -> u64 {
-        self.memories.bytes(self.home)
+        self.memories.bytes(self.home())
     }
 
     /// Sets a given tensor for the next step: inputs, settings and seeds before every step, parameters and
@@ -226,7 +254,7 @@ impl<'a> Executor<'a> {
         };
         self.readable = false;
         self.set[tensor] = false;
-        let change = self.compiled.formats().of(tensor).change(&what.shape);
+        let change = self.change_at(tensor, at);
         self.change(at, &mut |memory| {
             let elements = Elements::new(what.dtype, memory);
             scatter(elements, what, change.as_ref(), next)
@@ -250,8 +278,7 @@ impl<'a> Executor<'a> {
         for (tensor, _) in self.graph.given() {
             self.set[tensor] = false;
         }
-        let processor = self.compiled.processor();
-        processor.enter(|| self.play(observer))?;
+        self.play(observer)?;
         if !self.schedule.moves.is_empty() {
             let start = Instant::now();
             self.settle()?;
@@ -264,43 +291,46 @@ impl<'a> Executor<'a> {
         Ok(&self.trace)
     }
 
-    fn play(&mut self, mut observer: Option<Observer<'_>>) -> Result<(), RunError> {
-        self.again.values_mut().for_each(|again| *again = false);
-        let (home, schedule) = (self.home, &self.schedule);
-        let mut play = Play::begin(
-            self.compiled,
-            &self.memories,
-            &mut self.in_use,
-            &schedule.given,
-            &mut self.trace,
-            self.copiers
-                .as_ref()
-                .map(|copiers| (copiers, &schedule.waits)),
-        );
-        for (step, action) in schedule.actions.iter().enumerate() {
-            play.before(step)?;
-            match action {
-                Action::Run(launch) => {
-                    play.run(step, launch)?;
-                    let again = std::mem::replace(&mut self.again[launch.task], true);
-                    if let Some(observer) = &mut observer {
-                        observer(&play.event(step, launch, again));
-                    }
-                }
-                Action::Free(at) => play.free(*at, home),
-                Action::Copy(transfer) => play.copy(transfer, home),
-            }
-            play.after(step);
+    fn play(&mut self, observer: Option<Observer<'_>>) -> Result<(), RunError> {
+        self.trace.clear();
+        for player in &mut self.players {
+            player.record.begin();
         }
-        play.end()
+        let start = Instant::now();
+        let copiers = self.copiers.as_ref();
+        let copying = copiers.map(|copiers| copiers.begin(&self.memories, start));
+        let observer = observer.map(Mutex::new);
+        let stage = Stage {
+            compiled: self.compiled,
+            memories: &self.memories,
+            schedule: &self.schedule,
+            start,
+            copying: copying.as_ref(),
+            observer: observer.as_ref(),
+        };
+        let done = together(&mut self.players, &stage);
+        if let Some(copying) = copying {
+            copying.end(&mut self.trace.copies)?;
+        }
+        done?;
+        self.trace.seconds = start.elapsed().as_secs_f64();
+        for record in &mut self.others {
+            record.count(&self.schedule);
+        }
+        let computing = self.players.iter().map(|player| &player.record);
+        for record in computing.chain(&self.others) {
+            self.trace.add(record, self.schedule.actions.len());
+        }
+        self.trace.sort();
+        Ok(())
     }
 
     /// The elements, in row order, of a tensor that is there between steps: parameters and state (also by the
     /// tensor that an update overwrote, whose storage holds the new value), and kept outputs after a step.
     pub fn bytes(&self, tensor: TensorId) -> Result<Cow<'_, [u8]>, RunError> {
-        let what = self.graph.tensor(tensor);
-        let change = self.compiled.formats().of(tensor).change(&what.shape);
-        let stored = self.memories.read(self.residence(tensor)?);
+        let (what, at) = (self.graph.tensor(tensor), self.residence(tensor)?);
+        let change = self.change_at(tensor, at);
+        let stored = self.memories.read(at);
         if let (None, Some(stored)) = (&change, stored) {
             return Ok(Cow::Borrowed(stored));
         }
@@ -330,7 +360,7 @@ impl<'a> Executor<'a> {
         if elements.end > what.elements() {
             return Err(self.complain(tensor, "has fewer elements").into());
         }
-        let change = self.compiled.formats().of(tensor).change(&what.shape);
+        let change = self.change_at(tensor, self.residence(tensor)?);
         self.stored(tensor, &mut |stored| {
             let elements = elements.clone();
             gather(stored, what.dtype, change.as_ref(), elements, take)
@@ -351,9 +381,9 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// A stretch of the memory of the device that computes; `None` if that memory has no contents.
+    /// A stretch of the memory of the first device that computes; `None` if that memory has no contents.
     pub(crate) fn memory(&self, span: Span) -> Option<&[u8]> {
-        let device = self.home;
+        let device = self.home();
         self.memories.read(Location { device, span })
     }
 

@@ -1,22 +1,22 @@
-//! One step of training or inference: performs the runs of a schedule one after the other, while copiers do its
+//! One step of training or inference: each device does its part of a schedule in order, while copiers do the
 //! copies.
 
 #![allow(
     unsafe_code,
-    reason = "runs beside copies, which a checked layout allows"
+    reason = "runs beside copies and other devices, which a checked layout allows"
 )]
 
 use scrimp_graph::{Graph, NodeId, TensorId};
 use scrimp_plan::{DeviceId, TaskId};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::copiers::{Copiers, Copying};
-use super::memories::{InUse, Location, Memories};
-use super::schedule::{Launch, Transfer};
-use super::trace::{RunTrace, StepTrace};
-use super::waits::{Clock, Waits};
+use super::copiers::Copying;
+use super::memories::{Location, Memories};
+use super::schedule::{Action, Launch, Schedule, Transfer};
+use super::trace::{Record, RunTrace};
 use crate::compiled::Compiled;
-use crate::error::RunError;
+use crate::error::{RunError, unless_panicked};
 use crate::span::Span;
 
 /// A run that has just ended, as observers see it.
@@ -27,7 +27,9 @@ pub struct RunEvent<'a> {
     pub task: TaskId,
     /// The node it ran.
     pub node: NodeId,
-    /// Whether the task had run before in this step.
+    /// The device that ran it.
+    pub device: DeviceId,
+    /// Whether the plan has an earlier run of the task.
     pub again: bool,
     graph: &'a Graph,
     launch: &'a Launch,
@@ -53,148 +55,180 @@ impl<'a> RunEvent<'a> {
     }
 }
 
-/// Called after each run.
+/// Called after each run. Where several devices run side by side, one of them calls at a time.
 pub type Observer<'a> = &'a mut (dyn FnMut(&RunEvent<'_>) + Send);
 
-pub(super) struct Play<'a> {
-    compiled: &'a Compiled<'a>,
-    memories: &'a Memories,
-    in_use: &'a mut InUse,
-    trace: &'a mut StepTrace,
-    start: Instant,
-    copying: Option<(Copying<'a>, &'a Waits)>,
+/// What all devices of a step share.
+pub(super) struct Stage<'a, 'o> {
+    pub compiled: &'a [Compiled<'a>],
+    pub memories: &'a Memories,
+    pub schedule: &'a Schedule,
+    pub start: Instant,
+    /// `None` if one device computes and nothing is copied.
+    pub copying: Option<&'a Copying<'a>>,
+    pub observer: Option<&'a Mutex<Observer<'o>>>,
 }
 
-impl<'a> Play<'a> {
-    /// Begins a step with the buffers that are given. Call this inside
-    /// [`crate::processor::Processor::enter`].
-    pub fn begin(
-        compiled: &'a Compiled<'a>,
-        memories: &'a Memories,
-        in_use: &'a mut InUse,
-        given: &[Location],
-        trace: &'a mut StepTrace,
-        copiers: Option<(&'a Copiers, &'a Waits)>,
-    ) -> Play<'a> {
-        in_use.begin(given);
-        trace.clear();
-        let start = Instant::now();
-        Play {
-            compiled,
-            memories,
-            in_use,
-            trace,
-            start,
-            copying: copiers.map(|(copiers, waits)| (copiers.begin(memories, start), waits)),
+/// A device that computes.
+#[derive(Debug)]
+pub(super) struct Player {
+    /// Its number among those that compute.
+    number: usize,
+    name: String,
+    pub record: Record,
+    /// How its last step ended.
+    done: Result<(), RunError>,
+}
+
+impl Player {
+    pub fn new(number: usize, name: &str, record: Record) -> Player {
+        Player {
+            number,
+            name: name.into(),
+            record,
+            done: Ok(()),
         }
     }
 
+    /// Does the device's part of a step. If that fails, the step ends for all devices.
+    fn play(&mut self, stage: &Stage<'_, '_>) {
+        let processor = stage.compiled[self.number].processor();
+        let part = Part {
+            number: self.number,
+            stage,
+            record: &mut self.record,
+        };
+        let play = || processor.enter(|| part.play());
+        self.done = unless_panicked(&format!("device `{}`", self.name), play);
+        if let (Err(error), Some(copying)) = (&self.done, stage.copying) {
+            copying.fail(error.clone());
+        }
+    }
+}
+
+/// A step of all devices, side by side: the first works on this thread, each other one on a thread of its own.
+///
+/// # Errors
+/// One of them fails, or a thread can't be started.
+pub(super) fn together(players: &mut [Player], stage: &Stage<'_, '_>) -> Result<(), RunError> {
+    let threads = players.len();
+    let Some((first, others)) = players.split_first_mut() else {
+        return Ok(());
+    };
+    std::thread::scope(|scope| {
+        for player in others {
+            let thread = std::thread::Builder::new().name(format!("scrimp-{}", player.name));
+            player.done = Ok(());
+            if let Err(error) = thread.spawn_scoped(scope, || player.play(stage))
+                && let Some(copying) = stage.copying
+            {
+                copying.fail(RunError::Threads {
+                    threads,
+                    reason: error.to_string(),
+                });
+            }
+        }
+        first.play(stage);
+    });
+    players.iter().try_for_each(|player| player.done.clone())
+}
+
+/// A device's part of a step.
+struct Part<'a, 'o> {
+    number: usize,
+    stage: &'a Stage<'a, 'o>,
+    record: &'a mut Record,
+}
+
+impl Part<'_, '_> {
+    /// Call this inside [`crate::processor::Processor::enter`].
+    fn play(mut self) -> Result<(), RunError> {
+        for index in 0..self.record.steps.len() {
+            let step = self.record.steps[index];
+            self.before(step)?;
+            match &self.stage.schedule.actions[step] {
+                Action::Run(launch) => self.run(step, launch)?,
+                Action::Free(at) => self.free(*at),
+                Action::Copy(transfer) => self.copy(transfer),
+            }
+            self.after(step);
+        }
+        Ok(())
+    }
+
     fn now(&self) -> f64 {
-        self.start.elapsed().as_secs_f64()
+        self.stage.start.elapsed().as_secs_f64()
     }
 
     /// Waits for the copies that must precede a step.
-    ///
-    /// # Errors
-    /// A copy failed.
-    pub fn before(&mut self, step: usize) -> Result<(), RunError> {
-        let wait = |(copying, waits): &(Copying<'_>, &Waits)| {
-            let clock: &Clock = &waits.before[step];
-            match clock.copies.is_empty() {
-                true => Ok(()),
-                false => copying.wait(clock),
-            }
-        };
-        let start = self.now();
-        self.copying.as_ref().map_or(Ok(()), wait)?;
-        self.trace.waiting += self.now() - start;
+    fn before(&mut self, step: usize) -> Result<(), RunError> {
+        let clock = &self.stage.schedule.waits.before[step];
+        if let Some(copying) = self.stage.copying.filter(|_| !clock.is_empty()) {
+            let start = self.now();
+            copying.wait(clock)?;
+            self.record.waiting += self.now() - start;
+        }
         Ok(())
     }
 
     /// Tells the copies that wait for it that a step is done.
-    pub fn after(&self, step: usize) {
-        if let Some((copying, waits)) = &self.copying
-            && waits.awaited[step]
+    fn after(&self, step: usize) {
+        if let Some(copying) = self.stage.copying
+            && self.stage.schedule.waits.awaited[step]
         {
-            copying.advance(step + 1);
+            copying.advance(self.number, step + 1);
         }
     }
 
-    pub fn run(&mut self, step: usize, launch: &Launch) -> Result<(), RunError> {
+    fn run(&mut self, step: usize, launch: &Launch) -> Result<(), RunError> {
         let Launch { task, node, .. } = *launch;
-        for &at in &launch.fresh {
-            self.in_use.take(at);
-        }
+        let (compiled, memories) = (&self.stage.compiled[self.number], self.stage.memories);
         for &at in launch.fresh.iter().chain(&launch.workspace) {
             // SAFETY: the checked layout gives this place to this run alone.
-            unsafe { self.memories.spoil(at) };
+            unsafe { memories.spoil(at) };
         }
-        self.trace.count(self.in_use, launch.workspace);
+        self.record.run(launch);
         let start = self.now();
-        if let Some(arena) = self.memories.arena(launch.device) {
-            let processor = self.compiled.processor();
+        if let Some(arena) = memories.arena(launch.device) {
             // SAFETY: the copies that write what this run reads, and those that read or write what it writes,
             // are done or haven't begun: `before` waited for the former, and the latter wait for this run.
-            // All other copies use other places, as the checked layout proves.
-            let done = unsafe { processor.run_beside(&launch.job, arena) };
-            done.map_err(|error| RunError::in_node(&self.compiled.graph().node(node).name, error))?;
+            // All other copies use other places, as the checked layout proves, and other devices use other
+            // arenas.
+            let done = unsafe { compiled.processor().run_beside(&launch.job, arena) };
+            done.map_err(|error| RunError::in_node(&compiled.graph().node(node).name, error))?;
         }
-        self.trace.runs.push(RunTrace {
+        self.record.runs.push(RunTrace {
             step,
             task,
             start,
             seconds: self.now() - start,
         });
+        if let Some(observer) = self.stage.observer {
+            let mut observer = observer.lock().unwrap_or_else(PoisonError::into_inner);
+            observer(&RunEvent {
+                step,
+                task,
+                node,
+                device: launch.device,
+                again: launch.again,
+                graph: compiled.graph(),
+                launch,
+                memories,
+            });
+        }
         Ok(())
     }
 
-    pub fn event<'b>(&'b self, step: usize, launch: &'b Launch, again: bool) -> RunEvent<'b> {
-        RunEvent {
-            step,
-            task: launch.task,
-            node: launch.node,
-            again,
-            graph: self.compiled.graph(),
-            launch,
-            memories: self.memories,
-        }
-    }
-
-    /// Gives back bytes of the device at `home`, which computes, or of another memory.
-    pub fn free(&mut self, at: Location, home: DeviceId) {
-        self.trace.count(self.in_use, None);
-        self.in_use.give_back(at);
-        if at.device == home {
-            // SAFETY: all copies of the buffer are done, and nothing has taken its place yet.
-            unsafe { self.memories.spoil(at) };
-        }
+    fn free(&mut self, at: Location) {
+        self.record.free(at);
+        // SAFETY: all copies of the buffer are done, and nothing has taken its place yet.
+        unsafe { self.stage.memories.spoil(at) };
     }
 
     /// Takes the bytes of a copy, which a copier does.
-    pub fn copy(&mut self, transfer: &Transfer, home: DeviceId) {
-        self.in_use.take(transfer.to);
-        self.trace.count(self.in_use, None);
-        if transfer.to.device == home {
-            // SAFETY: the place is free, and the copy into it waits for this step.
-            unsafe { self.memories.spoil(transfer.to) };
-        }
-    }
-
-    /// Waits for the last copies, and notes how long the whole step took.
-    ///
-    /// # Errors
-    /// A copy failed.
-    pub fn end(self) -> Result<(), RunError> {
-        let Play {
-            trace,
-            start,
-            copying,
-            ..
-        } = self;
-        if let Some((copying, _)) = copying {
-            copying.end(&mut trace.copies)?;
-        }
-        trace.seconds = start.elapsed().as_secs_f64();
-        Ok(())
+    fn copy(&mut self, transfer: &Transfer) {
+        self.record.copy(transfer);
+        // SAFETY: the place is free, and the copy into it waits for this step.
+        unsafe { self.stage.memories.spoil(transfer.to) };
     }
 }

@@ -6,10 +6,13 @@ use scrimp_graph::{Graph, Lowered, NodeId, TensorId};
 use scrimp_plan::{
     BufferId, CheckedLayout, DeviceId, Keep, LinkId, Problem, Step, TaskId, ValueId,
 };
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::memories::Location;
 use super::waits::Waits;
 use crate::compiled::Compiled;
+use crate::conversion::Conversion;
 use crate::error::RunError;
 use crate::file::aligned;
 use crate::job::Job;
@@ -22,23 +25,38 @@ pub(super) enum Action {
     Copy(Transfer),
 }
 
+impl Action {
+    /// The device that it concerns: it runs, gives back or takes bytes.
+    pub fn device(&self) -> DeviceId {
+        match self {
+            Action::Run(launch) => launch.device,
+            Action::Free(at) => at.device,
+            Action::Copy(transfer) => transfer.to.device,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Launch {
     pub task: TaskId,
     pub device: DeviceId,
     pub node: NodeId,
+    /// Whether the plan has an earlier run of the task.
+    pub again: bool,
     pub job: Job,
     pub outputs: Vec<Location>,
     pub fresh: Vec<Location>,
     pub workspace: Option<Location>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Transfer {
     pub value: ValueId,
     pub link: LinkId,
     pub from: Location,
     pub to: Location,
+    /// How the value changes if the two devices store it differently.
+    pub conversion: Option<Arc<Conversion>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,45 +74,47 @@ pub(super) struct Schedule {
     pub actions: Vec<Action>,
     pub given: Vec<Location>,
     pub residences: SecondaryMap<TensorId, Residence>,
-    /// Where values lie after a step in memories that don't compute, and where the next step expects them.
+    /// Where values lie after a step, and where the next step expects them.
     pub moves: Vec<[Location; 2]>,
     pub waits: Waits,
-    /// A stretch of the memory that computes in which nothing lies between steps.
+    /// A stretch of the first memory that computes in which nothing lies between steps.
     pub idle: Span,
 }
 
 impl Schedule {
-    /// The schedule of a plan whose runs are all on `home`. `in_file` says which devices are files.
+    /// The schedule of a plan for the graph on the devices that compute, `computing`. `in_file` says which devices
+    /// are files.
     ///
     /// # Errors
     /// The plan is for another graph or has less workspace than the processor needs; a kept value isn't where
     /// the next step expects the given value that it continues; or buffers aren't aligned.
     pub fn new(
-        compiled: &Compiled<'_>,
+        compiled: &[Compiled<'_>],
         lowered: &Lowered,
         layout: &CheckedLayout,
-        home: DeviceId,
+        computing: &[DeviceId],
         in_file: &dyn Fn(DeviceId) -> bool,
     ) -> Result<Schedule, RunError> {
+        let (Some(first), Some(&home)) = (compiled.first(), computing.first()) else {
+            return Err(wrong("no device computes"));
+        };
         let scheduling = Scheduling {
-            graph: compiled.graph(),
+            graph: first.graph(),
             compiled,
+            computing,
             lowered,
             layout,
             problem: layout.plan().problem(),
         };
         scheduling.same_tasks()?;
-        let steps = 0..layout.plan().steps().len();
-        let actions: Vec<Action> = steps
-            .map(|step| scheduling.action(step))
-            .collect::<Result<_, _>>()?;
+        let actions = scheduling.actions()?;
         let transfers = actions.iter().filter_map(|action| match action {
-            Action::Copy(transfer) => Some(*transfer),
+            Action::Copy(transfer) => Some(transfer.clone()),
             _ => None,
         });
         let transfers: Vec<Transfer> = transfers.collect();
-        for Transfer { from, to, .. } in &transfers {
-            direct([*from, *to], in_file)?;
+        for transfer in &transfers {
+            direct(transfer, in_file)?;
         }
         for (buffer, what) in layout.plan().buffers().iter() {
             let at = scheduling.location(buffer)?;
@@ -107,7 +127,7 @@ impl Schedule {
         Ok(Schedule {
             actions,
             given: scheduling.given()?,
-            waits: Waits::new(layout, home, &transfers),
+            waits: Waits::new(layout, computing, &transfers),
             idle: idle(&residences, home, layout.arena_bytes(home)),
             residences,
             moves,
@@ -116,10 +136,14 @@ impl Schedule {
 }
 
 /// Whether direct I/O can do a copy between a file and memory.
-fn direct(ends: [Location; 2], in_file: &dyn Fn(DeviceId) -> bool) -> Result<(), RunError> {
+fn direct(transfer: &Transfer, in_file: &dyn Fn(DeviceId) -> bool) -> Result<(), RunError> {
+    let ends = [transfer.from, transfer.to];
     match ends.map(|end| in_file(end.device)) {
         [false, false] => Ok(()),
         [true, true] => Err(wrong("it copies from one file to another")),
+        _ if transfer.conversion.is_some() => Err(wrong(
+            "it swaps to a file from devices that store values differently, so give all devices the same library",
+        )),
         _ if ends
             .iter()
             .all(|end| aligned(end.span.offset | end.span.bytes)) =>
@@ -163,13 +187,21 @@ fn idle(residences: &SecondaryMap<TensorId, Residence>, home: DeviceId, end: u64
 
 struct Scheduling<'a> {
     graph: &'a Graph,
-    compiled: &'a Compiled<'a>,
+    compiled: &'a [Compiled<'a>],
+    computing: &'a [DeviceId],
     lowered: &'a Lowered,
     layout: &'a CheckedLayout,
     problem: &'a Problem,
 }
 
 impl Scheduling<'_> {
+    /// The graph on a device. What lies in a memory that doesn't compute is stored as on the first device that
+    /// does.
+    fn compiled(&self, device: DeviceId) -> &Compiled<'_> {
+        let number = self.computing.iter().position(|&other| other == device);
+        &self.compiled[number.unwrap_or(0)]
+    }
+
     fn same_tasks(&self) -> Result<(), RunError> {
         let known = |&node: &NodeId| self.graph.nodes().is_valid(node);
         let nodes = &self.lowered.nodes;
@@ -179,22 +211,53 @@ impl Scheduling<'_> {
         }
     }
 
-    fn action(&self, step: usize) -> Result<Action, RunError> {
+    fn actions(&self) -> Result<Vec<Action>, RunError> {
         let plan = self.layout.plan();
-        let binding = plan.binding(step);
-        Ok(match plan.steps()[step] {
-            Step::Run { task, device } => Action::Run(Box::new(self.launch(step, task, device)?)),
-            Step::Free { .. } => Action::Free(self.location(binding.inputs[0])?),
-            Step::Copy { value, from, to } => Action::Copy(Transfer {
-                value,
-                link: self
-                    .problem
-                    .link_between(from, to)
-                    .ok_or_else(|| wrong("it copies between devices that no link connects"))?,
-                from: self.location(binding.inputs[0])?,
-                to: self.location(binding.outputs[0])?,
-            }),
-        })
+        let mut ran: SecondaryMap<TaskId, bool> = SecondaryMap::new();
+        let mut conversions = HashMap::new();
+        let roots = self.roots();
+        let steps = plan.steps().iter().enumerate();
+        let action = |(index, step): (usize, &Step)| {
+            let binding = plan.binding(index);
+            Ok(match *step {
+                Step::Run { task, device } => {
+                    let again = std::mem::replace(&mut ran[task], true);
+                    Action::Run(Box::new(self.launch(index, task, device, again)?))
+                }
+                Step::Free { .. } => Action::Free(self.location(binding.inputs[0])?),
+                Step::Copy { value, from, to } => Action::Copy(Transfer {
+                    value,
+                    link: self
+                        .problem
+                        .link_between(from, to)
+                        .ok_or_else(|| wrong("it copies between devices that no link connects"))?,
+                    from: self.location(binding.inputs[0])?,
+                    to: self.location(binding.outputs[0])?,
+                    conversion: conversions
+                        .entry((value, from, to))
+                        .or_insert_with(|| self.conversion(roots[value]?, [from, to]))
+                        .clone(),
+                }),
+            })
+        };
+        steps.map(action).collect()
+    }
+
+    /// The tensor of each value that the others are views of.
+    fn roots(&self) -> SecondaryMap<ValueId, Option<TensorId>> {
+        let mut roots = SecondaryMap::new();
+        for tensor in self.graph.tensors().keys() {
+            if let Some(value) = self.value(tensor) {
+                let root: &mut Option<TensorId> = &mut roots[value];
+                root.get_or_insert(tensor);
+            }
+        }
+        roots
+    }
+
+    fn conversion(&self, root: TensorId, ends: [DeviceId; 2]) -> Option<Arc<Conversion>> {
+        let [from, to] = ends.map(|device| self.compiled(device).formats().of(root));
+        Conversion::new(self.graph.tensor(root), from, to).map(Arc::new)
     }
 
     /// The place of a buffer. A buffer of no bytes may be anywhere.
@@ -216,7 +279,13 @@ impl Scheduling<'_> {
         })
     }
 
-    fn launch(&self, step: usize, task: TaskId, device: DeviceId) -> Result<Launch, RunError> {
+    fn launch(
+        &self,
+        step: usize,
+        task: TaskId,
+        device: DeviceId,
+        again: bool,
+    ) -> Result<Launch, RunError> {
         let (binding, what) = (self.layout.plan().binding(step), self.problem.task(task));
         let id = self.lowered.nodes[task];
         let node = self.graph.node(id);
@@ -225,7 +294,8 @@ impl Scheduling<'_> {
         let spans = |all: &[Location]| all.iter().map(|at| at.span).collect::<Vec<_>>();
         let workspace = binding.workspace.map(|buffer| self.location(buffer));
         let workspace = workspace.transpose()?;
-        let scratch = self.scratch(id, workspace)?;
+        let compiled = self.compiled(device);
+        let scratch = scratch(compiled, id, workspace)?;
         let fresh = binding.outputs.iter();
         let fresh = fresh.filter(|buffer| !binding.inputs.contains(buffer));
         let fresh = fresh.map(|&buffer| self.location(buffer));
@@ -233,26 +303,12 @@ impl Scheduling<'_> {
             task,
             device,
             node: id,
-            job: self
-                .compiled
+            again,
+            job: compiled
                 .job(id, &spans(&inputs), &spans(&outputs), scratch)?,
             outputs,
             fresh: fresh.collect::<Result<_, _>>()?,
             workspace,
-        })
-    }
-
-    /// The part of a run's workspace that its node needs on this processor.
-    fn scratch(&self, node: NodeId, workspace: Option<Location>) -> Result<Span, RunError> {
-        let needed = self.compiled.workspace(node);
-        let there = workspace.map_or(Span::EMPTY, |at| at.span);
-        there.prefix(needed).ok_or_else(|| {
-            wrong(format!(
-                "node {:?} has {} bytes of workspace, but {} needs {needed}",
-                self.graph.node(node).name,
-                there.bytes,
-                self.compiled.processor().signature()
-            ))
         })
     }
 
@@ -319,9 +375,9 @@ impl Scheduling<'_> {
         Ok(residences)
     }
 
-    /// Whether a given value lies in a memory that doesn't compute and nothing else lies in its place at the
-    /// end of a step, so that it can be moved back there.
-    fn free_at_end(&self, value: ValueId, home: DeviceId) -> bool {
+    /// Whether nothing else lies in the place of a given value at the end of a step, so that it can be moved
+    /// back there.
+    fn free_at_end(&self, value: ValueId) -> bool {
         let plan = self.layout.plan();
         let Some(given) = plan.given_buffer(value) else {
             return false;
@@ -336,7 +392,7 @@ impl Scheduling<'_> {
             .values()
             .keys()
             .filter_map(|value| plan.final_buffer(value, device));
-        device != home && others.all(|other| other == given || !place(other).overlaps(place(given)))
+        others.all(|other| other == given || !place(other).overlaps(place(given)))
     }
 
     fn residence(
@@ -378,7 +434,7 @@ impl Scheduling<'_> {
             ];
             let whole = buffers.map(|buffer| buffer.map(|buffer| self.location(buffer)));
             match whole {
-                [Some(from), Some(to)] if self.free_at_end(value, home) => {
+                [Some(from), Some(to)] if self.free_at_end(value) => {
                     let step = [from?, to?];
                     if !moves.contains(&step) {
                         moves.push(step);
@@ -406,4 +462,22 @@ pub(super) fn wrong(reason: impl Into<String>) -> RunError {
     RunError::WrongPlan {
         reason: reason.into(),
     }
+}
+
+/// The part of a run's workspace that its node needs on this processor.
+fn scratch(
+    compiled: &Compiled<'_>,
+    node: NodeId,
+    workspace: Option<Location>,
+) -> Result<Span, RunError> {
+    let needed = compiled.workspace(node);
+    let there = workspace.map_or(Span::EMPTY, |at| at.span);
+    there.prefix(needed).ok_or_else(|| {
+        wrong(format!(
+            "node {:?} has {} bytes of workspace, but {} needs {needed}",
+            compiled.graph().node(node).name,
+            there.bytes,
+            compiled.processor().signature()
+        ))
+    })
 }

@@ -3,15 +3,16 @@
 use cranelift_entity::PrimaryMap;
 use scrimp_plan::{CheckedPlan, DeviceId, LinkId, Step, TaskId, ValueId};
 
-use super::memories::{InUse, Location};
+use super::memories::Location;
+use super::schedule::{Action, Launch, Schedule, Transfer};
 
 /// A record of one step.
 #[derive(Clone, Debug, Default)]
 pub struct StepTrace {
     /// Wall-clock time of the whole step.
     pub seconds: f64,
-    /// Time that the device that computes waited for copies between runs.
-    pub waiting: f64,
+    /// Time that each device that computes waited for copies between runs.
+    pub waiting: PrimaryMap<DeviceId, f64>,
     /// The runs, in the plan's order.
     pub runs: Vec<RunTrace>,
     /// The copies, in the plan's order.
@@ -56,29 +57,109 @@ impl StepTrace {
             let steps = plan.steps().iter();
             steps.filter(|step| wanted(step)).count()
         };
-        let devices = plan.problem().devices().keys();
+        let devices = || plan.problem().devices().keys();
         let steps = plan.steps().len();
         StepTrace {
             seconds: 0.0,
-            waiting: 0.0,
+            waiting: devices().map(|_| 0.0).collect(),
             runs: Vec::with_capacity(count(|step| matches!(step, Step::Run { .. }))),
             copies: Vec::with_capacity(count(|step| matches!(step, Step::Copy { .. }))),
-            in_use: devices.map(|_| Vec::with_capacity(steps)).collect(),
+            in_use: devices().map(|_| Vec::with_capacity(steps)).collect(),
         }
     }
 
+    /// Forgets the last step but for what [`StepTrace::add`] overwrites.
     pub(super) fn clear(&mut self) {
-        self.waiting = 0.0;
         self.runs.clear();
         self.copies.clear();
-        self.in_use.values_mut().for_each(Vec::clear);
     }
 
-    /// Notes the bytes in use during a step, including the workspace of its run.
-    pub(super) fn count(&mut self, now: &InUse, workspace: Option<Location>) {
-        for (device, in_use) in self.in_use.iter_mut() {
-            let besides = workspace.filter(|at| at.device == device);
-            in_use.push(now.0[device] + besides.map_or(0, |at| at.span.bytes));
+    /// Adds what one device did, in a plan of this many steps. The runs are then out of order.
+    pub(super) fn add(&mut self, record: &Record, steps: usize) {
+        self.waiting[record.device] = record.waiting;
+        self.runs.extend_from_slice(&record.runs);
+        let in_use = &mut self.in_use[record.device];
+        in_use.clear();
+        let mut now = record.given;
+        for (&step, &[during, after]) in record.steps.iter().zip(&record.noted) {
+            in_use.resize(step, now);
+            in_use.push(during);
+            now = after;
+        }
+        in_use.resize(steps, now);
+    }
+
+    pub(super) fn sort(&mut self) {
+        self.runs.sort_unstable_by_key(|run| run.step);
+    }
+}
+
+/// What one device has done in this step so far: the steps that concern it are its runs, its frees and the
+/// copies into it.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub device: DeviceId,
+    /// The steps that concern it, in order.
+    pub steps: Vec<usize>,
+    /// Bytes in use at the start.
+    given: u64,
+    now: u64,
+    /// Bytes in use during and after each of its steps.
+    noted: Vec<[u64; 2]>,
+    pub runs: Vec<RunTrace>,
+    pub waiting: f64,
+}
+
+impl Record {
+    pub fn new(device: DeviceId, schedule: &Schedule) -> Record {
+        let actions = schedule.actions.iter().enumerate();
+        let own = actions.filter(|(_, action)| action.device() == device);
+        let steps: Vec<usize> = own.map(|(step, _)| step).collect();
+        let given = schedule.given.iter().filter(|at| at.device == device);
+        Record {
+            device,
+            given: given.map(|at| at.span.bytes).sum(),
+            now: 0,
+            noted: Vec::with_capacity(steps.len()),
+            runs: Vec::with_capacity(steps.len()),
+            waiting: 0.0,
+            steps,
+        }
+    }
+
+    pub fn begin(&mut self) {
+        self.now = self.given;
+        self.noted.clear();
+        self.runs.clear();
+        self.waiting = 0.0;
+    }
+
+    pub fn run(&mut self, launch: &Launch) {
+        self.now += launch.fresh.iter().map(|at| at.span.bytes).sum::<u64>();
+        let workspace = launch.workspace.map_or(0, |at| at.span.bytes);
+        self.noted.push([self.now + workspace, self.now]);
+    }
+
+    pub fn free(&mut self, at: Location) {
+        let during = self.now;
+        self.now -= at.span.bytes;
+        self.noted.push([during, self.now]);
+    }
+
+    pub fn copy(&mut self, transfer: &Transfer) {
+        self.now += transfer.to.span.bytes;
+        self.noted.push([self.now, self.now]);
+    }
+
+    /// The steps of a memory that doesn't compute, as if they were done one after the other.
+    pub fn count(&mut self, schedule: &Schedule) {
+        self.begin();
+        for index in 0..self.steps.len() {
+            match &schedule.actions[self.steps[index]] {
+                Action::Run(launch) => self.run(launch),
+                Action::Free(at) => self.free(*at),
+                Action::Copy(transfer) => self.copy(transfer),
+            }
         }
     }
 }

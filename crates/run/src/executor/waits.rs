@@ -1,14 +1,14 @@
 //! What waits for what: worked out once from the plan and its addresses, so that a step only compares
 //! counters.
 //!
-//! The device that computes goes through the plan in order and counts the steps that it has done; each queue
-//! goes through its copies in order and counts those. A [`Clock`] has a number for each of these counters, and
-//! an event may happen once every counter has reached the clock's number. By the semantics of
+//! Each device that computes goes through its steps in the plan's order and counts how far it is in the plan;
+//! each queue goes through its copies in order and counts those. A [`Clock`] has a number for some of these
+//! counters, and an event may happen once each of them has reached its number. By the semantics of
 //! [`scrimp_plan::plan`]:
 //!
 //! * a run waits for the copies that brought its inputs, and for those that read what it overwrites;
-//! * a free on the device that computes waits for all copies of the buffer;
-//! * a copy waits for whoever wrote its source, for its turn if it goes to the device that computes, and
+//! * a free on a device that computes waits for all copies of the buffer;
+//! * a copy waits for whoever wrote its source, for its turn if it goes to a device that computes, and
 //!   otherwise until all copies of buffers that were at its addresses before are done.
 
 use std::collections::BTreeMap;
@@ -19,31 +19,33 @@ use scrimp_plan::{BufferId, CheckedLayout, DeviceId, LinkId, Step};
 use super::schedule::Transfer;
 use crate::span::Span;
 
-/// How far everybody must be.
+/// Counters and the numbers that they must have reached. The first counters are those of the devices that
+/// compute, whose numbers are indices of steps plus one; those of the queues follow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Clock {
-    /// Steps that the device that computes has done.
-    pub steps: usize,
-    /// Copies that queues have done.
-    pub copies: Vec<(usize, usize)>,
-}
+pub(super) struct Clock(Vec<(usize, usize)>);
 
 impl Clock {
-    fn copy(queue: usize, count: usize) -> Clock {
-        Clock {
-            steps: 0,
-            copies: vec![(queue, count)],
-        }
+    fn at(counter: usize, count: usize) -> Clock {
+        Clock(vec![(counter, count)])
     }
 
     fn join(&mut self, other: &Clock) {
-        self.steps = self.steps.max(other.steps);
-        for &(queue, count) in &other.copies {
-            match self.copies.iter_mut().find(|entry| entry.0 == queue) {
+        for &(counter, count) in &other.0 {
+            match self.0.iter_mut().find(|entry| entry.0 == counter) {
                 Some(entry) => entry.1 = entry.1.max(count),
-                None => self.copies.push((queue, count)),
+                None => self.0.push((counter, count)),
             }
         }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the counters are as far as this.
+    pub fn reached(&self, counters: &[usize]) -> bool {
+        let mut each = self.0.iter();
+        each.all(|&(counter, count)| counters[counter] >= count)
     }
 }
 
@@ -58,9 +60,9 @@ pub(super) struct Errand {
 
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    /// For each step, what the device that computes waits for.
+    /// For each step of a device that computes, the copies for which it waits.
     pub before: Vec<Clock>,
-    /// For each step, whether a copy waits until the device has done it.
+    /// For each step, whether a copy waits until its device has done it.
     pub awaited: Vec<bool>,
     /// The copies of each queue, in the plan's order.
     pub queues: Vec<Vec<Errand>>,
@@ -74,8 +76,8 @@ struct Uses {
 }
 
 impl Waits {
-    /// `transfers` has the copies of the plan, in its order.
-    pub fn new(layout: &CheckedLayout, home: DeviceId, transfers: &[Transfer]) -> Waits {
+    /// `computing` has the devices that compute, `transfers` the copies of the plan, in its order.
+    pub fn new(layout: &CheckedLayout, computing: &[DeviceId], transfers: &[Transfer]) -> Waits {
         let plan = layout.plan();
         let steps = plan.steps().len();
         let mut waits = Waits {
@@ -83,6 +85,7 @@ impl Waits {
             awaited: vec![false; steps],
             queues: Vec::new(),
         };
+        let counter = |device| computing.iter().position(|&other| other == device);
         let mut queues: BTreeMap<LinkId, usize> = BTreeMap::new();
         let mut uses: SecondaryMap<BufferId, Uses> = SecondaryMap::new();
         // What lay in memories that don't compute and was freed, as far as nothing has covered it since.
@@ -96,14 +99,14 @@ impl Waits {
             let binding = plan.binding(step);
             let mut after = Clock::default();
             match *what {
-                Step::Run { .. } => {
+                Step::Run { device, .. } => {
+                    let Some(own) = counter(device) else {
+                        continue;
+                    };
                     for &input in &binding.inputs {
                         after.join(&uses[input].written);
                     }
-                    let done = Clock {
-                        steps: step + 1,
-                        copies: Vec::new(),
-                    };
+                    let done = Clock::at(own, step + 1);
                     for &output in &binding.outputs {
                         after.join(&uses[output].all);
                         uses[output] = Uses {
@@ -111,15 +114,19 @@ impl Waits {
                             all: done.clone(),
                         };
                     }
+                    // Its own earlier steps are done.
+                    after.0.retain(|&(counter, _)| counter != own);
                     waits.before[step] = after;
                 }
                 Step::Free { device, .. } => {
                     let buffer = binding.inputs[0];
-                    let all = std::mem::take(&mut uses[buffer].all);
-                    if device == home {
-                        waits.before[step] = all;
-                    } else {
-                        ended.push((device, span(buffer), all));
+                    let mut all = std::mem::take(&mut uses[buffer].all);
+                    match counter(device) {
+                        Some(own) => {
+                            all.0.retain(|&(counter, _)| counter != own);
+                            waits.before[step] = all;
+                        }
+                        None => ended.push((device, span(buffer), all)),
                     }
                 }
                 Step::Copy { to, .. } => {
@@ -131,10 +138,11 @@ impl Waits {
                     let queue = plan.problem().queue(transfer.link);
                     let queue = *queues.entry(queue).or_insert(next);
                     waits.queues.resize(queues.len(), Vec::new());
-                    let done = Clock::copy(queue, waits.queues[queue].len() + 1);
+                    let count = waits.queues[queue].len() + 1;
+                    let done = Clock::at(computing.len() + queue, count);
                     after.join(&uses[source].written);
-                    if to == home {
-                        after.steps = after.steps.max(step + 1);
+                    if let Some(turn) = counter(to) {
+                        after.join(&Clock::at(turn, step + 1));
                     }
                     let here = span(destination);
                     ended.retain(|(device, there, all)| {
@@ -143,8 +151,10 @@ impl Waits {
                         }
                         !(*device == to && here.covers(*there))
                     });
-                    if let Some(last) = after.steps.checked_sub(1) {
-                        waits.awaited[last] = true;
+                    for &(counter, count) in &after.0 {
+                        if counter < computing.len() {
+                            waits.awaited[count - 1] = true;
+                        }
                     }
                     uses[source].all.join(&done);
                     uses[destination] = Uses {
@@ -153,7 +163,7 @@ impl Waits {
                     };
                     waits.queues[queue].push(Errand {
                         step,
-                        transfer: *transfer,
+                        transfer: transfer.clone(),
                         after,
                     });
                 }

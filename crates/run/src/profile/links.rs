@@ -169,7 +169,7 @@ impl Measured {
         };
         // SAFETY: the memories are this measurement's own, and whoever copies at the same time uses other
         // spans.
-        unsafe { to.copy_from(from, span, span) }
+        unsafe { to.copy_from(from, span, span, None) }
     }
 
     /// Copies in one half of the memories until told to stop, and gives the bytes copied.

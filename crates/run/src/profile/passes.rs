@@ -13,6 +13,7 @@
 use scrimp_graph::{DType, Graph, NodeId, Role};
 use scrimp_plan::{DeviceId, Step};
 use std::hint::black_box;
+use std::slice;
 
 use super::Rehearsal;
 use super::distinct::{Distinct, Times};
@@ -83,7 +84,7 @@ impl<'a> Passes<'a> {
             files: rehearsal.files,
             ..ExecutorOptions::default()
         };
-        let executor = Executor::new(compiled, lowered, layout, options)?;
+        let executor = Executor::new(slice::from_ref(compiled), lowered, layout, options)?;
         let device = layout.plan().problem().sole_device();
         let device = device.ok_or_else(|| RunError::WrongPlan {
             reason: "it runs tasks on several devices".into(),

@@ -9,11 +9,11 @@ use scrimp_graph::{
     DType, Graph, GraphBuilder, Loss, Lowered, Optimizer, Role, TrainingGraph, Window,
 };
 use scrimp_plan::{
-    BufferId, CheckedLayout, CheckedPlan, Device, DeviceId, Layout, Link, Origin, Phase, Plan,
+    BufferId, CheckedLayout, CheckedPlan, Device, DeviceId, Layout, Link, Mode, Origin, Phase, Plan,
     Problem, Step, TaskId, ValueId, check, check_layout,
 };
 use scrimp_run::{Compiled, Cpu, Data, Executor, Library, OneDnnError, Processor, RunError};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A network, differentiated and lowered with estimated costs.
@@ -162,10 +162,39 @@ pub fn estimate_with(compiled: &Compiled<'_>) -> Costs {
     })
 }
 
+/// The problem on several computing devices that are linked with each other: the first one is the problem's own,
+/// and each further one costs the same but for the workspaces, which `compiled` says.
+pub fn on_devices(case: &Case, compiled: &[Compiled<'_>]) -> Problem {
+    let mut parts = case.lowered.problem.parts();
+    let first = case.lowered.problem.sole_device().unwrap();
+    let signature = |of: &Compiled<'_>| of.processor().signature();
+    parts.devices[first].arithmetic = signature(&compiled[0]);
+    for (number, compiled) in compiled.iter().enumerate().skip(1) {
+        let device = parts.devices.push(Device {
+            arithmetic: signature(compiled),
+            ..Device::computing(format!("cpu:{number}"))
+        });
+        for other in parts.devices.keys().take(number) {
+            for (from, to) in [(device, other), (other, device)] {
+                parts.links.push(Link::new(from, to, 1e9, 1e-6));
+            }
+        }
+        for (task, what) in parts.tasks.iter_mut() {
+            what.modes.push(Mode {
+                device,
+                workspace: compiled.workspace(case.lowered.nodes[task]),
+                ..what.modes[0].clone()
+            });
+        }
+    }
+    Problem::new(parts).unwrap()
+}
+
 /// First fit in order of beginning. A value that is given and, perhaps overwritten, kept in the same memory
-/// has one place there throughout.
+/// has one place there throughout; the new one has another place while the old one is there.
 pub fn place(plan: &CheckedPlan) -> CheckedLayout {
     let problem = plan.problem();
+    let mut throughout: HashSet<BufferId> = HashSet::new();
     let mut same: HashMap<BufferId, BufferId> = HashMap::new();
     for (value, what) in problem.values().iter() {
         let last = problem.chain(value).last().unwrap();
@@ -174,10 +203,12 @@ pub fn place(plan: &CheckedPlan) -> CheckedLayout {
                 (plan.given_buffer(value), plan.final_buffer(last, device))
             && first != last
         {
-            same.insert(last, first);
+            throughout.insert(first);
+            if plan.buffers()[first].end <= plan.buffers()[last].start {
+                same.insert(last, first);
+            }
         }
     }
-    let throughout: Vec<BufferId> = same.values().copied().collect();
     let mut layout = Layout::default();
     let mut placed: Vec<(u64, u64, usize, DeviceId)> = Vec::new();
     for (id, buffer) in plan.buffers().iter() {

@@ -135,7 +135,7 @@ fn placed(
 }
 
 /// A given value's buffer and, if it is another one, that in which the value or what overwrites it is kept on the
-/// same device. They are placed as one, so the next step finds the value where this one left it. Where a memory
+/// same device. They are placed as one, so the next step finds the value where this one left it. Where a device
 /// holds both at once, the first keeps its place until the end, and the value can be moved there between steps.
 fn homes(plan: &CheckedPlan) -> BTreeMap<BufferId, BufferId> {
     let problem = plan.problem();
@@ -150,9 +150,7 @@ fn homes(plan: &CheckedPlan) -> BTreeMap<BufferId, BufferId> {
             plan.given_buffer(value)?,
             plan.final_buffer(kept, device).filter(|_| stays)?,
         ];
-        let [before, after] = [first, last].map(|id| &plan.buffers()[id]);
-        let held = before.end <= after.start || !problem.devices()[device].computes;
-        (first != last && held).then_some((first, last))
+        (first != last).then_some((first, last))
     });
     pairs.collect()
 }
