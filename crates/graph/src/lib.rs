@@ -52,7 +52,7 @@ pub use differentiate::{Loss, TrainingGraph, train};
 pub use dtype::DType;
 pub use error::GraphError;
 pub use graph::{Graph, Init, Node, NodeId, Role, Tensor, TensorId};
-pub use lower::{ALIGN, Lowered, lower};
+pub use lower::{ALIGN, Lowered, Target, lower, lower_onto};
 pub use op::{Binary, Norm, Op, Optimizer, Reduction, Unary, Window};
 pub use properties::Saves;
 pub use rewrite::inference;

@@ -15,7 +15,7 @@
 //!   whose windows tile the plane overwrites the pooling's input in the same way.
 
 use cranelift_entity::packed_option::PackedOption;
-use cranelift_entity::{PrimaryMap, SecondaryMap};
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use scrimp_plan::{
     Device, DeviceId, Keep, Mode, Origin, Overwrite, Phase, Problem, ProblemParts, Task, TaskId,
     Value, ValueId,
@@ -37,7 +37,7 @@ const NEGLIGIBLE: u64 = 64;
 /// A planning problem, and the nodes and tensors that its tasks and values stand for.
 #[derive(Clone, Debug)]
 pub struct Lowered {
-    /// For one computing device of unlimited capacity.
+    /// Without links and with no limits.
     pub problem: Problem,
     /// The node that each task runs.
     pub nodes: PrimaryMap<TaskId, NodeId>,
@@ -45,32 +45,73 @@ pub struct Lowered {
     pub values: SecondaryMap<TensorId, PackedOption<ValueId>>,
 }
 
-/// The problem of running every node of the graph once, on one device of this name. `phases` says
-/// where the nodes belong; for inference it may be all forward.
+/// A device on which a graph may run.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// Unique among the devices.
+    pub name: &'a str,
+    /// Devices of equal arithmetic promise equal bits.
+    pub arithmetic: &'a str,
+    /// What every node costs there.
+    pub costs: &'a Costs,
+}
+
+/// [`lower_onto`] one device of this name.
 ///
 /// # Errors
-/// A graph output that shares its storage with something that an update overwrites; costs that are
-/// negative or not finite.
+/// As for [`lower_onto`].
 pub fn lower(
     graph: &Graph,
     phases: &SecondaryMap<NodeId, Phase>,
     costs: &Costs,
     device: &str,
 ) -> Result<Lowered, GraphError> {
+    let target = Target {
+        name: device,
+        arithmetic: device,
+        costs,
+    };
+    lower_onto(graph, phases, &[target])
+}
+
+/// The problem of running every node of the graph once, each on one of these devices. `phases` says where the
+/// nodes belong; for inference it may be all forward. What is given is on the first device, and parameters and
+/// state end there. With several devices, outputs may end anywhere.
+///
+/// # Errors
+/// A graph output that shares its storage with something that an update overwrites; costs that are
+/// negative or not finite; no device, or two of one name.
+pub fn lower_onto(
+    graph: &Graph,
+    phases: &SecondaryMap<NodeId, Phase>,
+    targets: &[Target<'_>],
+) -> Result<Lowered, GraphError> {
     let lowering = Lowering::new(graph)?;
-    let mut devices = PrimaryMap::new();
-    let device = devices.push(Device::computing(device));
+    let devices = targets.iter().map(|target| Device {
+        arithmetic: target.arithmetic.into(),
+        ..Device::computing(target.name)
+    });
+    let devices: PrimaryMap<DeviceId, Device> = devices.collect();
     let nodes: PrimaryMap<TaskId, NodeId> = graph
         .nodes()
         .iter()
         .filter(|(_, node)| !node.op.is_view())
         .map(|(id, _)| id)
         .collect();
-    let (values, ids) = lowering.values(&nodes, device);
+    let mode = |id: NodeId, (device, target): (DeviceId, &Target<'_>)| {
+        let cost = target.costs.nodes[id];
+        Mode {
+            device,
+            seconds: cost.seconds,
+            joules: cost.joules,
+            workspace: round_up(cost.workspace),
+            resident: 0,
+        }
+    };
+    let (values, ids) = lowering.values(&nodes, targets.len());
     let mut tasks = PrimaryMap::new();
     for &id in nodes.values() {
         let node = graph.node(id);
-        let cost = costs.nodes[id];
         let mut inputs: Vec<ValueId> = Vec::new();
         for &input in &node.inputs {
             let value = lowering.value(&ids, input);
@@ -88,13 +129,7 @@ pub fn lower(
                 .map(|&out| lowering.value(&ids, out))
                 .collect(),
             overwrites: lowering.overwrites(id, &ids),
-            modes: vec![Mode {
-                device,
-                seconds: cost.seconds,
-                joules: cost.joules,
-                workspace: round_up(cost.workspace),
-                resident: 0,
-            }],
+            modes: devices.keys().zip(targets).map(|on| mode(id, on)).collect(),
             rerunnable: !node.op.changes_state(),
         });
     }
@@ -167,8 +202,9 @@ impl<'a> Lowering<'a> {
     fn values(
         &self,
         nodes: &PrimaryMap<TaskId, NodeId>,
-        device: DeviceId,
+        devices: usize,
     ) -> (PrimaryMap<ValueId, Value>, Ids) {
+        let device = DeviceId::new(0);
         let mut origins: SecondaryMap<TensorId, PackedOption<TaskId>> = SecondaryMap::new();
         let mut replaces_state = BTreeSet::new();
         for (task, &id) in nodes.iter() {
@@ -194,10 +230,10 @@ impl<'a> Lowering<'a> {
                 Role::Activation => replaces_state.contains(&id),
                 Role::Input | Role::Hyper | Role::Seed => false,
             };
-            let keep = if persists || self.wanted[id] {
-                Keep::On(device)
-            } else {
-                Keep::No
+            let keep = match (persists, self.wanted[id]) {
+                (false, false) => Keep::No,
+                (false, true) if devices > 1 => Keep::Anywhere,
+                _ => Keep::On(device),
             };
             ids[id] = values
                 .push(Value {

@@ -9,6 +9,7 @@ pub mod file;
 pub mod ids;
 pub mod layout;
 pub mod per_device;
+mod placed;
 pub mod plan;
 pub mod problem;
 pub mod sequence;

@@ -162,29 +162,32 @@ pub fn estimate_with(compiled: &Compiled<'_>) -> Costs {
     })
 }
 
-/// The problem on several computing devices that are linked with each other: the first one is the problem's own,
-/// and each further one costs the same but for the workspaces, which `compiled` says.
+/// The problem on several computing devices that are linked with each other. The first one is the problem's own;
+/// all cost the same but for the workspaces, which `compiled` says.
 pub fn on_devices(case: &Case, compiled: &[Compiled<'_>]) -> Problem {
     let mut parts = case.lowered.problem.parts();
     let first = case.lowered.problem.sole_device().unwrap();
-    let signature = |of: &Compiled<'_>| of.processor().signature();
-    parts.devices[first].arithmetic = signature(&compiled[0]);
-    for (number, compiled) in compiled.iter().enumerate().skip(1) {
-        let device = parts.devices.push(Device {
-            arithmetic: signature(compiled),
-            ..Device::computing(format!("cpu:{number}"))
-        });
-        for other in parts.devices.keys().take(number) {
+    for (number, compiled) in compiled.iter().enumerate() {
+        let device = match number {
+            0 => first,
+            _ => parts.devices.push(Device::computing(format!("cpu:{number}"))),
+        };
+        parts.devices[device].arithmetic = compiled.processor().signature();
+        for other in parts.devices.keys().filter(|&other| other < device) {
             for (from, to) in [(device, other), (other, device)] {
                 parts.links.push(Link::new(from, to, 1e9, 1e-6));
             }
         }
         for (task, what) in parts.tasks.iter_mut() {
-            what.modes.push(Mode {
+            let mode = Mode {
                 device,
                 workspace: compiled.workspace(case.lowered.nodes[task]),
                 ..what.modes[0].clone()
-            });
+            };
+            match number {
+                0 => what.modes[0] = mode,
+                _ => what.modes.push(mode),
+            }
         }
     }
     Problem::new(parts).unwrap()
