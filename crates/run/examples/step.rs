@@ -45,7 +45,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let plan = check(&lowered.problem, Plan::keep_all(&lowered.problem, device)?)
         .map_err(|v| format!("{v:?}"))?;
     let layout = check_layout(&plan, bump(&plan)).map_err(|v| format!("{v:?}"))?;
-    let mut executor = Executor::new(std::slice::from_ref(&compiled), &lowered, &layout, ExecutorOptions::default())?;
+    let mut executor = Executor::new(
+        std::slice::from_ref(&compiled),
+        &lowered,
+        &layout,
+        ExecutorOptions::default(),
+    )?;
     // Processor seconds of each kind, by step.
     let mut kinds: BTreeMap<String, (Vec<f64>, usize)> = BTreeMap::new();
     let (mut totals, mut walls) = (Vec::new(), Vec::new());

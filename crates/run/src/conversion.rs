@@ -160,6 +160,9 @@ mod tests {
             dtype: DType::F32,
             role: Role::Activation,
         };
-        assert_eq!(Conversion::new(&tensor, Format::Rows, Format::ChannelsLast), None);
+        assert_eq!(
+            Conversion::new(&tensor, Format::Rows, Format::ChannelsLast),
+            None
+        );
     }
 }

@@ -80,7 +80,11 @@ pub fn interpret(
             None => processor.enter(|| memory.initialize(graph, id, seed))?,
         }
         let change = compiled.formats().of(id).change(&tensor.shape);
-        arrange(change.as_ref(), tensor.dtype, arena.bytes_at_mut(offset, bytes));
+        arrange(
+            change.as_ref(),
+            tensor.dtype,
+            arena.bytes_at_mut(offset, bytes),
+        );
     }
     for (id, node) in graph.nodes().iter() {
         let spans = |tensors: &[TensorId]| -> Result<Vec<Span>, RunError> {

@@ -169,7 +169,9 @@ fn a_device_that_fails_ends_the_step_for_all() {
     // A kernel refuses its data.
     set_inputs(case.graph(), &mut executor, 0);
     let mut given = case.graph().given();
-    let (labels, _) = given.find(|(_, what)| what.dtype == DType::I64 && what.role == Role::Input).unwrap();
+    let (labels, _) = given
+        .find(|(_, what)| what.dtype == DType::I64 && what.role == Role::Input)
+        .unwrap();
     let wrong = vec![99; case.graph().tensor(labels).elements()];
     executor.set(labels, Data::I64(&wrong)).unwrap();
     let error = executor.step(None).unwrap_err();
@@ -186,7 +188,10 @@ fn a_device_that_fails_ends_the_step_for_all() {
         let RunError::Panicked { who, reason } = &error else {
             panic!("{error}");
         };
-        assert!(who.contains("cpu") && reason.contains("out of order"), "{error}");
+        assert!(
+            who.contains("cpu") && reason.contains("out of order"),
+            "{error}"
+        );
     }
     // Another executor isn't affected.
     assert!(results(&case, &compiled, &plan, None) == expected);

@@ -38,7 +38,13 @@ fn execute(case: &Case, plan: &CheckedPlan, cpu: &Cpu) -> Bits {
     };
     let graph = case.graph();
     let compiled = case.compiled(cpu);
-    let mut executor = Executor::new(std::slice::from_ref(&compiled), &case.lowered, &layout, options).unwrap();
+    let mut executor = Executor::new(
+        std::slice::from_ref(&compiled),
+        &case.lowered,
+        &layout,
+        options,
+    )
+    .unwrap();
     let mut seen = HashMap::new();
     let mut losses = Vec::new();
     for step in 0..3 {
@@ -173,7 +179,13 @@ fn training_lowers_the_loss_and_agrees_with_the_interpreter() {
         ..ExecutorOptions::default()
     };
     let compiled = case.compiled(&cpu);
-    let mut executor = Executor::new(std::slice::from_ref(&compiled), &case.lowered, &layout, options).unwrap();
+    let mut executor = Executor::new(
+        std::slice::from_ref(&compiled),
+        &case.lowered,
+        &layout,
+        options,
+    )
+    .unwrap();
     let mut losses = Vec::new();
     for _ in 0..8 {
         set_inputs(case.graph(), &mut executor, 0);
@@ -221,7 +233,13 @@ fn tensors_come_and_go_piece_by_piece() {
         let graph = case.graph();
         let compiled = case.compiled(&cpu);
         let options = ExecutorOptions::default();
-        let mut executor = Executor::new(std::slice::from_ref(&compiled), &case.lowered, &layout, options).unwrap();
+        let mut executor = Executor::new(
+            std::slice::from_ref(&compiled),
+            &case.lowered,
+            &layout,
+            options,
+        )
+        .unwrap();
         let (tensor, what) = graph
             .given()
             .filter(|(_, what)| matches!(what.role, Role::Parameter(_)))
@@ -268,14 +286,16 @@ fn what_does_not_fit_is_refused() {
     // More threads need more workspace than was planned.
     let many = Cpu::new(4).unwrap();
     let compiled = case.compiled(&many);
-    let error = Executor::new(std::slice::from_ref(&compiled), lowered, &layout, options).unwrap_err();
+    let error =
+        Executor::new(std::slice::from_ref(&compiled), lowered, &layout, options).unwrap_err();
     assert!(
         matches!(error, RunError::WrongPlan { .. }) && error.to_string().contains("workspace"),
         "{error}"
     );
 
     let compiled = case.compiled(&cpu);
-    let mut executor = Executor::new(std::slice::from_ref(&compiled), lowered, &layout, options).unwrap();
+    let mut executor =
+        Executor::new(std::slice::from_ref(&compiled), lowered, &layout, options).unwrap();
     let error = executor.step(None).unwrap_err();
     assert!(error.to_string().contains("must be set"), "{error}");
     assert!(
@@ -322,7 +342,13 @@ fn the_arena_is_as_large_as_asked() {
             arena_bytes: asked,
             ..ExecutorOptions::default()
         };
-        let executor = Executor::new(std::slice::from_ref(&compiled), &case.lowered, &layout, options).unwrap();
+        let executor = Executor::new(
+            std::slice::from_ref(&compiled),
+            &case.lowered,
+            &layout,
+            options,
+        )
+        .unwrap();
         assert_eq!(executor.arena_bytes(), expected);
     }
 }
@@ -358,7 +384,8 @@ fn inference_runs_in_an_arena_too() {
         ..ExecutorOptions::default()
     };
     let layout = place(&plan);
-    let mut executor = Executor::new(std::slice::from_ref(&compiled), &lowered, &layout, options).unwrap();
+    let mut executor =
+        Executor::new(std::slice::from_ref(&compiled), &lowered, &layout, options).unwrap();
     let input = graph.find("input").unwrap();
     for round in 0..2 {
         let image: Vec<f32> = (0..4 * 64)

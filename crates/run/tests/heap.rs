@@ -136,7 +136,13 @@ fn steps_of(name: &str, graph: &Graph, cpu: &Cpu) {
 fn most_of(case: &Case, plan: &CheckedPlan, cpu: &Cpu) -> u64 {
     let (compiled, layout) = (case.compiled(cpu), place(plan));
     let options = ExecutorOptions::default();
-    let mut executor = Executor::new(std::slice::from_ref(&compiled), &case.lowered, &layout, options).unwrap();
+    let mut executor = Executor::new(
+        std::slice::from_ref(&compiled),
+        &case.lowered,
+        &layout,
+        options,
+    )
+    .unwrap();
     let mut most = 0;
     for step in 0..4 {
         set_inputs(case.graph(), &mut executor, step);

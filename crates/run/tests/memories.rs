@@ -118,7 +118,8 @@ fn a_plan_written_by_hand_is_executed_step_by_step() {
         let lowered = lower(&graph, &phases, &estimate_with(&compiled), "cpu").unwrap();
         let (plan, [device, host]) = written_by_hand(&graph, &lowered);
         let layout = place(&plan);
-        let mut executor = Executor::new(std::slice::from_ref(&compiled), &lowered, &layout, OPTIONS).unwrap();
+        let mut executor =
+            Executor::new(std::slice::from_ref(&compiled), &lowered, &layout, OPTIONS).unwrap();
         for _ in 0..2 {
             assert!(executor.step(None).is_err(), "x has to be set");
             executor.set(x, Data::F32(&data)).unwrap();
@@ -144,7 +145,13 @@ fn a_plan_written_by_hand_is_executed_step_by_step() {
 fn bits(case: &Case, plan: &CheckedPlan, processor: Processor<'_>) -> Vec<(NodeId, TensorId, u64)> {
     let compiled = Compiled::new(case.graph(), processor);
     let layout = place(plan);
-    let mut executor = Executor::new(std::slice::from_ref(&compiled), &case.lowered, &layout, OPTIONS).unwrap();
+    let mut executor = Executor::new(
+        std::slice::from_ref(&compiled),
+        &case.lowered,
+        &layout,
+        OPTIONS,
+    )
+    .unwrap();
     let mut bits = Vec::new();
     for step in 0..2 {
         set_inputs(case.graph(), &mut executor, step);
@@ -193,12 +200,14 @@ fn what_only_counts_takes_no_memory() {
         ..OPTIONS
     };
     let null = Compiled::new(case.graph(), Processor::Null);
-    let mut executor = Executor::new(std::slice::from_ref(&null), &case.lowered, &layout, options).unwrap();
+    let mut executor =
+        Executor::new(std::slice::from_ref(&null), &case.lowered, &layout, options).unwrap();
     assert_eq!(executor.arena_bytes(), 1 << 60);
     set_inputs(case.graph(), &mut executor, 0);
     let trace = executor.step(None).unwrap();
     assert_eq!(trace.runs.len(), case.lowered.nodes.len());
     let real = case.compiled(&cpu);
-    let error = Executor::new(std::slice::from_ref(&real), &case.lowered, &layout, options).unwrap_err();
+    let error =
+        Executor::new(std::slice::from_ref(&real), &case.lowered, &layout, options).unwrap_err();
     assert_eq!(error, RunError::OutOfMemory { bytes: 1 << 60 });
 }

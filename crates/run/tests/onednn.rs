@@ -101,7 +101,13 @@ fn a_plan_of_our_kernels_is_refused_where_it_lacks_workspace() {
     let layout = place(&case.keep_all());
     let options = ExecutorOptions::default();
     let compiled = case.compiled(&theirs);
-    let error = Executor::new(std::slice::from_ref(&compiled), &case.lowered, &layout, options).unwrap_err();
+    let error = Executor::new(
+        std::slice::from_ref(&compiled),
+        &case.lowered,
+        &layout,
+        options,
+    )
+    .unwrap_err();
     assert!(
         matches!(error, RunError::WrongPlan { .. }) && error.to_string().contains("cpu/onednn-3."),
         "{error}"

@@ -43,7 +43,13 @@ fn results(
 ) -> Vec<Vec<u8>> {
     let compiled = case.compiled(cpu);
     let layout = place(plan);
-    let mut executor = Executor::new(std::slice::from_ref(&compiled), &case.lowered, &layout, options).unwrap();
+    let mut executor = Executor::new(
+        std::slice::from_ref(&compiled),
+        &case.lowered,
+        &layout,
+        options,
+    )
+    .unwrap();
     let mut results = Vec::new();
     for step in 0..3 {
         set_inputs(case.graph(), &mut executor, step);
@@ -58,7 +64,12 @@ fn results(
                 .map(|(k, _)| k)
                 .eq(trace.copies.iter().map(|copy| copy.step))
         );
-        assert!(trace.waiting.values().all(|&waiting| waiting <= trace.seconds));
+        assert!(
+            trace
+                .waiting
+                .values()
+                .all(|&waiting| waiting <= trace.seconds)
+        );
         results.push(executor.bytes(case.training.loss).unwrap().into_owned());
     }
     let kept = case.graph().given();
@@ -199,7 +210,12 @@ fn a_file_needs_whole_pages_and_room() {
     let layout = place(&plan);
     let folder = tempfile::tempdir().unwrap();
     let files = [(devices[1], folder.path())];
-    let refused = Executor::new(std::slice::from_ref(&compiled), &case.lowered, &layout, options(&files, None));
+    let refused = Executor::new(
+        std::slice::from_ref(&compiled),
+        &case.lowered,
+        &layout,
+        options(&files, None),
+    );
     let refused = refused.unwrap_err();
     assert!(matches!(refused, RunError::WrongPlan { .. }), "{refused}");
     let missing = folder.path().join("none");

@@ -76,7 +76,12 @@ impl<'a> Inference<'a> {
             arena_bytes,
             ..ExecutorOptions::default()
         };
-        let executor = Executor::new(std::slice::from_ref(&self.compiled), &self.lowered, layout, options)?;
+        let executor = Executor::new(
+            std::slice::from_ref(&self.compiled),
+            &self.lowered,
+            layout,
+            options,
+        )?;
         Ok(Forward {
             graph: self.compiled.graph(),
             executor,

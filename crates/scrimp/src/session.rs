@@ -95,7 +95,12 @@ impl<'a> Session<'a> {
             files: &job.swap.files(layout.plan().problem()),
             ..ExecutorOptions::default()
         };
-        let mut executor = Executor::new(std::slice::from_ref(job.compiled), job.lowered, layout, options)?;
+        let mut executor = Executor::new(
+            std::slice::from_ref(job.compiled),
+            job.lowered,
+            layout,
+            options,
+        )?;
         job.start.fill(&mut executor, &job.training.graph)?;
         Ok(Session {
             executor,
@@ -274,7 +279,10 @@ impl Breakdown {
             *part += run.seconds;
         }
         let waiting: f64 = trace.waiting.values().sum();
-        let computing = trace.waiting.keys().filter(|&device| lowered.problem.devices()[device].computes);
+        let computing = trace
+            .waiting
+            .keys()
+            .filter(|&device| lowered.problem.devices()[device].computes);
         self.waiting += waiting;
         self.other += (trace.seconds * computing.count() as f64 - running - waiting).max(0.0);
     }

@@ -147,7 +147,9 @@ impl<'a> Executor<'a> {
             seed: options.seed,
             memories: Memories::new(processor, sizes, options.poison)?,
             players: computing.iter().enumerate().map(player).collect(),
-            others: others.map(|&(device, _)| Record::new(device, &schedule)).collect(),
+            others: others
+                .map(|&(device, _)| Record::new(device, &schedule))
+                .collect(),
             schedule,
             copiers,
             idle: Mutex::new(Span::EMPTY),
@@ -184,7 +186,8 @@ impl<'a> Executor<'a> {
             );
             kept.then_some((tensor, at))
         });
-        let (here, elsewhere): (Vec<_>, Vec<_>) = given.partition(|(_, at)| at.device == self.home());
+        let (here, elsewhere): (Vec<_>, Vec<_>) =
+            given.partition(|(_, at)| at.device == self.home());
         for (tensor, at) in elsewhere.into_iter().chain(here) {
             let (graph, seed) = (self.graph, self.seed);
             self.fill(tensor, at, &mut |memory| {

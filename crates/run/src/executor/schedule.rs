@@ -304,8 +304,7 @@ impl Scheduling<'_> {
             device,
             node: id,
             again,
-            job: compiled
-                .job(id, &spans(&inputs), &spans(&outputs), scratch)?,
+            job: compiled.job(id, &spans(&inputs), &spans(&outputs), scratch)?,
             outputs,
             fresh: fresh.collect::<Result<_, _>>()?,
             workspace,

@@ -9,8 +9,8 @@ use scrimp_graph::{
     DType, Graph, GraphBuilder, Loss, Lowered, Optimizer, Role, TrainingGraph, Window,
 };
 use scrimp_plan::{
-    BufferId, CheckedLayout, CheckedPlan, Device, DeviceId, Layout, Link, Mode, Origin, Phase, Plan,
-    Problem, Step, TaskId, ValueId, check, check_layout,
+    BufferId, CheckedLayout, CheckedPlan, Device, DeviceId, Layout, Link, Mode, Origin, Phase,
+    Plan, Problem, Step, TaskId, ValueId, check, check_layout,
 };
 use scrimp_run::{Compiled, Cpu, Data, Executor, Library, OneDnnError, Processor, RunError};
 use std::collections::{HashMap, HashSet};
@@ -170,7 +170,9 @@ pub fn on_devices(case: &Case, compiled: &[Compiled<'_>]) -> Problem {
     for (number, compiled) in compiled.iter().enumerate() {
         let device = match number {
             0 => first,
-            _ => parts.devices.push(Device::computing(format!("cpu:{number}"))),
+            _ => parts
+                .devices
+                .push(Device::computing(format!("cpu:{number}"))),
         };
         parts.devices[device].arithmetic = compiled.processor().signature();
         for other in parts.devices.keys().filter(|&other| other < device) {
