@@ -270,14 +270,11 @@ pub fn costs(
     costing: &Costing<'_>,
     quiet: bool,
 ) -> Result<Measured> {
-    let mut cache = scrimp::machine::cache_folder().map(|folder| CostCache::new(&folder, cpu));
-    let swap = Swap::measure(
+    let mut cache = cache(cpu);
+    let swap = links(
         costing.swap,
         cpu,
-        match costing.budget {
-            Budget::Bytes(bytes) => bytes,
-            _ => u64::MAX,
-        },
+        costing.budget,
         cache.as_mut(),
         costing.afresh,
     )?;
@@ -311,6 +308,26 @@ pub fn costs(
         profile: Some(profile),
         swap,
     })
+}
+
+/// The user's cache of measured costs.
+pub fn cache(cpu: &Cpu) -> Option<CostCache> {
+    scrimp::machine::cache_folder().map(|folder| CostCache::new(&folder, cpu))
+}
+
+/// Memories to swap to with the speed of their links. Measuring takes no more memory than a budget in bytes.
+pub fn links(
+    memories: &[SwapMemory],
+    cpu: &Cpu,
+    budget: Budget,
+    cache: Option<&mut CostCache>,
+    afresh: bool,
+) -> Result<Swap> {
+    let room = match budget {
+        Budget::Bytes(bytes) => bytes,
+        _ => u64::MAX,
+    };
+    Ok(Swap::measure(memories, cpu, room, cache, afresh)?)
 }
 
 /// Measures with a line on the terminal; the first Ctrl-C ends it.

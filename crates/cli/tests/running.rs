@@ -109,6 +109,31 @@ fn a_trained_model_classifies_every_sample() {
 }
 
 #[test]
+fn weights_wait_in_a_file() {
+    let folder = tempdir().unwrap();
+    let ran = |swap: &[&str]| {
+        let run = [
+            "run",
+            "digits",
+            "--budget",
+            "min",
+            "--time-limit",
+            "1",
+            "--compare",
+        ];
+        let ran = object(&[&run, swap].concat());
+        assert_eq!(ran["bit_identical"], true, "{}", ran["first_difference"]);
+        assert_eq!(ran["allocated_bytes"], ran["budget_bytes"]);
+        [&ran["allocated_bytes"], &ran["swapped_bytes"]].map(|bytes| bytes.as_u64().unwrap())
+    };
+    let file = format!("disk:{}=1GB@1GB/s", folder.path().display());
+    let (alone, swapped) = (ran(&[]), ran(&["--swap", &file]));
+    assert_eq!(alone[1], 0);
+    assert!(swapped[0] < alone[0] / 2, "{swapped:?} {alone:?}");
+    assert!(swapped[1] > 0);
+}
+
+#[test]
 fn inputs_that_do_not_fit_are_told() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("x.npz");

@@ -437,6 +437,7 @@ fn check_init(tensor: &Tensor, init: &Init) -> Result<(), GraphError> {
         Init::Normal { std } => bad_number("std", *std),
         Init::Uniform { bound } => bad_number("bound", *bound),
         Init::Floats(values) => wrong_count(values.len()),
+        Init::Stored(values) => wrong_count(values.len()),
         Init::Ints(values) => wrong_count(values.len()),
     };
     match reason {

@@ -9,6 +9,7 @@ use crate::dtype::DType;
 use crate::error::GraphError;
 use crate::op::Op;
 use crate::shape::{elements, infer};
+use crate::weights::Stored;
 
 /// A tensor of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +39,8 @@ pub enum Init {
     },
     /// Floating-point contents (f32 or f64 tensors).
     Floats(Arc<[f32]>),
+    /// Floating-point contents that are read from a file when a run begins (f32 or f64 tensors).
+    Stored(Stored),
     /// Integer contents (i64 tensors).
     Ints(Arc<[i64]>),
 }

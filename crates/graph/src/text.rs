@@ -74,6 +74,7 @@ fn init_text(role: &Role) -> String {
         Init::Normal { std } => format!(" ~ normal({std})"),
         Init::Uniform { bound } => format!(" ~ uniform(±{bound})"),
         Init::Floats(values) => format!(" = {} floats", values.len()),
+        Init::Stored(values) => format!(" = {} floats", values.len()),
         Init::Ints(values) => format!(" = {} integers", values.len()),
     }
 }

@@ -123,6 +123,17 @@ impl<'a> Elements<'a> {
             Init::Normal { std } => self.fill(|i| std * normal(key, i as u64)),
             Init::Uniform { bound } => self.fill(|i| bound * (2.0 * uniform(key, i as u64) - 1.0)),
             Init::Floats(data) => return self.set(graph, tensor, Data::F32(data)),
+            Init::Stored(data) => {
+                let mut first = 0;
+                return scatter(self, what, None, &mut |piece| {
+                    let read = data.read(first, piece);
+                    first += piece.len();
+                    read.map_err(|error| RunError::Tensor {
+                        tensor: what.name.clone(),
+                        problem: format!("can't be read from its file: {error}"),
+                    })
+                });
+            }
             Init::Ints(data) => return self.set(graph, tensor, Data::I64(data)),
         }
         Ok(())

@@ -12,6 +12,7 @@ use crate::checkpoint;
 use crate::error::{Error, Result};
 use crate::inference::Inference;
 use crate::pipeline::Planned;
+use crate::swap::Swap;
 
 /// A test of a classifier: everything but its weights. The weights are copied when training ends, into memory
 /// that is reserved from the start.
@@ -47,7 +48,7 @@ impl<'a> Evaluation<'a> {
                 reason: "the output isn't one row of classes per sample".into(),
             });
         };
-        let network = Inference::new(&graph, processor)?;
+        let network = Inference::new(&graph, processor, Swap::default())?;
         let within = |bytes| network.plan(Budget::Bytes(bytes), &Options::default(), &mut |_| {});
         let held: u64 = checkpoint::kept(&graph)
             .map(|id| (graph.tensor(id).elements() * size_of::<f32>()) as u64)
@@ -92,7 +93,7 @@ impl<'a> Evaluation<'a> {
     /// If the network can't be run.
     pub fn accuracy(&self) -> Result<f64> {
         let (graph, [batch, classes]) = (&self.graph, self.shape);
-        let network = Inference::new(graph, self.processor)?;
+        let network = Inference::new(graph, self.processor, Swap::default())?;
         let planned = &self.planned;
         let mut forward = network.start(&planned.layout, planned.reserved_bytes(), 0)?;
         for (tensor, values) in &self.weights {

@@ -14,6 +14,7 @@ use crate::checkpoint;
 use crate::error::Result;
 use crate::pipeline::{self, Budgeted, Fit, Planned};
 use crate::session;
+use crate::swap::Swap;
 use crate::training;
 
 /// A network in inference mode: batch normalizations apply their running statistics, dropouts are gone.
@@ -23,6 +24,8 @@ pub struct Inference<'a> {
     pub compiled: Compiled<'a>,
     /// Its tasks and values, with estimated costs.
     pub lowered: Lowered,
+    /// Memories in which weights and values may wait.
+    pub swap: Swap,
 }
 
 impl<'a> Inference<'a> {
@@ -30,21 +33,29 @@ impl<'a> Inference<'a> {
     ///
     /// # Errors
     /// If the graph can't be planned; see [`scrimp_graph::lower()`].
-    pub fn new(graph: &'a Graph, processor: Processor<'a>) -> Result<Inference<'a>> {
+    pub fn new(graph: &'a Graph, processor: Processor<'a>, swap: Swap) -> Result<Inference<'a>> {
         let mut phases = SecondaryMap::with_default(Phase::Forward);
         phases.resize(graph.nodes().len());
         let compiled = Compiled::new(graph, processor);
         let costs = pipeline::estimate(&compiled);
         let lowered = scrimp_graph::lower(graph, &phases, &costs, "cpu")?;
-        Ok(Inference { compiled, lowered })
+        Ok(Inference {
+            compiled,
+            lowered,
+            swap,
+        })
     }
 
     /// What a budget means for it.
     ///
     /// # Errors
-    /// The errors of [`pipeline::budget`].
+    /// The errors of [`Swap::add`] and [`pipeline::budget`].
     pub fn budget(&self, budget: Budget) -> Result<Budgeted> {
-        pipeline::budget(&self.lowered.problem, budget)
+        let (problem, beside) = self.swap.add(&self.lowered.problem)?;
+        Ok(Budgeted {
+            beside,
+            ..pipeline::budget(&problem, budget)?
+        })
     }
 
     /// A plan within a budget, placed.
@@ -70,10 +81,11 @@ impl<'a> Inference<'a> {
         arena_bytes: u64,
         seed: u64,
     ) -> Result<Forward<'_>> {
-        training::fits(arena_bytes)?;
+        training::fits(arena_bytes.saturating_add(self.swap.ram_bytes(layout)))?;
         let options = ExecutorOptions {
             seed,
             arena_bytes,
+            files: &self.swap.files(layout.plan().problem()),
             ..ExecutorOptions::default()
         };
         let executor = Executor::new(

@@ -26,7 +26,7 @@ impl Swap {
         mut cache: Option<&mut CostCache>,
         afresh: bool,
     ) -> Result<Swap> {
-        let measured = |memory: &SwapMemory| -> Result<Option<LinkProfile>> {
+        let mut measured = |memory: &SwapMemory| -> Result<Option<LinkProfile>> {
             if memory.rates.is_some() {
                 return Ok(None);
             }
@@ -47,7 +47,6 @@ impl Swap {
             }
             Ok(Some(made))
         };
-        let mut measured = measured;
         let each = memories.iter();
         let each = each.map(|memory| Ok((memory.clone(), measured(memory)?)));
         Ok(Swap {

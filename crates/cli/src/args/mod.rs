@@ -192,7 +192,8 @@ pub struct TrainArgs {
 a model with one input; the first axis counts samples, and batches are streamed through.
 
 Examples:
-  scrimp run model.onnx --inputs x.npz --outputs y.npz --budget 60%
+  scrimp run model.onnx --inputs x.npz --outputs y.npz
+  scrimp run model.onnx --inputs x.npz --outputs y.npz --budget 150MB --swap disk:/scratch=50GiB
   scrimp run resnet50 --weights w.safetensors --inputs images.npy --outputs y.npz --batch 1 --budget min
   scrimp run unet --batch 1 --budget 50% --batches 5 --compare --json"
 )]
@@ -202,6 +203,10 @@ pub struct RunArgs {
     /// Most memory in use at any time: bytes (8GiB), a share of what planning can change (50%), or min
     #[arg(long, short, default_value = "100%")]
     pub budget: Budget,
+    /// Memories in which weights and values may wait, separated by commas: NAME=SIZE in RAM, like ram=8GiB, or
+    /// NAME:FOLDER=SIZE in a file without a name, like disk:/scratch=50GiB
+    #[arg(long, value_delimiter = ',', value_name = "MEMORIES")]
+    pub swap: Vec<SwapMemory>,
     /// The samples; without it they are random (made from the seed)
     #[arg(long, short, value_name = "FILE.npz")]
     pub inputs: Option<PathBuf>,

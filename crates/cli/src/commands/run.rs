@@ -30,14 +30,17 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
     let mut outputs = Outputs::beside(paths.chain([Path::new(&args.model)]));
     let output = outputs.claim(args.outputs.as_ref())?;
     let reports = Reports::claim(&args.reports, &mut outputs)?;
-    let graph =
-        inference(&target::import(&args.model, &args.shape, quiet)?).map_err(Error::from)?;
+    // What there is to remark concerns training.
+    let graph = target::import(&args.model, &args.shape, true)?;
+    let graph = inference(&graph).map_err(Error::from)?;
     let source = Source::new(args, &graph)?;
     let weights = args.weights.as_deref().map(WeightsFile::open);
     let weights = weights.transpose().map_err(Error::from)?;
     let threads = args.solve.search.threads();
     let cpu = Cpu::with_library(threads, args.library.into()).map_err(Error::from)?;
-    let network = Inference::new(&graph, Processor::Cpu(&cpu))?;
+    let mut cache = target::cache(&cpu);
+    let swap = target::links(&args.swap, &cpu, args.budget, cache.as_mut(), false)?;
+    let network = Inference::new(&graph, Processor::Cpu(&cpu), swap)?;
     let budgeted = network.budget(args.budget)?;
     let planned = plan::solve(&budgeted, Fit::Layout, &plan::options(&args.solve), quiet)?;
     let start = |layout, bytes| -> Result<Forward<'_>> {

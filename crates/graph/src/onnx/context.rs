@@ -106,13 +106,18 @@ impl<'a> State<'a> {
 
     /// Whether a weight is trained where it is data.
     pub(super) fn is_trained(&self, weight: &Weight) -> bool {
-        let ordinary = |v: &f32| v.is_finite() && v.abs() <= MASK;
         !self.frozen.contains(&weight.name)
             && match &weight.init {
-                Init::Floats(values) => values.iter().all(ordinary),
+                Init::Floats(values) => values.iter().all(|&x| ordinary(x)),
+                // Stored ones have been looked at.
                 _ => true,
             }
     }
+}
+
+/// Whether a number looks like one of a weight and not of a mask.
+pub(super) fn ordinary(x: f32) -> bool {
+    x.is_finite() && x.abs() <= MASK
 }
 
 /// The import of one node.

@@ -3,13 +3,15 @@
 
 use prost::Message;
 use prost::bytes::Bytes;
-use prost::encoding::{WireType, decode_key, decode_varint};
+use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint};
 use scrimp_plan::file::open_regular;
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use super::error::OnnxError;
-use super::proto::{ModelProto, TensorProto};
+use super::literal::{OWN_FILE, STORED_BYTES};
+use super::proto::{ModelProto, StringStringEntryProto, TensorProto};
 
 /// The wire format's own limit on a message.
 pub(super) const MAX_FILE_BYTES: u64 = 2 << 30;
@@ -20,20 +22,120 @@ const MAX_ITEMS: u64 = 8_000_000;
 
 /// Reads a whole file; refuses one that is larger than the format allows before reading it.
 pub(super) fn read(path: &Path) -> Result<Bytes, OnnxError> {
-    let fail = |source| OnnxError::Read {
-        path: path.to_owned(),
-        source,
-    };
-    let (mut file, bytes) = open_regular(path).map_err(fail)?;
-    if bytes > MAX_FILE_BYTES {
-        return Err(OnnxError::TooLarge {
+    let (mut file, bytes) = open(path)?;
+    let mut read = Vec::with_capacity(bytes as usize);
+    file.read_to_end(&mut read).map_err(unreadable(path))?;
+    Ok(read.into())
+}
+
+fn open(path: &Path) -> Result<(File, u64), OnnxError> {
+    let (file, bytes) = open_regular(path).map_err(unreadable(path))?;
+    match bytes > MAX_FILE_BYTES {
+        true => Err(OnnxError::TooLarge {
             path: path.to_owned(),
             bytes,
-        });
+        }),
+        false => Ok((file, bytes)),
     }
-    let mut read = Vec::with_capacity(bytes as usize);
-    file.read_to_end(&mut read).map_err(fail)?;
-    Ok(read.into())
+}
+
+fn unreadable(path: &Path) -> impl Fn(io::Error) -> OnnxError {
+    |source| OnnxError::Read {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// Reads a file but for the large raw data of initializers: they become external data of the model's own file,
+/// which is returned open, with its size.
+pub(super) fn read_thin(path: &Path) -> Result<(Bytes, (File, u64)), OnnxError> {
+    let (file, bytes) = open(path)?;
+    let mut reader = BufReader::new(file);
+    let thin = thin(&mut reader, bytes, Part::Model).map_err(unreadable(path))?;
+    Ok((thin.into(), (reader.into_inner(), bytes)))
+}
+
+/// The messages on the way to raw data.
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    Model,
+    Graph,
+    Initializer,
+}
+
+/// Copies the message that ends at `end` without large raw data. From the first thing on that isn't a field
+/// everything is copied as it is: the decoder says what is wrong.
+fn thin(file: &mut BufReader<File>, end: u64, part: Part) -> io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    loop {
+        let at = file.stream_position()?;
+        if at >= end {
+            return Ok(out);
+        }
+        // A key and a length of ten bytes each at most.
+        let mut head = Vec::new();
+        file.by_ref()
+            .take((end - at).min(20))
+            .read_to_end(&mut head)?;
+        let mut rest = &head[..];
+        let field = decode_key(&mut rest).and_then(|(tag, wire)| {
+            let length = match wire {
+                WireType::LengthDelimited => decode_varint(&mut rest)?,
+                WireType::Varint => decode_varint(&mut rest).map(|_| 0)?,
+                WireType::SixtyFourBit => 8,
+                WireType::ThirtyTwoBit => 4,
+                WireType::StartGroup | WireType::EndGroup => u64::MAX,
+            };
+            Ok((tag, wire, length))
+        });
+        let start = at + (head.len() - rest.len()) as u64;
+        let head = &head[..head.len() - rest.len()];
+        let within = |field: &(u32, WireType, u64)| field.2 <= end - start;
+        let Some((tag, wire, length)) = field.ok().filter(within) else {
+            file.seek(SeekFrom::Start(at))?;
+            file.by_ref().take(end - at).read_to_end(&mut out)?;
+            return Ok(out);
+        };
+        file.seek_relative(-(rest.len() as i64))?;
+        let inside = match (part, tag) {
+            (Part::Model, 7) => Some(Part::Graph),
+            (Part::Graph, 5) => Some(Part::Initializer),
+            _ => None,
+        };
+        match inside.filter(|_| wire == WireType::LengthDelimited) {
+            Some(inside) => {
+                let inner = thin(file, start + length, inside)?;
+                encode_key(tag, wire, &mut out);
+                encode_varint(inner.len() as u64, &mut out);
+                out.extend(inner);
+            }
+            None if part == Part::Initializer && tag == 9 && length >= STORED_BYTES => {
+                out.extend(elsewhere(start, length).encode_to_vec());
+                file.seek_relative(length as i64)?;
+            }
+            None => {
+                out.extend(head);
+                file.by_ref().take(length).read_to_end(&mut out)?;
+            }
+        }
+    }
+}
+
+/// The fields that say where raw data are.
+fn elsewhere(offset: u64, length: u64) -> TensorProto {
+    let entry = |key: &str, value: String| StringStringEntryProto {
+        key: key.into(),
+        value,
+    };
+    TensorProto {
+        external_data: vec![
+            entry("location", OWN_FILE.into()),
+            entry("offset", offset.to_string()),
+            entry("length", length.to_string()),
+        ],
+        data_location: 1,
+        ..TensorProto::default()
+    }
 }
 
 /// Decodes a model. The raw data of tensors stay slices of `bytes`.

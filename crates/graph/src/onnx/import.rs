@@ -1,25 +1,23 @@
 //! The import proper: inputs and initializers, then node by node, then outputs.
 
-use std::path::Path;
-
 use super::attributes::Attributes;
-use super::context::{Node, State, Value, Weight};
+use super::context::{Node, State, Value, Weight, ordinary};
 use super::error::{Fault, OnnxError, Outcome, Unsupported};
 use super::literal::{Data, TensorReader, is_float};
-use super::proto::{Dimension, DimensionProto, NodeProto, ValueInfoProto};
+use super::proto::{Dimension, DimensionProto, NodeProto, TensorProto, ValueInfoProto};
 use super::structure::{Structure, is_standard, node_name};
 use super::{ImportOptions, fold, fused, ops, untie};
 use crate::dtype::DType;
 use crate::graph::{Graph, Init};
+use crate::weights::Stored;
 
 /// Builds the graph of a model whose structure has been checked.
 pub(super) fn import(
     structure: &Structure<'_>,
-    folder: Option<&Path>,
+    reader: TensorReader,
     name: &str,
     options: &ImportOptions,
 ) -> Result<Graph, OnnxError> {
-    let reader = TensorReader::new(folder).with_room(options.room.unwrap_or(u64::MAX));
     let mut state = State::new(name, structure, reader, &options.frozen);
     initializers(&mut state)?;
     inputs(&mut state, options)?;
@@ -30,6 +28,10 @@ pub(super) fn import(
 fn initializers(state: &mut State<'_>) -> Result<(), OnnxError> {
     for tensor in &state.structure.graph.initializer {
         if !state.structure.used.contains(tensor.name.as_str()) {
+            continue;
+        }
+        if let Some(weight) = stored(state, tensor)? {
+            state.values.insert(&tensor.name, Value::Weight(weight));
             continue;
         }
         let literal = state.reader.load(tensor)?;
@@ -51,6 +53,30 @@ fn initializers(state: &mut State<'_>) -> Result<(), OnnxError> {
         state.values.insert(&tensor.name, value);
     }
     Ok(())
+}
+
+/// A weight that stays in its file until a run begins; none if the tensor is small, or no weight.
+fn stored(state: &mut State<'_>, tensor: &TensorProto) -> Result<Option<Weight>, OnnxError> {
+    let name = &tensor.name;
+    let fail = |reason| OnnxError::Initializer {
+        name: name.clone(),
+        reason,
+    };
+    let Some((shape, stored)) = state.reader.stored(tensor).map_err(fail)? else {
+        return Ok(None);
+    };
+    if state.structure.angles.contains(name.as_str()) {
+        return Ok(None);
+    }
+    let weight = |stored: &Stored| {
+        Ok(stored.all(ordinary)? && !(untie::is_computed(name) && stored.is_uniform()?))
+    };
+    let weight = weight(&stored).map_err(|error: std::io::Error| fail(error.to_string()))?;
+    Ok(weight.then(|| Weight {
+        name: name.clone(),
+        shape,
+        init: Init::Stored(stored),
+    }))
 }
 
 /// Whether an exporter made up a tensor: a name of its own for one number, such as a mask that masks nothing.

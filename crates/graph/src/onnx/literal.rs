@@ -6,11 +6,14 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use safetensors::Dtype;
 
 use super::error::OnnxError;
 use super::proto::{TensorProto, data_type};
 use crate::half::{bfloat_to_f32, half_to_f32};
+use crate::weights::Stored;
 
 /// The longest axis count accepted; every operator here works with at most 8.
 const MAX_RANK: usize = 16;
@@ -118,11 +121,29 @@ pub(super) fn checked_dims(dims: &[i64]) -> Result<Vec<usize>, String> {
     }
 }
 
+/// Float tensors of at least this many bytes stay in their file until a run begins. Smaller ones are read at
+/// import, which often asks for their contents.
+pub(super) const STORED_BYTES: u64 = 1 << 16;
+
+/// The location of data that stay in the model's own file.
+pub(super) const OWN_FILE: &str = "";
+
 /// Reads tensors of one model; knows where external data may lie and how much memory they may take.
 pub(super) struct TensorReader {
     folder: Option<PathBuf>,
-    files: HashMap<String, (File, u64)>,
+    /// By location, with their sizes.
+    files: HashMap<String, (Shared, u64)>,
     room: u64,
+}
+
+type Shared = Arc<Mutex<File>>;
+
+/// Where a tensor's data are.
+struct Place {
+    file: Shared,
+    location: String,
+    offset: u64,
+    bytes: u64,
 }
 
 impl TensorReader {
@@ -138,6 +159,37 @@ impl TensorReader {
     /// With less memory for external data than they might ask for.
     pub(super) fn with_room(self, room: u64) -> TensorReader {
         TensorReader { room, ..self }
+    }
+
+    /// With the model's own file, open, and its size.
+    pub(super) fn with_own(mut self, own: Option<(File, u64)>) -> TensorReader {
+        let own = own.map(|(file, size)| (Arc::new(Mutex::new(file)), size));
+        self.files.extend(own.map(|own| (OWN_FILE.to_owned(), own)));
+        self
+    }
+
+    /// The shape and place of a large float tensor outside of the message; none for any other tensor.
+    pub(super) fn stored(
+        &mut self,
+        tensor: &TensorProto,
+    ) -> Result<Option<(Vec<usize>, Stored)>, String> {
+        let dtype = match tensor.data_type {
+            data_type::FLOAT => Dtype::F32,
+            data_type::DOUBLE => Dtype::F64,
+            data_type::FLOAT16 => Dtype::F16,
+            data_type::BFLOAT16 => Dtype::BF16,
+            _ => return Ok(None),
+        };
+        if tensor.data_location != 1 {
+            return Ok(None);
+        }
+        let shape = checked_dims(&tensor.dims)?;
+        let count = element_count(&shape).expect("checked_dims has counted");
+        let place = self.place(tensor, count)?;
+        let stored = Stored::new(place.file, place.offset, count, dtype);
+        // What doesn't fit by itself is refused where it is read.
+        let large = (STORED_BYTES..=self.room).contains(&place.bytes);
+        Ok(large.then_some((shape, stored)))
     }
 
     /// Load a tensor of the file.
@@ -178,6 +230,33 @@ impl TensorReader {
     }
 
     fn external(&mut self, tensor: &TensorProto, count: usize) -> Result<Vec<u8>, String> {
+        let Place {
+            file,
+            location,
+            offset,
+            bytes: expected,
+        } = self.place(tensor, count)?;
+        let held = count as u64 * held_bytes(tensor.data_type)?;
+        let room = self.room;
+        if expected + held > room {
+            return Err(format!(
+                "external data takes {} bytes of memory to read, but only {room} are left",
+                expected + held
+            ));
+        }
+        let mut bytes = Vec::new();
+        let reserved = bytes.try_reserve_exact(expected as usize);
+        reserved.map_err(|_| format!("there is no memory for {expected} bytes"))?;
+        let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.seek(SeekFrom::Start(offset))
+            .and_then(|_| (&mut *file).take(expected).read_to_end(&mut bytes))
+            .map_err(|e| format!("external data {location:?}: {e}"))?;
+        self.room -= held;
+        Ok(bytes)
+    }
+
+    /// Where external data are, which are wholly in their file.
+    fn place(&mut self, tensor: &TensorProto, count: usize) -> Result<Place, String> {
         let entry = |key: &str| {
             let found = tensor.external_data.iter().find(|e| e.key == key);
             found.map(|e| e.value.as_str())
@@ -197,34 +276,23 @@ impl TensorReader {
                 "external data has {length} bytes, but the shape and type need {expected}"
             ));
         }
-        let room = self.room;
         let (file, size) = self.open(location)?;
-        let size = *size;
         if offset.checked_add(expected).is_none_or(|end| end > size) {
             return Err(format!(
                 "external data {location:?} has {size} bytes; {expected} at offset {offset} are not in it"
             ));
         }
-        let held = count as u64 * held_bytes(tensor.data_type)?;
-        if expected + held > room {
-            return Err(format!(
-                "external data takes {} bytes of memory to read, but only {room} are left",
-                expected + held
-            ));
-        }
-        let mut bytes = Vec::new();
-        let reserved = bytes.try_reserve_exact(expected as usize);
-        reserved.map_err(|_| format!("there is no memory for {expected} bytes"))?;
-        file.seek(SeekFrom::Start(offset))
-            .and_then(|_| file.take(expected).read_to_end(&mut bytes))
-            .map_err(|e| format!("external data {location:?}: {e}"))?;
-        self.room -= held;
-        Ok(bytes)
+        Ok(Place {
+            file,
+            location: location.to_owned(),
+            offset,
+            bytes: expected,
+        })
     }
 
     /// Open a file of the model's folder, and tell its size. The location must be relative, without `..`, and must not
     /// lead out of the folder through a link.
-    fn open(&mut self, location: &str) -> Result<&mut (File, u64), String> {
+    fn open(&mut self, location: &str) -> Result<(Shared, u64), String> {
         if !self.files.contains_key(location) {
             let folder = self.folder.as_deref();
             let folder = folder.ok_or("external data needs a model that is read from a file")?;
@@ -244,10 +312,11 @@ impl TensorReader {
             if !real.starts_with(folder.canonicalize().map_err(fail)?) {
                 return Err(outside());
             }
-            let opened = open_regular(&real).map_err(fail)?;
-            self.files.insert(location.to_owned(), opened);
+            let (file, size) = open_regular(&real).map_err(fail)?;
+            let file = Arc::new(Mutex::new(file));
+            self.files.insert(location.to_owned(), (file, size));
         }
-        Ok(self.files.get_mut(location).expect("just inserted"))
+        Ok(self.files[location].clone())
     }
 }
 

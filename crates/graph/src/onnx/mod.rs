@@ -63,7 +63,9 @@ pub struct ImportOptions {
 pub fn import(path: &Path, options: &ImportOptions) -> Result<Graph, OnnxError> {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let folder = path.parent();
-    import_from(decode::read(path)?, folder, &name, options)
+    let (bytes, own) = decode::read_thin(path)?;
+    let reader = literal::TensorReader::new(folder).with_own(Some(own));
+    import_from(bytes, reader, &name, options)
 }
 
 /// Imports a model from memory, without external data. `name` becomes the graph's name.
@@ -72,7 +74,12 @@ pub fn import_bytes(
     name: &str,
     options: &ImportOptions,
 ) -> Result<Graph, OnnxError> {
-    import_from(bytes.into(), None, name, options)
+    import_from(
+        bytes.into(),
+        literal::TensorReader::new(None),
+        name,
+        options,
+    )
 }
 
 /// Reads a tensor that is stored by itself, as ONNX's test data are.
@@ -82,20 +89,19 @@ pub fn read_tensor(bytes: impl Into<Bytes>) -> Result<Literal, OnnxError> {
 
 fn import_from(
     bytes: Bytes,
-    folder: Option<&Path>,
+    reader: literal::TensorReader,
     name: &str,
     options: &ImportOptions,
 ) -> Result<Graph, OnnxError> {
     let mut model = decode::decode(bytes)?;
     let mut remark = None;
+    let mut reader = reader.with_room(options.room.unwrap_or(u64::MAX));
     if let Some(graph) = &mut model.graph {
-        let room = options.room.unwrap_or(u64::MAX);
-        let mut reader = literal::TensorReader::new(folder).with_room(room);
         let places = untie::places(graph, &mut reader);
         remark = untie::untie(graph, &places);
     }
     let structure = structure::Structure::of(&model)?;
-    let mut graph = import::import(&structure, folder, name, options)?;
+    let mut graph = import::import(&structure, reader, name, options)?;
     graph.remarks.extend(remark);
     Ok(graph)
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::literal::{Data, TensorReader};
-use super::proto::GraphProto;
+use super::proto::{GraphProto, TensorProto};
 use super::structure::node_name;
 
 /// A place that reads a tensor of its own from now on.
@@ -42,10 +42,7 @@ pub(super) fn places(graph: &GraphProto, reader: &mut TensorReader) -> Vec<Own> 
             continue;
         }
         // The import itself reports what can't be read.
-        let uniform = match reader.contents(tensor).map(|literal| literal.data) {
-            Ok(Data::Floats(values)) => values.len() > 1 && values.iter().all(|x| *x == values[0]),
-            _ => false,
-        };
+        let uniform = is_uniform(tensor, reader).unwrap_or(false);
         for &(node, input) in others.iter().filter(|_| uniform) {
             let stem = format!("{}/{}", tensor.name, node_name(&graph.node[node]));
             let numbers = (1..).map(|i| format!("{stem}/{i}"));
@@ -63,6 +60,17 @@ pub(super) fn places(graph: &GraphProto, reader: &mut TensorReader) -> Vec<Own> 
         }
     }
     places
+}
+
+/// Whether a tensor is several floats and all are the same number.
+fn is_uniform(tensor: &TensorProto, reader: &mut TensorReader) -> Result<bool, String> {
+    if let Some((_, stored)) = reader.stored(tensor)? {
+        return stored.is_uniform().map_err(|error| error.to_string());
+    }
+    Ok(match reader.contents(tensor)?.data {
+        Data::Floats(values) => values.len() > 1 && values.iter().all(|x| *x == values[0]),
+        Data::Ints(_) => false,
+    })
 }
 
 /// Whether an exporter made up the name, for a constant.

@@ -50,10 +50,15 @@ pub(super) struct Weight {
 }
 
 impl Weight {
-    /// The contents, if they are worth writing out: `None` for more than 2²⁰ equal elements.
+    /// The contents, if they are worth writing out and can be read: `None` for more than 2²⁰ equal elements.
     pub(super) fn literal(&self) -> Option<Literal> {
         match &self.init {
             Init::Floats(values) => Some(Literal::floats(self.shape.clone(), values.clone())),
+            Init::Stored(stored) => {
+                let mut values = vec![0.0; stored.len()];
+                stored.read(0, &mut values).ok()?;
+                Some(Literal::floats(self.shape.clone(), values))
+            }
             Init::Constant(value) => {
                 let count = element_count(&self.shape).filter(|&n| n <= 1 << 20)?;
                 Some(Literal::floats(

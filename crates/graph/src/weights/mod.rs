@@ -6,6 +6,7 @@
 //! and where they are used piece by piece.
 
 mod read;
+mod stored;
 mod write;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use thiserror::Error;
 use crate::graph::Tensor;
 
 pub use read::{FileElements, WeightsFile};
+pub use stored::Stored;
 pub use write::write;
 
 /// The key of [`Notes`] in a file's header.

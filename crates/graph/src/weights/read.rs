@@ -210,7 +210,7 @@ fn is_supported(dtype: Dtype) -> bool {
 }
 
 /// Converts little-endian elements of a supported type.
-fn floats(dtype: Dtype, bytes: &[u8], into: &mut [f32]) {
+pub(super) fn floats(dtype: Dtype, bytes: &[u8], into: &mut [f32]) {
     macro_rules! convert {
         ($t:ty, $convert:expr) => {{
             let (chunks, _) = bytes.as_chunks::<{ size_of::<$t>() }>();
