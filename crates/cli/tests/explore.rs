@@ -162,6 +162,16 @@ fn the_largest_batch_of_an_instance() {
     assert!(number(&less, "batch") < number(&found, "batch"));
     let still = object(&[&base[..], &["--overhead", "0%"]].concat());
     assert_eq!(number(&still, "batch"), number(&still, "keep_all_batch"));
+    // A memory beside it, which is scaled with the batch like everything else.
+    let swap =
+        |size: &str| object(&[&base[..], &["--swap", &format!("host={size}@100kB/s")]].concat());
+    let (none, much) = (swap("1B"), swap("1kB"));
+    assert_eq!(number(&none, "swapped_bytes"), 0);
+    assert!(number(&none, "batch") <= number(&found, "bound"));
+    assert!(number(&much, "batch") > number(&found, "bound"), "{much}");
+    assert!(number(&much, "batch") <= number(&much, "bound"));
+    assert!(number(&much, "swapped_bytes") > 0 && number(&much, "peak_bytes") <= 520);
+    assert!(much["makespan"].as_f64() <= much["cost_limit"].as_f64());
     // Values of batch 8 instead of 4: twice as large a batch.
     let larger = object(&[&base[..], &["--at", "8"]].concat());
     assert!(number(&larger, "batch") >= 2 * number(&found, "batch"));
@@ -209,6 +219,18 @@ fn the_largest_batch_of_a_model() {
         "1",
     ]);
     assert!(trained["allocated_bytes"].as_u64().unwrap() <= 2_000_000);
+    let swap = ["--swap", "ram=1GiB@20GB/s", "--overhead", "30%"];
+    let more = object(
+        &[
+            &["max-batch", "digits", "-o", plan, "--problem-out", problem],
+            &limit[..],
+            &swap,
+        ]
+        .concat(),
+    );
+    assert!(more["batch"].as_u64().unwrap() > batch, "{more}");
+    assert!(more["peak_bytes"].as_u64().unwrap() <= 2_000_000);
+    assert_eq!(object(&["check", problem, plan])["valid"], true);
     let model = write(folder.path(), "tiny.onnx", &tiny());
     let onnx = object(&[
         "max-batch",

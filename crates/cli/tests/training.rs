@@ -333,6 +333,13 @@ fn kernels_of_onednn() {
     let doctor = with_onednn(&folder, &["doctor", "--json"]);
     let doctor: Value = serde_json::from_slice(&doctor.stdout).unwrap();
     assert!(doctor["onednn"]["error"].is_null());
+    let places = doctor["swap"].as_array().unwrap();
+    assert!(places.len() >= 2 && places[0]["folder"].is_null());
+    assert!(
+        places
+            .iter()
+            .all(|place| place["available_bytes"].is_u64() != place["error"].is_string())
+    );
     assert!(doctor["device"].as_str().unwrap().contains("onednn"));
 }
 

@@ -4,7 +4,6 @@
 //! takes no memory outside of the arenas and hardly any time of the processor. It needs addresses, offsets and
 //! lengths that are multiples of [`PAGE`].
 
-#[cfg(not(target_os = "linux"))]
 use std::path::Path;
 
 use crate::error::RunError;
@@ -26,6 +25,23 @@ pub(crate) struct FileMemory {
 /// Whether direct I/O can start or end at this offset or take this many bytes.
 pub(crate) fn aligned(bytes: u64) -> bool {
     bytes.is_multiple_of(PAGE)
+}
+
+/// The bytes that a file in this folder could have that values are swapped to.
+///
+/// # Errors
+/// There is no such folder, files can't be made there, or its file system has no direct I/O.
+pub fn swap_room(folder: &Path) -> Result<u64, RunError> {
+    FileMemory::new(folder, 0)?;
+    free_bytes(folder)
+}
+
+#[cfg(target_os = "linux")]
+use linux::free_bytes;
+
+#[cfg(not(target_os = "linux"))]
+fn free_bytes(_: &Path) -> Result<u64, RunError> {
+    Ok(0)
 }
 
 impl FileMemory {
@@ -55,6 +71,15 @@ mod linux {
 
     use super::{FileMemory, PAGE, RunError};
 
+    /// Bytes that a folder has room for.
+    pub fn free_bytes(folder: &Path) -> Result<u64, RunError> {
+        let free = statvfs(folder).map_err(|error| RunError::SwapFolder {
+            folder: folder.display().to_string(),
+            reason: error.to_string(),
+        })?;
+        Ok(free.f_bavail.saturating_mul(free.f_frsize))
+    }
+
     impl FileMemory {
         /// Reserves a file of this size in a folder.
         ///
@@ -68,8 +93,7 @@ mod linux {
                 folder: name.clone(),
                 reason,
             };
-            let free = statvfs(folder).map_err(|error| refused(error.to_string()))?;
-            let available = free.f_bavail.saturating_mul(free.f_frsize);
+            let available = free_bytes(folder)?;
             if needed > available {
                 return Err(RunError::SwapRoom {
                     folder: name,

@@ -38,6 +38,7 @@ pub use executor::{
     CopyTrace, Executor, ExecutorOptions, FIXED_OVERHEAD_BYTES, Observer, RunEvent, RunTrace,
     StepTrace,
 };
+pub use file::swap_room;
 pub use format::{Format, Formats};
 pub use interpret::{Tensors, interpret};
 pub use processor::Processor;

@@ -81,18 +81,19 @@ impl History {
         &self.moments
     }
 
-    /// The points that twice the time would likely take off at most: those that the second half of the time
-    /// took off, because a search slows down. `None` if the search didn't tell, or had no plan in the first
-    /// half.
+    /// The points that twice the time would likely take off at most, because a search slows down: those that the
+    /// second half of the time took off, or four times those of the last quarter if that is less. `None` if the
+    /// search didn't tell, or had no plan in the first half.
     pub fn expected_gain(&self) -> Option<f64> {
         let end = self.moments.last()?;
-        let half = self
-            .moments
-            .iter()
-            .rev()
-            .find(|m| m.seconds <= end.seconds / 2.0)?;
         let last = end.overhead_percent?;
-        let gain = (half.overhead_percent? - last).min(last - end.lower_bound_percent);
+        let since = |share: f64| {
+            let mut before = self.moments.iter().rev();
+            let then = before.find(|m| m.seconds <= end.seconds * share)?;
+            Some(then.overhead_percent? - last)
+        };
+        let gain = since(0.5)?.min(4.0 * since(0.75)?);
+        let gain = gain.min(last - end.lower_bound_percent);
         Some(if gain > NOTHING { gain } else { 0.0 })
     }
 
@@ -114,8 +115,8 @@ impl History {
         );
         Some(match self.expected_gain() {
             Some(gain) if gain >= 0.005 => format!(
-                "{came}, and the second half of the time took {gain:.2} points off: twice the time would likely take \
-                 off no more than that."
+                "{came}: by the pace of its second half, twice the time would likely take off no more than {gain:.2} \
+                 points."
             ),
             Some(_) => {
                 format!("{came}: twice the time would likely bring little, but another seed may.")
@@ -154,10 +155,10 @@ mod tests {
             ],
             105.0,
         );
-        assert_eq!(falling.expected_gain().map(f64::round), Some(12.0));
+        assert_eq!(falling.expected_gain().map(f64::round), Some(8.0));
         let text = falling.outlook().unwrap();
         assert!(
-            text.contains("after 5.00 s of 5.00 s") && text.contains("12.00 points"),
+            text.contains("after 5.00 s of 5.00 s") && text.contains("8.00 points"),
             "{text}"
         );
 

@@ -59,6 +59,6 @@ pub use profile::{predicted, predicted_seconds, profile};
 pub use session::{Breakdown, Job, Session, StepRecord};
 pub use stays::{Stay, stays};
 pub use summary::{Optimality, PlanSummary, percent_over};
-pub use swap::Swap;
+pub use swap::{Swap, SwapPlace, swap_places};
 pub use trainer::{PlannedTraining, Trainer};
 pub use training::{Outcome, Trained};

@@ -1,11 +1,60 @@
 //! Memories to swap to that are really there: how fast they are, and what they add to a training step's problem.
 
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use scrimp_plan::{Capacities, CheckedLayout, DeviceId, LinkId, Problem, SwapMemory};
-use scrimp_run::{CostCache, Cpu, LinkProfile, PAGE, profile_link};
+use scrimp_run::{CostCache, Cpu, LinkProfile, PAGE, RunError, profile_link, swap_room};
 
 use crate::error::{Error, Result};
+
+/// What the cache calls a memory: a file in a folder, or else RAM.
+fn cached_name(folder: Option<&Path>) -> String {
+    match folder.map(Path::canonicalize) {
+        None => "ram".to_owned(),
+        Some(folder) => format!("{FILE}{}", folder.unwrap_or_default().display()),
+    }
+}
+
+const FILE: &str = "file in ";
+
+/// A memory of this machine to which values can be swapped.
+#[derive(Clone, Debug)]
+pub struct SwapPlace {
+    /// The folder, if it is a file.
+    pub folder: Option<PathBuf>,
+    /// Bytes that are free there, if known, or why no file can be there.
+    pub room: std::result::Result<Option<u64>, RunError>,
+    /// What was measured of its links before.
+    pub measured: Option<LinkProfile>,
+}
+
+/// RAM, these folders, and all others whose links were measured before.
+pub fn swap_places(folders: &[PathBuf], cache: Option<&mut CostCache>) -> Vec<SwapPlace> {
+    let known: BTreeMap<String, LinkProfile> = cache
+        .map(|cache| cache.links().into_iter().collect())
+        .unwrap_or_default();
+    let mut files: BTreeSet<PathBuf> = known
+        .keys()
+        .filter_map(|name| name.strip_prefix(FILE).map(PathBuf::from))
+        .collect();
+    files.extend(
+        folders
+            .iter()
+            .filter_map(|folder| folder.canonicalize().ok()),
+    );
+    let files = files.into_iter().map(Some);
+    let places = std::iter::once(None).chain(files);
+    let place = |folder: Option<PathBuf>| SwapPlace {
+        room: match &folder {
+            Some(folder) => swap_room(folder).map(Some),
+            None => Ok(crate::machine::memory().available),
+        },
+        measured: known.get(&cached_name(folder.as_deref())).copied(),
+        folder,
+    };
+    places.map(place).collect()
+}
 
 /// Memories to swap to, with the measured speed of their links where none is stated.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,10 +80,7 @@ impl Swap {
                 return Ok(None);
             }
             let folder = memory.folder.as_deref();
-            let name = match folder.map(Path::canonicalize) {
-                None => "ram".to_owned(),
-                Some(folder) => format!("file in {}", folder.unwrap_or_default().display()),
-            };
+            let name = cached_name(folder);
             let kept = cache
                 .as_deref_mut()
                 .and_then(|cache| cache.find_link(&name));

@@ -20,7 +20,15 @@ fn options(order: Order) -> Options {
 }
 
 fn find(problem: &Problem, room: u64, limit: Limit, order: Order) -> Result<LargestBatch, Error> {
-    largest_scaled(problem, 8, room, limit, &options(order), &mut |_| {})
+    largest_scaled(
+        problem,
+        8,
+        room,
+        &Capacities::unlimited(),
+        limit,
+        &options(order),
+        &mut |_| {},
+    )
 }
 
 #[test]
@@ -97,6 +105,7 @@ fn the_largest_batches_of_figure_6() {
             &instance.problem,
             at,
             room,
+            &Capacities::unlimited(),
             Limit::OneForward,
             &options,
             &mut |_| {},

@@ -33,21 +33,24 @@ pub(crate) struct Copies {
     /// The memory in which a value is given, and the one in which it must end.
     pub given: PrimaryMap<ValueId, Option<usize>>,
     pub kept: PrimaryMap<ValueId, Option<usize>>,
+    /// The values that are given in one memory and must end in another, and the first task that passes one on.
+    pub passed: Vec<ValueId>,
+    first_pass: u32,
     /// The first task that brings a value.
     first: u32,
 }
 
 impl Copies {
-    /// The memories that have a link to and from the device. `first` is the id of the first task that brings
-    /// a value.
+    /// The memories that have a link to and from the device. The problem has `tasks` tasks; those that pass values
+    /// on come after them, then `start` and `end`, then those that bring values.
     pub fn new(
         problem: &Problem,
         device: DeviceId,
         capacities: &Capacities,
-        first: usize,
+        tasks: usize,
     ) -> Copies {
         let mut copies = Copies {
-            first: first as u32,
+            first_pass: tasks as u32,
             ..Copies::default()
         };
         let values = problem.values();
@@ -101,6 +104,12 @@ impl Copies {
                 _ => None,
             })
             .collect();
+        let elsewhere = |&v: &ValueId| {
+            let ends = copies.given[v].zip(copies.kept[v]);
+            ends.is_some_and(|(given, kept)| given != kept)
+        };
+        copies.passed = values.keys().filter(elsewhere).collect();
+        copies.first = copies.first_pass + copies.passed.len() as u32 + 2;
         copies.movable = values.values().map(|v| v.bytes > 0).collect();
         for head in problem.fixed(device) {
             for value in problem.chain(head) {
@@ -133,6 +142,13 @@ impl Copies {
         let k = t.as_u32().checked_sub(self.first)? as usize;
         let values = self.movable.len();
         (!self.none()).then(|| (k / values, ValueId::new(k % values)))
+    }
+
+    /// The value that a task sends on to the memory in which it must end.
+    #[inline]
+    pub fn passes(&self, t: TaskId) -> Option<ValueId> {
+        let k = t.as_u32().checked_sub(self.first_pass)? as usize;
+        self.passed.get(k).copied()
     }
 
     /// The index of a task that brings a value.

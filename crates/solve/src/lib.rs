@@ -32,7 +32,7 @@ pub use method::{
     Rounding, UnknownName,
 };
 pub use options::{Options, Progress, Solved};
-pub use place::{PlaceError, Placement, place, place_intervals, place_reordered};
+pub use place::{PlaceError, Placement, place, place_by, place_intervals, place_reordered};
 pub use published::Layer;
 pub use solve::{floor_bytes, leanest, solve};
 pub use sweep::{Outcomes, solve_sweep};

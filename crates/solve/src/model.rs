@@ -58,7 +58,8 @@ impl<K: EntityRef, T: Copy> Lists<K, T> {
 pub(crate) struct Model {
     /// The device that computes.
     pub device: DeviceId,
-    /// The number of the problem's tasks; `start` and `end` come after them.
+    /// The number of the problem's tasks and of those that pass values from one memory on to another; `start` and
+    /// `end` come after them.
     pub tasks: u32,
     /// Seconds of one run.
     pub cost: PrimaryMap<TaskId, f64>,
@@ -135,7 +136,7 @@ impl Model {
         match *beside {
             Beside::Nothing => {}
             Beside::Copies(capacities) => {
-                copies = Copies::new(problem, device, capacities, n as usize + 2);
+                copies = Copies::new(problem, device, capacities, n as usize);
             }
             Beside::Outside => outside = Outside::of(problem, device),
         }
@@ -200,6 +201,17 @@ impl Model {
             );
             outputs.push(task.outputs.clone());
         }
+        for &v in &copies.passed {
+            cost.push(0.0);
+            workspace.push(0.0);
+            rerunnable.push(false);
+            inputs.push(vec![Input {
+                value: v,
+                overwritten: false,
+            }]);
+            outputs.push(Vec::new());
+        }
+        let tasks = cost.len() as u32;
         let mut model = Model::from_lists(Parts {
             device,
             cost,
@@ -225,7 +237,7 @@ impl Model {
                 "the problem's sizes sum to 2^52 or more: divide them by a common unit".into(),
             ));
         }
-        debug_assert_eq!(model.tasks, n);
+        debug_assert_eq!(model.tasks, tasks);
         Ok((model, device))
     }
 

@@ -103,6 +103,9 @@ pub struct MaxBatchArgs {
     /// Most added time: one-forward (one more forward pass), or a share like 10%
     #[arg(long, default_value = "one-forward", value_name = "LIMIT")]
     pub overhead: Overhead,
+    /// Memories in which values may wait, as for plan; a model's may be ram=8GiB or disk:/scratch=50GiB
+    #[arg(long, value_delimiter = ',', value_name = "MEMORIES")]
+    pub swap: Vec<SwapMemory>,
     /// Bytes that an instance needs beside its graph, whatever the batch (else as in the file)
     #[arg(long, value_parser = parse_bytes, value_name = "BYTES", help_heading = "Instance")]
     pub fixed: Option<u64>,

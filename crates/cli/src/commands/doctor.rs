@@ -1,12 +1,12 @@
 //! `scrimp doctor`: what this machine offers.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use scrimp::machine;
 use scrimp::plan::format_bytes;
-use scrimp::run::{Cpu, Library as Kernels, OneDnnError, RunError};
+use scrimp::run::{CostCache, Cpu, Library as Kernels, LinkProfile, OneDnnError, RunError};
 use scrimp::solve::Method;
 use scrimp::solve::solvers::{Installed, Library, SolverError, installed};
+use scrimp::{machine, swap_places};
 use serde_json::{Value, json};
 
 use crate::Answer;
@@ -50,6 +50,20 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
             "a plan's workspaces belong to it",
         ])
         .row(["oneDNN", &kernels.0, &kernels.1]);
+    let mut cache = machine::cache_folder().map(|folder| CostCache::new(&folder, cpu));
+    let folders = [std::env::temp_dir(), PathBuf::from(".")];
+    let places = swap_places(&folders, cache.as_mut());
+    for place in &places {
+        let name = match &place.folder {
+            Some(folder) => format!("swap to {}", folder.display()),
+            None => "swap to RAM".into(),
+        };
+        let (room, note) = match &place.room {
+            Ok(room) => (shown(*room), speeds(place.measured.as_ref())),
+            Err(error) => ("unusable".into(), error.to_string()),
+        };
+        table.row([name, room, note]);
+    }
     let solvers = [Library::OrTools, Library::Highs].map(|library| (library, found(library, args)));
     for (library, found) in &solvers {
         let methods = methods(*library).join(", ");
@@ -76,9 +90,29 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
         "available_bytes": memory.available,
         "device": cpu.signature(),
         "onednn": kernels.2,
+        "swap": places.iter().map(|place| json!({
+            "folder": place.folder,
+            "available_bytes": place.room.as_ref().ok(),
+            "error": place.room.as_ref().err().map(ToString::to_string),
+            "link": place.measured,
+        })).collect::<Vec<_>>(),
         "solvers": solvers.iter().map(|(library, found)| object(*library, found)).collect::<Vec<_>>(),
     });
     Ok(Answer::new(json, table.to_string()))
+}
+
+/// What was measured of a memory's links.
+fn speeds(measured: Option<&LinkProfile>) -> String {
+    let Some(link) = measured else {
+        return "free; its speed is measured when --swap first names it".into();
+    };
+    let rate = |bytes: f64| format!("{}/s", format_bytes(bytes as u64));
+    format!(
+        "free; {} out, {} back, {} both at once, measured",
+        rate(link.out),
+        rate(link.back),
+        rate(link.both)
+    )
 }
 
 /// How oneDNN was found and what that means: its version or what is wrong, a sentence, and an object.

@@ -7,18 +7,20 @@ use anyhow::Result;
 use scrimp::graph::{GraphError, ShapeError};
 use scrimp::plan::file::Content;
 use scrimp::plan::{
-    Budget, CheckedPlan, Problem, format_bytes, format_seconds, plan_to_json, problem_to_json,
+    Budget, Capacities, CheckedPlan, Problem, format_bytes, format_seconds, plan_to_json,
+    problem_to_json, simulate,
 };
-use scrimp::run::{Compiled, Processor};
+use scrimp::run::{Compiled, CostCache, Processor};
 use scrimp::solve::published::{MaxBatchOptions, max_batch};
 use scrimp::solve::{Formulation, Method, Options, Published};
 use scrimp::{
-    AtBatch, Attempt, BatchProgress, Budgeted, Error, Fit, LargestBatch, MOST_BATCH, largest_batch,
-    largest_scaled, percent_over,
+    AtBatch, Attempt, BatchProgress, Budgeted, Error, Fit, LargestBatch, MOST_BATCH, Swap,
+    largest_batch, largest_scaled, percent_over,
 };
 use serde_json::{Value, json};
 
 use super::plan;
+use super::sweep::swapped_bytes;
 use crate::args::MaxBatchArgs;
 use crate::failure::{Failure, Kind};
 use crate::output::Outputs;
@@ -77,6 +79,8 @@ fn of_model(args: &MaxBatchArgs, line: &Line) -> Result<Found> {
     }
     let cpu = target::cpu(args.solve.search.threads(), &args.recipe)?;
     let recipe = target::recipe(&args.recipe);
+    let mut cache = scrimp::machine::cache_folder().map(|folder| CostCache::new(&folder, &cpu));
+    let swap = Swap::measure(&args.swap, &cpu, args.memory, cache.as_mut(), false)?;
     let model = target::Model::find(&args.target, &args.shape)?;
     let mut make = |batch: u64| -> Result<Option<AtBatch>, Error> {
         let Ok(size) = usize::try_from(batch) else {
@@ -87,10 +91,11 @@ fn of_model(args: &MaxBatchArgs, line: &Line) -> Result<Found> {
             let costs = scrimp::estimate(&Compiled::new(&training.graph, Processor::Cpu(&cpu)));
             Ok(scrimp::lower(&training, &costs)?.problem)
         };
-        match problem() {
-            Ok(problem) => Ok(Some(AtBatch {
+        match problem().and_then(|problem| swap.add(&problem)) {
+            Ok((problem, beside)) => Ok(Some(AtBatch {
                 problem,
                 budget_bytes: args.memory,
+                beside,
             })),
             Err(error) if batch > 1 && too_large(&error) => Ok(None),
             Err(error) => Err(error),
@@ -166,6 +171,11 @@ fn of_instance(args: &MaxBatchArgs, line: &Line) -> Result<Found> {
     }
     let options = plan::options(&args.solve);
     let largest = match args.solve.method {
+        Method::Published(Published::Checkmate(_)) if !args.swap.is_empty() => {
+            let sentence = "checkmate's program for the largest batch has no copies; leave --swap out or choose \
+                            another method";
+            return Err(Failure::new(Kind::Usage, sentence).into());
+        }
         Method::Published(Published::Checkmate(formulation)) => {
             line.say(|| "checkmate's program for the largest batch".into());
             by_program(args, &problem, at, (fixed, room), formulation)?
@@ -173,7 +183,15 @@ fn of_instance(args: &MaxBatchArgs, line: &Line) -> Result<Found> {
         _ => {
             let limit = args.overhead.0;
             let mut watch = |news: BatchProgress| say(line, news);
-            largest_scaled(&problem, at, room / unit, limit, &options, &mut watch)
+            let start = (problem, Capacities::unlimited());
+            let mut memories = args.swap.iter();
+            let (problem, beside) = memories
+                .try_fold(start, |(problem, beside), memory| {
+                    memory.add(&problem, &beside)
+                })
+                .map_err(Error::from)?;
+            let room = room / unit;
+            largest_scaled(&problem, at, room, &beside, limit, &options, &mut watch)
                 .map_err(|error| unscaled(error, at * unit, fixed))?
         }
     };
@@ -272,7 +290,7 @@ pub fn as_given(bytes: u64) -> String {
 
 /// Over running every task once.
 fn overhead(budgeted: &Budgeted, plan: &CheckedPlan) -> f64 {
-    percent_over(plan.cost(), budgeted.base.cost())
+    percent_over(simulate(plan).makespan(), budgeted.base.cost())
 }
 
 fn object(args: &MaxBatchArgs, found: &Found) -> Value {
@@ -302,9 +320,11 @@ fn object(args: &MaxBatchArgs, found: &Found) -> Value {
         "base_cost": base,
         "cost": largest.plan.cost(),
         "cost_limit": largest.cost_limit,
+        "makespan": simulate(&largest.plan).makespan(),
         "overhead_percent": overhead(&largest.budgeted, &largest.plan),
         "overhead_limit_percent": percent_over(largest.cost_limit, base),
         "recomputed": largest.plan.recomputed(),
+        "swapped_bytes": swapped_bytes(&largest.plan),
         "keeps_order": largest.plan.keeps_order(),
         "attempts": attempts.collect::<Vec<_>>(),
         "solve_seconds": largest.elapsed.as_secs_f64(),
@@ -348,12 +368,16 @@ fn describe(args: &MaxBatchArgs, found: &Found) -> String {
             "runs again",
             &largest.plan.recomputed().to_string(),
             &format!("of {} tasks", largest.budgeted.problem.tasks().len()),
-        ])
-        .row([
-            "planning took",
-            &format_seconds(largest.elapsed.as_secs_f64()),
-            &format!("{}, {tried}", args.solve.method.name()),
         ]);
+    if !args.swap.is_empty() {
+        let copied = format_bytes(swapped_bytes(&largest.plan));
+        table.row(["copied", &copied, "to other memories and back"]);
+    }
+    table.row([
+        "planning took",
+        &format_seconds(largest.elapsed.as_secs_f64()),
+        &format!("{}, {tried}", args.solve.method.name()),
+    ]);
     let early = match interrupt::requested() {
         true => "Interrupted: the largest so far.\n",
         false => "",

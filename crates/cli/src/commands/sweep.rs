@@ -159,7 +159,7 @@ fn is_too_little(error: &SolveError) -> bool {
 }
 
 /// Bytes that all copies move.
-fn swapped_bytes(plan: &CheckedPlan) -> u64 {
+pub(super) fn swapped_bytes(plan: &CheckedPlan) -> u64 {
     let links = plan.problem().links().keys();
     links.map(|link| plan.copied(link).bytes).sum()
 }

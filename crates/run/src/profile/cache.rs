@@ -105,6 +105,11 @@ impl CostCache {
         self.read().links.get(memory).copied()
     }
 
+    /// The memories whose links were measured on the device, by name, with what was measured.
+    pub fn links(&mut self) -> Vec<(String, LinkProfile)> {
+        self.read().links.into_iter().collect()
+    }
+
     /// The file's measurements; none, and a note, if the file is damaged.
     fn read(&mut self) -> Kept {
         if !self.path.exists() {

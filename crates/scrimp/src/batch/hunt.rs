@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use cranelift_entity::EntityRef;
-use scrimp_plan::{Budget, CheckedPlan, Plan, check};
+use scrimp_plan::{Budget, CheckedPlan, check, simulate};
 use scrimp_solve::{Options, PlaceError, SolveError, floor_bytes, place, solve};
 
 use super::{AtBatch, Attempt, BatchProgress, LargestBatch, Limit, MOST_BATCH};
 use crate::error::{Error, Result};
-use crate::pipeline::{Budgeted, Fit, budget, find_plan};
+use crate::pipeline::{Budgeted, Fit, budget, find_plan, homes};
 
 /// One batch size gets at most one part in this many of the time limit, so that several can be tried.
 const SHARE: u32 = 8;
@@ -123,11 +122,16 @@ impl<'a> Hunt<'a> {
             }
         };
         let size = self.size(batch)?.expect("a batch that fits has a graph");
+        let problem = plan.problem().clone();
         Ok(LargestBatch {
             batch,
             bound: self.bound.max(batch),
             keep_all,
-            budgeted: size.budgeted,
+            budgeted: Budgeted {
+                fixed_bytes: problem.fixed_bytes(size.budgeted.device),
+                problem,
+                ..size.budgeted
+            },
             plan,
             cost_limit: size.cost_limit,
             attempts: std::mem::take(&mut self.attempts),
@@ -166,7 +170,7 @@ impl<'a> Hunt<'a> {
         let Some((batch, plan)) = &self.best else {
             return Ok(());
         };
-        let (batch, cost) = (*batch, plan.cost());
+        let (batch, cost) = (*batch, simulate(plan).makespan());
         let size = self
             .size(batch)?
             .filter(|size| cost > size.budgeted.base.cost());
@@ -179,7 +183,7 @@ impl<'a> Hunt<'a> {
             ..self.options.clone()
         };
         if let Ok((plan, _)) = self.plan(&size, &options)?
-            && plan.cost() < cost
+            && simulate(&plan).makespan() < cost
         {
             self.best = Some((batch, plan));
         }
@@ -206,13 +210,19 @@ impl<'a> Hunt<'a> {
             Some(AtBatch {
                 problem,
                 budget_bytes,
+                beside,
             }) => {
                 let budgeted = Budgeted {
                     budget_bytes: Some(budget_bytes),
+                    beside,
                     ..budget(&problem, Budget::Min)?
                 };
+                let leanest = match self.fit {
+                    Fit::Layout => homes::leanest(&budgeted)?.problem,
+                    Fit::LiveBytes => problem,
+                };
                 Some(Size {
-                    floor: floor_bytes(&budgeted.problem)?,
+                    floor: floor_bytes(&leanest)?,
                     cost_limit: self.limit.cost(&budgeted.problem).ok_or(Error::NoForward)?,
                     budgeted,
                     budget_bytes,
@@ -244,11 +254,15 @@ impl<'a> Hunt<'a> {
         Ok(low)
     }
 
-    /// Estimates the largest size that the leanest plan of a failed attempt would fit.
+    /// Estimates the largest size that the leanest plan of a failed attempt would fit, if all memory that grows
+    /// with the batch is on one device.
     fn where_it_fits(&mut self, batch: u64, missed: &Missed) -> Result<Option<u64>> {
         let (Missed::Lean(Some(lean)), Some(size)) = (missed, self.size(batch)?) else {
             return Ok(None);
         };
+        if size.budgeted.problem.devices().len() > 1 {
+            return Ok(None);
+        }
         let fixed = size.budgeted.fixed_bytes;
         let (room, needed) = (
             size.budget_bytes.saturating_sub(fixed),
@@ -258,7 +272,7 @@ impl<'a> Hunt<'a> {
         Ok(Some((scaled as u64).min(batch - 1)))
     }
 
-    /// Plans for one size. A plan that fits is kept, at the largest size that its sequence of runs fits.
+    /// Plans for one size. A plan that fits is kept, at the largest size that its steps fit.
     fn attempt(&mut self, batch: u64, seed: u64, share: u32) -> Result<Option<Missed>> {
         let Some(size) = self.size(batch)? else {
             return Ok(Some(Missed::Impossible));
@@ -288,8 +302,9 @@ impl<'a> Hunt<'a> {
         };
         let missed = match outcome? {
             Ok((plan, bound)) => {
-                attempt.overhead_percent = Some(crate::percent_over(plan.cost(), base));
-                attempt.fits = plan.cost() <= size.cost_limit * (1.0 + 1e-9);
+                let cost = simulate(&plan).makespan();
+                attempt.overhead_percent = Some(crate::percent_over(cost, base));
+                attempt.fits = cost <= size.cost_limit * (1.0 + 1e-9);
                 attempt.impossible = bound > size.cost_limit * (1.0 + 1e-9);
                 if attempt.fits {
                     self.keep(batch, plan)?;
@@ -342,19 +357,18 @@ impl<'a> Hunt<'a> {
         }
     }
 
-    /// Keeps a plan that fits, at the largest size where its sequence of runs keeps both limits.
+    /// Keeps a plan that fits, at the largest size where its steps keep both limits.
     fn keep(&mut self, batch: u64, plan: CheckedPlan) -> Result<()> {
         if batch < self.best() {
             return Ok(());
         }
-        let runs: Vec<usize> = runs(&plan);
         let (mut low, mut kept) = (batch, plan);
         let mut high = self.bound + 1;
         let mut stride = 1;
         while high - low > 1 {
             // Start with small strides, since most plans fit hardly any larger size.
             let at = (low + stride).min(low + (high - low) / 2).max(low + 1);
-            match self.carried(at, &runs)? {
+            match self.carried(at, &kept)? {
                 Some(plan) => {
                     (low, kept) = (at, plan);
                     stride *= 2;
@@ -369,24 +383,20 @@ impl<'a> Hunt<'a> {
         Ok(())
     }
 
-    /// A plan's sequence of runs at another size, if it keeps both limits there.
-    fn carried(&mut self, batch: u64, runs: &[usize]) -> Result<Option<CheckedPlan>> {
+    /// A plan's steps at another size, if they keep both limits there.
+    fn carried(&mut self, batch: u64, plan: &CheckedPlan) -> Result<Option<CheckedPlan>> {
         let Some(size) = self.size(batch)? else {
             return Ok(None);
         };
-        let problem = &size.budgeted.problem;
-        let capacities = size.budgeted.capacities();
-        if runs.iter().any(|&task| task >= problem.tasks().len()) {
-            return Ok(None);
-        }
-        let runs: Vec<_> = runs.iter().map(|&task| EntityRef::new(task)).collect();
-        let Ok(plan) = Plan::from_runs(problem, size.budgeted.device, &runs) else {
+        let homes = size.budgeted.problem.homes_under(plan.plan());
+        let there = homes::with_homes(&size.budgeted, &homes)?;
+        let capacities = there.capacities();
+        let Ok(plan) = check(&there.problem, plan.plan().clone()) else {
             return Ok(None);
         };
-        let Ok(plan) = check(problem, plan) else {
-            return Ok(None);
-        };
-        if plan.within(&capacities).is_err() || plan.cost() > size.cost_limit * (1.0 + 1e-9) {
+        if plan.within(&capacities).is_err()
+            || simulate(&plan).makespan() > size.cost_limit * (1.0 + 1e-9)
+        {
             return Ok(None);
         }
         match self.fit {
@@ -398,14 +408,4 @@ impl<'a> Hunt<'a> {
             },
         }
     }
-}
-
-fn runs(plan: &CheckedPlan) -> Vec<usize> {
-    let steps = plan.steps().iter();
-    steps
-        .filter_map(|step| match step {
-            scrimp_plan::Step::Run { task, .. } => Some(task.index()),
-            _ => None,
-        })
-        .collect()
 }

@@ -10,7 +10,7 @@ mod hunt;
 
 use std::time::Duration;
 
-use scrimp_plan::{CheckedPlan, Phase, Problem};
+use scrimp_plan::{Capacities, CheckedPlan, Phase, Problem};
 use scrimp_solve::Options;
 
 use self::hunt::Hunt;
@@ -50,8 +50,10 @@ impl Limit {
 pub struct AtBatch {
     /// The problem. It may be that of another batch size if its budget is scaled likewise.
     pub problem: Problem,
-    /// The most memory that a plan may use, in the problem's unit.
+    /// The most memory that a plan may use on the device that computes, in the problem's unit.
     pub budget_bytes: u64,
+    /// What other memories hold.
+    pub beside: Capacities,
 }
 
 /// The result for one batch size.
@@ -61,7 +63,7 @@ pub struct Attempt {
     pub batch: u64,
     /// Whether a plan was found that keeps both limits.
     pub fits: bool,
-    /// By how much the plan's cost exceeds that of running every task once, in percent.
+    /// By how much the plan's makespan exceeds that of running every task once, in percent.
     pub overhead_percent: Option<f64>,
     /// Whether it is proven that no plan keeps both limits.
     pub impossible: bool,
@@ -79,7 +81,7 @@ pub struct LargestBatch {
     pub bound: u64,
     /// The largest batch that fits with every task run once; 0 if none does.
     pub keep_all: u64,
-    /// The problem at that batch and its plan without recomputation.
+    /// The problem at that batch, with the homes of its values under the plan, and its plan without planning.
     pub budgeted: Budgeted,
     /// The plan, within the budget.
     pub plan: CheckedPlan,
@@ -122,8 +124,8 @@ pub fn largest_batch(
     Hunt::new(make, fit, limit, options, watch).run()
 }
 
-/// Like [`largest_batch`], for a graph whose values all grow with the batch: `problem` has batch size `at`,
-/// and `room` is what its values may take at any size, in the problem's unit.
+/// Like [`largest_batch`], for a graph whose values all grow with the batch: `problem` has batch size `at`;
+/// `room` is what its values may take at any size, and `beside` what other memories hold, in the problem's unit.
 ///
 /// # Errors
 /// As for [`largest_batch`]; needs are those at batch size `at`.
@@ -131,15 +133,25 @@ pub fn largest_scaled(
     problem: &Problem,
     at: u64,
     room: u64,
+    beside: &Capacities,
     limit: Limit,
     options: &Options,
     watch: &mut dyn FnMut(BatchProgress),
 ) -> Result<LargestBatch> {
-    let space = u128::from(room) * u128::from(at.max(1));
     let mut make = |batch: u64| {
+        let scaled = |bytes: u64| {
+            let space = u128::from(bytes) * u128::from(at.max(1));
+            u64::try_from(space / u128::from(batch)).unwrap_or(u64::MAX)
+        };
+        let devices = problem.devices().keys();
+        let beside = devices.fold(beside.clone(), |beside, device| {
+            let bytes = beside.bytes(device).map(scaled);
+            beside.with_bytes(device, bytes)
+        });
         Ok(Some(AtBatch {
             problem: problem.clone(),
-            budget_bytes: u64::try_from(space / u128::from(batch)).unwrap_or(u64::MAX),
+            budget_bytes: scaled(room),
+            beside,
         }))
     };
     largest_batch(&mut make, Fit::LiveBytes, limit, options, watch)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use scrimp_plan::{Capacities, CheckedLayout, Plan, SavedPlan, Sequence, check};
 use scrimp_solve::{
     Cutoff, Method, Options, Order, PlaceError, Progress, SolveError, Solved, leanest, place,
-    place_reordered, solve,
+    place_by, place_reordered, solve,
 };
 
 use crate::error::{Error, Result};
@@ -158,13 +158,13 @@ fn under(
             provenance.history.end(&solved);
         }
         provenance = provenance.followed_by(&solved, order);
+        let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
         let placed = match (fit, solved.method) {
             (Fit::Layout, Method::Search) => {
-                let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
                 place_reordered(&solved.plan, &limit, options.order, cutoff)
             }
             // A published planner's plan stays as it is.
-            _ => place(&solved.plan, &limit),
+            _ => place_by(&solved.plan, &limit, cutoff),
         };
         match placed {
             Ok(layout) => return Ok(budgeted.planned(layout, fit, budget, Some(provenance))),
@@ -284,7 +284,7 @@ fn least(
     // With the least budget, the layout gets what it needs.
     let layout = match fit {
         Fit::Layout => place_reordered(&solved.plan, &unlimited, options.order, cutoff)?,
-        Fit::LiveBytes => place(&solved.plan, &unlimited)?,
+        Fit::LiveBytes => place_by(&solved.plan, &unlimited, cutoff)?,
     };
     let provenance = Provenance {
         history,

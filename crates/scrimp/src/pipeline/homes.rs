@@ -81,6 +81,18 @@ pub(super) fn choose(budgeted: &Budgeted, options: &Options) -> Result<Budgeted>
     }
 }
 
+/// The problem with everything that can live elsewhere there.
+pub(crate) fn leanest(budgeted: &Budgeted) -> Result<Budgeted> {
+    let Some(memory) = memory(budgeted) else {
+        return Ok(budgeted.clone());
+    };
+    let homes: Vec<_> = movable(budgeted)
+        .into_iter()
+        .map(|(value, _)| (value, memory))
+        .collect();
+    with_homes(budgeted, &homes)
+}
+
 /// The memory with the most room to which and from which the device has links.
 fn memory(budgeted: &Budgeted) -> Option<DeviceId> {
     let (problem, device) = (&budgeted.problem, budgeted.device);
@@ -134,7 +146,7 @@ fn uses(problem: &Problem, value: ValueId) -> usize {
 }
 
 /// The problem in which these values live there.
-pub(super) fn with_homes(budgeted: &Budgeted, homes: &[(ValueId, DeviceId)]) -> Result<Budgeted> {
+pub(crate) fn with_homes(budgeted: &Budgeted, homes: &[(ValueId, DeviceId)]) -> Result<Budgeted> {
     let problem = budgeted.problem.with_homes(homes);
     let problem = problem
         .map_err(scrimp_plan::SwapError::from)

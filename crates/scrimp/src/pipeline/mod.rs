@@ -49,7 +49,7 @@
 //! ```
 
 mod find;
-mod homes;
+pub(crate) mod homes;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

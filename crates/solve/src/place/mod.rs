@@ -81,7 +81,19 @@ pub enum PlaceError {
 /// # Errors
 /// [`PlaceError::OverCapacity`] if fragmentation takes more than the budget leaves.
 pub fn place(plan: &CheckedPlan, capacities: &Capacities) -> Result<CheckedLayout, PlaceError> {
-    placed(plan, capacities, PLAN_WORK, Cutoff::NEVER)
+    place_by(plan, capacities, Cutoff::NEVER)
+}
+
+/// [`place`] with what it has found by the cutoff.
+///
+/// # Errors
+/// The errors of [`place`].
+pub fn place_by(
+    plan: &CheckedPlan,
+    capacities: &Capacities,
+    cutoff: Cutoff<'_>,
+) -> Result<CheckedLayout, PlaceError> {
+    placed(plan, capacities, PLAN_WORK, cutoff)
 }
 
 fn placed(

@@ -107,7 +107,7 @@ pub(crate) struct Timing<'m> {
     held: Vec<Held>,
     /// The most bytes that each memory may hold.
     limits: Vec<f64>,
-    /// Values that must end in a memory and aren't given there.
+    /// Values that tasks make and that must end in a memory.
     stored: Vec<(usize, ValueId)>,
 }
 
@@ -117,7 +117,7 @@ impl<'m> Timing<'m> {
         let of_values = |zero: f64| model.bytes.values().map(|_| zero).collect();
         let stored = model.value_ids().filter_map(|v| {
             let memory = copies.kept[v]?;
-            (!copies.rests(memory, v)).then_some((memory, v))
+            copies.given[v].is_none().then_some((memory, v))
         });
         Timing {
             model,
@@ -202,7 +202,11 @@ impl<'m> Timing<'m> {
             }
             let task = state.task_of(state.run_at(p));
             time += m.cost[task];
-            let Some((memory, v)) = copies.brought(task) else {
+            if let Some(v) = copies.passes(task) {
+                let left = state.last_touch(v, state.next_write(v, p));
+                self.leaving.extend(left.map(|left| (left, v)));
+            }
+            let Some((memory, v)) = needed(state, p) else {
                 continue;
             };
             let queue = &mut self.queues[copies.memories[memory].in_queue];
@@ -275,7 +279,7 @@ impl<'m> Timing<'m> {
             let first = next_issue;
             while next_issue > 0 && self.issues[next_issue - 1].before == p {
                 next_issue -= 1;
-                let Some((_, v)) = self.brought_at(state, next_issue) else {
+                let Some((_, v)) = needed(state, self.issues[next_issue].at) else {
                     continue;
                 };
                 extra += m.bytes[v];
@@ -285,7 +289,7 @@ impl<'m> Timing<'m> {
                     tell(release(v));
                 }
             }
-            if let Some((_, v)) = copies.brought(task) {
+            if let Some((_, v)) = needed(state, p) {
                 extra -= m.bytes[v];
             }
             // And before it is made again.
@@ -303,7 +307,7 @@ impl<'m> Timing<'m> {
                 tell(release(value));
             }
             for k in (next_issue..first).rev() {
-                let Some((memory, v)) = self.brought_at(state, k) else {
+                let Some((memory, v)) = needed(state, self.issues[k].at) else {
                     continue;
                 };
                 let what = &copies.memories[memory];
@@ -323,34 +327,29 @@ impl<'m> Timing<'m> {
                     self.held[memory].returns.push_back((ready, m.bytes[v]));
                 }
             }
-            for i in m.inputs.of(task) {
-                time = time.max(self.ready[i.value]);
-                if i.overwritten {
-                    time = time.max(self.sent[i.value]);
+            if let Some(v) = copies.passes(task) {
+                if let Some(memory) = copies.kept[v] {
+                    // The queue takes the value as soon as it is there, whatever the device does.
+                    tell(self.copy_out(memory, v, self.ready[v]));
                 }
-            }
-            time += m.cost[task];
-            if copies.brought(task).is_none() {
+            } else {
+                for i in m.inputs.of(task) {
+                    time = time.max(self.ready[i.value]);
+                    if i.overwritten {
+                        time = time.max(self.sent[i.value]);
+                    }
+                }
+                time += m.cost[task];
                 if m.has(task) {
                     tell(Move::Run { task, device });
                 }
+            }
+            if copies.brought(task).is_none() {
                 for &v in m.outputs.of(task) {
                     while self.to_send[v] != 0 {
                         let memory = self.to_send[v].trailing_zeros() as usize;
                         self.to_send[v] &= self.to_send[v] - 1;
-                        let what = &copies.memories[memory];
-                        tell(Move::Copy {
-                            value: v,
-                            from: device,
-                            to: what.device,
-                        });
-                        let held = &mut self.held[memory];
-                        let turn = held.take(m.bytes[v], self.limits[memory]);
-                        let queue = &mut self.queues[what.out_queue];
-                        let start = queue.max(time).max(turn);
-                        held.start(start);
-                        *queue = start + copies.out_seconds(memory, v);
-                        self.sent[v] = self.sent[v].max(*queue);
+                        tell(self.copy_out(memory, v, time));
                     }
                 }
             }
@@ -372,9 +371,22 @@ impl<'m> Timing<'m> {
         self.queues.iter().fold(time, |most, &end| most.max(end))
     }
 
-    fn brought_at(&self, state: &State<'m>, issue: usize) -> Option<(usize, ValueId)> {
-        let at = self.issues[issue].at;
-        self.model.copies.brought(state.task_of(state.run_at(at)))
+    /// Copies a value, which is there at a time, to a memory.
+    fn copy_out(&mut self, memory: usize, v: ValueId, time: f64) -> Move {
+        let copies = &self.model.copies;
+        let what = &copies.memories[memory];
+        let held = &mut self.held[memory];
+        let turn = held.take(self.model.bytes[v], self.limits[memory]);
+        let queue = &mut self.queues[what.out_queue];
+        let start = queue.max(time).max(turn);
+        held.start(start);
+        *queue = start + copies.out_seconds(memory, v);
+        self.sent[v] = self.sent[v].max(*queue);
+        Move::Copy {
+            value: v,
+            from: self.model.device,
+            to: what.device,
+        }
     }
 
     /// Waits until a value has left; returns the time then, and the extra bytes without it.
@@ -382,4 +394,11 @@ impl<'m> Timing<'m> {
         let Going { done, bytes, .. } = self.going.remove(k);
         (time.max(done), extra - bytes)
     }
+}
+
+/// What the run at a position brings, and from where. A copy back that serves no use before the next one isn't
+/// made.
+fn needed(state: &State<'_>, p: Position) -> Option<(usize, ValueId)> {
+    let brought = state.model.copies.brought(state.task_of(state.run_at(p)))?;
+    state.needed_from(brought.1, p + 1).then_some(brought)
 }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use anyhow::Result;
+use scrimp::plan::Capacities;
 use scrimp::plan::file::{AllocationInstance, Instance};
 use scrimp::solve::{Options, Order, Progress, SolveError, solve};
 use scrimp::{Budgeted, Error, LargestBatch, Limit, largest_scaled, percent_over};
@@ -137,6 +138,7 @@ pub fn batch(instance: &Instance, wanted: &Batch, options: &Options) -> Result<L
         problem,
         at,
         room,
+        &Capacities::unlimited(),
         limit,
         options,
         &mut |_| {},

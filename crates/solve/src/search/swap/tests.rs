@@ -3,8 +3,8 @@ use std::time::Duration;
 use cranelift_entity::EntityRef;
 use scrimp_plan::testing::{Family, network};
 use scrimp_plan::{
-    Capacities, Device, DeviceId, Link, LinkSpeed, Origin, Problem, Sequence, TaskId, ValueId,
-    check, simulate,
+    Capacities, Device, DeviceId, Keep, Link, LinkSpeed, Origin, Problem, Sequence, TaskId,
+    ValueId, check, simulate,
 };
 
 use super::*;
@@ -20,7 +20,7 @@ fn random(round: usize) -> Random {
 
 #[test]
 fn the_profile_follows_every_copy() {
-    let mut brought = 0;
+    let (mut brought, mut simulations) = (0, 0);
     for round in 0..300 {
         let mut rng = random(round);
         let p = swapping(round, &mut rng);
@@ -59,12 +59,27 @@ fn the_profile_follows_every_copy() {
             let timed = Timing::new(&model, budget).makespan(&fresh);
             if fresh.peak() <= budget {
                 assert_eq!(timing.makespan(&state), timed);
+                if state.is_sound() {
+                    let sequence = Sequence {
+                        moves: timing.moves(&state),
+                    };
+                    let plan = check(&p, sequence.plan(&p).unwrap()).unwrap();
+                    let simulated = simulate(&plan).makespan();
+                    assert!(
+                        (simulated - timed).abs() < 1e-9,
+                        "round {round}: {simulated} {timed}"
+                    );
+                    simulations += 1;
+                }
             }
             let mut memories = 0..model.copies.memories.len();
             assert!(memories.all(|m| state.sent(m) == fresh.sent(m)));
         }
     }
-    assert!(brought > 1000, "{brought}");
+    assert!(
+        brought > 1000 && simulations > 1000,
+        "{brought} {simulations}"
+    );
 }
 
 #[test]
@@ -110,6 +125,52 @@ fn plans_take_what_the_search_says_and_fit() {
         copies > 100 && reruns > 3 && plans > 100,
         "{copies} {reruns} {plans}"
     );
+}
+
+#[test]
+fn what_is_given_in_one_memory_ends_in_another() {
+    let mut passed = 0;
+    for round in (4..400).step_by(5) {
+        let mut rng = random(round);
+        let mut parts = swapping(round, &mut rng).parts();
+        let (memory, other) = (DeviceId::from_u32(MEMORY), DeviceId::from_u32(MEMORY + 1));
+        let over = parts.tasks.values().flat_map(|task| &task.overwrites);
+        let over: Vec<ValueId> = over.map(|over| over.input).collect();
+        for (v, value) in parts.values.iter_mut() {
+            if value.origin == Origin::Given(memory) && !over.contains(&v) {
+                value.keep = Keep::On(other);
+            }
+        }
+        let p = Problem::new(parts).unwrap();
+        let options = Options {
+            order: [Order::Fixed, Order::Free][round % 2],
+            time_limit: Duration::from_millis(4),
+            threads: 1,
+            ..Options::default()
+        };
+        let unlimited = Capacities::unlimited();
+        let (least, _) = leanest(&p, &unlimited, &options, &mut |_| {}).unwrap();
+        let within = Capacities::bytes_of(device(), least);
+        let plan = solve(&p, &within, &options, &mut |_| {}).unwrap().plan;
+        plan.within(&within).unwrap();
+        let (model, _) = Model::with_copies(&p, &within).unwrap();
+        passed += model.copies.passed.len();
+        let runs = model.with_brings(model.given_order());
+        let state = State::new(&model, &runs);
+        let mut timing = Timing::new(&model, state.peak());
+        let sequence = Sequence {
+            moves: timing.moves(&state),
+        };
+        let plan = check(&p, sequence.plan(&p).unwrap()).unwrap();
+        assert!(plan.peak(device()) as f64 <= state.peak() + model.resident);
+        let simulated = simulate(&plan).makespan();
+        let timed = timing.makespan(&state);
+        assert!(
+            (simulated - timed).abs() < 1e-9,
+            "round {round}: {simulated} {timed}"
+        );
+    }
+    assert!(passed > 50, "{passed}");
 }
 
 #[test]
