@@ -164,7 +164,7 @@ fn the_largest_batch_of_an_instance() {
     assert_eq!(number(&still, "batch"), number(&still, "keep_all_batch"));
     // A memory beside it, which is scaled with the batch like everything else.
     let swap =
-        |size: &str| object(&[&base[..], &["--swap", &format!("host={size}@100kB/s")]].concat());
+        |size: &str| object(&[&base[..], &["--swap", &format!("host={size}@100000")]].concat());
     let (none, much) = (swap("1B"), swap("1kB"));
     assert_eq!(number(&none, "swapped_bytes"), 0);
     assert!(number(&none, "batch") <= number(&found, "bound"));

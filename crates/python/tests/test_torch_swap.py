@@ -18,6 +18,7 @@ import scrimp
 torch = pytest.importorskip("torch")
 
 import scrimp._torch.memories as memories  # noqa: E402
+import scrimp._torch.pinned as pinned  # noqa: E402
 import scrimp._torch.settings as settings  # noqa: E402
 import scrimp.torch  # noqa: E402
 from models import cases  # noqa: E402
@@ -382,8 +383,8 @@ def test_streams_of_a_gpu(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "Stream", FakeStream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: compute)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
-    monkeypatch.setattr(memories, "_copy_on", lambda s, to, of: s.queue.append(lambda: to.copy_(of)))
-    memory = memories.Pinned("ram", 1 << 20, CPU)
+    monkeypatch.setattr(pinned, "_copy_on", lambda s, to, of: s.queue.append(lambda: to.copy_(of)))
+    memory = pinned.Pinned("ram", 1 << 20, CPU)
     # Two buffers of the device for four values, whose places in the memory overlap in pairs.
     *buffers, spare = (torch.zeros(6000, dtype=torch.uint8) for _ in range(3))
     trips = [memories.Trip(memory, 16384), memories.Trip(memory, 8192)]

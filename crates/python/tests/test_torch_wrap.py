@@ -327,6 +327,14 @@ class Scored(nn.Module):
         return {"logits": logits, "loss": logits.logsumexp(1).mean()}
 
 
+def test_the_update_stays_the_callers() -> None:
+    """An optimizer is refused with the function that takes it, before the model is changed."""
+    model = nn.Linear(3, 2)
+    with pytest.raises(scrimp.Unsupported, match=r"scrimp\.torch\.fit"):
+        scrimp.torch.wrap(model, budget="1GiB", optimizer=torch.optim.SGD(model.parameters()))
+    assert type(model) is nn.Linear
+
+
 def test_models_that_return_their_loss() -> None:
     """Gradients of the loss alone are planned, unless more are asked for; nothing is wrong silently."""
     model, x = Scored(), torch.randn(3, 4)

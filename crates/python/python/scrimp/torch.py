@@ -22,7 +22,7 @@ from scrimp._torch.refusals import refuse_call
 from scrimp._torch.settings import Progress, Settings
 from scrimp._torch.slab import use_slab
 from scrimp._torch.step import Step
-from scrimp.errors import BadOption
+from scrimp.errors import BadOption, Unsupported
 
 __all__ = [
     "Backend",
@@ -159,6 +159,7 @@ def wrap(
     progress: Progress = None,
     verify: bool = True,
     swap: int | str | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> Wrapped:
     """Plan a model for any loss and training loop, and give the same model back.
 
@@ -176,7 +177,15 @@ def wrap(
     The model stays what it is, with all that it has: only its ``forward`` differs, and only where
     gradients are on. ``model.scrimp`` has the plan, as have ``model.plan``, ``model.explain()`` and so
     on, where the model has nothing of that name itself. `unwrap` undoes it.
+
+    The update stays yours, because it may follow several backward passes: an ``optimizer`` is refused
+    here, and a part of the step in `fit`.
     """
+    if optimizer is not None:
+        raise Unsupported(
+            "wrap plans forward and backward for a loop that calls optimizer.step() itself, perhaps after several "
+            "backward passes; call it there, or give the optimizer to scrimp.torch.fit, whose step has the update"
+        )
     settings = Settings(
         budget, reserve, costs, time_limit, seed, threads, max_shapes, on_new_shape, progress, verify, swap
     )

@@ -6,6 +6,7 @@ mod floor;
 mod gaps;
 mod integer;
 mod lanes;
+mod leave;
 mod order;
 mod paths;
 mod stays;

@@ -143,8 +143,13 @@ impl<'m> Pass<'m> {
         match self.next_reader(v) {
             Some(reader) => self.idle.push((reader, v)),
             None => {
+                let bytes = self.model.bytes[v];
                 self.present[v] = false;
-                self.level -= self.model.bytes[v];
+                self.level -= bytes;
+                let copied = |&memory: &usize| !self.model.copies.is_there(memory, v);
+                if let Some(memory) = self.holder[v].take_if(|memory| copied(memory)) {
+                    self.room[memory] += bytes;
+                }
             }
         }
     }

@@ -1,4 +1,4 @@
-"""Memories in which values wait: a file beside a CPU, pinned RAM beside a GPU.
+"""Memories in which values wait, and the one beside a CPU: a file.
 
 Copies run beside compute, those out of the device one after another and those back likewise. Two copies
 that touch the same bytes of the memory, one of them writing, never overlap: the later one waits for the
@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -272,13 +272,13 @@ class File(Memory):
         there = area.address + PROBE
         a, b = (torch.zeros(PROBE, dtype=torch.uint8).untyped_storage() for _ in range(2))
         try:
-            first = _seconds(lambda: [self.store(a, area.address)], 1)
-            out = _seconds(lambda: [self.store(a, area.address)])
+            first = seconds_of(lambda: [self.store(a, area.address)], 1)
+            out = seconds_of(lambda: [self.store(a, area.address)])
             self.store(b, there).wait()
-            back = _seconds(lambda: [self.bring(b, there)])
-            both = _seconds(lambda: [self.store(a, area.address), self.bring(b, there)])
+            back = seconds_of(lambda: [self.bring(b, there)])
+            both = seconds_of(lambda: [self.store(a, area.address), self.bring(b, there)])
             small = torch.zeros(PAGE, dtype=torch.uint8).untyped_storage()
-            latency = _seconds(lambda: [self.store(small, area.address)])
+            latency = seconds_of(lambda: [self.store(small, area.address)])
         finally:
             self.give_back(area)
         return speed_of(min(first, out), back, both, latency)
@@ -349,7 +349,7 @@ def _end(file: int, queues: tuple[SimpleQueue[Any], ...], threads: list[threadin
     os.close(file)
 
 
-def _seconds(begin: Callable[[], list[Copy]], times: int = 2) -> float:
+def seconds_of(begin: Callable[[], list[Copy]], times: int = 2) -> float:
     """The best of some times."""
     best = float("inf")
     for _ in range(times):
@@ -374,116 +374,6 @@ def speed_of(out: float, back: float, both: float, latency: float) -> Speed:
     rates = (PROBE / (max(seconds - latency, seconds / 2) * slower) for seconds in (out, back))
     out_rate, back_rate = (float(f"{rate:.2g}") for rate in rates)
     return Speed(out_rate, back_rate, float(f"{latency:.2g}"), half)
-
-
-class PinnedCopy(Copy):
-    """A copy on a stream of its own."""
-
-    event: Any = None
-
-    def is_done(self) -> bool:
-        """Whether it has ended."""
-        done: bool = self.event.query()
-        return done
-
-    def wait(self) -> None:
-        """Let the device's compute wait, not the host."""
-        torch.cuda.current_stream().wait_event(self.event)
-
-
-@dataclass(repr=False)
-class _Slab:
-    start: int
-    bytes: Tensor = field(repr=False)
-
-
-class Pinned(Memory):
-    """RAM that a GPU copies from and to by itself, and a stream for each direction.
-
-    Each slab is as large as is needed and is pinned as a whole: PyTorch's own pinned allocator rounds up to
-    powers of two.
-    """
-
-    def __init__(self, name: str, capacity: int, device: torch.device) -> None:
-        """Make the streams."""
-        super().__init__(name, capacity)
-        self._device = device
-        self._streams = (torch.cuda.Stream(device), torch.cuda.Stream(device))
-        self._slabs: list[_Slab] = []
-
-    @property
-    def place(self) -> str:
-        """The kind of GPU."""
-        return f"swap beside {torch.cuda.get_device_name(self._device)}"
-
-    def speed(self) -> Speed:
-        """Measure copies out and back, alone and together."""
-        area = self.take(2 * PROBE)
-        there = area.address + PROBE
-        a, b = (
-            torch.zeros(PROBE, dtype=torch.uint8, device=self._device).untyped_storage() for _ in range(2)
-        )
-
-        def seconds(begin: Callable[[], list[Copy]]) -> float:
-            def waited() -> list[Copy]:
-                copies = begin()
-                for copy in copies:
-                    copy.wait()
-                torch.cuda.synchronize(self._device)
-                return []
-
-            return _seconds(waited, 3)
-
-        try:
-            out, back = (seconds(lambda: [self.store(a, there)]), seconds(lambda: [self.bring(b, there)]))
-            both = seconds(lambda: [self.store(a, area.address), self.bring(b, there)])
-            small = torch.zeros(PAGE, dtype=torch.uint8, device=self._device).untyped_storage()
-            latency = seconds(lambda: [self.store(small, area.address)])
-        finally:
-            self.give_back(area)
-        return speed_of(out, back, both, latency)
-
-    def _extend(self, start: int, size: int) -> None:
-        self._slabs = [slab for slab in self._slabs if slab.start < start]
-        memory = torch.empty(size, dtype=torch.uint8)
-        runtime: Any = torch.cuda.cudart()
-        failed = int(runtime.cudaHostRegister(memory.data_ptr(), size, 0))
-        if failed:
-            raise Unsupported(
-                f"CUDA can't pin {format_bytes(size)} of RAM (error {failed}); give swap less, or raise the "
-                "limit of locked memory"
-            )
-        weakref.finalize(memory, _unpin, memory.data_ptr())
-        self._slabs.append(_Slab(start, memory))
-
-    def _copy(self, storage: UntypedStorage, address: int, writes: bool) -> PinnedCopy:
-        return PinnedCopy(storage, address, writes=writes)
-
-    def _begin(self, copy: PinnedCopy, after: list[PinnedCopy]) -> None:
-        slab = next(slab for slab in reversed(self._slabs) if slab.start <= copy.address)
-        here = slab.bytes.narrow(0, copy.address - slab.start, copy.bytes)
-        assert copy.storage is not None
-        there = torch.empty(0, dtype=torch.uint8, device=self._device).set_(copy.storage)
-        stream: Any = self._streams[copy.writes]
-        # What the device was told before: it made the value, or used the bytes until now.
-        stream.wait_stream(torch.cuda.current_stream(self._device))
-        for other in after:
-            stream.wait_event(other.event)
-        _copy_on(stream, *((here, there) if copy.writes else (there, here)))
-        copy.event = stream.record_event()
-        # The caching allocator gives bytes back in the order of the device's own stream, which waits for the
-        # event before the plan frees them.
-        copy.storage = None
-
-
-def _copy_on(stream: Any, target: Tensor, source: Tensor) -> None:
-    with torch.cuda.stream(stream):
-        target.copy_(source, non_blocking=True)
-
-
-def _unpin(address: int) -> None:
-    runtime: Any = torch.cuda.cudart()
-    runtime.cudaHostUnregister(address)
 
 
 class Trip:

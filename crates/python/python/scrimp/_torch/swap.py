@@ -13,7 +13,8 @@ import torch
 
 from scrimp._native import parse_swap
 from scrimp._torch import kept
-from scrimp._torch.memories import PAGE, PROBE, File, Memory, Pinned, Speed, Trip
+from scrimp._torch.memories import PAGE, PROBE, File, Memory, Speed, Trip
+from scrimp._torch.pinned import Pinned
 from scrimp.errors import BadOption
 from scrimp.planning import Plan, place
 from scrimp.problem import Problem

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cranelift_entity::EntityRef;
-use scrimp_plan::{CheckedPlan, Move, Sequence, TaskId, ValueId, simulate};
+use scrimp_plan::{CheckedPlan, Move, Sequence, TaskId, ValueId};
 use scrimp_solvers::Highs;
 use scrimp_solvers::highs::{Column, Kind, Model, Start, Status};
 
@@ -120,7 +120,6 @@ pub(in crate::published) fn plan(
         return Err(graph.infeasible());
     }
     let plan = best.ok_or_else(|| graph.not_found(None))?;
-    let cost = simulate(&plan).makespan();
     // Every task runs at least once.
     let least = program.joules.max(solution.bound * program.joule_unit);
     let proven = least.min(plan.total_joules());
@@ -130,15 +129,7 @@ pub(in crate::published) fn plan(
         plan.cost(),
         runtime.map_or_else(String::new, |most| format!(" of {most} s")),
     );
-    Ok(Solved {
-        optimal: cost <= graph.base_cost() * (1.0 + 1e-9),
-        lower_bound: graph.base_cost().min(cost),
-        cost,
-        plan,
-        method: graph.method,
-        elapsed: began.elapsed(),
-        note: Some(note),
-    })
+    Ok(super::solved(graph, plan, Some(note), began))
 }
 
 /// Refuses a problem that the program can't express or that would make it too large.
