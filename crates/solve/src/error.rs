@@ -42,6 +42,9 @@ pub enum SolveError {
         /// The peak of its leanest plan, if it has any.
         least: Option<u64>,
     },
+    /// No plan within the capacities of several devices was found.
+    #[error("{}", short(.0))]
+    Short(Vec<Shortage>),
     /// No plan was found within the cap on energy.
     #[error("{}", over_the_cap(*cap, *least_found, *floor))]
     EnergyCap {
@@ -80,6 +83,32 @@ pub enum SolveError {
         /// The checker's message.
         what: String,
     },
+}
+
+/// What the best plan that was found lacks on one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// The device's name.
+    pub device: String,
+    /// Its capacity in bytes.
+    pub capacity: u64,
+    /// The bytes that the plan needs there.
+    pub least_found: u64,
+}
+
+fn short(devices: &[Shortage]) -> String {
+    let each = devices.iter().map(|short| {
+        let Shortage {
+            device,
+            capacity,
+            least_found,
+        } = short;
+        format!("{device} has {capacity} bytes, and the closest plan needs {least_found}")
+    });
+    format!(
+        "no plan within the capacities of the devices was found: {}; raise these capacities",
+        each.collect::<Vec<_>>().join("; ")
+    )
 }
 
 impl SolveError {

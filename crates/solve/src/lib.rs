@@ -8,6 +8,7 @@ mod bound;
 mod checked;
 mod copies;
 mod cutoff;
+mod devices;
 mod energy;
 mod error;
 mod exact;
@@ -26,7 +27,7 @@ mod sweep;
 mod variants;
 
 pub use cutoff::Cutoff;
-pub use error::SolveError;
+pub use error::{Shortage, SolveError};
 pub use method::{
     Candidates, Formulation, Method, Objective, Offload, Order, Precedence, Published, Reading,
     Rounding, UnknownName,

@@ -6,10 +6,11 @@ use scrimp_plan::{Capacities, CheckedPlan, DeviceId, Problem, Sequence, simulate
 
 use crate::bound;
 use crate::checked::checked;
+use crate::devices;
 use crate::energy;
 use crate::error::SolveError;
 use crate::exact;
-use crate::method::{Method, Order, Published};
+use crate::method::{Method, Objective, Order, Published};
 use crate::model::Model;
 use crate::options::{Options, Progress, Solved};
 use crate::proof::{self, Proof};
@@ -18,7 +19,7 @@ use crate::search::driver::{self, Found};
 use crate::search::state::State;
 use crate::search::swap;
 
-/// Plans a problem within the device's capacities, in bytes and in joules; exactly one device must compute.
+/// Plans a problem within the devices' capacities, in bytes and in joules.
 ///
 /// # Errors
 /// [`SolveError::Infeasible`] if no plan was found within the budget, [`SolveError::EnergyCap`] if none was
@@ -30,9 +31,13 @@ pub fn solve(
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Solved, SolveError> {
+    let serial = options.objective == Objective::Serial && !problem.links().is_empty();
     let (device, cap) = match problem.sole_device() {
-        Some(device) => (device, capacities.joules(device)),
-        None => return by_time(problem, capacities, options, progress),
+        Some(device) if !serial => (device, capacities.joules(device)),
+        _ if options.method == Method::Search => {
+            return devices::plan(problem, capacities, options, progress);
+        }
+        _ => return by_time(problem, capacities, options, progress),
     };
     if options.alpha == 0.0 && cap.is_none() {
         return by_time(problem, capacities, options, progress);

@@ -1,0 +1,322 @@
+//! The search for problems with several devices that compute: it decides where each task runs, what runs
+//! again, and what is copied, in one plan.
+//!
+//! A plan's form here is a list of runs with their devices ([`decode`] makes all else of it). Walks anneal such
+//! lists ([`walk`]), by the makespan that [`timing`] computes or by the sum of seconds. They start from each
+//! device alone and from list schedules ([`starts`]). So no plan is worse than the best single device's.
+
+mod decode;
+mod starts;
+mod system;
+#[cfg(test)]
+mod tests;
+mod timing;
+mod walk;
+
+use std::time::{Duration, Instant};
+
+use scrimp_plan::{
+    Capacities, CheckedPlan, DeviceId, Move, Problem, Sequence, Step, TaskId, ValueId,
+};
+
+use crate::checked::checked;
+use crate::cutoff::Cutoff;
+use crate::error::{Shortage, SolveError};
+use crate::method::{Method, Objective, Order};
+use crate::options::{Options, Progress, Solved};
+use crate::random::Random;
+use crate::solve::solve;
+use cranelift_entity::EntityRef;
+use decode::{Act, Run};
+use system::System;
+use walk::{Plan, Walk};
+
+/// Units of work, which are runs and acts, in a second of one thread.
+const RATE: f64 = 6e6;
+/// The number of walks, and of rounds in which each is heated.
+const WALKS: u64 = 2;
+const ROUNDS: u64 = 4;
+/// Each round starts this much cooler than the one before.
+const COOLER: f64 = 0.5;
+/// The share of the time for plans of single devices within their memory.
+const ALONE_SHARE: f64 = 0.25;
+/// The most lists that are judged: this many, and this many for each pair of tasks.
+const LISTS: f64 = 50_000.0;
+const LISTS_OF_PAIRS: f64 = 400.0;
+
+/// Plans a problem within the capacities, in bytes and in joules.
+///
+/// # Errors
+/// [`SolveError::Short`] if no plan was found within them.
+pub(crate) fn plan(
+    problem: &Problem,
+    capacities: &Capacities,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Solved, SolveError> {
+    let start = Instant::now();
+    let cutoff = options.cutoff(start, options.time_limit);
+    let system = System::new(problem, capacities, options.objective, options.alpha);
+    let search = Search {
+        problem,
+        capacities,
+        options,
+        system: &system,
+        cutoff,
+    };
+    let (alone, lists) = search.starts()?;
+    let mut tell = |cost: f64| {
+        progress(Progress {
+            elapsed: start.elapsed(),
+            cost: Some(cost),
+            lower_bound: 0.0,
+        });
+    };
+    if let Some((cost, _)) = &alone {
+        tell(*cost);
+    }
+    let found = search.anneal(&lists, &mut tell);
+    let walked = match found {
+        Some(found) if found.over == 0.0 => Some(search.checked(&found)?),
+        Some(found) if alone.is_none() => return Err(search.short(&found)),
+        None if alone.is_none() => {
+            return Err(SolveError::Unsupported(
+                "no order of the tasks was found in which every input can be where it is read: add links between the devices"
+                    .into(),
+            ));
+        }
+        _ => None,
+    };
+    let (cost, plan) = walked
+        .into_iter()
+        .chain(alone)
+        .min_by(|a, b| a.0.total_cmp(&b.0))
+        .ok_or_else(|| SolveError::Unsupported("no plan was found".into()))?;
+    let lower_bound = 0.0f64;
+    Ok(Solved {
+        plan,
+        cost,
+        lower_bound,
+        optimal: cost <= lower_bound * (1.0 + 1e-9),
+        method: Method::Search,
+        elapsed: start.elapsed(),
+        note: None,
+    })
+}
+
+struct Search<'a> {
+    problem: &'a Problem,
+    capacities: &'a Capacities,
+    options: &'a Options,
+    system: &'a System,
+    cutoff: Cutoff<'a>,
+}
+
+/// A plan and its cost.
+type Priced = (f64, CheckedPlan);
+
+impl Search<'_> {
+    fn is_fixed(&self) -> bool {
+        self.options.order == Order::Fixed
+    }
+
+    /// The best plan of a single device that the search for one device finds, if memory makes that search
+    /// necessary, and all lists to start from.
+    fn starts(&self) -> Result<(Option<Priced>, Vec<Vec<Run>>), SolveError> {
+        let s = self.system;
+        let mut lists = Vec::new();
+        let mut best: Option<Priced> = None;
+        let devices: Vec<usize> = (0..s.devices).filter(|&d| s.computes[d]).collect();
+        let mut walk = Walk::new(s, self.is_fixed(), Random::new(self.options.seed, 0));
+        for &d in &devices {
+            let Some(list) = starts::alone(s, d) else {
+                continue;
+            };
+            let fits = walk.start(&list) && walk.best.take().is_some_and(|made| made.over == 0.0);
+            lists.push(list);
+            if fits || s.concurrent[d] {
+                continue;
+            }
+            let share = self
+                .options
+                .time_limit
+                .mul_f64(ALONE_SHARE / devices.len() as f64);
+            if let Some(found) = self.alone(d, share)? {
+                let list = found.1.steps().iter().filter_map(|step| match *step {
+                    Step::Run { task, device } => Some(Run {
+                        task: task.index(),
+                        device: device.index(),
+                    }),
+                    _ => None,
+                });
+                lists.push(list.collect());
+                if best.as_ref().is_none_or(|best| found.0 < best.0) {
+                    best = Some(found);
+                }
+            }
+        }
+        lists.extend(starts::earliest(s, self.is_fixed()));
+        lists.extend(starts::filled(s));
+        if let Some(start) = &self.options.start {
+            let runs = start.moves.iter().filter_map(|made| match *made {
+                Move::Run { task, device } => Some(Run {
+                    task: task.index(),
+                    device: device.index(),
+                }),
+                _ => None,
+            });
+            lists.push(runs.collect());
+        }
+        Ok((best, lists))
+    }
+
+    /// A plan of one device within the capacities by the search for one device; the others are memories.
+    fn alone(&self, device: usize, time: Duration) -> Result<Option<Priced>, SolveError> {
+        let mut parts = self.problem.parts();
+        let device = DeviceId::new(device);
+        for (id, what) in parts.devices.iter_mut() {
+            what.computes = id == device;
+        }
+        let mut resident = 0;
+        for task in parts.tasks.values_mut() {
+            task.modes.retain(|mode| mode.device == device);
+            for mode in &mut task.modes {
+                resident += std::mem::take(&mut mode.resident);
+            }
+        }
+        parts.devices[device].resident += resident;
+        parts.together.clear();
+        let Ok(single) = Problem::new(parts) else {
+            return Ok(None);
+        };
+        let options = Options {
+            method: Method::Search,
+            objective: Objective::Makespan,
+            time_limit: time,
+            deadline: None,
+            start: None,
+            ..self.options.clone()
+        };
+        let Ok(solved) = solve(&single, self.capacities, &options, &mut |_| {}) else {
+            return Ok(None);
+        };
+        let moves = solved.plan.steps().iter().map(|step| match *step {
+            Step::Run { task, device } => Move::Run { task, device },
+            Step::Copy { value, from, to } => Move::Copy { value, from, to },
+            Step::Free { value, device } => Move::Release { value, device },
+        });
+        let sequence = Sequence {
+            moves: moves.collect(),
+        };
+        let plan = checked(self.problem, &sequence, Method::Search.name())?;
+        let cost = self.options.objective.cost(&plan, self.options.alpha);
+        Ok(plan.within(self.capacities).is_ok().then_some((cost, plan)))
+    }
+
+    /// The best plan that the walks find.
+    fn anneal(&self, lists: &[Vec<Run>], tell: &mut dyn FnMut(f64)) -> Option<Plan> {
+        let s = self.system;
+        let walk = |k: u64| Walk::new(s, self.is_fixed(), Random::new(self.options.seed, k));
+        let mut first = walk(WALKS);
+        let mut plans: Vec<Plan> = Vec::new();
+        for list in lists {
+            if first.start(list) {
+                plans.extend(first.best.take());
+            }
+        }
+        plans.sort_by(|a, b| {
+            (a.over, a.cost)
+                .partial_cmp(&(b.over, b.cost))
+                .unwrap_or(std::cmp::Ordering::Equal)
+        });
+        let best = plans.first()?.clone();
+        let mut walks: Vec<Walk<'_>> = (0..WALKS).map(walk).collect();
+        for (k, walk) in walks.iter_mut().enumerate() {
+            walk.start(&plans[k.min(plans.len() - 1)].list);
+        }
+        let n = s.tasks as f64;
+        let all = (LISTS + LISTS_OF_PAIRS * n * n) * 2.0 * n;
+        let work = all.min(self.options.time_limit.as_secs_f64().min(1e6) * RATE);
+        let work = work as u64 / ROUNDS + 1;
+        let enough = self.options.enough.unwrap_or(0.0);
+        let mut best = best;
+        for round in 0..ROUNDS {
+            let heat = COOLER.powf(round as f64);
+            let job = |walk: &mut Walk<'_>| walk.anneal(work, heat, enough, self.cutoff);
+            if self.options.threads < 2 {
+                walks.iter_mut().for_each(job);
+            } else {
+                std::thread::scope(|scope| {
+                    for walk in &mut walks {
+                        scope.spawn(|| job(walk));
+                    }
+                });
+            }
+            for walk in &walks {
+                if let Some(found) = &walk.best
+                    && found.is_better(&best)
+                {
+                    best = found.clone();
+                }
+            }
+            if best.over == 0.0 {
+                tell(best.cost);
+            }
+            if self.cutoff.reached() || (best.over == 0.0 && best.cost <= enough) {
+                break;
+            }
+            for walk in &mut walks {
+                let own = walk.best.take();
+                // From the middle on, walks go on from the best of all.
+                let from = own.filter(|_| 2 * (round + 1) < ROUNDS);
+                walk.start(&from.as_ref().unwrap_or(&best).list);
+            }
+        }
+        Some(best)
+    }
+
+    /// The checked plan of what a walk found.
+    fn checked(&self, found: &Plan) -> Result<Priced, SolveError> {
+        let moves = found.acts.iter().map(|act| match *act {
+            Act::Run(Run { task, device }) => Move::Run {
+                task: TaskId::new(task),
+                device: DeviceId::new(device),
+            },
+            Act::Copy { value, from, to } => Move::Copy {
+                value: ValueId::new(value),
+                from: DeviceId::new(from),
+                to: DeviceId::new(to),
+            },
+            Act::Release { value, device } => Move::Release {
+                value: ValueId::new(value),
+                device: DeviceId::new(device),
+            },
+        });
+        let sequence = Sequence {
+            moves: moves.collect(),
+        };
+        let method = Method::Search.name();
+        let plan = checked(self.problem, &sequence, method)?;
+        if let Err(excess) = plan.within(self.capacities) {
+            let what = excess.iter().map(ToString::to_string).collect::<Vec<_>>();
+            let what = what.join("; ");
+            return Err(SolveError::Defect { method, what });
+        }
+        Ok((self.options.objective.cost(&plan, self.options.alpha), plan))
+    }
+
+    /// What the devices lack for the best plan that was found.
+    fn short(&self, found: &Plan) -> SolveError {
+        let devices = self.problem.devices().iter();
+        let short = devices.filter(|(id, _)| found.short[id.index()] > 0.0);
+        SolveError::Short(
+            short
+                .map(|(id, device)| Shortage {
+                    device: device.name.clone(),
+                    capacity: self.capacities.bytes(id).unwrap_or(u64::MAX),
+                    least_found: found.short[id.index()] as u64 + device.resident,
+                })
+                .collect(),
+        )
+    }
+}

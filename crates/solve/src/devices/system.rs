@@ -1,0 +1,298 @@
+//! A problem of several devices as flat arrays, which are all that its planner reads.
+
+use cranelift_entity::EntityRef;
+use scrimp_plan::{Capacities, Keep, Origin, Problem, ValueId};
+
+use crate::method::Objective;
+
+/// How a task runs on a device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub seconds: f64,
+    pub workspace: f64,
+    pub joules: f64,
+    /// Bytes in use throughout if the task runs there.
+    pub resident: f64,
+}
+
+/// A link.
+#[derive(Clone, Debug)]
+pub(super) struct Wire {
+    /// The index of its queue, if its copies wait for one another.
+    pub queue: Option<usize>,
+    /// Seconds of a copy and its joules, by value.
+    pub seconds: Vec<f64>,
+    pub joules: Vec<f64>,
+}
+
+/// Where a value must be at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Nowhere,
+    Anywhere,
+    On(usize),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct System {
+    pub objective: Objective,
+    /// Seconds per joule.
+    pub alpha: f64,
+    pub tasks: usize,
+    pub values: usize,
+    pub devices: usize,
+    /// By task and device.
+    ways: Vec<Option<Way>>,
+    /// The inputs of each task, and whether the task overwrites them.
+    pub inputs: Vec<Vec<(usize, bool)>>,
+    pub outputs: Vec<Vec<usize>>,
+    /// Bytes of the outputs less those of the overwritten inputs.
+    pub grows: Vec<f64>,
+    pub rerunnable: Vec<bool>,
+    /// The tasks whose first runs must come before that of each task, and those that must come after it.
+    pub before: Vec<Vec<usize>>,
+    pub after: Vec<Vec<usize>>,
+    pub bytes: Vec<f64>,
+    pub producer: Vec<Option<usize>>,
+    pub given: Vec<Option<usize>>,
+    /// Bytes of the given values, by device.
+    pub given_bytes: Vec<f64>,
+    pub end: Vec<End>,
+    pub consumers: Vec<Vec<usize>>,
+    pub computes: Vec<bool>,
+    /// Whether runs overlap there and no bytes come back.
+    pub concurrent: Vec<bool>,
+    /// Whether some task has resident bytes.
+    pub has_residents: bool,
+    /// The other tasks that must be on a task's device.
+    pub group: Vec<Vec<usize>>,
+    /// A number for each arithmetic, by device.
+    pub arithmetic: Vec<usize>,
+    /// Capacity less resident bytes, and the most joules, by device.
+    pub room: Vec<f64>,
+    pub joules: Vec<f64>,
+    pub wires: Vec<Wire>,
+    pub queues: usize,
+    /// By source and destination: the link, and the first device of the way there, which is the destination
+    /// itself where there is a link.
+    wire: Vec<Option<usize>>,
+    next_hop: Vec<Option<usize>>,
+}
+
+impl System {
+    pub fn new(
+        problem: &Problem,
+        capacities: &Capacities,
+        objective: Objective,
+        alpha: f64,
+    ) -> System {
+        let (tasks, values) = (problem.tasks(), problem.values());
+        let devices = problem.devices().len();
+        let all = || problem.devices().keys();
+        let mut ways = vec![None; tasks.len() * devices];
+        for (t, task) in tasks.iter() {
+            for mode in &task.modes {
+                ways[t.index() * devices + mode.device.index()] = Some(Way {
+                    seconds: mode.seconds,
+                    workspace: mode.workspace as f64,
+                    joules: mode.joules,
+                    resident: mode.resident as f64,
+                });
+            }
+        }
+        let producer: Vec<Option<usize>> = values
+            .keys()
+            .map(|v| problem.producer(v).map(|t| t.index()))
+            .collect();
+        let mut before: Vec<Vec<usize>> = vec![Vec::new(); tasks.len()];
+        for (t, task) in tasks.iter() {
+            let made = task.inputs.iter().filter_map(|&v| producer[v.index()]);
+            let mut first: Vec<usize> = made.collect();
+            // A value is overwritten after all others have read it.
+            for pair in &task.overwrites {
+                let others = problem.consumers(pair.input).iter();
+                first.extend(
+                    others
+                        .map(|other| other.index())
+                        .filter(|&o| o != t.index()),
+                );
+            }
+            first.sort_unstable();
+            first.dedup();
+            before[t.index()] = first;
+        }
+        let mut after = vec![Vec::new(); tasks.len()];
+        for (t, first) in before.iter().enumerate() {
+            first.iter().for_each(|&u| after[u].push(t));
+        }
+        let mut wire = vec![None; devices * devices];
+        let (mut wires, mut queues) = (Vec::new(), Vec::new());
+        for (id, link) in problem.links().iter() {
+            let queue = problem.queue(id);
+            let known = queues.iter().position(|&q| q == queue);
+            wire[link.from.index() * devices + link.to.index()] = Some(wires.len());
+            wires.push(Wire {
+                queue: (!link.concurrent).then(|| {
+                    known.unwrap_or_else(|| {
+                        queues.push(queue);
+                        queues.len() - 1
+                    })
+                }),
+                seconds: values.keys().map(|v| problem.copy_seconds(id, v)).collect(),
+                joules: values.keys().map(|v| problem.copy_joules(id, v)).collect(),
+            });
+        }
+        let mut arithmetics: Vec<&str> = Vec::new();
+        let arithmetic = all().map(|d| {
+            let name = problem.devices()[d].arithmetic.as_str();
+            let known = arithmetics.iter().position(|&a| a == name);
+            known.unwrap_or_else(|| {
+                arithmetics.push(name);
+                arithmetics.len() - 1
+            })
+        });
+        let arithmetic = arithmetic.collect();
+        let grows = tasks.values().map(|task| {
+            let bytes = |v: &ValueId| problem.value(*v).bytes as f64;
+            let taken: f64 = task.overwrites.iter().map(|pair| bytes(&pair.input)).sum();
+            task.outputs.iter().map(bytes).sum::<f64>() - taken
+        });
+        let inputs = tasks.values().map(|task| {
+            let input = |&v: &ValueId| (v.index(), task.overwritten_by(v).is_some());
+            task.inputs.iter().map(input).collect()
+        });
+        System {
+            objective,
+            alpha,
+            tasks: tasks.len(),
+            values: values.len(),
+            devices,
+            ways,
+            inputs: inputs.collect(),
+            outputs: tasks
+                .values()
+                .map(|task| task.outputs.iter().map(|v| v.index()).collect())
+                .collect(),
+            grows: grows.collect(),
+            rerunnable: tasks.values().map(|task| task.rerunnable).collect(),
+            before,
+            after,
+            bytes: values.values().map(|value| value.bytes as f64).collect(),
+            producer,
+            given: values
+                .values()
+                .map(|value| match value.origin {
+                    Origin::Given(device) => Some(device.index()),
+                    Origin::Task(_) => None,
+                })
+                .collect(),
+            given_bytes: all()
+                .map(|d| {
+                    let here = values.values().filter(|v| v.origin == Origin::Given(d));
+                    here.map(|v| v.bytes as f64).sum()
+                })
+                .collect(),
+            end: values
+                .values()
+                .map(|value| match value.keep {
+                    Keep::No => End::Nowhere,
+                    Keep::Anywhere => End::Anywhere,
+                    Keep::On(device) => End::On(device.index()),
+                })
+                .collect(),
+            consumers: values
+                .keys()
+                .map(|v| problem.consumers(v).iter().map(|t| t.index()).collect())
+                .collect(),
+            has_residents: tasks
+                .values()
+                .flat_map(|task| &task.modes)
+                .any(|mode| mode.resident > 0),
+            concurrent: problem.devices().values().map(|d| d.concurrent).collect(),
+            group: tasks
+                .keys()
+                .map(|t| {
+                    let group = problem.group(t).map(|group| &problem.together()[group]);
+                    let others = group.into_iter().flatten().filter(|&&other| other != t);
+                    others.map(|other| other.index()).collect()
+                })
+                .collect(),
+            computes: problem.devices().values().map(|d| d.computes).collect(),
+            arithmetic,
+            room: all()
+                .map(|d| {
+                    let resident = problem.devices()[d].resident as f64;
+                    capacities
+                        .bytes(d)
+                        .map_or(f64::INFINITY, |bytes| bytes as f64 - resident)
+                })
+                .collect(),
+            joules: all()
+                .map(|d| capacities.joules(d).unwrap_or(f64::INFINITY))
+                .collect(),
+            next_hop: next_hops(devices, &wire, &wires),
+            wires,
+            queues: queues.len(),
+            wire,
+        }
+    }
+
+    #[inline]
+    pub fn way(&self, task: usize, device: usize) -> Option<&Way> {
+        self.ways[task * self.devices + device].as_ref()
+    }
+
+    /// The index of a value on a device in arrays of both.
+    #[inline]
+    pub fn cell(&self, value: usize, device: usize) -> usize {
+        value * self.devices + device
+    }
+
+    /// The link from one device to another.
+    #[inline]
+    pub fn wire(&self, from: usize, to: usize) -> Option<&Wire> {
+        self.wire[from * self.devices + to].map(|k| &self.wires[k])
+    }
+
+    /// The devices on the way from one device to another, which ends there; empty if there is none.
+    pub fn way_to(&self, from: usize, to: usize) -> impl Iterator<Item = usize> + '_ {
+        let next = move |&at: &usize| self.next_hop[at * self.devices + to].filter(|_| at != to);
+        std::iter::successors(next(&from), next)
+    }
+
+    /// Seconds of copying a value along the way from one device to another.
+    pub fn copying(&self, value: usize, from: usize, to: usize) -> Option<f64> {
+        let mut at = from;
+        let mut seconds = 0.0;
+        for next in self.way_to(from, to) {
+            seconds += self.wire(at, next)?.seconds[value];
+            at = next;
+        }
+        (at == to).then_some(seconds)
+    }
+}
+
+/// The first devices of the quickest ways, by the mean seconds of all values (Floyd and Warshall).
+fn next_hops(devices: usize, wire: &[Option<usize>], wires: &[Wire]) -> Vec<Option<usize>> {
+    let mut hop = vec![None; devices * devices];
+    let mut far = vec![f64::INFINITY; devices * devices];
+    for (pair, &link) in wire.iter().enumerate() {
+        if let Some(link) = link {
+            let seconds = &wires[link].seconds;
+            far[pair] = seconds.iter().sum::<f64>() / seconds.len().max(1) as f64;
+            hop[pair] = Some(pair % devices);
+        }
+    }
+    for k in 0..devices {
+        for i in 0..devices {
+            for j in 0..devices {
+                let through = far[i * devices + k] + far[k * devices + j];
+                if i != j && through < far[i * devices + j] {
+                    far[i * devices + j] = through;
+                    hop[i * devices + j] = hop[i * devices + k];
+                }
+            }
+        }
+    }
+    hop
+}

@@ -1,0 +1,76 @@
+//! Plans of random problems are right, and what the decoder counts is what the checker and the simulator say.
+
+use scrimp_plan::testing::{Shape, random_problem};
+
+use super::*;
+
+/// Capacities between what the largest task needs and what keeps everything, and sometimes none.
+fn capacities(problem: &Problem, random: &mut Random) -> Capacities {
+    let mut capacities = Capacities::unlimited();
+    for (id, device) in problem.devices().iter() {
+        let all: u64 = problem.values().values().map(|value| value.bytes).sum();
+        if random.below(4) > 0 {
+            let bytes = device.resident + (all as f64 * (0.2 + random.unit())) as u64;
+            capacities = capacities.with_bytes(id, Some(bytes));
+        }
+    }
+    capacities
+}
+
+#[test]
+fn the_decoder_agrees_with_the_checker_and_the_simulator() {
+    let (mut made, mut fit, mut copies, mut again) = (0, 0, 0, 0);
+    for seed in 0..300 {
+        let mut random = Random::new(seed, 7);
+        let problem = random_problem(seed, &Shape::everything(9));
+        let capacities = capacities(&problem, &mut random);
+        let options = Options {
+            order: if seed % 2 == 0 {
+                Order::Free
+            } else {
+                Order::Fixed
+            },
+            ..Options::default()
+        };
+        let system = System::new(&problem, &capacities, options.objective, 0.0);
+        let search = Search {
+            problem: &problem,
+            capacities: &capacities,
+            options: &options,
+            system: &system,
+            cutoff: Cutoff::NEVER,
+        };
+        let mut walk = Walk::new(&system, search.is_fixed(), random);
+        let Some(list) = starts::earliest(&system, search.is_fixed()) else {
+            continue;
+        };
+        if !walk.start(&list) {
+            continue;
+        }
+        for _ in 0..5 {
+            walk.anneal(1000, 1.0, 0.0, Cutoff::NEVER);
+            let found = walk.best.clone().unwrap();
+            made += 1;
+            if found.over > 0.0 {
+                assert!(found.short.iter().any(|&short| short > 0.0));
+                continue;
+            }
+            let (cost, plan) = search
+                .checked(&found)
+                .unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            assert!(
+                (cost - found.cost).abs() < 1e-9 * cost.max(1.0),
+                "seed {seed}: {cost} {}",
+                found.cost
+            );
+            assert!(options.order == Order::Free || plan.keeps_order());
+            fit += 1;
+            copies += usize::from(plan.serial_seconds() > plan.cost());
+            again += plan.recomputed();
+        }
+    }
+    assert!(
+        fit > 300 && copies > 100 && again > 10,
+        "{made} {fit} {copies} {again}"
+    );
+}

@@ -1,0 +1,408 @@
+//! A walk over lists of runs: annealing of where and when tasks run and of which run again.
+
+use crate::cutoff::Cutoff;
+use crate::devices::decode::{Act, Decoder, Run};
+use crate::devices::system::System;
+use crate::devices::timing::Timing;
+use crate::random::Random;
+
+/// The temperatures at which a round starts and ends, as fractions of the cost.
+const HOT: f64 = 0.02;
+const COLD: f64 = 1e-5;
+/// What exceeding a capacity by all of it costs, as a multiple of the cost of the first list.
+const PENALTY: f64 = 20.0;
+/// The clock is read once in so many lists.
+const CHECKS: u32 = 16;
+
+/// A list of runs and what it makes.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub cost: f64,
+    /// By how much it exceeds capacities, as a sum of fractions of them.
+    pub over: f64,
+    /// The bytes that it needs where they exceed a capacity, or 0, by device.
+    pub short: Vec<f64>,
+    pub list: Vec<Run>,
+    pub acts: Vec<Act>,
+}
+
+impl Plan {
+    pub fn is_better(&self, other: &Plan) -> bool {
+        (self.over, self.cost) < (other.over, other.cost)
+    }
+}
+
+pub(super) struct Walk<'s> {
+    system: &'s System,
+    decoder: Decoder<'s>,
+    timing: Timing<'s>,
+    random: Random,
+    /// Whether first runs keep index order.
+    fixed: bool,
+    current: Vec<Run>,
+    /// The cost of the current list with its penalty.
+    energy: f64,
+    penalty: f64,
+    /// When each run of the current list ends, by its index.
+    ends: Vec<f64>,
+    candidate: Vec<Run>,
+    /// The index of each task's first run in the candidate.
+    first: Vec<usize>,
+    marked: Vec<bool>,
+    pub best: Option<Plan>,
+    pub work: u64,
+}
+
+impl<'s> Walk<'s> {
+    pub fn new(system: &'s System, fixed: bool, random: Random) -> Walk<'s> {
+        Walk {
+            system,
+            decoder: Decoder::new(system),
+            timing: Timing::new(system),
+            random,
+            fixed,
+            current: Vec::new(),
+            energy: f64::INFINITY,
+            penalty: 0.0,
+            ends: Vec::new(),
+            candidate: Vec::new(),
+            first: vec![0; system.tasks],
+            marked: vec![false; system.tasks],
+            best: None,
+            work: 0,
+        }
+    }
+
+    /// Judges the candidate: its cost and by how much it exceeds capacities.
+    fn judge(&mut self) -> Option<(f64, f64)> {
+        let made = self.decoder.decode(&self.candidate);
+        self.work += (self.candidate.len() + self.decoder.acts.len()) as u64;
+        if !made {
+            return None;
+        }
+        let cost = self.timing.cost(&self.decoder.acts);
+        let caps = self.system.joules.iter().zip(&self.timing.joules);
+        let joules: f64 = caps
+            .filter(|&(cap, used)| used > cap)
+            .map(|(cap, used)| (used - cap) / cap.max(f64::MIN_POSITIVE))
+            .sum();
+        cost.is_finite()
+            .then_some((cost, self.decoder.over + joules))
+    }
+
+    /// Starts from a list; false if it makes no plan.
+    pub fn start(&mut self, list: &[Run]) -> bool {
+        self.candidate.clear();
+        self.candidate.extend_from_slice(list);
+        let Some((cost, over)) = self.judge() else {
+            return false;
+        };
+        self.penalty = PENALTY * cost;
+        self.energy = f64::INFINITY;
+        self.accept(cost, over);
+        true
+    }
+
+    fn accept(&mut self, cost: f64, over: f64) {
+        self.energy = cost + self.penalty * over;
+        self.current.clone_from(&self.decoder.runs);
+        self.ends.clear();
+        if self.timing.ends.len() == self.decoder.acts.len() {
+            let acts = self.decoder.acts.iter().zip(&self.timing.ends);
+            let runs = acts.filter(|(act, _)| matches!(act, Act::Run(_)));
+            self.ends.extend(runs.map(|(_, &end)| end));
+        }
+        let better = self
+            .best
+            .as_ref()
+            .is_none_or(|b| (over, cost) < (b.over, b.cost));
+        if better {
+            self.best = Some(Plan {
+                cost,
+                over,
+                short: self.decoder.short.clone(),
+                list: self.decoder.runs.clone(),
+                acts: self.decoder.acts.clone(),
+            });
+        }
+    }
+
+    /// Anneals with this much work, from hot (1) or less.
+    pub fn anneal(&mut self, work: u64, heat: f64, enough: f64, cutoff: Cutoff<'_>) {
+        let (from, to) = (self.work, self.work + work);
+        let mut checks = 0;
+        let (mut hot, mut cold) = (0.0, 0.0);
+        while self.work < to {
+            if checks % CHECKS == 0 {
+                if cutoff.reached() || self.is_enough(enough) {
+                    return;
+                }
+                let cost = self.best.as_ref().map_or(self.energy, |best| best.cost);
+                (hot, cold) = (HOT * heat * cost, COLD * cost);
+            }
+            checks += 1;
+            let done = (self.work - from) as f64 / work as f64;
+            let temperature = hot * (cold / hot).powf(done);
+            if !self.mutate() {
+                self.work += 1;
+                continue;
+            }
+            let Some((cost, over)) = self.judge() else {
+                continue;
+            };
+            let rise = cost + self.penalty * over - self.energy;
+            if rise <= 0.0 || self.random.unit() < (-rise / temperature).exp() {
+                self.accept(cost, over);
+            }
+        }
+    }
+
+    fn is_enough(&self, enough: f64) -> bool {
+        let best = self.best.as_ref();
+        best.is_some_and(|best| best.over == 0.0 && best.cost <= enough)
+    }
+
+    /// Changes the candidate, which begins as the current list; false if nothing changed.
+    fn mutate(&mut self) -> bool {
+        self.candidate.clone_from(&self.current);
+        let draw = self.random.below(100);
+        match draw {
+            0..20 => self.place_one(),
+            20..36 => self.place_segment(),
+            36..52 => self.place_cluster(),
+            52..64 => self.swap_devices(),
+            64..80 => self.move_run(),
+            80..89 => self.run_again(),
+            89..95 => self.run_once(),
+            _ => self.sort_by_time(),
+        }
+    }
+
+    /// A length up to `most`; each power of two is as likely.
+    fn length(&mut self, most: usize) -> usize {
+        let most = most.max(1) as f64;
+        (most.powf(self.random.unit()) as usize).max(1)
+    }
+
+    /// A device on which a run's task can run, other than its own; often that of a neighbour.
+    fn other_device(&mut self, at: usize) -> Option<usize> {
+        let s = self.system;
+        let Run { task, device } = self.candidate[at];
+        let near = s.before[task].len() + s.after[task].len();
+        if near > 0 && self.random.below(3) > 0 {
+            let k = self.random.below(near);
+            let before = &s.before[task];
+            let near = before
+                .get(k)
+                .or_else(|| s.after[task].get(k - before.len()));
+            let near = self.candidate.iter().find(|run| Some(&run.task) == near)?;
+            return (near.device != device).then_some(near.device);
+        }
+        let k = self.random.below(s.devices);
+        (k != device && s.way(task, k).is_some()).then_some(k)
+    }
+
+    /// Puts a run, and what must be with it, on a device.
+    fn place(&mut self, at: usize, device: usize) -> bool {
+        let s = self.system;
+        let Run { task, device: old } = self.candidate[at];
+        let can = |task: &usize| s.way(*task, device).is_some();
+        if old == device || !can(&task) || !s.group[task].iter().all(can) {
+            return false;
+        }
+        if !s.group[task].is_empty() {
+            let group = &s.group[task];
+            let runs = self.candidate.iter_mut();
+            for run in runs.filter(|run| run.task == task || group.contains(&run.task)) {
+                run.device = device;
+            }
+            return true;
+        }
+        self.candidate[at].device = device;
+        if s.arithmetic[old] != s.arithmetic[device] {
+            // Runs of one task have one arithmetic.
+            let same = |run: &Run| s.arithmetic[run.device] == s.arithmetic[device];
+            let others = self.candidate.iter_mut();
+            for run in others.filter(|run| run.task == task && !same(run)) {
+                run.device = device;
+            }
+        }
+        true
+    }
+
+    fn place_one(&mut self) -> bool {
+        let at = self.random.below(self.candidate.len());
+        let device = self.other_device(at);
+        device.is_some_and(|device| self.place(at, device))
+    }
+
+    /// Puts successive runs on one device.
+    fn place_segment(&mut self) -> bool {
+        let n = self.candidate.len();
+        let at = self.random.below(n);
+        let Some(device) = self.other_device(at) else {
+            return false;
+        };
+        let length = self.length(n);
+        let mut changed = false;
+        for k in at..(at + length).min(n) {
+            changed |= self.place(k, device);
+        }
+        changed
+    }
+
+    /// Puts a connected set of tasks of one device on another.
+    fn place_cluster(&mut self) -> bool {
+        let s = self.system;
+        let n = self.candidate.len();
+        let at = self.random.below(n);
+        let Some(device) = self.other_device(at) else {
+            return false;
+        };
+        let most = self.length(s.tasks);
+        let old = self.candidate[at].device;
+        self.find_first();
+        let mut members = vec![self.candidate[at].task];
+        self.marked[members[0]] = true;
+        let mut k = 0;
+        while k < members.len() && members.len() < most {
+            let t = members[k];
+            k += 1;
+            for &u in s.before[t].iter().chain(&s.after[t]) {
+                let there = self.candidate[self.first[u]].device == old;
+                if there && !self.marked[u] && members.len() < most {
+                    self.marked[u] = true;
+                    members.push(u);
+                }
+            }
+        }
+        let mut changed = false;
+        for k in 0..n {
+            let run = self.candidate[k];
+            if self.marked[run.task] && run.device == old {
+                changed |= self.place(k, device);
+            }
+        }
+        members.iter().for_each(|&t| self.marked[t] = false);
+        changed
+    }
+
+    /// Swaps the devices of two segments.
+    fn swap_devices(&mut self) -> bool {
+        let n = self.candidate.len();
+        let (one, other) = (self.random.below(n), self.random.below(n));
+        let (here, there) = (self.candidate[one].device, self.candidate[other].device);
+        if here == there {
+            return false;
+        }
+        let length = self.length(n / 4);
+        let mut changed = false;
+        for (at, from, to) in [(one, here, there), (other, there, here)] {
+            for k in at..(at + length).min(n) {
+                if self.candidate[k].device == from {
+                    changed |= self.place(k, to);
+                }
+            }
+        }
+        changed
+    }
+
+    fn find_first(&mut self) {
+        for (k, run) in self.candidate.iter().enumerate().rev() {
+            self.first[run.task] = k;
+        }
+    }
+
+    /// Moves a run to another place in the order.
+    fn move_run(&mut self) -> bool {
+        let s = self.system;
+        let at = self.random.below(self.candidate.len());
+        let task = self.candidate[at].task;
+        self.find_first();
+        let first = self.first[task] == at;
+        if first && self.fixed {
+            return false;
+        }
+        let low = s.before[task].iter().map(|&u| self.first[u] + 1).max();
+        let mut low = low.unwrap_or(0);
+        let mut high = self.candidate.len() - 1;
+        if first {
+            let after = s.after[task].iter().map(|&u| self.first[u]);
+            high = after.min().map_or(high, |next| next.saturating_sub(1));
+        } else {
+            low = low.max(self.first[task] + 1);
+        }
+        if high <= low || !(low..=high).contains(&at) {
+            return false;
+        }
+        let reach = self.length(high - low);
+        let to = match self.random.below(2) {
+            0 => at.saturating_sub(reach).max(low),
+            _ => (at + reach).min(high),
+        };
+        match to.cmp(&at) {
+            std::cmp::Ordering::Less => self.candidate[to..=at].rotate_right(1),
+            std::cmp::Ordering::Greater => self.candidate[at..=to].rotate_left(1),
+            std::cmp::Ordering::Equal => return false,
+        }
+        true
+    }
+
+    /// Runs a producer again before one of its consumers, on the consumer's device.
+    fn run_again(&mut self) -> bool {
+        let s = self.system;
+        let at = self.random.below(self.candidate.len());
+        let Run { task, device } = self.candidate[at];
+        let inputs = &s.inputs[task];
+        if inputs.is_empty() {
+            return false;
+        }
+        let (v, _) = inputs[self.random.below(inputs.len())];
+        let Some(producer) = s.producer[v] else {
+            return false;
+        };
+        let made = self.candidate[..at].iter().find(|run| run.task == producer);
+        let same = made.is_some_and(|run| s.arithmetic[run.device] == s.arithmetic[device]);
+        let group = s.group[producer].is_empty() || made.is_some_and(|run| run.device == device);
+        if !group || !s.rerunnable[producer] || s.way(producer, device).is_none() || !same {
+            return false;
+        }
+        let run = Run {
+            task: producer,
+            device,
+        };
+        self.candidate.insert(at, run);
+        true
+    }
+
+    /// Takes a second run out.
+    fn run_once(&mut self) -> bool {
+        let n = self.candidate.len();
+        if n == self.system.tasks {
+            return false;
+        }
+        self.find_first();
+        let from = self.random.below(n);
+        let order = (from..n).chain(0..from);
+        let second = order
+            .into_iter()
+            .find(|&k| self.first[self.candidate[k].task] != k);
+        second.is_some_and(|k| {
+            self.candidate.remove(k);
+            true
+        })
+    }
+
+    /// Issues runs by when they end, so that copies begin before runs that end later.
+    fn sort_by_time(&mut self) -> bool {
+        if self.fixed || self.ends.len() != self.candidate.len() {
+            return false;
+        }
+        let mut order: Vec<usize> = (0..self.candidate.len()).collect();
+        order.sort_by(|&a, &b| self.ends[a].total_cmp(&self.ends[b]));
+        self.candidate.clear();
+        let current = &self.current;
+        self.candidate.extend(order.iter().map(|&k| current[k]));
+        self.candidate != self.current
+    }
+}
