@@ -177,6 +177,16 @@ impl From<Error> for Failure {
                 });
                 (Kind::Budget, details)
             }
+            Error::Solve(SolveError::Short(devices)) => {
+                let each = devices.iter().map(|short| {
+                    json!({
+                        "device": short.device,
+                        "budget_bytes": short.capacity,
+                        "least_found_bytes": short.least_found,
+                    })
+                });
+                (Kind::Budget, json!({ "devices": each.collect::<Vec<_>>() }))
+            }
             Error::NoLayout { budget, needed } => (
                 Kind::Budget,
                 json!({ "budget_bytes": budget, "least_found_bytes": needed }),

@@ -324,7 +324,8 @@ impl<'s> Decoder<'s> {
         s.outputs[run.task].iter().any(|&v| {
             let cell = s.cell(v, run.device);
             let after = self.cursor[cell] as usize + 1;
-            let read = after < self.first[cell + 1] as usize && self.entries[after] % 2 == 0;
+            let read =
+                after < self.first[cell + 1] as usize && self.entries[after].is_multiple_of(2);
             !self.here[cell].present && read
         })
     }
