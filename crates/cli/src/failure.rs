@@ -187,6 +187,21 @@ impl From<Error> for Failure {
                 });
                 (Kind::Budget, json!({ "devices": each.collect::<Vec<_>>() }))
             }
+            Error::Solve(SolveError::NoRoom {
+                device,
+                budget,
+                least,
+                floor,
+                ..
+            }) => {
+                let details = json!({
+                    "device": device,
+                    "budget_bytes": budget,
+                    "least_found_bytes": least,
+                    "floor_bytes": floor,
+                });
+                (Kind::Budget, details)
+            }
             Error::NoLayout { budget, needed } => (
                 Kind::Budget,
                 json!({ "budget_bytes": budget, "least_found_bytes": needed }),

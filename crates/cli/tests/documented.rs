@@ -40,6 +40,8 @@ fn help() {
     insta::assert_snapshot!("help-bench-papers", papers);
     let home = text(&scrimp(&["bench", "home", "--help"]));
     insta::assert_snapshot!("help-bench-home", home);
+    let devices = text(&scrimp(&["bench", "devices", "--help"]));
+    insta::assert_snapshot!("help-bench-devices", devices);
 }
 
 #[test]
@@ -165,6 +167,17 @@ fn keys_are_documented() {
     agree(
         "bench home",
         &[&home[..], &["--time-limit", "20ms"]].concat(),
+    );
+    let two = instance(folder.path(), |file| {
+        file["devices"] = json!(["cpu", "gpu"]);
+        for node in file["nodes"].as_array_mut().unwrap() {
+            node["costs"] = json!([node["cost"], 1.5]);
+        }
+    });
+    let two = two.to_str().unwrap();
+    agree(
+        "bench devices",
+        &["bench", "devices", two, "--time-limit", "1"],
     );
     let chain = instance(folder.path(), |_| {});
     let chain = chain.to_str().unwrap();

@@ -58,6 +58,17 @@ impl From<SolveError> for Failure {
                 least_found,
                 floor,
             },
+            SolveError::NoRoom {
+                budget,
+                least,
+                floor,
+                ..
+            } => Failure::Infeasible {
+                message,
+                budget,
+                least_found: least,
+                floor,
+            },
             SolveError::Defect { .. } => Failure::Internal(message),
             _ => Failure::Unsupported(message),
         }

@@ -21,6 +21,24 @@ pub enum SolveError {
         /// That leanest plan, if the search made it.
         leanest: Option<Sequence>,
     },
+    /// A method for several devices found no plan within the budget of one of them.
+    #[error(
+        "{method} found no plan within {budget} bytes of {device}: its plan needs {least} there, and none exists below {floor}; raise the budget of {device}{}",
+        if *floor > *budget { "" } else { ", or use `--method search`" }
+    )]
+    NoRoom {
+        /// The method's name.
+        method: &'static str,
+        /// The name of the device.
+        device: String,
+        /// Its budget.
+        budget: u64,
+        /// The peak of the method's plan there.
+        least: u64,
+        /// A proven floor: every plan needs at least this many bytes there, or on each device that could run
+        /// the same task.
+        floor: u64,
+    },
     /// An exact method has proven that its model has no plan within the budget.
     #[error("{method} proved that its model has no plan within {budget} bytes; raise the budget")]
     OutsideModel {

@@ -7,11 +7,13 @@ pub use scrimp_solvers as solvers;
 mod bound;
 mod checked;
 mod copies;
+mod cut;
 mod cutoff;
 mod devices;
 mod energy;
 mod error;
 mod exact;
+mod flow;
 mod ids;
 mod method;
 mod model;
@@ -29,8 +31,8 @@ mod variants;
 pub use cutoff::Cutoff;
 pub use error::{Shortage, SolveError};
 pub use method::{
-    Candidates, Formulation, Method, Objective, Offload, Order, Precedence, Published, Reading,
-    Rounding, UnknownName,
+    Candidates, Formulation, Method, Objective, Offload, Order, Placing, Precedence, Published,
+    Reading, Rounding, UnknownName, Wording,
 };
 pub use options::{Options, Progress, Solved};
 pub use place::{PlaceError, Placement, place, place_by, place_intervals, place_reordered};

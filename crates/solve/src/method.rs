@@ -202,11 +202,13 @@ pub enum Published {
     Poet,
     /// He et al. 2023: searches over keeping, swapping and making again each feature map.
     Home(Reading),
+    /// A planner for several devices.
+    Devices(Placing),
 }
 
 impl Published {
     /// Every planner.
-    pub const ALL: [Published; 19] = [
+    pub const ALL: [Published; 28] = [
         Published::Checkmate(Formulation::Published),
         Published::Checkmate(Formulation::Disaggregated),
         Published::CheckmateRounding(Rounding::Deterministic),
@@ -226,6 +228,15 @@ impl Published {
         Published::Home(Reading::Literal),
         Published::Home(Reading::Table3),
         Published::Poet,
+        Published::Devices(Placing::SingleDevice),
+        Published::Devices(Placing::Heft),
+        Published::Devices(Placing::Cpop),
+        Published::Devices(Placing::MTopo),
+        Published::Devices(Placing::MEtf),
+        Published::Devices(Placing::MSct),
+        Published::Devices(Placing::MinCut),
+        Published::Devices(Placing::XEngine(Wording::Mended)),
+        Published::Devices(Placing::XEngine(Wording::Printed)),
     ];
 
     /// Its name on the command line.
@@ -252,6 +263,7 @@ impl Published {
             Published::Home(Reading::Literal) => "home",
             Published::Home(Reading::Table3) => "home-table3",
             Published::Poet => "poet",
+            Published::Devices(placing) => placing.name(),
         }
     }
 
@@ -259,9 +271,10 @@ impl Published {
     #[must_use]
     pub fn library(self) -> Option<Library> {
         match self {
-            Published::Checkmate(_) | Published::CheckmateRounding(_) | Published::Poet => {
-                Some(Library::Highs)
-            }
+            Published::Checkmate(_)
+            | Published::CheckmateRounding(_)
+            | Published::Poet
+            | Published::Devices(Placing::MSct | Placing::XEngine(_)) => Some(Library::Highs),
             Published::MoccasinStaged | Published::MoccasinUnstaged => Some(Library::OrTools),
             Published::ChenSqrtN(_)
             | Published::ChenGreedy(_)
@@ -269,7 +282,8 @@ impl Published {
             | Published::Vdnn(_)
             | Published::SuperNeurons
             | Published::Capuchin
-            | Published::Home(_) => None,
+            | Published::Home(_)
+            | Published::Devices(_) => None,
         }
     }
 
@@ -280,10 +294,62 @@ impl Published {
         matches!(self, Vdnn(_) | SuperNeurons | Capuchin | Home(_) | Poet)
     }
 
+    /// Whether it plans for several devices that compute.
+    #[must_use]
+    pub fn places(self) -> bool {
+        matches!(self, Published::Devices(_))
+    }
+
     /// Whether it may change the order of first runs.
     #[must_use]
     pub fn reorders(self) -> bool {
-        self == Published::MoccasinUnstaged
+        self == Published::MoccasinUnstaged || self.places()
+    }
+}
+
+/// How a published planner for several devices decides where tasks run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placing {
+    /// All on the device where that costs the least.
+    SingleDevice,
+    /// Topcuoglu et al. 2002: each task, by decreasing length of its path, where it ends first.
+    Heft,
+    /// Topcuoglu et al. 2002: the critical path on one device.
+    Cpop,
+    /// Jeon et al. 2020: one device after another is filled in topological order.
+    MTopo,
+    /// Jeon et al. 2020: whatever can start first, where there is memory.
+    MEtf,
+    /// Jeon et al. 2020: the same, with favourite children.
+    MSct,
+    /// Stone 1977: a minimum cut between devices.
+    MinCut,
+    /// Schuler et al. 2022: an integer program of runs, copies and memory, one operator at a time.
+    XEngine(Wording),
+}
+
+/// How XEngine's equations are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wording {
+    /// With the holes of the print closed.
+    Mended,
+    /// As printed, where that makes sense.
+    Printed,
+}
+
+impl Placing {
+    fn name(self) -> &'static str {
+        match self {
+            Placing::SingleDevice => "single-device",
+            Placing::Heft => "heft",
+            Placing::Cpop => "cpop",
+            Placing::MTopo => "m-topo",
+            Placing::MEtf => "m-etf",
+            Placing::MSct => "m-sct",
+            Placing::MinCut => "min-cut",
+            Placing::XEngine(Wording::Mended) => "xengine",
+            Placing::XEngine(Wording::Printed) => "xengine-literal",
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use scrimp_plan::{
 };
 
 pub(crate) mod oracle;
+pub(crate) mod several;
 
 use crate::method::Order;
 use crate::random::Random;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use scrimp::Limit;
 use scrimp::plan::{Rates, SwapError, SwapMemory, parse_bytes, parse_seconds};
-use scrimp::solve::Method;
+use scrimp::solve::{Method, Objective};
 
 use super::shared::{self, PublishedArgs, RecipeArgs, ShapeArgs, SolveArgs, TargetArgs};
 use crate::budgets::Budgets;
@@ -164,6 +164,41 @@ pub struct BenchArgs {
 pub enum BenchCommand {
     Papers(PapersArgs),
     Home(HomeArgs),
+    Devices(PlacingArgs),
+}
+
+/// Compare planners for several devices: what each reaches on instances with several that compute, and the bound
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Every method plans within the capacities that the instance states. Folders are searched for instances
+and problems; those with one device that computes are left out.
+
+Examples:
+  scrimp bench devices instances/partitioning/ --only latency -o devices.md
+  scrimp bench devices instances/xengine/ --objective serial --json"
+)]
+pub struct PlacingArgs {
+    /// Instances or problems, or folders with some
+    #[arg(required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Only files whose folder or name starts with one of these, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub only: Vec<String>,
+    /// What a plan costs: makespan, or serial, one run or copy at a time
+    #[arg(long, default_value = "makespan", value_parser = |text: &str| text.parse::<Objective>())]
+    pub objective: Objective,
+    /// Most time for each plan: 10, 2.5s, 500ms, 2min, 1h
+    #[arg(long, default_value = "10s", value_parser = parse_seconds, help_heading = "Search")]
+    pub time_limit: Duration,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 0, help_heading = "Search")]
+    pub seed: u64,
+    /// Threads to search with (all that are there, unless given)
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..), help_heading = "Search")]
+    pub threads: Option<u16>,
+    /// Write the table here, in Markdown, instead of on standard output
+    #[arg(long, short, value_name = "FILE.md", help_heading = "Outputs")]
+    pub output: Option<PathBuf>,
 }
 
 /// Compare planners that swap, as HOME's paper does: the largest batch of six networks, and how fast it is

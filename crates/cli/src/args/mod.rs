@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use scrimp::plan::{Budget, PerDevice, SwapMemory, parse_bytes};
 
 pub use explore::{
-    BenchArgs, BenchCommand, HomeArgs, MaxBatchArgs, OrdersArg, PapersArgs, SweepArgs,
+    BenchArgs, BenchCommand, HomeArgs, MaxBatchArgs, OrdersArg, PapersArgs, PlacingArgs, SweepArgs,
 };
 use shared::positive;
 pub use shared::{

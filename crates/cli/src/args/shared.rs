@@ -7,7 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use scrimp::plan::{Capacities, DeviceId, Joules, NoDevice, PerDevice, Problem, parse_seconds};
 use scrimp::run::Library;
-use scrimp::solve::{Method, Options, Order};
+use scrimp::solve::{Method, Objective, Options, Order};
 
 /// Sizes of a model: its input's, and what else built-in networks let one choose.
 #[derive(Clone, Debug, Args)]
@@ -114,6 +114,9 @@ pub struct SolveArgs {
     /// Whether first runs may change their order: free or fixed
     #[arg(long, default_value = "free", value_parser = |text: &str| text.parse::<Order>())]
     pub order: Order,
+    /// What a plan costs where several devices compute: makespan, or serial, one run or copy at a time
+    #[arg(long, default_value = "makespan", value_parser = |text: &str| text.parse::<Objective>())]
+    pub objective: Objective,
     #[command(flatten)]
     pub search: SearchArgs,
     #[command(flatten)]

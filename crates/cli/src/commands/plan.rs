@@ -88,6 +88,7 @@ pub fn options(args: &SolveArgs) -> Options {
     Options {
         method: args.method,
         order: args.order,
+        objective: args.objective,
         time_limit: args.search.time_limit,
         seed: args.search.seed.unwrap_or(0),
         threads: args.search.threads(),

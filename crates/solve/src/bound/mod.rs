@@ -2,6 +2,7 @@
 
 mod ascent;
 mod climb;
+pub(crate) mod devices;
 mod floor;
 mod gaps;
 mod integer;

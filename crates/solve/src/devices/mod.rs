@@ -19,6 +19,7 @@ use scrimp_plan::{
     Capacities, CheckedPlan, DeviceId, Move, Problem, Sequence, Step, TaskId, ValueId,
 };
 
+use crate::bound;
 use crate::checked::checked;
 use crate::cutoff::Cutoff;
 use crate::error::{Shortage, SolveError};
@@ -47,7 +48,7 @@ const LISTS_OF_PAIRS: f64 = 400.0;
 /// Plans a problem within the capacities, in bytes and in joules.
 ///
 /// # Errors
-/// [`SolveError::Short`] if no plan was found within them.
+/// [`SolveError::Short`] if no plan was found within them, [`SolveError::NoRoom`] if some task fits on no device.
 pub(crate) fn plan(
     problem: &Problem,
     capacities: &Capacities,
@@ -56,6 +57,15 @@ pub(crate) fn plan(
 ) -> Result<Solved, SolveError> {
     let start = Instant::now();
     let cutoff = options.cutoff(start, options.time_limit);
+    if let Some((_, device, floor)) = bound::devices::without_room(problem, capacities) {
+        return Err(SolveError::NoRoom {
+            method: Method::Search.name(),
+            device: problem.devices()[device].name.clone(),
+            budget: capacities.bytes(device).unwrap_or(u64::MAX),
+            least: floor,
+            floor,
+        });
+    }
     let system = System::new(problem, capacities, options.objective, options.alpha);
     let search = Search {
         problem,
@@ -92,7 +102,7 @@ pub(crate) fn plan(
         .chain(alone)
         .min_by(|a, b| a.0.total_cmp(&b.0))
         .ok_or_else(|| SolveError::Unsupported("no plan was found".into()))?;
-    let lower_bound = 0.0f64;
+    let lower_bound = bound::devices::cost(problem, options).min(cost);
     Ok(Solved {
         plan,
         cost,

@@ -11,6 +11,7 @@ mod accounting;
 mod chain;
 pub(crate) mod checkmate;
 mod chen;
+mod devices;
 pub(crate) mod formulation;
 pub(crate) mod graph;
 mod griewank;
@@ -46,6 +47,9 @@ pub(crate) fn plan(
     method: Published,
     options: &Options,
 ) -> Result<Solved, SolveError> {
+    if let Published::Devices(placing) = method {
+        return devices::plan(problem, capacities, placing, options);
+    }
     let graph = graph::Graph::new(problem, capacities, Method::Published(method))?;
     match method {
         Published::Checkmate(formulation) => checkmate::plan(&graph, options, formulation),
@@ -60,5 +64,6 @@ pub(crate) fn plan(
         Published::Capuchin => swap::plan(&graph, options, Rule::Capuchin),
         Published::Poet => swap::poet::plan(&graph, options),
         Published::Home(reading) => swap::plan(&graph, options, Rule::Home(reading)),
+        Published::Devices(placing) => devices::plan(problem, capacities, placing, options),
     }
 }

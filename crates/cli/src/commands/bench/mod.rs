@@ -6,7 +6,9 @@
 //! | `measure` | what we reach |
 //! | `markdown` | both beside each other |
 //! | `home` | HOME's comparison of planners that swap, remade |
+//! | `devices` | planners for several devices beside each other |
 
+mod devices;
 mod home;
 mod markdown;
 mod measure;
@@ -39,6 +41,7 @@ pub fn run(args: &BenchArgs, quiet: bool) -> Result<Answer> {
     match &args.command {
         BenchCommand::Papers(args) => papers(args, quiet),
         BenchCommand::Home(args) => home::run(args, quiet),
+        BenchCommand::Devices(args) => devices::run(args, quiet),
     }
 }
 
@@ -71,7 +74,7 @@ struct Tables {
 }
 
 fn papers(args: &PapersArgs, quiet: bool) -> Result<Answer> {
-    let files = files(args)?;
+    let files = files(&args.paths, &args.only)?;
     let output = Outputs::beside(files.iter().map(PathBuf::as_path)).claim(args.output.as_ref())?;
     let line = Line::bar(quiet, "comparing", files.len() as u64);
     let mut tables = Tables {
@@ -122,9 +125,9 @@ fn papers(args: &PapersArgs, quiet: bool) -> Result<Answer> {
 }
 
 /// The instances to look at, in the order of the arguments and then of their names.
-fn files(args: &PapersArgs) -> Result<Vec<PathBuf>> {
+fn files(paths: &[PathBuf], only: &[String]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for path in &args.paths {
+    for path in paths {
         if path.is_dir() {
             let unreadable = |error: std::io::Error| {
                 let sentence = format!("can't read the folder '{}': {error}", path.display());
@@ -138,8 +141,8 @@ fn files(args: &PapersArgs) -> Result<Vec<PathBuf>> {
             return Err(Failure::new(Kind::Input, sentence).into());
         }
     }
-    if !args.only.is_empty() {
-        let wanted = |name: &str| args.only.iter().any(|only| name.starts_with(only.as_str()));
+    if !only.is_empty() {
+        let wanted = |name: &str| only.iter().any(|only| name.starts_with(only.as_str()));
         files.retain(|path| {
             let name = path
                 .file_stem()
