@@ -183,8 +183,9 @@ def wrap(
     """
     if optimizer is not None:
         raise Unsupported(
-            "wrap plans forward and backward for a loop that calls optimizer.step() itself, perhaps after several "
-            "backward passes; call it there, or give the optimizer to scrimp.torch.fit, whose step has the update"
+            "wrap plans forward and backward for a loop that calls optimizer.step() itself, perhaps after "
+            "several backward passes; call it there, or give the optimizer to scrimp.torch.fit, whose step "
+            "has the update"
         )
     settings = Settings(
         budget, reserve, costs, time_limit, seed, threads, max_shapes, on_new_shape, progress, verify, swap
