@@ -155,25 +155,24 @@ pub(super) fn m_topo(system: &System<'_>) -> Result<Vec<Option<Run>>, SolveError
             .unwrap_or(0)
     };
     let all: Vec<u64> = tasks.keys().map(bytes).collect();
-    let concurrent = |device: &&DeviceId| system.problem.devices()[**device].concurrent;
-    let devices = system.devices.iter().filter(|device| !concurrent(device));
+    let concurrent = |device: DeviceId| system.problem.devices()[device].concurrent;
+    let devices = system.devices.iter().filter(|&&device| !concurrent(device));
     let count = devices.count().max(1) as u64;
     let share = all.iter().sum::<u64>() / count + all.iter().max().unwrap_or(&0);
-    for (device, limit) in memory.limits.iter_mut().enumerate() {
-        *limit = (*limit).min(memory.taken[device].saturating_add(share));
-    }
+    let mut filled = vec![0u64; system.problem.devices().len()];
     let mut current = 0;
     for task in tasks.keys() {
+        let bytes = all[task.index()];
         let devices = memory.devices(&schedule, task);
-        let later = devices
-            .iter()
-            .copied()
-            .find(|device| device.index() >= current);
+        let later = devices.iter().copied().find(|device| {
+            let i = device.index();
+            i >= current && (concurrent(*device) || filled[i] + bytes <= share)
+        });
         let Some(device) = later.or(devices.first().copied()) else {
             return Err(memory.full(&schedule, task));
         };
-        let sequential = !system.problem.devices()[device].concurrent;
-        if sequential && system.problem.group(task).is_none() {
+        filled[device.index()] += bytes;
+        if !concurrent(device) && system.problem.group(task).is_none() {
             current = current.max(device.index());
         }
         memory.take(task, device);
