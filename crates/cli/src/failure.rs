@@ -162,7 +162,6 @@ impl From<Error> for Failure {
             | Error::Onnx { .. }
             | Error::Graph(_)
             | Error::NoForward
-            | Error::SeveralDevices { .. }
             | Error::Sequence(_) => (Kind::Input, Value::Null),
             Error::Solve(SolveError::Infeasible {
                 budget,

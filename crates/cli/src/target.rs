@@ -9,10 +9,12 @@ use anyhow::Result;
 use scrimp::graph::networks::NetworkOptions;
 use scrimp::graph::{Costs, Graph, Loss, Optimizer, TrainingGraph};
 use scrimp::plan::file::{self, Content};
-use scrimp::plan::{Budget, Capacities, PerDevice, Problem, SwapMemory};
-use scrimp::run::{Compiled, CostCache, Cpu, Processor, Profile, ProfileProgress};
+use scrimp::plan::{
+    Budget, Capacities, NoDevice, PerDevice, Problem, SwapMemory, UnknownDeviceName,
+};
+use scrimp::run::{Compiled, CostCache, Cpu, Profile, ProfileProgress};
 use scrimp::solve::{Layer, Options};
-use scrimp::{Error, Fit, ModelSource, Recipe, Swap};
+use scrimp::{Crossing, DeviceSpec, Devices, Error, Fit, Homes, ModelSource, Recipe, Swap};
 
 use crate::args::{CostsArg, LossArg, OptimizerArg, RecipeArgs, SearchArgs, ShapeArgs, TargetArgs};
 use crate::failure::{Failure, Kind};
@@ -169,6 +171,8 @@ pub struct Target {
     pub device: Option<String>,
     /// What kind of layer each task is, if that is known.
     pub layers: Option<Arc<[Layer]>>,
+    /// Where what is given may be.
+    pub homes: Homes,
 }
 
 /// Where costs come from, and within which budget they are measured.
@@ -179,7 +183,7 @@ pub struct Costing<'a> {
     /// Whether to measure again what was measured before.
     pub afresh: bool,
     /// Nothing that is run takes more memory.
-    pub budget: Budget,
+    pub budget: &'a PerDevice<Budget>,
     /// How to plan what is run.
     pub search: &'a SearchArgs,
     /// Memories to swap to.
@@ -191,12 +195,18 @@ pub struct Costing<'a> {
 pub fn problem(
     target: &TargetArgs,
     budget: Option<&PerDevice<Budget>>,
+    devices: &[DeviceSpec],
     search: &SearchArgs,
     swap: &[SwapMemory],
     quiet: bool,
 ) -> Result<Target> {
     let path = Path::new(&target.name);
     if is_json(path) {
+        if !devices.is_empty() {
+            let path = path.display();
+            let sentence = format!("'{path}' has its own devices; leave --devices out");
+            return Err(Failure::new(Kind::Usage, sentence).into());
+        }
         let FromFile {
             problem,
             capacities,
@@ -213,19 +223,16 @@ pub fn problem(
             fit,
             device: None,
             layers: None,
+            homes: Homes::Given,
         });
     }
-    // Training has one device.
-    let device = "cpu";
-    let &budget = budget
-        .and_then(|budget| budget.named(device))
-        .ok_or_else(|| Error::NoBudget {
-            device: device.into(),
-        })?;
+    let devices = self::devices(devices, search.threads(), &target.recipe)?;
+    let budget = budget.ok_or_else(|| Error::NoBudget {
+        device: devices.iter().next().map_or("", |(name, _)| name).into(),
+    })?;
     let graph = import(&target.name, &target.shape, quiet)?;
     let training = scrimp::differentiate(&graph, recipe(&target.recipe))?;
-    let cpu = cpu(search.threads(), &target.recipe)?;
-    let compiled = Compiled::new(&training.graph, Processor::Cpu(&cpu));
+    let compiled = devices.compiled(&training.graph);
     let costing = Costing {
         source: target.costs,
         afresh: target.fresh_costs,
@@ -233,15 +240,16 @@ pub fn problem(
         search,
         swap,
     };
-    let measured = costs(&training, &compiled, &cpu, &costing, quiet)?;
-    let lowered = scrimp::lower(&training, &measured.costs)?;
+    let measured = costs(&training, &compiled, &devices, &costing, quiet)?;
+    let lowered = devices.lower(&training, &measured.costs, &measured.crossing)?;
     let (problem, capacities) = measured.swap.add(&lowered.problem)?;
     Ok(Target {
         layers: Some(scrimp::layers(&training, &lowered)),
         problem,
         capacities,
         fit: Fit::Layout,
-        device: Some(cpu.signature()),
+        device: Some(devices.signature()),
+        homes: Homes::Free,
     })
 }
 
@@ -250,64 +258,122 @@ pub fn cpu(threads: usize, recipe: &RecipeArgs) -> Result<Cpu> {
     Ok(Cpu::with_library(threads, recipe.library.into()).map_err(Error::from)?)
 }
 
+/// The devices of the list or, if it is empty, one with this many threads.
+pub fn devices(specs: &[DeviceSpec], threads: usize, recipe: &RecipeArgs) -> Result<Devices> {
+    match specs.is_empty() {
+        true => Ok(Devices::one(cpu(threads, recipe)?)),
+        false => Ok(Devices::start(specs, recipe.library.into())?),
+    }
+}
+
 /// What things cost on this machine.
 #[derive(Debug)]
 pub struct Measured {
-    /// Each node, estimated or measured.
-    pub costs: Costs,
-    /// What was measured of the nodes.
-    pub profile: Option<Profile>,
+    /// Each node on each device, estimated or measured.
+    pub costs: Vec<Costs>,
+    /// What was measured of the nodes on each device; none if they were estimated.
+    pub profiles: Vec<Profile>,
+    /// Copies between devices.
+    pub crossing: Crossing,
     /// The memories to swap to, with their links.
     pub swap: Swap,
 }
 
-/// What each node costs on this machine, estimated or measured within the budget, and each link to a memory.
-/// Measurements are kept in the user's cache and taken from there unless `afresh` is set.
+/// What each node costs on each device, estimated or measured within its budget, each link to a memory and each copy
+/// between devices. Measurements are kept in the user's cache and taken from there unless `afresh` is set. Each device
+/// is measured while the others do nothing.
 pub fn costs(
     training: &TrainingGraph,
-    compiled: &Compiled<'_>,
-    cpu: &Cpu,
+    compiled: &[Compiled<'_>],
+    devices: &Devices,
     costing: &Costing<'_>,
     quiet: bool,
 ) -> Result<Measured> {
-    let mut cache = cache(cpu);
+    let budgets = budgets(devices, costing)?;
+    let mut caches: Vec<Option<CostCache>> = devices.iter().map(|(_, cpu)| cache(cpu)).collect();
     let swap = links(
         costing.swap,
-        cpu,
-        costing.budget,
-        cache.as_mut(),
+        devices.first(),
+        budgets[0],
+        caches[0].as_mut(),
         costing.afresh,
     )?;
     if costing.source == CostsArg::Static {
         return Ok(Measured {
-            costs: scrimp::estimate(compiled),
-            profile: None,
+            costs: compiled.iter().map(scrimp::estimate).collect(),
+            profiles: Vec::new(),
+            crossing: Crossing::estimate(compiled),
             swap,
         });
     }
-    let kept = match &mut cache {
-        Some(cache) if !costing.afresh => cache.find(compiled).map_err(Error::from)?,
-        _ => None,
-    };
-    let profile = match kept {
-        Some(kept) => kept,
-        None => {
-            let made = measured(training, compiled, costing, &swap, quiet)?;
-            if let Some(cache) = &mut cache {
-                cache.keep(&made);
+    let mut profiles = Vec::new();
+    for ((compiled, &budget), cache) in compiled.iter().zip(&budgets).zip(&mut caches) {
+        let kept = match cache {
+            Some(cache) if !costing.afresh => cache.find(compiled).map_err(Error::from)?,
+            _ => None,
+        };
+        profiles.push(match kept {
+            Some(kept) => kept,
+            None => {
+                let made = measured(training, compiled, budget, costing, &swap, quiet)?;
+                if let Some(cache) = cache {
+                    cache.keep(&made);
+                }
+                made
             }
-            made
+        });
+    }
+    let room = budgets.iter().copied().map(room).min().unwrap_or(0);
+    let cache = caches[0].as_mut();
+    let crossing = Crossing::measure(devices, compiled, room, cache, costing.afresh)?;
+    for text in caches.iter().flatten().filter_map(CostCache::note) {
+        if !quiet {
+            tell(text);
         }
-    };
-    let note = cache.as_ref().and_then(CostCache::note);
-    if let Some(text) = note.filter(|_| !quiet) {
-        tell(text);
     }
     Ok(Measured {
-        costs: profile.costs.clone(),
-        profile: Some(profile),
+        costs: profiles.iter().map(|made| made.costs.clone()).collect(),
+        profiles,
+        crossing,
         swap,
     })
+}
+
+/// The budget of each device. All names must be those of devices or of memories to swap to.
+fn budgets(devices: &Devices, costing: &Costing<'_>) -> Result<Vec<Budget>> {
+    let names: Vec<&str> = devices.iter().map(|(name, _)| name).collect();
+    let known = || {
+        let memories = costing.swap.iter().map(|memory| memory.name.as_str());
+        let all: Vec<&str> = names.iter().copied().chain(memories).collect();
+        all.join(", ")
+    };
+    match costing.budget {
+        PerDevice::Sole(_) if names.len() > 1 => {
+            let several = NoDevice::Several {
+                known: names.join(", "),
+                first: names[0].into(),
+            };
+            return Err(Error::from(several).into());
+        }
+        PerDevice::Sole(_) => {}
+        PerDevice::Named(named) => {
+            for (name, _) in named {
+                let memory = costing.swap.iter().any(|memory| memory.name == *name);
+                if !memory && !names.contains(&name.as_str()) {
+                    let (name, known) = (name.clone(), known());
+                    let unknown = NoDevice::from(UnknownDeviceName { name, known });
+                    return Err(Error::from(unknown).into());
+                }
+            }
+        }
+    }
+    let budget = |&name: &&str| {
+        let budget = costing.budget.named(name).copied();
+        budget.ok_or_else(|| Error::NoBudget {
+            device: name.into(),
+        })
+    };
+    Ok(names.iter().map(budget).collect::<Result<_, _>>()?)
 }
 
 /// The user's cache of measured costs.
@@ -323,17 +389,22 @@ pub fn links(
     cache: Option<&mut CostCache>,
     afresh: bool,
 ) -> Result<Swap> {
-    let room = match budget {
+    Ok(Swap::measure(memories, cpu, room(budget), cache, afresh)?)
+}
+
+/// The most bytes that measuring a link may take.
+fn room(budget: Budget) -> u64 {
+    match budget {
         Budget::Bytes(bytes) => bytes,
         _ => u64::MAX,
-    };
-    Ok(Swap::measure(memories, cpu, room, cache, afresh)?)
+    }
 }
 
 /// Measures with a line on the terminal; the first Ctrl-C ends it.
 fn measured(
     training: &TrainingGraph,
     compiled: &Compiled<'_>,
+    budget: Budget,
     costing: &Costing<'_>,
     swap: &Swap,
     quiet: bool,
@@ -361,7 +432,6 @@ fn measured(
         stop: Some(Arc::clone(&stop)),
         ..Options::default()
     };
-    let budget = costing.budget;
     let made = scrimp::profile(
         training, compiled, budget, swap, &options, &stop, &mut watch,
     );

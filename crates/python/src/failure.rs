@@ -5,6 +5,7 @@ use std::fmt::Display;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use scrimp::Error;
+use scrimp::plan::NoDevice;
 use scrimp::solve::SolveError;
 
 /// What went wrong, before there is an interpreter to tell.
@@ -82,7 +83,7 @@ impl From<Error> for Failure {
             Error::Plan(violations) => Failure::plan(violations),
             Error::OverBudget(excesses) => Failure::plan(excesses),
             Error::Budget(error) => Failure::option(error),
-            Error::SeveralDevices { .. } => Failure::Unsupported(error.to_string()),
+            Error::NoDevice(NoDevice::Several { .. }) => Failure::Unsupported(error.to_string()),
             Error::NoLayout { budget, needed } => Failure::Infeasible {
                 message: error.to_string(),
                 budget,

@@ -44,7 +44,7 @@ pub use interpret::{Tensors, interpret};
 pub use processor::Processor;
 pub use profile::{
     Alone, CostCache, LinkProfile, Profile, ProfileOptions, ProfileProgress, ProfileWatch,
-    Rehearsal, profile, profile_link,
+    Rehearsal, conversion_seconds, converted, profile, profile_link, timeline,
 };
 pub use scrimp_onednn::{OneDnnError, wait_briefly};
 pub use span::{ALIGN, PAGE};

@@ -16,6 +16,8 @@ use scrimp_run::RunError;
 use scrimp_solve::{PlaceError, SolveError};
 use thiserror::Error;
 
+use crate::devices::DeviceError;
+
 /// This crate's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -53,13 +55,16 @@ pub enum Error {
     /// The model can't be trained or planned.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// The problem has more than one device that computes.
+    /// A text that isn't a list of devices.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The least budget of several devices.
     #[error(
-        "problem '{problem}' has several devices that compute, but a plan can be made for one only; give a problem with one"
+        "the least budget is found for one device only; give each of several devices bytes or a percentage, like `--budget {device}=60%,…`"
     )]
-    SeveralDevices {
-        /// Its name.
-        problem: String,
+    LeastOfSeveral {
+        /// The first that computes.
+        device: String,
     },
     /// A setting names a device that the problem doesn't have, or names none of several.
     #[error(transparent)]

@@ -23,6 +23,7 @@
 
 pub mod batch;
 pub mod checkpoint;
+mod devices;
 pub mod error;
 mod evaluate;
 pub mod history;
@@ -47,13 +48,14 @@ pub use batch::{
     AtBatch, Attempt, BatchProgress, LargestBatch, Limit, MOST_BATCH, largest_batch, largest_scaled,
 };
 pub use checkpoint::Start;
+pub use devices::{Crossing, DeviceError, DeviceSpec, Devices};
 pub use error::{Error, Result};
 pub use evaluate::Evaluation;
 pub use history::{History, Moment};
 pub use inference::{Forward, Inference};
 pub use pipeline::{
-    Budgeted, Fit, ModelSource, Planned, Provenance, Recipe, adopt, budget, budgets, copy_of,
-    differentiate, estimate, find_plan, import, layers, lower,
+    Budgeted, Fit, Homes, ModelSource, Planned, Provenance, Recipe, adopt, budget, budgets,
+    copy_of, differentiate, estimate, find_homes, find_plan, import, layers, lower,
 };
 pub use profile::{predicted, predicted_seconds, profile};
 pub use session::{Breakdown, Job, Session, StepRecord};

@@ -3,7 +3,7 @@
 
 use scrimp_graph::{Lowered, TrainingGraph};
 use scrimp_plan::{Budget, Capacities, CheckedLayout, Lane, Timeline, simulate};
-use scrimp_run::{Compiled, Profile, ProfileOptions, ProfileWatch, Rehearsal, RunError};
+use scrimp_run::{Compiled, Profile, ProfileOptions, ProfileWatch, Rehearsal, RunError, timeline};
 use scrimp_solve::{Method, Options, Order, SolveError, place};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -111,12 +111,12 @@ fn rehearsed(
 }
 
 /// The times of one of many steps. A plan's cost adds up what its tasks take in a step that keeps everything.
-/// With a profile, each run is instead predicted for its place in this plan. Static costs don't account for
-/// caches, so without a profile these are the problem's seconds.
-pub fn predicted(layout: &CheckedLayout, lowered: &Lowered, profile: Option<&Profile>) -> Timeline {
-    match profile {
-        Some(profile) => profile.timeline(layout, lowered),
-        None => simulate(layout.plan()),
+/// With a profile for each device that computes, each run is instead predicted for its place in this plan. Static
+/// costs don't account for caches, so without profiles these are the problem's seconds.
+pub fn predicted(layout: &CheckedLayout, lowered: &Lowered, profiles: &[Profile]) -> Timeline {
+    match profiles.is_empty() {
+        false => timeline(profiles, layout, lowered),
+        true => simulate(layout.plan()),
     }
 }
 

@@ -25,8 +25,8 @@ pub struct Job<'a> {
     pub training: &'a TrainingGraph,
     /// Its tasks and values.
     pub lowered: &'a Lowered,
-    /// The training step's graph on the processor that runs it.
-    pub compiled: &'a Compiled<'a>,
+    /// The training step's graph on each device that computes, in their order.
+    pub compiled: &'a [Compiled<'a>],
     /// The data.
     pub feed: &'a Feed,
     /// How parameters change.
@@ -65,7 +65,7 @@ pub struct StepRecord {
     pub gradients: Vec<u64>,
 }
 
-/// Where the time of a run went, in seconds over all of its steps.
+/// Where the time of a run went, in seconds over all of its steps and devices that compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Breakdown {
     /// First runs of forward tasks.
@@ -83,8 +83,8 @@ pub struct Breakdown {
 }
 
 impl<'a> Session<'a> {
-    /// Prepares the plan in an arena of `arena_bytes` bytes, or as many as the layout needs if that is more,
-    /// and fills weights and state.
+    /// Prepares the plan in an arena of `arena_bytes` bytes on the first device that computes, or as many as the
+    /// layout needs if that is more, and fills weights and state.
     ///
     /// # Errors
     /// If the plan doesn't fit the job or this machine, or there isn't enough memory.
@@ -95,12 +95,7 @@ impl<'a> Session<'a> {
             files: &job.swap.files(layout.plan().problem()),
             ..ExecutorOptions::default()
         };
-        let mut executor = Executor::new(
-            std::slice::from_ref(job.compiled),
-            job.lowered,
-            layout,
-            options,
-        )?;
+        let mut executor = Executor::new(job.compiled, job.lowered, layout, options)?;
         job.start.fill(&mut executor, &job.training.graph)?;
         Ok(Session {
             executor,
@@ -175,7 +170,7 @@ impl<'a> Session<'a> {
         self.step
     }
 
-    /// Bytes of the arena.
+    /// Bytes of the arenas of all devices that compute.
     pub fn arena_bytes(&self) -> u64 {
         self.executor.arena_bytes()
     }
@@ -279,12 +274,10 @@ impl Breakdown {
             *part += run.seconds;
         }
         let waiting: f64 = trace.waiting.values().sum();
-        let computing = trace
-            .waiting
-            .keys()
-            .filter(|&device| lowered.problem.devices()[device].computes);
+        let devices = lowered.problem.devices().values();
+        let devices = devices.filter(|device| device.computes).count() as f64;
         self.waiting += waiting;
-        self.other += (trace.seconds * computing.count() as f64 - running - waiting).max(0.0);
+        self.other += (trace.seconds * devices - running - waiting).max(0.0);
     }
 
     /// The mean over this many steps.

@@ -34,7 +34,8 @@ pub struct PlanSummary {
     pub status: Optimality,
     /// The most that may be in use at any time, everything counted.
     pub budget_bytes: u64,
-    /// The most in use at any time under the plan.
+    /// The most in use at any time under the plan; of several devices that compute, on the one that alone is the
+    /// fastest, as for all bytes up to `base_peak_bytes`.
     pub peak_bytes: u64,
     /// Extent of the layout. Together with the device's resident bytes it is at most `budget_bytes`.
     pub arena_bytes: u64,
@@ -44,7 +45,7 @@ pub struct PlanSummary {
     pub floor_bytes: u64,
     /// The most in use at any time when every task runs once in the given order.
     pub base_peak_bytes: u64,
-    /// Cost of running every task once.
+    /// Time of running every task once, on the device that alone is the fastest.
     pub base_cost: f64,
     /// Seconds of all runs of the plan.
     pub cost: f64,
@@ -148,7 +149,7 @@ impl PlanSummary {
             ..
         } = planned;
         let (problem, plan) = (&budgeted.problem, planned.plan());
-        let base_cost = budgeted.base.cost();
+        let base_cost = simulate(&budgeted.base).makespan();
         let cost = plan.cost();
         let alpha = provenance
             .as_ref()

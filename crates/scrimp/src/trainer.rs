@@ -1,5 +1,6 @@
 //! Training within a budget in a few lines: every stage of [`crate::pipeline`] with its usual options.
 
+use std::slice;
 use std::sync::atomic::AtomicBool;
 
 use scrimp_graph::data::{Feed, Samples};
@@ -160,7 +161,7 @@ impl PlannedTraining {
         let job = Job {
             training: &self.training,
             lowered: &self.lowered,
-            compiled: &compiled,
+            compiled: slice::from_ref(&compiled),
             feed: &self.feed,
             optimizer: self.optimizer,
             learning_rate: self.learning_rate,

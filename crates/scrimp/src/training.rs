@@ -18,7 +18,7 @@ pub struct Trained {
     pub records: Vec<StepRecord>,
     /// Steps done, including those before a resumption.
     pub steps_done: u64,
-    /// Size of the arena.
+    /// Size of the arenas of all devices that compute.
     pub arena_bytes: u64,
     /// Where the time went, per step.
     pub breakdown: Breakdown,
@@ -61,8 +61,12 @@ pub fn run<E: From<Error>>(
 ) -> Result<Outcome, E> {
     let hash = base.is_some();
     let needed = planned.reserved_bytes();
-    let beside = job.swap.ram_bytes(&planned.layout);
-    let base_needed = base.map_or(0, |layout| layout.arena_bytes(planned.budgeted.device));
+    let beside = job.swap.ram_bytes(&planned.layout) + others(&planned.layout);
+    let base_needed = base.map_or(0, |layout| {
+        layout
+            .arena_bytes(planned.budgeted.device)
+            .saturating_add(others(layout))
+    });
     let both = needed.saturating_add(base_needed).saturating_add(beside);
     let together = base.is_some() && there_is(both);
     let most = needed.saturating_add(beside).max(base_needed);
@@ -101,6 +105,16 @@ pub fn run<E: From<Error>>(
         }
     };
     Ok(Outcome { planned, base })
+}
+
+/// Bytes of the arenas of all devices that compute but the first.
+fn others(layout: &CheckedLayout) -> u64 {
+    let devices = layout.plan().problem().devices().iter();
+    let computing = devices.filter(|(_, what)| what.computes);
+    computing
+        .skip(1)
+        .map(|(device, _)| layout.arena_bytes(device))
+        .sum()
 }
 
 /// Ends a session and gives its memory back.

@@ -14,8 +14,8 @@ pub use explore::{
 };
 use shared::positive;
 pub use shared::{
-    CostsArg, EnergyArgs, LibraryArg, LossArg, OptimizerArg, RecipeArgs, ReportArgs, SearchArgs,
-    ShapeArgs, SolveArgs, TargetArgs,
+    CostsArg, DevicesArgs, EnergyArgs, LibraryArg, LossArg, OptimizerArg, RecipeArgs, ReportArgs,
+    SearchArgs, ShapeArgs, SolveArgs, TargetArgs,
 };
 
 /// Run and train neural networks in less memory than they need.
@@ -83,6 +83,7 @@ pub struct InspectArgs {
   scrimp plan model.onnx --budget 2GiB --report plan.html --trace plan.trace.json
   scrimp plan instance.json --budget 80% --method chen-sqrt-n
   scrimp plan instance.json --budget 6GiB --swap host=64GiB@12GB/s
+  scrimp plan resnet18 --devices cpu:0/1@onednn,cpu:1/1@native --budget cpu:0=60%,cpu:1=100MB
   scrimp plan problem.json --budget min --time-limit 30s --json")]
 pub struct PlanArgs {
     /// Most memory in use at any time: bytes (8GiB), a share of what planning can change (50%), or min; for
@@ -96,6 +97,8 @@ pub struct PlanArgs {
     pub swap: Vec<SwapMemory>,
     #[command(flatten)]
     pub target: TargetArgs,
+    #[command(flatten)]
+    pub devices: DevicesArgs,
     #[command(flatten)]
     pub solve: SolveArgs,
     #[command(flatten)]
@@ -132,14 +135,18 @@ pub struct CheckArgs {
   scrimp train digits --data testdata/digits.npz --budget 50% --steps 600 --compare
   scrimp train resnet50 --batch 8 --budget 50% --steps 2 --compare --json
   scrimp train resnet50 --batch 8 --budget 300MiB --swap disk:/scratch=50GiB --steps 2
+  scrimp train unet --devices cpu:0/1,cpu:1/1 --budget cpu:0=50%,cpu:1=50% --steps 2 --compare
   scrimp train model.onnx --budget 2GiB --steps 100 --data train.npz --optimizer adam --save w.safetensors
   scrimp train model.onnx --budget 2GiB --steps 100 --data train.npz --optimizer adam --resume w.safetensors")]
 pub struct TrainArgs {
     /// An ONNX file or the name of a built-in network (see `scrimp networks`)
     pub model: String,
-    /// Most memory in use at any time: bytes (8GiB), a share of what planning can change (50%), or min
+    /// Most memory in use at any time: bytes (8GiB), a share of what planning can change (50%), or min; for
+    /// several devices NAME=BUDGET,NAME=BUDGET
     #[arg(long, short)]
-    pub budget: Budget,
+    pub budget: PerDevice<Budget>,
+    #[command(flatten)]
+    pub devices: DevicesArgs,
     /// Memories in which values may wait, separated by commas: NAME=SIZE in RAM, like ram=8GiB, or
     /// NAME:FOLDER=SIZE in a file without a name, like disk:/scratch=50GiB
     #[arg(long, value_delimiter = ',', value_name = "MEMORIES")]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use scrimp::DeviceSpec;
 use scrimp::plan::{Capacities, DeviceId, Joules, NoDevice, PerDevice, Problem, parse_seconds};
 use scrimp::run::Library;
 use scrimp::solve::{Method, Objective, Options, Order};
@@ -79,6 +80,17 @@ pub struct RecipeArgs {
     /// Whose kernels run
     #[arg(long, value_enum, default_value_t = LibraryArg::Auto)]
     pub library: LibraryArg,
+}
+
+/// The devices that compute.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Devices")]
+pub struct DevicesArgs {
+    /// Devices that compute side by side, separated by commas: NAME/THREADS, like cpu:0/1,cpu:1/1, each perhaps
+    /// with its library, like cpu:0/1@onednn,cpu:1/1@native (else --library). Each has a memory of its own, so
+    /// --budget then is NAME=BUDGET,NAME=BUDGET. Without it, one device `cpu` with --threads threads
+    #[arg(long, value_delimiter = ',', value_name = "DEVICES")]
+    pub devices: Vec<DeviceSpec>,
 }
 
 /// How hard to search, and with what.

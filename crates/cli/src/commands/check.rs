@@ -23,7 +23,9 @@ pub fn run(args: &CheckArgs) -> Result<Answer> {
     let text = read_text(&args.plan).map_err(in_plan)?;
     let plan = plan_from_json(&problem, &text).map_err(in_plan)?;
     let capacities = match &args.budget {
-        Some(budgets) => scrimp::budgets(&problem, Some(budgets), &stated)?.capacities(),
+        Some(budgets) => {
+            scrimp::budgets(&problem, Some(budgets), &stated, Homes::Given)?.capacities()
+        }
         None => stated,
     };
     let plan = check(&problem, plan).map_err(|wrong| invalid(args, &wrong))?;

@@ -1,11 +1,12 @@
 //! `scrimp plan`: a plan for a model, an instance or a problem.
 
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::Result;
 use scrimp::plan::{Budget, Units, format_seconds, plan_to_json, problem_to_json};
 use scrimp::solve::{Method, Options, Progress, SolveError};
-use scrimp::{Budgeted, Error, Fit, Optimality, PlanSummary, Planned};
+use scrimp::{Budgeted, Error, Fit, Homes, Optimality, PlanSummary, Planned};
 use serde_json::json;
 
 use crate::Answer;
@@ -30,9 +31,11 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         fit,
         device,
         layers,
+        homes,
     } = target::problem(
         &args.target,
         args.budget.as_ref(),
+        &args.devices.devices,
         &args.solve.search,
         &args.swap,
         quiet,
@@ -41,13 +44,13 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         .energy
         .within(&problem, capacities)
         .map_err(Error::from)?;
-    let budgeted = scrimp::budgets(&problem, args.budget.as_ref(), &stated)?;
+    let budgeted = scrimp::budgets(&problem, args.budget.as_ref(), &stated, homes)?;
     let options = Options {
         alpha: args.energy.alpha,
         layers,
         ..options(&args.solve)
     };
-    let planned = solve(&budgeted, fit, &options, quiet)?;
+    let planned = solve(&budgeted, fit, homes, &options, quiet)?;
     if let Some(output) = &problem_out {
         let capacities = budgeted.within(planned.budget_bytes);
         let problem = &planned.budgeted.problem;
@@ -67,7 +70,13 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
 }
 
 /// Plans with progress on the terminal; the first Ctrl-C ends it with the best plan so far.
-pub fn solve(budgeted: &Budgeted, fit: Fit, options: &Options, quiet: bool) -> Result<Planned> {
+pub fn solve(
+    budgeted: &Budgeted,
+    fit: Fit,
+    homes: Homes,
+    options: &Options,
+    quiet: bool,
+) -> Result<Planned> {
     let line = Line::spinner(quiet, "planning");
     let base = budgeted.base.objective(options.alpha);
     let mut watch = |news: Progress| {
@@ -78,6 +87,15 @@ pub fn solve(budgeted: &Budgeted, fit: Fit, options: &Options, quiet: bool) -> R
                 .map_or("none yet".into(), |cost| format!("{:+.2} %", over(cost)));
             format!("best {best}, bound {:+.2} %", over(news.lower_bound))
         });
+    };
+    let began = Instant::now();
+    let budgeted = &match homes {
+        Homes::Given => budgeted.clone(),
+        Homes::Free => scrimp::find_homes(budgeted, options)?,
+    };
+    let options = &Options {
+        time_limit: options.time_limit.saturating_sub(began.elapsed()),
+        ..options.clone()
     };
     let planned = scrimp::find_plan(budgeted, fit, options, &mut watch);
     Ok(planned.map_err(|error| too_little(error, budgeted))?)
@@ -174,6 +192,20 @@ pub fn describe(summary: &PlanSummary, budget: Budget, units: &Units) -> String 
             units.format_memory(link.bytes),
             format!("{busy} of the link's time"),
         ]);
+    }
+    if summary.devices.len() > 1 {
+        for (name, device) in &summary.devices {
+            let limit = device.capacity_bytes.map_or("unlimited".into(), |bytes| {
+                format!("of {}", units.format_memory(bytes))
+            });
+            let [busy, waiting] = [device.busy_seconds, device.waiting_seconds];
+            let [busy, waiting] = [busy, waiting].map(|seconds| units.format_cost(seconds));
+            table.row([
+                format!("peak of {name}"),
+                units.format_memory(device.peak_bytes),
+                format!("{limit}; busy {busy}, waiting {waiting}"),
+            ]);
+        }
     }
     let waits: f64 = (summary.devices.values())
         .map(|device| device.waiting_seconds)

@@ -42,7 +42,13 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
     let swap = target::links(&args.swap, &cpu, args.budget, cache.as_mut(), false)?;
     let network = Inference::new(&graph, Processor::Cpu(&cpu), swap)?;
     let budgeted = network.budget(args.budget)?;
-    let planned = plan::solve(&budgeted, Fit::Layout, &plan::options(&args.solve), quiet)?;
+    let planned = plan::solve(
+        &budgeted,
+        Fit::Layout,
+        Homes::Given,
+        &plan::options(&args.solve),
+        quiet,
+    )?;
     let start = |layout, bytes| -> Result<Forward<'_>> {
         let mut forward = network.start(layout, bytes, args.solve.search.seed.unwrap_or(0))?;
         if let Some(file) = &weights {

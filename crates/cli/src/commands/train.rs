@@ -5,12 +5,13 @@ use scrimp::graph::data::{Dataset, Feed, Samples};
 use scrimp::graph::onnx::ModelCopy;
 use scrimp::graph::{Graph, TrainingGraph};
 use scrimp::plan::file::read_text;
-use scrimp::plan::{Capacities, CheckedLayout, Lane, plan_to_json, saved_plan_from_json};
-use scrimp::run::{Compiled, Processor};
+use scrimp::plan::{
+    Capacities, CheckedLayout, Lane, Problem, Timeline, plan_to_json, saved_plan_from_json,
+};
 use scrimp::solve::{SolveError, place};
 use scrimp::{
-    Budgeted, Error, Evaluation, Fit, Job, ModelSource, Outcome, PlanSummary, Planned, Recipe,
-    Session, Start, StepRecord, training,
+    Budgeted, Error, Evaluation, Fit, Homes, Job, ModelSource, Outcome, PlanSummary, Planned,
+    Recipe, Session, Start, StepRecord, training,
 };
 use std::path::{Path, PathBuf};
 
@@ -49,27 +50,29 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let training = scrimp::differentiate(&graph, recipe)?;
     let start = start(args, &training, recipe)?;
     let feed = feed(&training, train, start.seed)?;
-    let cpu = target::cpu(args.solve.search.threads(), &args.recipe)?;
-    let compiled = Compiled::new(&training.graph, Processor::Cpu(&cpu));
+    let devices = target::devices(
+        &args.devices.devices,
+        args.solve.search.threads(),
+        &args.recipe,
+    )?;
+    let compiled = devices.compiled(&training.graph);
     let costing = Costing {
         source: args.costs,
         afresh: args.fresh_costs,
-        budget: args.budget,
+        budget: &args.budget,
         search: &args.solve.search,
         swap: &args.swap,
     };
     let Measured {
         costs,
-        profile,
+        profiles,
+        crossing,
         swap,
-    } = target::costs(&training, &compiled, &cpu, &costing, quiet)?;
-    let lowered = scrimp::lower(&training, &costs)?;
+    } = target::costs(&training, &compiled, &devices, &costing, quiet)?;
+    let lowered = devices.lower(&training, &costs, &crossing)?;
     let (problem, beside) = swap.add(&lowered.problem)?;
-    let budgeted = Budgeted {
-        beside,
-        ..scrimp::budget(&problem, args.budget)?
-    };
-    let device = cpu.signature();
+    let budgeted = scrimp::budgets(&problem, Some(&args.budget), &beside, Homes::Free)?;
+    let device = devices.signature();
     let planned = planned(args, &budgeted, &device, quiet)?;
     if let Some(output) = &plan_out {
         let problem = &planned.budgeted.problem;
@@ -86,10 +89,10 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         start: &start,
         swap: &swap,
     };
-    let base = place(&planned.budgeted.base, &Capacities::unlimited()).map_err(Error::from)?;
+    let base = place(&planned.compared()?, &Capacities::unlimited()).map_err(Error::from)?;
     let mut evaluation = match (&test, args.recipe.loss) {
         (Some(test), LossArg::CrossEntropy) => {
-            let (processor, budget) = (compiled.processor(), planned.budget_bytes);
+            let (processor, budget) = (compiled[0].processor(), planned.budget_bytes);
             match Evaluation::new(&graph, test, processor, budget) {
                 // Only training swaps.
                 Err(Error::Solve(SolveError::Infeasible { .. })) if !args.swap.is_empty() => {
@@ -118,7 +121,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let accuracy = accuracy.transpose()?;
     reports.write(&planned, &PlanSummary::new(&planned), Some(&outcome))?;
     let predicted = |layout: &CheckedLayout| {
-        let times = scrimp::predicted(layout, &lowered, profile.as_ref());
+        let times = scrimp::predicted(layout, &lowered, &profiles);
         let seconds = scrimp::predicted_seconds(layout, &times, &swap);
         (times, seconds)
     };
@@ -127,12 +130,21 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         args,
         planned: &planned,
         job: &job,
+        device: &device,
         outcome: &outcome,
         accuracy,
         predicted: predicted_seconds,
-        predicted_waiting: times.waiting(Lane::Device(planned.budgeted.device)),
+        predicted_waiting: waiting(&problem, &times),
         base_predicted: predicted(&base).1,
     })
+}
+
+/// Seconds that the devices that compute wait for copies.
+fn waiting(problem: &Problem, times: &Timeline) -> f64 {
+    let devices = problem.devices().iter().filter(|(_, what)| what.computes);
+    devices
+        .map(|(device, _)| times.waiting(Lane::Device(device)))
+        .sum()
 }
 
 /// The copy of the model that gets the trained weights, if they are to be saved as one.
@@ -184,7 +196,13 @@ fn learning_rate(args: &TrainArgs) -> f32 {
 /// A plan from a file, or a new one.
 fn planned(args: &TrainArgs, budgeted: &Budgeted, device: &str, quiet: bool) -> Result<Planned> {
     let Some(path) = &args.plan else {
-        return plan::solve(budgeted, Fit::Layout, &plan::options(&args.solve), quiet);
+        return plan::solve(
+            budgeted,
+            Fit::Layout,
+            Homes::Free,
+            &plan::options(&args.solve),
+            quiet,
+        );
     };
     let in_plan = |source| Error::File {
         path: path.clone(),

@@ -20,6 +20,8 @@ pub struct Told<'a> {
     pub planned: &'a Planned,
     /// What was trained.
     pub job: &'a Job<'a>,
+    /// The signature of the devices.
+    pub device: &'a str,
     /// How it went.
     pub outcome: &'a Outcome,
     /// On test samples.
@@ -47,7 +49,7 @@ pub fn answer(told: &Told<'_>) -> Result<Answer> {
     let units = told.planned.budgeted.problem.units();
     let text = format!(
         "{}\n{}",
-        plan::describe(&summary, told.args.budget, units),
+        plan::describe(&summary, told.planned.budgeted.asked, units),
         describe(told, difference.as_deref())
     );
     let mut answer = Answer::new(json, text);
@@ -86,15 +88,16 @@ fn diverged(told: &Told<'_>) -> Option<usize> {
 
 fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
     let (run, base) = (&told.outcome.planned, told.outcome.base.as_ref());
-    let processor = told.job.compiled.processor();
+    let processors = told.job.compiled.iter().map(|on| on.processor());
+    let threads: usize = processors.map(|processor| processor.threads()).sum();
     json!({
         "steps": run.records.len(),
         "steps_done": run.steps_done,
         "batch": told.job.feed.batch(),
         "seed": told.job.start.seed,
         "learning_rate": told.job.learning_rate,
-        "threads": processor.threads(),
-        "device": processor.signature(),
+        "threads": threads,
+        "device": told.device,
         "synthetic_data": told.job.feed.is_synthetic(),
         "losses": run.losses(),
         "diverged_step": diverged(told),

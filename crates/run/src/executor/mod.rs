@@ -215,9 +215,10 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    /// Size of the arena of the first device that computes.
+    /// Size of the arenas of all devices that compute.
     pub fn arena_bytes(&self) -> u64 {
-        self.memories.bytes(self.home())
+        let devices = self.players.iter().map(|player| player.record.device);
+        devices.map(|device| self.memories.bytes(device)).sum()
     }
 
     /// Sets a given tensor for the next step: inputs, settings and seeds before every step, parameters and

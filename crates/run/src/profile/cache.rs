@@ -37,6 +37,9 @@ struct CostFile {
     costs: Vec<(String, f64, f64, f64)>,
     /// The links to other memories, by a text that names the memory.
     links: BTreeMap<String, LinkProfile>,
+    /// Seconds of copies that change a tensor's format, by a text that describes the change.
+    #[serde(default)]
+    conversions: BTreeMap<String, f64>,
 }
 
 /// What a file has.
@@ -45,6 +48,7 @@ struct Kept {
     /// The oldest first.
     costs: Vec<(u128, Times)>,
     links: BTreeMap<String, LinkProfile>,
+    conversions: BTreeMap<String, f64>,
 }
 
 /// Measurements of one device, kept in a folder.
@@ -108,6 +112,16 @@ impl CostCache {
     /// The memories whose links were measured on the device, by name, with what was measured.
     pub fn links(&mut self) -> Vec<(String, LinkProfile)> {
         self.read().links.into_iter().collect()
+    }
+
+    /// The seconds of copies that change a tensor's format.
+    pub fn conversions(&mut self) -> BTreeMap<String, f64> {
+        self.read().conversions
+    }
+
+    /// Adds seconds of such copies. If that fails, the reason becomes the note.
+    pub fn keep_conversions(&mut self, seconds: &BTreeMap<String, f64>) {
+        self.change(&|kept| kept.conversions.extend(seconds.clone()));
     }
 
     /// The file's measurements; none, and a note, if the file is damaged.
@@ -175,6 +189,7 @@ impl CostCache {
                 })
                 .collect(),
             links: kept.links,
+            conversions: kept.conversions,
         };
         let text = serde_json::to_string(&file).map_err(|error| error.to_string())?;
         write_text(&self.path, &text).map_err(|error| error.to_string())
@@ -241,8 +256,16 @@ fn parse(text: &str, device: &str) -> Result<Kept, String> {
     if file.links.len() > MOST || !file.links.values().all(LinkProfile::is_sound) {
         return Err("a link's speed isn't a speed".into());
     }
-    let links = file.links;
-    Ok(Kept { costs, links })
+    let sound = |seconds: &f64| (0.0..MOST_SECONDS).contains(seconds);
+    if file.conversions.len() > MOST || !file.conversions.values().all(sound) {
+        return Err("the time of a copy isn't a time".into());
+    }
+    let (links, conversions) = (file.links, file.conversions);
+    Ok(Kept {
+        costs,
+        links,
+        conversions,
+    })
 }
 
 /// The processor's name, as far as the operating system tells it. It distinguishes machines that share a

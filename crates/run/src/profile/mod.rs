@@ -11,6 +11,7 @@
 
 mod alone;
 mod cache;
+mod conversions;
 mod distinct;
 mod last_level;
 mod links;
@@ -28,9 +29,11 @@ use crate::compiled::Compiled;
 use crate::error::RunError;
 pub use alone::Alone;
 pub use cache::CostCache;
+pub use conversions::{conversion_seconds, converted};
 use distinct::{Distinct, Times};
 use last_level::last_level_cache;
 pub use links::{LinkProfile, profile_link};
+use locality::moved_bytes;
 use passes::{Pass, Passes};
 
 /// What is run to measure a graph's nodes.
@@ -86,24 +89,29 @@ impl Profile {
             times,
         }
     }
+}
 
-    /// The times of one of many steps of a plan, with each run in its place there. Compared with a step that
-    /// keeps everything, more or less of what a run touches is still in the last-level cache. Where the cache
-    /// isn't known, runs take what they cost.
-    pub fn timeline(&self, layout: &CheckedLayout, lowered: &Lowered) -> Timeline {
-        let plan = layout.plan();
-        let moved = match (plan.problem().sole_device(), last_level_cache()) {
-            (Some(device), Some(cache)) => locality::moved_bytes(layout, device, cache),
-            _ => return simulate_with(plan, &|_| None),
-        };
-        simulate_with(plan, &|step| match plan.steps()[step] {
-            Step::Run { task, .. } => {
-                let key = self.distinct.of[lowered.nodes[task]];
-                Some(key.map_or(0.0, |key| self.times[key].when_moving(moved[step])))
-            }
-            _ => None,
-        })
-    }
+/// The times of one of many steps of a plan, with each run in its place there. Compared with a step that keeps
+/// everything, more or less of what a run touches is still in the last-level cache. Where the cache isn't known,
+/// runs take what they cost. `profiles` has one profile for each device that computes, in their order.
+pub fn timeline(profiles: &[Profile], layout: &CheckedLayout, lowered: &Lowered) -> Timeline {
+    let plan = layout.plan();
+    let Some(cache) = last_level_cache() else {
+        return simulate_with(plan, &|_| None);
+    };
+    let devices = plan.problem().devices().iter();
+    let computing = devices.filter(|(_, what)| what.computes).zip(profiles);
+    let each: Vec<(DeviceId, &Profile, Vec<f64>)> = computing
+        .map(|((device, _), profile)| (device, profile, moved_bytes(layout, device, cache)))
+        .collect();
+    simulate_with(plan, &|step| match plan.steps()[step] {
+        Step::Run { task, device } => {
+            let (_, profile, moved) = each.iter().find(|(other, ..)| *other == device)?;
+            let key = profile.distinct.of[lowered.nodes[task]];
+            Some(key.map_or(0.0, |key| profile.times[key].when_moving(moved[step])))
+        }
+        _ => None,
+    })
 }
 
 /// Measuring may end after this many passes, if the last one changed the sum by less than [`SETTLED`].
@@ -291,7 +299,7 @@ pub(super) mod tests {
         let (lowered, layout) = kept(&compiled);
         let made = measured(&compiled, 4);
         let (step, sum) = (
-            made.timeline(&layout, &lowered).makespan(),
+            timeline(std::slice::from_ref(&made), &layout, &lowered).makespan(),
             made.costs.seconds(&graph),
         );
         assert!((step - sum).abs() <= 1e-6 * sum, "{step} and {sum}");

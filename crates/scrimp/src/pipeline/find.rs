@@ -90,13 +90,15 @@ fn under(
         Fit::Layout => budgeted.capacities(),
         Fit::LiveBytes => Capacities::unlimited(),
     };
-    let mut target = budget;
+    let asked = budgeted.within(budget);
+    let mut tightened = asked.clone();
     let mut provenance = Provenance {
         alpha: options.alpha,
         history: History::new(budgeted.base.objective(options.alpha)),
         ..Provenance::default()
     };
-    let mut needed = u64::MAX;
+    // The device that missed its budget by the least: its budget and what it needed.
+    let mut missed = (budget, u64::MAX);
     // A plan that fits, at whatever cost.
     let mut spare: Option<CheckedLayout> = None;
     let changeable = budgeted.base_peak().saturating_sub(budgeted.fixed_bytes);
@@ -126,8 +128,7 @@ fn under(
             }
             watch(news);
         };
-        let capacities = budgeted.within(target);
-        let solved = match solve(&budgeted.problem, &capacities, &options, &mut watch) {
+        let solved = match solve(&budgeted.problem, &tightened, &options, &mut watch) {
             Ok(solved) => solved,
             Err(refusal) if attempt == 1 => {
                 let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
@@ -149,7 +150,7 @@ fn under(
                 }
                 options.order = order;
                 options.seed = options.seed.wrapping_add(1);
-                (target, margin) = (budget, changeable / MARGIN);
+                (tightened, margin) = (asked.clone(), changeable / MARGIN);
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -168,9 +169,16 @@ fn under(
         };
         match placed {
             Ok(layout) => return Ok(budgeted.planned(layout, fit, budget, Some(provenance))),
-            Err(PlaceError::OverCapacity { arena, available }) => {
+            Err(PlaceError::OverCapacity {
+                device,
+                arena,
+                available,
+            }) => {
                 let excess = arena - available;
-                needed = needed.min(budget.saturating_add(excess));
+                let limit = asked.bytes(device).unwrap_or(u64::MAX);
+                if excess < missed.1 - missed.0 {
+                    missed = (limit, limit.saturating_add(excess));
+                }
                 options.time_limit = first_limit / 4;
                 options.deadline = Instant::now().checked_add(left(AGAIN_PART));
                 if attempt == 1 && order == Order::Free {
@@ -178,7 +186,9 @@ fn under(
                     continue;
                 }
                 options.order = order;
-                target = target.saturating_sub(excess.saturating_add(margin));
+                let before = tightened.bytes(device).unwrap_or(limit);
+                let less = before.saturating_sub(excess.saturating_add(margin));
+                tightened = tightened.with_bytes(device, Some(less));
                 margin = margin.saturating_mul(2);
             }
             Err(error) => return Err(error.into()),
@@ -189,7 +199,10 @@ fn under(
             let provenance = provenance.ended_by(&layout);
             Ok(budgeted.planned(layout, fit, budget, Some(provenance)))
         }
-        None => Err(Error::NoLayout { budget, needed }),
+        None => Err(Error::NoLayout {
+            budget: missed.0,
+            needed: missed.1,
+        }),
     }
 }
 
@@ -227,10 +240,17 @@ fn check_again(budgeted: &Budgeted, plan: Plan) -> Result<Planned> {
     plan.within(&capacities)?;
     match place(&plan, &capacities) {
         Ok(layout) => Ok(budgeted.planned(layout, Fit::Layout, budget, None)),
-        Err(PlaceError::OverCapacity { arena, available }) => Err(Error::NoLayout {
-            budget,
-            needed: budget.saturating_add(arena - available),
-        }),
+        Err(PlaceError::OverCapacity {
+            device,
+            arena,
+            available,
+        }) => {
+            let budget = capacities.bytes(device).unwrap_or(budget);
+            Err(Error::NoLayout {
+                budget,
+                needed: budget.saturating_add(arena - available),
+            })
+        }
         Err(error) => Err(error.into()),
     }
 }

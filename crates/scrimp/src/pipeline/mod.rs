@@ -34,7 +34,7 @@
 //! let job = Job {
 //!     training: &training,
 //!     lowered: &lowered,
-//!     compiled: &compiled,
+//!     compiled: std::slice::from_ref(&compiled),
 //!     feed: &feed,
 //!     optimizer,
 //!     learning_rate: 0.01,
@@ -48,6 +48,7 @@
 //! # }
 //! ```
 
+mod devices;
 mod find;
 pub(crate) mod homes;
 
@@ -59,7 +60,7 @@ use scrimp_graph::networks::{self, NetworkOptions};
 use scrimp_graph::onnx::{self, ImportOptions, ModelCopy};
 use scrimp_graph::{Costs, Graph, Loss, Lowered, NodeId, Op, Optimizer, Roofline, TrainingGraph};
 use scrimp_plan::{
-    Budget, Capacities, CheckedLayout, CheckedPlan, DeviceId, PerDevice, Plan, Problem, check,
+    Budget, Capacities, CheckedLayout, CheckedPlan, DeviceId, PerDevice, Problem, simulate,
 };
 use scrimp_run::Compiled;
 use scrimp_solve::{Layer, Method, Order};
@@ -68,6 +69,7 @@ use crate::error::{Error, Result};
 use crate::history::History;
 use crate::machine;
 
+pub use devices::find_homes;
 pub use find::{Fit, adopt, find_plan};
 
 /// Where a model comes from.
@@ -161,7 +163,7 @@ pub fn estimate(compiled: &Compiled<'_>) -> Costs {
     scrimp_graph::estimate(compiled.graph(), &Roofline::default(), &workspace)
 }
 
-/// Stage 4, lower: the planning problem.
+/// Stage 4, lower: the planning problem for one device; see [`crate::Devices::lower`] for several.
 ///
 /// # Errors
 /// If the graph can't be planned; see [`scrimp_graph::lower()`].
@@ -187,16 +189,15 @@ pub fn layers(training: &TrainingGraph, lowered: &Lowered) -> Arc<[Layer]> {
     lowered.nodes.values().map(layer).collect()
 }
 
-/// Stage 5, budget: a problem with one computing device, the plan that does no planning, and the bytes that
-/// the plan may use.
+/// Stage 5, budget: a problem, the plan that does no planning, and the bytes that the plan may use.
 #[derive(Clone, Debug)]
 pub struct Budgeted {
     /// The problem to plan.
     pub problem: Problem,
-    /// The only device that computes.
+    /// The device that computes; of several, the one that alone is the fastest.
     pub device: DeviceId,
-    /// The plan without planning: it runs every task once, in the given order, and keeps everything until its
-    /// last use.
+    /// The plan without planning: it runs every task once, in the given order, on that device, and keeps
+    /// everything until its last use.
     pub base: CheckedPlan,
     /// Bytes in use at all times, which no plan can change.
     pub fixed_bytes: u64,
@@ -227,60 +228,99 @@ impl Budgeted {
     }
 }
 
-/// Works out what a budget means for a problem.
+/// Works out what a budget means for a problem with one device that computes.
 ///
 /// # Errors
-/// If several devices compute, or the given order can't be run.
+/// As for [`budgets`].
 pub fn budget(problem: &Problem, budget: Budget) -> Result<Budgeted> {
-    let device = problem.sole_device().ok_or_else(|| Error::SeveralDevices {
-        problem: problem.name().into(),
-    })?;
-    let base = check(problem, Plan::keep_all(problem, device)?)?;
-    let budget_bytes = budget.bytes(problem, device, base.peak(device))?;
-    Ok(Budgeted {
-        fixed_bytes: problem.fixed_bytes(device),
-        problem: problem.clone(),
-        device,
-        base,
-        asked: budget,
-        budget_bytes,
-        beside: Capacities::unlimited(),
-    })
+    let budgets = PerDevice::Sole(budget);
+    self::budgets(
+        problem,
+        Some(&budgets),
+        &Capacities::unlimited(),
+        Homes::Given,
+    )
+}
+
+/// Where what is given may be at the start of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Homes {
+    /// Where the problem says.
+    Given,
+    /// On any device that computes.
+    Free,
 }
 
 /// Works out what budgets for several devices mean. A device without a budget has its `stated` capacity,
-/// which a file may give.
+/// which a file may give. A percentage of a device's budget refers to running everything on that device alone.
 ///
 /// # Errors
-/// As for [`budget`]; also if there is no budget for the device that computes, or the budget of another
-/// memory isn't a number of bytes.
+/// If there is no budget for a device that computes, the least budget is asked of one of several, or the budget of
+/// another memory isn't a number of bytes; if the given order can't be run.
 pub fn budgets(
     problem: &Problem,
     budgets: Option<&PerDevice<Budget>>,
     stated: &Capacities,
+    homes: Homes,
 ) -> Result<Budgeted> {
-    let device = problem.sole_device().ok_or_else(|| Error::SeveralDevices {
-        problem: problem.name().into(),
-    })?;
-    let mut beside = stated.clone();
-    let mut asked = stated.bytes(device).map(Budget::Units);
-    for (other, &budget) in budgets.map_or(Ok(Vec::new()), |budgets| budgets.of(problem))? {
+    let budgets = budgets.map_or(Ok(Vec::new()), |budgets| budgets.of(problem))?;
+    let name = |device: DeviceId| problem.devices()[device].name.clone();
+    let computing = problem.devices().iter().filter(|(_, what)| what.computes);
+    let bases = computing
+        .map(|(device, _)| Ok((device, devices::alone(problem, device, homes)?)))
+        .collect::<Result<Vec<(DeviceId, CheckedPlan)>>>()?;
+    let seconds = |(_, base): &&(DeviceId, CheckedPlan)| simulate(base).makespan();
+    let fastest = bases.iter();
+    let fastest = fastest.min_by(|a, b| seconds(a).total_cmp(&seconds(b)));
+    let (device, base) = fastest.expect("a device of every problem computes");
+    let (mut asked, mut beside) = ((Budget::Min, None), stated.clone());
+    for (other, base) in &bases {
+        let mut named = budgets.iter();
+        let named = named.find(|(device, _)| device == other);
+        let budget = named.map(|&(_, &budget)| budget);
+        let budget = budget.or_else(|| stated.bytes(*other).map(Budget::Units));
+        let budget = match (budget, homes, bases.len()) {
+            (Some(Budget::Min), _, 2..) => {
+                return Err(Error::LeastOfSeveral {
+                    device: name(*other),
+                });
+            }
+            (Some(budget), ..) => budget,
+            // A file may leave some of its devices without a limit.
+            (None, Homes::Given, 2..) => Budget::Units(u64::MAX),
+            (None, ..) => {
+                return Err(Error::NoBudget {
+                    device: name(*other),
+                });
+            }
+        };
+        let bytes = budget.bytes(base.problem(), *other, base.peak(*other))?;
         if other == device {
-            asked = Some(budget);
-        } else if matches!(budget, Budget::Bytes(_) | Budget::Units(_)) {
-            beside = beside.with_bytes(other, budget.bytes(problem, other, 0)?);
+            asked = (budget, bytes);
         } else {
-            return Err(Error::MemoryBudget {
-                device: problem.devices()[other].name.clone(),
-            });
+            beside = beside.with_bytes(*other, bytes.filter(|&bytes| bytes < u64::MAX));
         }
     }
-    let asked = asked.ok_or_else(|| Error::NoBudget {
-        device: problem.devices()[device].name.clone(),
-    })?;
+    for &(memory, &budget) in &budgets {
+        if problem.devices()[memory].computes {
+            continue;
+        }
+        if !matches!(budget, Budget::Bytes(_) | Budget::Units(_)) {
+            return Err(Error::MemoryBudget {
+                device: name(memory),
+            });
+        }
+        beside = beside.with_bytes(memory, budget.bytes(problem, memory, 0)?);
+    }
+    let (asked, budget_bytes) = asked;
     Ok(Budgeted {
+        fixed_bytes: base.problem().fixed_bytes(*device),
+        problem: base.problem().clone(),
+        device: *device,
+        base: base.clone(),
+        asked,
+        budget_bytes,
         beside,
-        ..budget(problem, asked)?
     })
 }
 
@@ -333,10 +373,28 @@ impl Planned {
         self.layout.arena_bytes(self.budgeted.device)
     }
 
-    /// Size of the arena that a run reserves: the budget, or what running without a plan needs if that is
-    /// less.
+    /// Size of the arena that a run reserves on the first device that computes. If it is the only one, that is the
+    /// budget, or what running without a plan needs if that is less; one of several gets what its layout needs.
     pub fn reserved_bytes(&self) -> u64 {
+        let problem = &self.budgeted.problem;
+        if problem.sole_device().is_none() {
+            let mut devices = problem.devices().iter();
+            let first = devices.find(|(_, what)| what.computes);
+            return first.map_or(0, |(device, _)| self.layout.arena_bytes(device));
+        }
         let needed = self.layout.needed_bytes(self.budgeted.device);
         self.budget_bytes.min(self.budgeted.base_peak()).max(needed)
+    }
+
+    /// The plan that a comparison runs: that without planning on one device; with several, the same placement
+    /// without budgets.
+    ///
+    /// # Errors
+    /// The tasks can't run once in this order.
+    pub fn compared(&self) -> Result<CheckedPlan> {
+        match self.budgeted.problem.sole_device() {
+            Some(_) => Ok(self.budgeted.base.clone()),
+            None => devices::alike(self.plan()),
+        }
     }
 }

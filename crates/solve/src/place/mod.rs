@@ -23,8 +23,8 @@ use std::collections::BTreeMap;
 
 use cranelift_entity::PrimaryMap;
 use scrimp_plan::{
-    BufferId, Capacities, CheckedLayout, CheckedPlan, Interval, Keep, Layout, LayoutViolation,
-    Origin, check_layout,
+    BufferId, Capacities, CheckedLayout, CheckedPlan, DeviceId, Interval, Keep, Layout,
+    LayoutViolation, Origin, check_layout,
 };
 use thiserror::Error;
 
@@ -66,6 +66,8 @@ pub enum PlaceError {
         available.saturating_sub(arena - available)
     )]
     OverCapacity {
+        /// The device.
+        device: DeviceId,
         /// The end of the highest buffer.
         arena: u64,
         /// The capacity less resident bytes.
@@ -132,6 +134,7 @@ fn placed(
         let placed = place_with(&intervals, available, work, cutoff);
         if let Some(available) = available.filter(|&bytes| placed.arena_bytes > bytes) {
             return Err(PlaceError::OverCapacity {
+                device,
                 arena: placed.arena_bytes,
                 available,
             });

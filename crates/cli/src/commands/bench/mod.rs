@@ -313,7 +313,7 @@ fn orders(asked: OrdersArg) -> &'static [Order] {
 fn whole(problem: &Problem) -> Result<Option<Budgeted>> {
     match scrimp::budget(problem, Budget::Percent(100.0)) {
         Ok(budgeted) => Ok(Some(budgeted)),
-        Err(Error::SeveralDevices { .. }) => Ok(None),
+        Err(Error::NoDevice(NoDevice::Several { .. })) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
