@@ -137,15 +137,18 @@ impl From<Error> for Failure {
                 (Kind::Memory, Value::Null)
             }
             Error::Run(RunError::OneDnn(_)) => (Kind::Solver, Value::Null),
+            Error::Run(RunError::Panicked { .. }) => (Kind::Internal, Value::Null),
             Error::Weights(_)
             | Error::Resume { .. }
             | Error::Npz(_)
             | Error::Data(_)
             | Error::NoAccuracy { .. }
             | Error::Run(_) => (Kind::Input, Value::Null),
-            Error::NoDevice(_) | Error::NoBudget { .. } | Error::MemoryBudget { .. } => {
-                (Kind::Usage, Value::Null)
-            }
+            Error::NoDevice(_)
+            | Error::Device(_)
+            | Error::LeastOfSeveral { .. }
+            | Error::NoBudget { .. }
+            | Error::MemoryBudget { .. } => (Kind::Usage, Value::Null),
             Error::Solve(SolveError::EnergyCap {
                 cap,
                 least_found,

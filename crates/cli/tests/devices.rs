@@ -93,3 +93,90 @@ fn energy_has_a_price_and_a_cap() {
         fails(4, &short)
     );
 }
+
+const TWO: &str = "a/1@native,b/1@native";
+
+#[test]
+fn lists_of_devices_are_checked_before_any_work() {
+    let folder = tempdir().unwrap();
+    let json = instance(folder.path(), |_| {});
+    let json = json.to_str().unwrap();
+    for (target, devices, budget, why) in [
+        ("digits", "a", "60%", "isn't a device"),
+        (
+            "digits",
+            "a/1@cuda",
+            "60%",
+            "a library of auto, native and onednn",
+        ),
+        ("digits", "a/0", "60%", "isn't a device"),
+        ("digits", "a/1,a/1", "a=60%", "named twice"),
+        ("digits", TWO, "60%", "several devices compute: a, b"),
+        (
+            "digits",
+            TWO,
+            "a=60%,gpu=1MiB",
+            "no device `gpu`; the devices are a, b",
+        ),
+        ("digits", TWO, "a=60%", "no budget for device `b`"),
+        ("digits", TWO, "a=60%,b=min", "bytes or a percentage"),
+        (json, TWO, "a=60%,b=60%", "leave --devices out"),
+    ] {
+        let sentence = fails(
+            2,
+            &["plan", target, "--devices", devices, "--budget", budget],
+        );
+        assert!(sentence.contains(why), "{sentence}");
+    }
+    let train = [
+        "train",
+        "digits",
+        "--steps",
+        "1",
+        "--devices",
+        TWO,
+        "--budget",
+        "c=1,a=60%,b=60%",
+    ];
+    let sentence = fails(2, &train);
+    assert!(sentence.contains("no device `c`"), "{sentence}");
+}
+
+#[test]
+fn two_devices_train_within_their_budgets() {
+    let trained = |devices: &str, budget: &str| {
+        object(&[
+            "train",
+            "digits",
+            "--batch",
+            "8",
+            "--steps",
+            "3",
+            "--costs",
+            "static",
+            "--time-limit",
+            "1s",
+            "--threads",
+            "1",
+            "--compare",
+            "--library",
+            "native",
+            "--devices",
+            devices,
+            "--budget",
+            budget,
+        ])
+    };
+    let alone = trained("a/1", "60%");
+    for budget in ["a=60%,b=60%", "a=40%,b=100%"] {
+        let both = trained(TWO, budget);
+        assert_eq!(both["losses"], alone["losses"]);
+        assert_eq!(both["bit_identical"], true);
+        for name in ["a", "b"] {
+            let (device, measured) = (&both["devices"][name], &both["measured_devices"][name]);
+            let bytes = |value: &Value| value.as_u64().unwrap();
+            assert_eq!(measured["peak_bytes"], device["peak_bytes"]);
+            assert!(bytes(&measured["allocated_bytes"]) <= bytes(&device["capacity_bytes"]));
+        }
+    }
+}

@@ -74,11 +74,11 @@ fn keys(value: &Value, prefix: &str, found: &mut BTreeSet<String>) {
                 let key = match prefix {
                     "" => key.clone(),
                     // Names of the problem's own, which stand for any.
-                    "devices" | "memories" => format!("{prefix}.NAME"),
+                    "devices" | "memories" | "measured_devices" => format!("{prefix}.NAME"),
                     "links" => "links.FROM-TO".into(),
                     _ => format!("{prefix}.{key}"),
                 };
-                if !["devices", "links", "memories"].contains(&prefix) {
+                if !["devices", "links", "memories", "measured_devices"].contains(&prefix) {
                     found.insert(key.clone());
                 }
                 keys(value, &key, found);

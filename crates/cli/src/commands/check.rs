@@ -3,7 +3,7 @@
 use anyhow::Result;
 use scrimp::plan::file::read_text;
 use scrimp::plan::{Capacities, CheckedPlan, check, plan_from_json, simulate};
-use scrimp::{Error, percent_over};
+use scrimp::{Error, Homes, percent_over};
 use serde_json::json;
 
 use crate::Answer;

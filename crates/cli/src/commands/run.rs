@@ -11,7 +11,7 @@ use scrimp::machine::peak_resident;
 use scrimp::plan::{Capacities, format_bytes, format_seconds};
 use scrimp::run::{Cpu, Processor, RunError};
 use scrimp::solve::place;
-use scrimp::{Error, Fit, Forward, Inference, ModelSource, PlanSummary, Planned};
+use scrimp::{Error, Fit, Forward, Homes, Inference, ModelSource, PlanSummary, Planned};
 use serde_json::{Value, json};
 
 use super::plan;

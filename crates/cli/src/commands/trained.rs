@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use scrimp::machine::peak_resident;
-use scrimp::plan::{format_bytes, format_seconds};
+use scrimp::plan::{Step, format_bytes, format_seconds};
+use scrimp::run::RunTrace;
 use scrimp::{Job, Outcome, PlanSummary, Planned, percent_over};
 use serde_json::{Value, json};
 
@@ -109,6 +110,7 @@ fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
         "predicted_step_seconds": told.predicted,
         "predicted_waiting_seconds": told.predicted_waiting,
         "memories": memories(told),
+        "measured_devices": measured(told),
         "seconds_per_step": run.breakdown,
         "bit_identical": told.outcome.bit_identical(told.job),
         "first_difference": difference,
@@ -120,6 +122,26 @@ fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
         "slowdown_percent": base.map(|base| percent_over(run.step_seconds(), base.step_seconds())),
         "test_accuracy": told.accuracy,
     })
+}
+
+/// What each device that computes did in the last step, by name.
+fn measured(told: &Told<'_>) -> Value {
+    let (layout, trace) = (&told.planned.layout, &told.outcome.planned.trace);
+    let (problem, steps) = (layout.plan().problem(), layout.plan().steps());
+    let computing = problem.devices().iter().filter(|(_, what)| what.computes);
+    let each = computing.map(|(id, what)| {
+        let on =
+            |run: &&RunTrace| matches!(steps[run.step], Step::Run { device, .. } if device == id);
+        let busy: f64 = trace.runs.iter().filter(on).map(|run| run.seconds).sum();
+        let object = json!({
+            "peak_bytes": trace.in_use.get(id).and_then(|bytes| bytes.iter().max()),
+            "allocated_bytes": layout.arena_bytes(id),
+            "busy_seconds": busy,
+            "waiting_seconds": trace.waiting.get(id),
+        });
+        (what.name.clone(), object)
+    });
+    Value::Object(each.collect())
 }
 
 /// What is known of the memories to swap to, by name.
@@ -173,7 +195,10 @@ fn describe(told: &Told<'_>, difference: Option<&str>) -> String {
     table.row([
         "memory taken",
         &format_bytes(run.arena_bytes),
-        "one arena, before the first step",
+        match told.job.compiled.len() {
+            1 => "one arena, before the first step",
+            _ => "an arena for each device, before the first step",
+        },
     ]);
     if let Some(base) = &told.outcome.base {
         let note = "another arena";

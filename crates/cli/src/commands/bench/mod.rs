@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use scrimp::plan::file::{Content, Instance};
-use scrimp::plan::{Budget, Problem};
+use scrimp::plan::{Budget, NoDevice, Problem};
 use scrimp::solve::{Options, Order};
 use scrimp::{Budgeted, Error, LargestBatch, percent_over};
 use serde_json::{Value, json};

@@ -1,0 +1,143 @@
+//! Training on several devices under plans made by hand: the placement decides where, never what.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
+use std::sync::atomic::AtomicBool;
+
+use scrimp::graph::data::Feed;
+use scrimp::graph::networks::NetworkOptions;
+use scrimp::graph::{Loss, Optimizer};
+use scrimp::plan::{
+    Budget, Capacities, DeviceId, PerDevice, Problem, SavedPlan, Sequence, TaskId, check,
+};
+use scrimp::run::Library;
+use scrimp::{
+    Budgeted, Crossing, Devices, Error, Homes, Job, ModelSource, Recipe, Start, Swap, adopt,
+    pipeline, training,
+};
+
+const OPTIMIZER: Optimizer = Optimizer::Sgd {
+    momentum: 0.9,
+    weight_decay: 0.0,
+};
+
+fn budgets(text: &str) -> PerDevice<Budget> {
+    text.parse().unwrap()
+}
+
+/// The tasks in order, each on a device by its index.
+fn placed(problem: &Problem, device: impl Fn(usize) -> u32) -> Sequence {
+    let order = problem.tasks().keys().enumerate();
+    let order = order.map(|(index, task)| (task, DeviceId::from_u32(device(index))));
+    Sequence::placed(problem, order.collect::<Vec<(TaskId, DeviceId)>>())
+}
+
+#[test]
+fn losses_do_not_depend_on_the_placement() {
+    let options = NetworkOptions {
+        batch: 4,
+        ..NetworkOptions::default()
+    };
+    let graph = pipeline::import(&ModelSource::find("digits").unwrap(), &options, None).unwrap();
+    let recipe = Recipe {
+        loss: Loss::CrossEntropy,
+        optimizer: OPTIMIZER,
+    };
+    let step = pipeline::differentiate(&graph, recipe).unwrap();
+    let feed = Feed::synthetic(&step.graph, 0);
+    let start = Start::new(0);
+    let mut losses = Vec::new();
+    for (list, asked, stride) in [
+        ("a/1", "a=100%", 1),
+        ("a/1,b/1", "a=100%,b=100%", 3),
+        ("a/1,b/1,c/1", "a=100%,b=100%,c=100%", 2),
+    ] {
+        let specs: Vec<_> = list.split(',').map(|text| text.parse().unwrap()).collect();
+        let devices = Devices::start(&specs, Library::Native).unwrap();
+        let compiled = devices.compiled(&step.graph);
+        let costs: Vec<_> = compiled.iter().map(pipeline::estimate).collect();
+        let crossing = Crossing::estimate(&compiled);
+        let lowered = devices.lower(&step, &costs, &crossing).unwrap();
+        let none = Capacities::unlimited();
+        let asked = budgets(asked);
+        let budgeted = scrimp::budgets(&lowered.problem, Some(&asked), &none, Homes::Free).unwrap();
+        let budgeted = Budgeted {
+            budget_bytes: Some(u64::MAX),
+            beside: none,
+            ..budgeted
+        };
+        let problem = &budgeted.problem;
+        let sequence = placed(problem, |index| (index / stride % specs.len()) as u32);
+        let plan = sequence.plan(problem).unwrap();
+        let saved = SavedPlan {
+            plan,
+            device: None,
+            exact: true,
+            homes: Vec::new(),
+        };
+        let planned = adopt(&budgeted, saved, "none").unwrap();
+        let again = check(problem, planned.compared().unwrap().plan().clone());
+        assert!(specs.len() == 1 || again.unwrap().steps() == planned.plan().steps());
+        let job = Job {
+            training: &step,
+            lowered: &lowered,
+            compiled: &compiled,
+            feed: &feed,
+            optimizer: OPTIMIZER,
+            learning_rate: 0.01,
+            start: &start,
+            swap: &Swap::default(),
+        };
+        let never = AtomicBool::new(false);
+        let done =
+            training::run::<Error>(job, &planned, None, 3, &never, &mut |_, _| {}, &mut |_| {
+                Ok(())
+            });
+        let done = done.unwrap().planned;
+        losses.push(done.losses());
+        assert!(done.trace.in_use.len() == specs.len());
+    }
+    assert!(losses[0].iter().all(|loss| loss.is_finite()));
+    assert!(losses.iter().all(|other| *other == losses[0]), "{losses:?}");
+}
+
+#[test]
+fn percentages_are_of_each_device_alone() {
+    let options = NetworkOptions {
+        batch: 4,
+        ..NetworkOptions::default()
+    };
+    let graph = pipeline::import(&ModelSource::find("digits").unwrap(), &options, None).unwrap();
+    let recipe = Recipe {
+        loss: Loss::CrossEntropy,
+        optimizer: OPTIMIZER,
+    };
+    let step = pipeline::differentiate(&graph, recipe).unwrap();
+    let specs = ["a/1", "b/1"].map(|text| text.parse().unwrap());
+    let devices = Devices::start(&specs, Library::Native).unwrap();
+    let compiled = devices.compiled(&step.graph);
+    let mut costs: Vec<_> = compiled.iter().map(pipeline::estimate).collect();
+    // The second device is the faster one.
+    for cost in costs[1].nodes.values_mut() {
+        cost.seconds *= 0.5;
+    }
+    let lowered = devices.lower(&step, &costs, &Crossing::estimate(&compiled));
+    let problem = lowered.unwrap().problem;
+    let none = Capacities::unlimited();
+    let [a, b] = [0, 1].map(DeviceId::from_u32);
+    let all = scrimp::budgets(
+        &problem,
+        Some(&budgets("a=100%,b=100%")),
+        &none,
+        Homes::Free,
+    );
+    let all = all.unwrap();
+    assert_eq!(all.device, b);
+    assert_eq!(all.budget_bytes, Some(all.base_peak()));
+    assert_eq!(all.beside.bytes(a), Some(all.base_peak()));
+    let half = scrimp::budgets(&problem, Some(&budgets("a=0%,b=50%")), &none, Homes::Free);
+    let half = half.unwrap();
+    assert_eq!(half.beside.bytes(a), Some(half.fixed_bytes));
+    let middle = half.fixed_bytes + (half.base_peak() - half.fixed_bytes) / 2;
+    assert_eq!(half.budget_bytes, Some(middle));
+}
