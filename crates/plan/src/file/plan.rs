@@ -40,7 +40,7 @@ pub struct SavedPlan {
     pub device: Option<String>,
     /// Whether the plan was made for exactly this problem. If not, only the workspaces differ.
     pub exact: bool,
-    /// Kept values that live elsewhere than in the problem for which the plan is read; see
+    /// Given values that live elsewhere than in the problem for which the plan is read; see
     /// [`Problem::with_homes`].
     pub homes: Vec<(ValueId, DeviceId)>,
 }

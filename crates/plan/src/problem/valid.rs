@@ -287,7 +287,7 @@ impl Problem {
     }
 
     /// This problem with chains of values that live elsewhere: each of these values is given on its device, and
-    /// the last value of its [`chain`](Problem::chain) must end there.
+    /// the last value of its [`chain`](Problem::chain) must end there if it is kept.
     ///
     /// # Errors
     /// If one of the values isn't given, or there is no such device.
@@ -299,28 +299,32 @@ impl Problem {
         for &(value, device) in homes {
             parts.values[value].origin = Origin::Given(device);
             let last = self.chain(value).last().unwrap_or(value);
-            parts.values[last].keep = Keep::On(device);
+            if parts.values[last].keep != Keep::No {
+                parts.values[last].keep = Keep::On(device);
+            }
         }
         Problem::new(parts)
     }
 
-    /// The kept values that live elsewhere under a plan: it first copies them from there, or frees them there.
+    /// The given values that live elsewhere under a plan: it first reads them or copies them from there, or frees
+    /// them there.
     #[must_use]
     pub fn homes_under(&self, plan: &Plan) -> Vec<(ValueId, DeviceId)> {
-        let mut fixed: SecondaryMap<ValueId, Option<DeviceId>> = SecondaryMap::new();
-        for device in self.devices().keys() {
-            self.fixed(device)
-                .for_each(|value| fixed[value] = Some(device));
+        let mut given: SecondaryMap<ValueId, Option<DeviceId>> = SecondaryMap::new();
+        for (value, what) in self.values().iter() {
+            if let Origin::Given(device) = what.origin {
+                given[value] = Some(device);
+            }
         }
         let mut homes = Vec::new();
         let mut first = |value: ValueId, device: DeviceId| {
-            if fixed
+            if given
                 .get(value)
                 .is_some_and(|home| home.is_some_and(|home| home != device))
             {
                 homes.push((value, device));
             }
-            fixed[value] = None;
+            given[value] = None;
         };
         for step in &plan.steps {
             match *step {

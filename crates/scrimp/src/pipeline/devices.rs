@@ -3,9 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cranelift_entity::{EntityRef, SecondaryMap};
-use scrimp_plan::{
-    CheckedPlan, DeviceId, Keep, Origin, Problem, Sequence, Step, TaskId, ValueId, check,
-};
+use scrimp_plan::{CheckedPlan, DeviceId, Origin, Problem, Sequence, Step, TaskId, ValueId, check};
 use scrimp_solve::{Options, SolveError, Solved, solve};
 
 use super::Homes;
@@ -51,23 +49,15 @@ pub(super) fn alike(plan: &CheckedPlan) -> Result<CheckedPlan> {
     )?)
 }
 
-/// The problem with what is given on devices that compute at home elsewhere. What ends at home does so there.
+/// The problem with what is given on devices that compute at home elsewhere.
 fn with_homes(problem: &Problem, home: impl Fn(ValueId) -> Option<DeviceId>) -> Result<Problem> {
-    let mut parts = problem.parts();
-    for value in problem.values().keys() {
-        let Some(device) = home(value) else {
-            continue;
-        };
-        if matches!(parts.values[value].origin, Origin::Given(at) if problem.devices()[at].computes)
-        {
-            parts.values[value].origin = Origin::Given(device);
-            let last = problem.chain(value).last().unwrap_or(value);
-            if let Keep::On(at) = &mut parts.values[last].keep {
-                *at = device;
-            }
-        }
-    }
-    Ok(Problem::new(parts).map_err(scrimp_plan::SwapError::from)?)
+    let homes = problem.values().iter().filter_map(|(value, what)| {
+        let computes = |device: DeviceId| problem.devices()[device].computes;
+        let given = matches!(what.origin, Origin::Given(device) if computes(device));
+        Some((value, home(value).filter(|_| given)?))
+    });
+    let moved = problem.with_homes(&homes.collect::<Vec<_>>());
+    Ok(moved.map_err(scrimp_plan::SwapError::from)?)
 }
 
 /// The shares of the time limit for each of the quick plans that decide homes, and the most of these plans.
