@@ -113,7 +113,9 @@ fn quick(budgeted: &Budgeted, options: &Options, limit: Duration) -> Result<Opti
         &mut |_| {},
     ) {
         Ok(solved) => Ok(Some(solved)),
-        Err(SolveError::Infeasible { .. } | SolveError::NotFound { .. }) => Ok(None),
+        Err(SolveError::Infeasible { .. } | SolveError::NotFound { .. } | SolveError::Short(_)) => {
+            Ok(None)
+        }
         Err(error) => Err(error.into()),
     }
 }
