@@ -168,7 +168,7 @@ fn two_devices_train_within_their_budgets() {
         ])
     };
     let alone = trained("a/1", "60%");
-    for budget in ["a=60%,b=60%", "a=40%,b=100%"] {
+    for budget in ["a=60%,b=60%", "a=80%,b=50%"] {
         let both = trained(TWO, budget);
         assert_eq!(both["losses"], alone["losses"]);
         assert_eq!(both["bit_identical"], true);

@@ -145,8 +145,6 @@ pub struct TrainArgs {
     /// several devices NAME=BUDGET,NAME=BUDGET
     #[arg(long, short)]
     pub budget: PerDevice<Budget>,
-    #[command(flatten)]
-    pub devices: DevicesArgs,
     /// Memories in which values may wait, separated by commas: NAME=SIZE in RAM, like ram=8GiB, or
     /// NAME:FOLDER=SIZE in a file without a name, like disk:/scratch=50GiB
     #[arg(long, value_delimiter = ',', value_name = "MEMORIES")]
@@ -164,6 +162,8 @@ pub struct TrainArgs {
     /// Learning rate (0.1 for sgd, 0.01 for momentum, 0.001 for adam unless given)
     #[arg(long, value_parser = positive, help_heading = "Training")]
     pub lr: Option<f64>,
+    #[command(flatten)]
+    pub devices: DevicesArgs,
     #[command(flatten)]
     pub solve: SolveArgs,
     /// Where the seconds that the planner sees come from

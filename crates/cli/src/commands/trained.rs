@@ -132,7 +132,8 @@ fn measured(told: &Told<'_>) -> Value {
     let each = computing.map(|(id, what)| {
         let on =
             |run: &&RunTrace| matches!(steps[run.step], Step::Run { device, .. } if device == id);
-        let busy: f64 = trace.runs.iter().filter(on).map(|run| run.seconds).sum();
+        let runs = trace.runs.iter().filter(on);
+        let busy = runs.fold(0.0, |sum, run| sum + run.seconds);
         let object = json!({
             "peak_bytes": trace.in_use.get(id).and_then(|bytes| bytes.iter().max()),
             "allocated_bytes": layout.arena_bytes(id),

@@ -139,7 +139,7 @@ fn under(
                 .into());
             }
             // The budget was tightened too far: the bytes that are missing are the layout's, not the plan's.
-            Err(refusal @ SolveError::Infeasible { .. }) => {
+            Err(refusal @ (SolveError::Infeasible { .. } | SolveError::Short(_))) => {
                 if spare.is_none() {
                     let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
                     let (_, leanest) = with_layout(refusal, budgeted, &options, cutoff);
