@@ -171,9 +171,12 @@ pub struct Crossing {
     speed: LinkSpeed,
     /// What was measured of plain copies.
     pub profile: Option<LinkProfile>,
-    /// Seconds of tensors between devices, by their numbers, that store them differently.
-    converted: Vec<([usize; 2], Vec<(TensorId, f64)>)>,
+    /// For every two devices, by their numbers.
+    converted: Vec<Converted>,
 }
+
+/// Two devices, and the seconds of the tensors that they store differently.
+type Converted = ([usize; 2], Vec<(TensorId, f64)>);
 
 /// An estimated change of format moves this part of the bytes per second that a plain copy does.
 const CONVERTED: f64 = 0.25;
@@ -270,7 +273,7 @@ impl Crossing {
             // A pair follows its reverse.
             let (forth, speed) = match from < to {
                 true => (None, self.speed.out),
-                false => (parts.links.keys().last(), self.speed.back),
+                false => (parts.links.keys().next_back(), self.speed.back),
             };
             let value = |&(tensor, seconds): &(TensorId, f64)| {
                 let value = values[tensor].expand()?;
