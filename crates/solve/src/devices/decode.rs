@@ -42,10 +42,10 @@ struct Here {
     /// Whether a copy has read it, for which the device would wait if the value were freed.
     sent: bool,
     /// The key of the act that put it there, and of the last act that used it, also after it is gone.
-    since: usize,
-    touched: usize,
+    since: u32,
+    touched: u32,
     /// Its index in the list of values on the device.
-    slot: usize,
+    slot: u32,
     /// It must stay while this isn't 0.
     pins: u32,
 }
@@ -78,12 +78,12 @@ pub(super) struct Decoder<'s> {
     /// Capacity less what is in use throughout.
     room: Vec<f64>,
     /// Bytes during each act that concerns a device, by key.
-    events: Vec<Vec<(usize, f64)>>,
+    events: Vec<Vec<(u32, f64)>>,
     /// The arithmetic of each task's first run.
     ran: Vec<Option<usize>>,
     /// The key of the latest act.
-    clock: usize,
-    keyed: Vec<(usize, Act)>,
+    clock: u32,
+    keyed: Vec<(u32, Act)>,
     counts: Vec<usize>,
     at: usize,
     end: usize,
@@ -225,7 +225,7 @@ impl<'s> Decoder<'s> {
     }
 
     /// Records the bytes in use on a device during an act.
-    fn note(&mut self, d: usize, key: usize, level: f64) {
+    fn note(&mut self, d: usize, key: u32, level: f64) {
         let (room, all) = (self.room[d], self.system.room[d]);
         if room.is_finite() {
             self.events[d].push((key, level));
@@ -236,9 +236,9 @@ impl<'s> Decoder<'s> {
         }
     }
 
-    fn put(&mut self, v: usize, d: usize, key: usize) {
+    fn put(&mut self, v: usize, d: usize, key: u32) {
         let cell = self.system.cell(v, d);
-        let slot = self.on[d].len();
+        let slot = self.on[d].len() as u32;
         let pins = self.here[cell].pins;
         self.here[cell] = Here {
             present: true,
@@ -257,11 +257,11 @@ impl<'s> Decoder<'s> {
         let cell = self.system.cell(v, d);
         self.here[cell].present = false;
         if self.system.bytes[v] > 0.0 {
-            let slot = self.here[cell].slot;
+            let slot = self.here[cell].slot as usize;
             self.on[d].swap_remove(slot);
             if let Some(&moved) = self.on[d].get(slot) {
                 let moved = self.system.cell(moved, d);
-                self.here[moved].slot = slot;
+                self.here[moved].slot = slot as u32;
             }
         }
     }
@@ -565,7 +565,7 @@ impl<'s> Decoder<'s> {
             // Among values that cost nothing, the one that was copied out first has surely left.
             let tie = match (cost > 0.0, here.sent) {
                 (true, _) => -gap,
-                (false, true) => here.touched as f64,
+                (false, true) => f64::from(here.touched),
                 (false, false) => -1.0,
             };
             let score = cost / (freed * gap);
@@ -708,10 +708,10 @@ impl<'s> Decoder<'s> {
             self.keyed.extend(act.map(|act| (self.clock, act)));
         }
         self.counts.clear();
-        self.counts.resize(self.clock + 2, 0);
+        self.counts.resize(self.clock as usize + 2, 0);
         self.keyed
             .iter()
-            .for_each(|&(key, _)| self.counts[key + 1] += 1);
+            .for_each(|&(key, _)| self.counts[key as usize + 1] += 1);
         for key in 1..self.counts.len() {
             self.counts[key] += self.counts[key - 1];
         }
@@ -722,6 +722,7 @@ impl<'s> Decoder<'s> {
         };
         self.acts.resize(self.keyed.len(), filler);
         for &(key, act) in &self.keyed {
+            let key = key as usize;
             self.acts[self.counts[key]] = act;
             self.counts[key] += 1;
         }

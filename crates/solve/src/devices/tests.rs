@@ -74,3 +74,20 @@ fn the_decoder_agrees_with_the_checker_and_the_simulator() {
         "{made} {fit} {copies} {again}"
     );
 }
+
+/// A file of the folder that `SCRIMP_INSTANCES` names; none if it isn't set.
+fn instance(name: &str) -> Option<scrimp_plan::Instance> {
+    let folder = std::env::var_os("SCRIMP_INSTANCES")?;
+    let text = std::fs::read_to_string(std::path::Path::new(&folder).join(name)).unwrap();
+    Some(scrimp_plan::read_instance(&text).unwrap())
+}
+
+#[test]
+fn the_example_of_heft_takes_73() {
+    let Some(read) = instance("partitioning/heft_topcuoglu2002.json") else {
+        return;
+    };
+    let options = Options::default();
+    let solved = solve(&read.problem, &read.capacities, &options, &mut |_| {}).unwrap();
+    assert!((solved.cost - 73.0).abs() < 1e-9, "{}", solved.cost);
+}

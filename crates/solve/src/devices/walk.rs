@@ -43,8 +43,9 @@ pub(super) struct Walk<'s> {
     /// The cost of the current list with its penalty.
     energy: f64,
     penalty: f64,
-    /// When each run of the current list ends, by its index.
+    /// When each run of the current list ends, by its index, and the runs that decide its makespan.
     ends: Vec<f64>,
+    critical: Vec<usize>,
     candidate: Vec<Run>,
     /// The index of each task's first run in the candidate.
     first: Vec<usize>,
@@ -65,6 +66,7 @@ impl<'s> Walk<'s> {
             energy: f64::INFINITY,
             penalty: 0.0,
             ends: Vec::new(),
+            critical: Vec::new(),
             candidate: Vec::new(),
             first: vec![0; system.tasks],
             marked: vec![false; system.tasks],
@@ -111,6 +113,7 @@ impl<'s> Walk<'s> {
             let acts = self.decoder.acts.iter().zip(&self.timing.ends);
             let runs = acts.filter(|(act, _)| matches!(act, Act::Run(_)));
             self.ends.extend(runs.map(|(_, &end)| end));
+            self.find_critical();
         }
         let better = self
             .best
@@ -124,6 +127,37 @@ impl<'s> Walk<'s> {
                 list: self.decoder.runs.clone(),
                 acts: self.decoder.acts.clone(),
             });
+        }
+    }
+
+    /// Finds the runs that decide the makespan.
+    fn find_critical(&mut self) {
+        self.critical.clear();
+        let (acts, critical) = (&self.decoder.acts, &mut self.critical);
+        self.timing.critical(|k| {
+            if matches!(acts[k], Act::Run(_)) {
+                critical.push(k);
+            }
+        });
+        // From indices of acts to indices of runs; the chain goes back in time.
+        let mut runs = 0;
+        let mut next = critical.len();
+        for (k, act) in acts.iter().enumerate() {
+            if next > 0 && critical[next - 1] == k {
+                next -= 1;
+                critical[next] = runs;
+            }
+            runs += usize::from(matches!(act, Act::Run(_)));
+        }
+    }
+
+    /// A run to change: each one, or one that decides the makespan.
+    fn pick(&mut self) -> usize {
+        match self.critical.len() {
+            count if count > 0 && self.random.below(2) == 0 => {
+                self.critical[self.random.below(count)]
+            }
+            _ => self.random.below(self.candidate.len()),
         }
     }
 
@@ -231,7 +265,7 @@ impl<'s> Walk<'s> {
     }
 
     fn place_one(&mut self) -> bool {
-        let at = self.random.below(self.candidate.len());
+        let at = self.pick();
         let device = self.other_device(at);
         device.is_some_and(|device| self.place(at, device))
     }
@@ -239,7 +273,7 @@ impl<'s> Walk<'s> {
     /// Puts successive runs on one device.
     fn place_segment(&mut self) -> bool {
         let n = self.candidate.len();
-        let at = self.random.below(n);
+        let at = self.pick();
         let Some(device) = self.other_device(at) else {
             return false;
         };
@@ -255,7 +289,7 @@ impl<'s> Walk<'s> {
     fn place_cluster(&mut self) -> bool {
         let s = self.system;
         let n = self.candidate.len();
-        let at = self.random.below(n);
+        let at = self.pick();
         let Some(device) = self.other_device(at) else {
             return false;
         };
@@ -290,7 +324,7 @@ impl<'s> Walk<'s> {
     /// Swaps the devices of two segments.
     fn swap_devices(&mut self) -> bool {
         let n = self.candidate.len();
-        let (one, other) = (self.random.below(n), self.random.below(n));
+        let (one, other) = (self.pick(), self.random.below(n));
         let (here, there) = (self.candidate[one].device, self.candidate[other].device);
         if here == there {
             return false;
@@ -316,7 +350,7 @@ impl<'s> Walk<'s> {
     /// Moves a run to another place in the order.
     fn move_run(&mut self) -> bool {
         let s = self.system;
-        let at = self.random.below(self.candidate.len());
+        let at = self.pick();
         let task = self.candidate[at].task;
         self.find_first();
         let first = self.first[task] == at;
@@ -351,7 +385,7 @@ impl<'s> Walk<'s> {
     /// Runs a producer again before one of its consumers, on the consumer's device.
     fn run_again(&mut self) -> bool {
         let s = self.system;
-        let at = self.random.below(self.candidate.len());
+        let at = self.pick();
         let Run { task, device } = self.candidate[at];
         let inputs = &s.inputs[task];
         if inputs.is_empty() {
