@@ -57,7 +57,7 @@ pub(crate) fn pack(items: &Items, goals: Goals, cutoff: Cutoff<'_>) -> (Packing,
         return (best, live);
     }
     let neighbours = items.neighbours();
-    by_first_fit(items, &neighbours, goals.least, &mut best);
+    by_first_fit(items, &neighbours, goals.least, &mut best, cutoff);
     let step = items.bytes.iter().copied().reduce(gcd).unwrap_or(1).max(1);
     let mut search = Search {
         wheel,
@@ -80,7 +80,13 @@ fn gcd(a: u64, b: u64) -> u64 {
 }
 
 /// Tries first fit in a few orders.
-fn by_first_fit(items: &Items, neighbours: &[Vec<u32>], goal: u64, best: &mut Packing) {
+fn by_first_fit(
+    items: &Items,
+    neighbours: &[Vec<u32>],
+    goal: u64,
+    best: &mut Packing,
+    cutoff: Cutoff<'_>,
+) {
     let crowds = items.crowds();
     let keys: [&dyn Fn(usize) -> [u64; 2]; 4] = [
         &|k| [items.bytes[k], items.width(k)],
@@ -89,7 +95,7 @@ fn by_first_fit(items: &Items, neighbours: &[Vec<u32>], goal: u64, best: &mut Pa
         &|k| [crowds[k], items.area(k)],
     ];
     for key in keys {
-        if best.arena <= goal {
+        if best.arena <= goal || cutoff.reached() {
             return;
         }
         let mut order: Vec<u32> = (0..items.len() as u32).collect();
