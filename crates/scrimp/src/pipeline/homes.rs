@@ -2,11 +2,11 @@
 //!
 //! A value that lives in a memory is brought for its uses, and sent back if it was updated. So moving it there
 //! makes room on the device at all other times, for two or more copies in each step. Values with few uses per
-//! step move first, and among them the largest. How many move is decided by planning: many shares without any
-//! time, which pages the given order, and the best few of them for a short time.
+//! step move first, and among them the largest. How many move is decided by planning a few shares for a short
+//! time.
 
 use std::cmp::Reverse;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use scrimp_plan::{Capacities, DeviceId, Problem, ValueId};
 use scrimp_solve::{Method, Options, SolveError, solve};
@@ -15,18 +15,15 @@ use crate::error::{Error, Result};
 use crate::pipeline::Budgeted;
 
 /// The shares of the bytes that may move, in this many parts, that are tried.
-const PARTS: u64 = 16;
-/// How many of them are planned for a short time.
-const TRIALS: usize = 4;
-/// The part of the time limit that one such trial, or all others together, may take.
+const PARTS: u64 = 4;
+/// The part of the time limit that one trial may take.
 const TRIAL: u32 = 12;
 
 /// The problem with the homes that give the cheapest quick plan; as it is if nothing can move, or if a plan in which
 /// nothing moves adds nothing. With the least budget, everything that can moves.
 pub(super) fn choose(budgeted: &Budgeted, options: &Options) -> Result<Budgeted> {
     let candidates = movable(budgeted);
-    let one = budgeted.problem.sole_device().is_some();
-    let Some(memory) = memory(budgeted).filter(|_| one && options.method == Method::Search) else {
+    let Some(memory) = memory(budgeted).filter(|_| options.method == Method::Search) else {
         return Ok(budgeted.clone());
     };
     if candidates.is_empty() {
@@ -46,64 +43,41 @@ pub(super) fn choose(budgeted: &Budgeted, options: &Options) -> Result<Budgeted>
     let Some(budget) = budgeted.budget_bytes else {
         return moved(PARTS);
     };
-    let began = Instant::now();
-    let trial = options.time_limit / TRIAL;
-    // Nothing moves, everything does, then ever finer shares, as long as there is time.
-    let mut shares = vec![0, PARTS];
-    let halves = std::iter::successors(Some(PARTS / 2), |&step| (step > 1).then_some(step / 2));
-    shares.extend(halves.flat_map(|step| (step..PARTS).step_by(2 * step as usize)));
-    let mut quick: Vec<(bool, f64, Budgeted)> = Vec::new();
-    for share in shares {
+    let mut best: Option<(f64, Budgeted)> = None;
+    let base = budgeted.base.objective(options.alpha);
+    for share in 0..=PARTS {
         let tried = moved(share)?;
-        if tried.fixed_bytes > budget || began.elapsed() > trial && quick.len() >= TRIALS {
+        if tried.fixed_bytes > budget {
             continue;
         }
-        if let Some(cost) = cost_within(&tried, Duration::ZERO, options)? {
-            quick.push((share > 0, cost, tried));
-        }
-    }
-    quick.sort_by(|a, b| (a.0.cmp(&b.0)).then(a.1.total_cmp(&b.1)));
-    quick.truncate(TRIALS);
-    let base = budgeted.base.objective(options.alpha);
-    let mut best: Option<(f64, Budgeted)> = None;
-    for (_, _, tried) in quick {
-        let cost = cost_within(&tried, trial, options)?;
-        let cost = cost.unwrap_or(f64::INFINITY);
-        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-            best = Some((cost, tried));
-        }
-        if cost <= base || options.stopped() {
-            break;
+        let trial = Options {
+            time_limit: options.time_limit / TRIAL,
+            deadline: Instant::now().checked_add(options.time_limit / TRIAL),
+            ..options.clone()
+        };
+        match solve(&tried.problem, &tried.capacities(), &trial, &mut |_| {}) {
+            Ok(solved) => {
+                let free = share == 0 && solved.cost <= base;
+                if best.as_ref().is_none_or(|(cost, _)| solved.cost < *cost) {
+                    best = Some((solved.cost, tried));
+                }
+                if free || options.stopped() {
+                    break;
+                }
+            }
+            // What concerns more than this share, the plan itself will tell.
+            Err(
+                SolveError::Infeasible { .. }
+                | SolveError::NotFound { .. }
+                | SolveError::Unsupported(_),
+            ) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     match best {
         Some((_, best)) => Ok(best),
         // The refusal then names the least that is needed.
         None => moved(PARTS),
-    }
-}
-
-/// What a plan that is found within a time costs, if there is one.
-fn cost_within(budgeted: &Budgeted, time: Duration, options: &Options) -> Result<Option<f64>> {
-    let trial = Options {
-        time_limit: time,
-        deadline: Instant::now().checked_add(time),
-        ..options.clone()
-    };
-    match solve(
-        &budgeted.problem,
-        &budgeted.capacities(),
-        &trial,
-        &mut |_| {},
-    ) {
-        Ok(solved) => Ok(Some(solved.cost)),
-        // What concerns more than this share, the plan itself will tell.
-        Err(
-            SolveError::Infeasible { .. }
-            | SolveError::NotFound { .. }
-            | SolveError::Unsupported(_),
-        ) => Ok(None),
-        Err(error) => Err(error.into()),
     }
 }
 
