@@ -19,12 +19,14 @@ use crate::search::driver::{self, Found};
 use crate::search::state::State;
 use crate::search::swap;
 
-/// Plans a problem within the devices' capacities, in bytes and in joules.
+/// Plans a problem within the devices' capacities, in bytes and in joules. If several devices compute, the
+/// search and the published methods for several devices plan it.
 ///
 /// # Errors
-/// [`SolveError::Infeasible`] if no plan was found within the budget, [`SolveError::EnergyCap`] if none was
-/// found within the cap on energy, [`SolveError::Unsupported`] for problems with several devices that
-/// compute; and the published methods' own errors.
+/// [`SolveError::Infeasible`] if no plan was found within the budget, [`SolveError::Short`] or
+/// [`SolveError::NoRoom`] if none was found within those of several devices, [`SolveError::EnergyCap`] if none was
+/// found within the cap on energy, [`SolveError::Unsupported`] if the method can't plan the problem; and the
+/// published methods' own errors.
 pub fn solve(
     problem: &Problem,
     capacities: &Capacities,

@@ -91,3 +91,40 @@ fn the_example_of_heft_takes_73() {
     let solved = solve(&read.problem, &read.capacities, &options, &mut |_| {}).unwrap();
     assert!((solved.cost - 73.0).abs() < 1e-9, "{}", solved.cost);
 }
+
+#[test]
+fn the_toys_of_xengine_reach_their_optima() {
+    let optima = [
+        ("simple_costs_very_tiny_linear", 11.0),
+        ("simple_costs_tiny_linear", 16.0),
+        ("simple_costs_linear", 24.0),
+        ("simple_costs_skip", 24.0),
+        ("multi_costs_very_tiny_linear", 2.0),
+        ("multi_costs_very_tiny_linear_copy_costs", 5.0),
+        ("multi_costs_tiny_linear", 7.0),
+        ("multi_costs_linear", 12.0),
+        ("multi_costs_skip", 11.5),
+    ];
+    let options = Options {
+        objective: Objective::Serial,
+        time_limit: Duration::from_millis(300),
+        ..Options::default()
+    };
+    let path = |name: &str| format!("xengine/xengine_test_ilp_{name}.json");
+    for (name, optimum) in optima {
+        let Some(read) = instance(&path(name)) else {
+            return;
+        };
+        let solved = solve(&read.problem, &read.capacities, &options, &mut |_| {}).unwrap();
+        assert!(
+            (solved.cost - optimum).abs() < 1e-9,
+            "{name}: {}",
+            solved.cost
+        );
+    }
+    let Some(read) = instance(&path("multi_costs_skip_copy_costs")) else {
+        return;
+    };
+    let none = solve(&read.problem, &read.capacities, &options, &mut |_| {}).unwrap_err();
+    assert!(none.to_string().contains("6000000"), "{none}");
+}
