@@ -23,7 +23,8 @@ const TRIAL: u32 = 12;
 /// nothing moves adds nothing. With the least budget, everything that can moves.
 pub(super) fn choose(budgeted: &Budgeted, options: &Options) -> Result<Budgeted> {
     let candidates = movable(budgeted);
-    let Some(memory) = memory(budgeted).filter(|_| options.method == Method::Search) else {
+    let one = budgeted.problem.sole_device().is_some();
+    let Some(memory) = memory(budgeted).filter(|_| one && options.method == Method::Search) else {
         return Ok(budgeted.clone());
     };
     if candidates.is_empty() {
