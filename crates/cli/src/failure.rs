@@ -117,9 +117,12 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let sentence = error.to_string();
         let (kind, details) = match &error {
-            Error::UnknownModel { .. } | Error::Network(_) | Error::Budget(_) | Error::Swap(_) => {
-                (Kind::Usage, Value::Null)
-            }
+            Error::UnknownModel { .. }
+            | Error::Network(_)
+            | Error::Budget(_)
+            | Error::Swap(_)
+            | Error::Watts(_)
+            | Error::NoEnergy { .. } => (Kind::Usage, Value::Null),
             Error::Memory { needed, available } => (
                 Kind::Memory,
                 json!({ "needed_bytes": needed, "available_bytes": available }),

@@ -185,6 +185,13 @@ fn keys_are_documented() {
         "sweep",
         &["sweep", chain, "--budgets", "100%,0", "--time-limit", "1"],
     );
+    let energy = [
+        "sweep", "digits", "--energy", "--watts", "15", "--batch", "2",
+    ];
+    agree(
+        "sweep --energy",
+        &[&energy[..], &["--budgets", "100%", "--time-limit", "100ms"]].concat(),
+    );
     agree("run", &["run", "digits", "--compare"]);
     agree("inspect", &["inspect", "digits"]);
     agree("networks", &["networks"]);

@@ -18,6 +18,7 @@ pub mod swap;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod units;
+pub mod watts;
 
 pub use budget::Budget;
 pub use capacities::{Capacities, Capacity, UnknownDeviceName};
@@ -41,3 +42,4 @@ pub use sequence::{Move, Sequence, SequenceError};
 pub use simulate::{Lane, Span, Timeline, simulate, simulate_with};
 pub use swap::{LinkSpeed, Rate, Rates, SwapError, SwapMemory};
 pub use units::{Joules, UnitError, format_bytes, format_seconds, parse_bytes, parse_seconds};
+pub use watts::{Watts, WattsError};

@@ -10,7 +10,7 @@ use scrimp_graph::onnx::OnnxError;
 use scrimp_graph::weights::WeightsError;
 use scrimp_plan::file::FileError;
 use scrimp_plan::{
-    Excess, LayoutViolation, NoDevice, SequenceError, SwapError, UnitError, Violation,
+    Excess, LayoutViolation, NoDevice, SequenceError, SwapError, UnitError, Violation, WattsError,
 };
 use scrimp_run::RunError;
 use scrimp_solve::{PlaceError, SolveError};
@@ -58,6 +58,19 @@ pub enum Error {
     /// A text that isn't a list of devices.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// Energy doesn't follow from power.
+    #[error(transparent)]
+    Watts(#[from] WattsError),
+    /// Nothing in the problem takes energy.
+    #[error(
+        "no task of '{problem}' takes energy; say what devices draw, like `--watts {device}=15`"
+    )]
+    NoEnergy {
+        /// The problem.
+        problem: String,
+        /// A device that computes.
+        device: String,
+    },
     /// The least budget of several devices.
     #[error(
         "the least budget is found for one device only; give each of several devices bytes or a percentage, like `--budget {device}=60%,…`"

@@ -63,4 +63,4 @@ pub use stays::{Stay, stays};
 pub use summary::{Optimality, PlanSummary, percent_over};
 pub use swap::{Swap, SwapPlace, swap_places};
 pub use trainer::{PlannedTraining, Trainer};
-pub use training::{Outcome, Trained};
+pub use training::{Outcome, Trained, median};

@@ -38,6 +38,7 @@ impl Stay {
 #[must_use]
 pub fn stays(plan: &CheckedPlan, timeline: &Timeline, device: DeviceId) -> Vec<Stay> {
     let mut walk = Walk::new(plan.problem(), device);
+    let computes = |device: DeviceId| plan.problem().devices()[device].computes;
     for (&step, span) in plan.steps().iter().zip(timeline.spans()) {
         let waited = span.start - span.ready;
         match step {
@@ -50,10 +51,11 @@ pub fn stays(plan: &CheckedPlan, timeline: &Timeline, device: DeviceId) -> Vec<S
                     walk.elsewhere.remove(&pair.input);
                 }
             }
-            Step::Copy { value, from, to } if from == device => {
+            Step::Copy { value, from, to } if from == device && !computes(to) => {
                 let copy = (to, Some((span.start, span.end)));
                 walk.elsewhere.insert(value, copy);
             }
+            // From another device that computes, too: the value is there again.
             Step::Copy { value, to, .. } if to == device => {
                 walk.come_back(value, (span.start, span.end));
             }
@@ -93,6 +95,7 @@ impl<'a> Walk<'a> {
         for (value, what) in problem.values().iter() {
             match what.origin {
                 Origin::Given(at) if at == device => drop(walk.present.insert(value)),
+                Origin::Given(other) if problem.devices()[other].computes => {}
                 Origin::Given(memory) => {
                     walk.elsewhere.insert(value, (memory, None));
                     walk.leave(value, 0.0, 0.0);

@@ -162,6 +162,14 @@ pub(crate) fn fits(bytes: u64) -> Result<()> {
     }
 }
 
+/// The middle number, or the mean of the two; none of none.
+pub fn median(numbers: &[f64]) -> Option<f64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let count = sorted.len();
+    (count > 0).then(|| f64::midpoint(sorted[(count - 1) / 2], sorted[count / 2]))
+}
+
 impl Trained {
     /// The losses of all steps.
     pub fn losses(&self) -> Vec<f32> {
@@ -175,12 +183,8 @@ impl Trained {
         } else {
             &self.records[..]
         };
-        let mut seconds: Vec<f64> = warm.iter().map(|record| record.seconds).collect();
-        seconds.sort_by(f64::total_cmp);
-        match seconds.len() {
-            0 => 0.0,
-            n => (seconds[(n - 1) / 2] + seconds[n / 2]) / 2.0,
-        }
+        let seconds: Vec<f64> = warm.iter().map(|record| record.seconds).collect();
+        median(&seconds).unwrap_or(0.0)
     }
 }
 

@@ -14,6 +14,7 @@ mod energy;
 mod error;
 mod exact;
 mod flow;
+mod frontier;
 mod ids;
 mod method;
 mod model;
@@ -30,6 +31,7 @@ mod variants;
 
 pub use cutoff::Cutoff;
 pub use error::{Shortage, SolveError};
+pub use frontier::{Frontier, solve_frontier};
 pub use method::{
     Candidates, Formulation, Method, Objective, Offload, Order, Placing, Precedence, Published,
     Reading, Rounding, UnknownName, Wording,

@@ -9,7 +9,7 @@ use scrimp::Limit;
 use scrimp::plan::{Rates, SwapError, SwapMemory, parse_bytes, parse_seconds};
 use scrimp::solve::{Method, Objective};
 
-use super::shared::{self, PublishedArgs, RecipeArgs, ShapeArgs, SolveArgs, TargetArgs};
+use super::shared::{self, PowerArgs, PublishedArgs, RecipeArgs, ShapeArgs, SolveArgs, TargetArgs};
 use crate::budgets::Budgets;
 
 /// Plan for many budgets: the trade-off between memory and time
@@ -19,6 +19,7 @@ use crate::budgets::Budgets;
   scrimp sweep resnet50 --budgets 30%..100%:5% --report curve.html --csv curve.csv
   scrimp sweep instance.json --budgets 4GiB..10GiB:1GiB --order fixed --json
   scrimp sweep instance.json --swap host=64GiB --speeds 6GB/s,12GB/s,25GB/s --apart
+  scrimp sweep instance.json --budgets 60%,40% --energy --watts 15 --report curves.html
   scrimp sweep instance.json --methods search,chen-sqrt-n,checkmate-rounding --report curves.html")]
 pub struct SweepArgs {
     /// Budgets and ranges of them, separated by commas: 80%, 30%..100% (15 points),
@@ -49,6 +50,11 @@ pub struct SweepArgs {
     /// Also plan without these memories, and with them but running nothing again
     #[arg(long, requires = "swap")]
     pub apart: bool,
+    /// Trade time for energy instead: under each budget plans from the fastest to the most frugal
+    #[arg(long, conflicts_with_all = ["methods", "speeds", "apart", "csv"])]
+    pub energy: bool,
+    #[command(flatten)]
+    pub power: PowerArgs,
     #[command(flatten)]
     pub target: TargetArgs,
     /// The time limit is that of each budget and curve

@@ -6,7 +6,9 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use scrimp::DeviceSpec;
-use scrimp::plan::{Capacities, DeviceId, Joules, NoDevice, PerDevice, Problem, parse_seconds};
+use scrimp::plan::{
+    Capacities, DeviceId, Joules, NoDevice, PerDevice, Problem, Watts, WattsError, parse_seconds,
+};
 use scrimp::run::Library;
 use scrimp::solve::{Method, Objective, Options, Order};
 
@@ -145,6 +147,31 @@ pub struct EnergyArgs {
     /// Most joules that all runs together may take; for several devices NAME=JOULES,NAME=JOULES
     #[arg(long, value_name = "JOULES")]
     pub energy_cap: Option<PerDevice<Joules>>,
+    #[command(flatten)]
+    pub power: PowerArgs,
+}
+
+/// What things draw.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Energy")]
+pub struct PowerArgs {
+    /// Watts that devices and links draw while they work, like 15 or cpu=15,gpu=120,cpu-gpu=5; energy is
+    /// watts · seconds. Without it, energies are those of a file
+    #[arg(long, value_name = "WATTS")]
+    pub watts: Option<PerDevice<Watts>>,
+}
+
+impl PowerArgs {
+    /// The problem with the energy that follows.
+    ///
+    /// # Errors
+    /// The errors of [`Problem::with_watts`].
+    pub fn of(&self, problem: Problem) -> Result<Problem, WattsError> {
+        match &self.watts {
+            Some(watts) => problem.with_watts(watts),
+            None => Ok(problem),
+        }
+    }
 }
 
 impl EnergyArgs {

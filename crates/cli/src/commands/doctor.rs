@@ -64,6 +64,15 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
         };
         table.row([name, room, note]);
     }
+    let counter = machine::EnergyCounter::start().map(|_| ());
+    match &counter {
+        Ok(()) => table.row([
+            "energy counter",
+            "found",
+            "of the processor; `run` tells joules",
+        ]),
+        Err(error) => table.row(["energy counter", "not found", &error.to_string()]),
+    };
     let solvers = [Library::OrTools, Library::Highs].map(|library| (library, found(library, args)));
     for (library, found) in &solvers {
         let methods = methods(*library).join(", ");
@@ -96,6 +105,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
             "error": place.room.as_ref().err().map(ToString::to_string),
             "link": place.measured,
         })).collect::<Vec<_>>(),
+        "energy_counter_error": counter.err().map(|error| error.to_string()),
         "solvers": solvers.iter().map(|(library, found)| object(*library, found)).collect::<Vec<_>>(),
     });
     Ok(Answer::new(json, table.to_string()))

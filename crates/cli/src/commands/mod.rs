@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod doctor;
+mod energy;
 mod inspect;
 mod manual;
 mod max_batch;

@@ -40,6 +40,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         &args.swap,
         quiet,
     )?;
+    let problem = args.energy.power.of(problem).map_err(Error::from)?;
     let stated = args
         .energy
         .within(&problem, capacities)

@@ -7,7 +7,7 @@ use anyhow::Result;
 use scrimp::graph::data::{Arrays, Contents, Feed, Rows, Saved, save_npz};
 use scrimp::graph::weights::WeightsFile;
 use scrimp::graph::{Graph, TensorId, inference};
-use scrimp::machine::peak_resident;
+use scrimp::machine::{EnergyCounter, NoEnergyCounter, peak_resident};
 use scrimp::plan::{Capacities, format_bytes, format_seconds};
 use scrimp::run::{Cpu, Processor, RunError};
 use scrimp::solve::place;
@@ -63,6 +63,7 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
         false => None,
     };
     let mut done = Done::new(&graph, &source, output.as_ref())?;
+    let mut counter = EnergyCounter::start();
     let line = Line::bar(quiet, "running", source.batches());
     for index in 0..source.batches() {
         if interrupt::requested() {
@@ -70,7 +71,9 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
             return Err(Failure::new(Kind::Interrupted, sentence).into());
         }
         let (inputs, count) = source.batch(index);
+        let before = joules(&mut counter);
         done.seconds.push(timed(&mut forward, &inputs)?);
+        done.joules += joules(&mut counter) - before;
         if let Some(without) = &mut without {
             done.base_seconds.push(timed(without, &inputs)?);
             done.compare(&forward, without)?;
@@ -89,9 +92,21 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
         source: &source,
         done: &done,
         arena_bytes: forward.arena_bytes(),
+        energy: counter.map(|_| done.joules / source.batches() as f64),
         signature: cpu.signature(),
     };
     told.answer(&summary)
+}
+
+/// Joules so far; 0 without a counter.
+fn joules(counter: &mut Result<EnergyCounter, NoEnergyCounter>) -> f64 {
+    let Ok(found) = counter else {
+        return 0.0;
+    };
+    found.joules().unwrap_or_else(|error| {
+        *counter = Err(error);
+        0.0
+    })
 }
 
 fn timed(forward: &mut Forward<'_>, inputs: &[(TensorId, Contents)]) -> Result<f64> {
@@ -160,6 +175,8 @@ struct Done {
     saved: Vec<Saved>,
     seconds: Vec<f64>,
     base_seconds: Vec<f64>,
+    /// Of all batches.
+    joules: f64,
     /// The first output that differs from the run without a plan.
     different: Option<String>,
 }
@@ -202,6 +219,7 @@ impl Done {
             saved,
             seconds: Vec::new(),
             base_seconds: Vec::new(),
+            joules: 0.0,
             different: None,
         })
     }
@@ -233,12 +251,6 @@ impl Done {
     }
 }
 
-fn median(seconds: &[f64]) -> Option<f64> {
-    let mut sorted = seconds.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied()
-}
-
 /// Everything that there is to tell.
 struct Told<'a> {
     args: &'a RunArgs,
@@ -246,6 +258,8 @@ struct Told<'a> {
     source: &'a Source,
     done: &'a Done,
     arena_bytes: u64,
+    /// Joules per batch, of all that the machine did meanwhile.
+    energy: Result<f64, NoEnergyCounter>,
     signature: String,
 }
 
@@ -295,9 +309,11 @@ impl Told<'_> {
             "outputs": shapes.collect::<serde_json::Map<_, _>>(),
             "allocated_bytes": self.arena_bytes,
             "process_peak_bytes": peak_resident(),
-            "batch_seconds": median(&done.seconds),
+            "batch_seconds": scrimp::median(&done.seconds),
+            "batch_joules": self.energy.as_ref().ok(),
+            "energy_note": self.energy.as_ref().err().map(ToString::to_string),
             "samples_per_second": source.samples() as f64 / total,
-            "base_batch_seconds": median(&done.base_seconds),
+            "base_batch_seconds": scrimp::median(&done.base_seconds),
             "bit_identical": compared.then_some(done.different.is_none()),
             "first_difference": done.different,
             "interrupted": interrupt::requested(),
@@ -322,8 +338,12 @@ impl Told<'_> {
             table.row(["whole process", &format_bytes(bytes), note]);
         }
         let note = format!("measured, median of {}", done.seconds.len());
-        let of = |seconds: &[f64]| median(seconds).map_or("–".into(), format_seconds);
+        let of = |seconds: &[f64]| scrimp::median(seconds).map_or("–".into(), format_seconds);
         table.row(["seconds per batch", &of(&done.seconds), &note]);
+        if let Ok(joules) = self.energy {
+            let note = "measured: all that the processor did meanwhile";
+            table.row(["energy per batch", &format!("{joules:.3} J"), note]);
+        }
         if !done.base_seconds.is_empty() {
             table.row(["  without a plan", &of(&done.base_seconds), &note]);
             let (same, what) = match &done.different {

@@ -1,5 +1,6 @@
 //! What this machine offers.
 
+mod energy;
 mod groups;
 mod memory;
 mod room;
@@ -7,6 +8,7 @@ mod room;
 use std::env;
 use std::path::PathBuf;
 
+pub use energy::{EnergyCounter, NoEnergyCounter};
 pub use memory::{memory, peak_resident};
 pub use room::HostMemory;
 

@@ -1,6 +1,7 @@
 //! The activity of each device and each link over time, one lane each, and a lane of the plan without
 //! recomputation to compare with.
 
+use super::devices::link_name;
 use super::draw::{LEFT, RIGHT, Scale, WIDTH, cost, escape, memory, phase, put, time_axis};
 use scrimp_plan::{CheckedPlan, Lane, Problem, Step, Timeline};
 use std::collections::BTreeSet;
@@ -76,10 +77,7 @@ fn row_name(problem: &Problem, lane: Lane, plan: &str) -> String {
             format!("{} {plan}", devices[device].name)
         }
         Lane::Device(_) => plan.to_owned(),
-        Lane::Link(link) => {
-            let link = &problem.links()[link];
-            format!("{} → {}", devices[link.from].name, devices[link.to].name)
-        }
+        Lane::Link(link) => link_name(problem, link),
     }
 }
 

@@ -5,17 +5,21 @@
 //! |---|---|
 //! | `page` | the page of a plan: its sections in order |
 //! | `tradeoff` | the page of a sweep: one curve per planner |
+//! | `energy` | the page of a sweep of energy: one curve per budget |
 //! | `memory`, `lanes`, `matrices`, `arena`, `losses` | one picture each |
 //! | `search` | what the search had found and proven by when |
 //! | `stages` | a plan cut into stages, for the matrices |
 //! | `recomputed` | which tasks run again, for which readers, and what that frees |
+//! | `devices` | what devices and links do, which task runs where, and why |
 //! | `swapped` | which values wait in other memories, and what that takes |
 //! | `frame` | what both pages share |
 //! | `draw` | what the pictures share: scales, axes, escaping |
 //! | `perfetto` | the trace |
 
 mod arena;
+mod devices;
 mod draw;
+mod energy;
 mod frame;
 mod lanes;
 mod losses;
@@ -33,6 +37,7 @@ use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, DeviceId};
 
 use crate::history::History;
 
+pub use energy::{EnergyCurve, EnergyPoint, energy};
 pub use memory::svg_memory;
 pub use page::html;
 pub use perfetto::{perfetto, perfetto_measured};

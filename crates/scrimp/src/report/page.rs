@@ -6,7 +6,9 @@ use super::draw::{cost, escape, grouped, memory, phase, put};
 use super::frame::{document, heading, legend, section, tile};
 use super::recomputed::{self, Again};
 use super::stages::Stages;
-use super::{ReportInput, arena, lanes, losses, matrices, memory as over_time, search, swapped};
+use super::{
+    ReportInput, arena, devices, lanes, losses, matrices, memory as over_time, search, swapped,
+};
 use crate::stays::{Stay, stays};
 use scrimp_plan::{CheckedPlan, DeviceId, TaskId, Timeline, simulate};
 
@@ -26,13 +28,14 @@ pub fn html(input: &ReportInput<'_>) -> String {
     let both = Both {
         input,
         base: simulate(input.base),
-        stays: stays(input.planned, &planned, input.device()),
+        stays: all_stays(input.planned, &planned),
         planned,
         again: recomputed::find(input.base, input.planned, input.device()),
     };
     document(input.title, |out| {
         both.summary(out);
         both.over_time(out);
+        both.devices(out);
         both.why(out);
         both.away(out);
         both.matrices(out);
@@ -41,6 +44,15 @@ pub fn html(input: &ReportInput<'_>) -> String {
         both.search(out);
         both.numbers(out);
     })
+}
+
+/// The stays of the values of every device that computes.
+fn all_stays(plan: &CheckedPlan, timeline: &Timeline) -> Vec<Stay> {
+    let devices = plan.problem().devices().iter();
+    let computing = devices.filter(|(_, device)| device.computes);
+    computing
+        .flat_map(|(id, _)| stays(plan, timeline, id))
+        .collect()
 }
 
 /// A change in per cent: `−20.0 %`, `+0.3 %`, `±0 %`.
@@ -190,6 +202,27 @@ impl Both<'_> {
             keys.push(("again", "runs again"));
         }
         keys
+    }
+
+    /// What each device and link does; with several devices that compute also which task runs where.
+    fn devices(&self, out: &mut String) {
+        let planned = self.input.planned;
+        let devices = planned.problem().devices();
+        if devices.len() < 2 {
+            return;
+        }
+        let table = devices::work(planned, &self.planned, self.input.capacities);
+        section(out, "Devices and links", "");
+        put!(out, "<div class=\"scroll\">{table}</div>");
+        if devices.values().filter(|device| device.computes).count() > 1 {
+            let table = devices::runs(planned, &self.planned);
+            put!(
+                out,
+                "<h3>What runs where, and why</h3><p class=\"quiet\">click a heading to sort by it</p><div \
+                 class=\"scroll\">{table}</div>"
+            );
+        }
+        out.push_str("</section>");
     }
 
     fn why(&self, out: &mut String) {

@@ -1,6 +1,7 @@
 //! A trace in the format that <https://ui.perfetto.dev> opens. Each device is a process with its runs and its
 //! bytes in use, each link a process with its copies.
 
+use super::devices::link_name;
 use scrimp_plan::{CheckedPlan, Lane, Problem, Step, simulate};
 use scrimp_run::StepTrace;
 use serde_json::{Value as Json, json};
@@ -73,9 +74,10 @@ fn trace(plan: &CheckedPlan, slices: impl Iterator<Item = TraceSlice>, times: &s
     let mut events: Vec<Json> = names(problem, times);
     let mut seen = BTreeSet::new();
     for slice in slices {
-        let event = |name: &str, category: &str, bytes: u64| {
+        let event = |name: &str, category: &str, bytes: u64, joules: f64| {
             json!({"ph": "X", "name": name, "cat": category, "pid": process(problem, slice.lane), "tid": 0,
-                   "ts": slice.start, "dur": slice.duration, "args": {"step": slice.step, "bytes": bytes}})
+                   "ts": slice.start, "dur": slice.duration,
+                   "args": {"step": slice.step, "bytes": bytes, "joules": joules}})
         };
         let device = match slice.what {
             Step::Run { task, device } => {
@@ -87,12 +89,17 @@ fn trace(plan: &CheckedPlan, slices: impl Iterator<Item = TraceSlice>, times: &s
                 };
                 let outputs = what.outputs.iter();
                 let bytes = outputs.map(|&output| problem.value(output).bytes).sum();
-                events.push(event(&what.name, category, bytes));
+                let joules = what.mode(device).map_or(0.0, |mode| mode.joules);
+                events.push(event(&what.name, category, bytes, joules));
                 device
             }
             Step::Copy { value, to, .. } => {
                 let what = problem.value(value);
-                events.push(event(&what.name, "copy", what.bytes));
+                let joules = match slice.lane {
+                    Lane::Link(link) => problem.copy_joules(link, value),
+                    Lane::Device(_) => 0.0,
+                };
+                events.push(event(&what.name, "copy", what.bytes, joules));
                 to
             }
             Step::Free { .. } => continue,
@@ -126,9 +133,8 @@ fn names(problem: &Problem, times: &str) -> Vec<Json> {
         .iter()
         .map(|(id, device)| name(Lane::Device(id), format!("{} ({times})", device.name)))
         .collect();
-    for (id, link) in problem.links().iter() {
-        let ends = format!("{} → {}", devices[link.from].name, devices[link.to].name);
-        names.push(name(Lane::Link(id), ends));
+    for id in problem.links().keys() {
+        names.push(name(Lane::Link(id), link_name(problem, id)));
     }
     names
 }

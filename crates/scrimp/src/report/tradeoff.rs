@@ -94,14 +94,15 @@ pub fn tradeoff(input: &TradeOff<'_>) -> String {
 }
 
 /// A percentage with its sign.
-fn signed(percent: f64) -> String {
+pub(super) fn signed(percent: f64) -> String {
     match percent {
         p if p.abs() < 0.005 => "±0 %".into(),
         p => format!("{}{:.2} %", if p < 0.0 { "−" } else { "+" }, p.abs()),
     }
 }
 
-fn class(curve: usize) -> String {
+/// The style of a curve.
+pub(super) fn class(curve: usize) -> String {
     let dashed = if curve >= COLOURS { " dashed" } else { "" };
     format!("c{}{dashed}", curve % COLOURS)
 }
