@@ -4,8 +4,8 @@
 
 use cranelift_entity::EntityRef;
 use scrimp::report::{
-    Curve, FoundPoint, Losses, Point, ReportInput, TradeOff, html, perfetto, perfetto_measured,
-    svg_memory, tradeoff,
+    Curve, EnergyCurve, EnergyPoint, FoundPoint, Losses, Point, ReportInput, TradeOff, energy,
+    html, perfetto, perfetto_measured, svg_memory, tradeoff,
 };
 use scrimp::run::{RunTrace, StepTrace};
 use scrimp::{History, stays};
@@ -276,6 +276,119 @@ fn pages_of_random_plans_are_well_formed() {
         }
         assert!(serde_json::from_str::<serde_json::Value>(&perfetto(&plans[1])).is_ok());
     }
+}
+
+/// `first` runs on the CPU alone; `near` is faster on the GPU, but its input isn't there; `far` is on the GPU.
+fn two_devices() -> (Problem, Vec<Step>) {
+    let mut parts = ProblemParts::default();
+    for name in ["cpu", "gpu"] {
+        parts.devices.push(Device::computing(name));
+    }
+    parts.links.push(Link::new(d(0), d(1), 1e6, 0.0));
+    for (task, bytes) in [4_000_000, 1000, 1000].into_iter().enumerate() {
+        parts.values.push(Value {
+            name: format!("value {task}"),
+            bytes,
+            origin: Origin::Task(TaskId::new(task)),
+            keep: Keep::Anywhere,
+        });
+    }
+    let mut task = |name: &str, inputs: &[usize], seconds: &[f64]| {
+        let modes = seconds.iter().enumerate().map(|(device, &seconds)| Mode {
+            device: d(device),
+            seconds,
+            joules: 2.0,
+            workspace: 0,
+            resident: 0,
+        });
+        parts.tasks.push(Task {
+            name: name.into(),
+            phase: Phase::Forward,
+            inputs: inputs.iter().map(|&value| ValueId::new(value)).collect(),
+            outputs: vec![ValueId::new(parts.tasks.len())],
+            overwrites: vec![],
+            modes: modes.collect(),
+            rerunnable: true,
+        });
+    };
+    task("first", &[], &[1.0]);
+    task("near", &[0], &[3.0, 1.0]);
+    task("far", &[1], &[5.0, 2.0]);
+    let on = |task: usize, device: usize| Step::Run {
+        task: TaskId::new(task),
+        device: d(device),
+    };
+    let copy = Step::Copy {
+        value: ValueId::new(1),
+        from: d(0),
+        to: d(1),
+    };
+    (
+        Problem::new(parts).unwrap(),
+        vec![on(0, 0), on(1, 0), copy, on(2, 1)],
+    )
+}
+
+#[test]
+fn the_page_says_what_runs_where_and_why() {
+    let (problem, steps) = two_devices();
+    let planned = check(&problem, Plan { steps }).unwrap();
+    let tasks: Vec<TaskId> = problem.tasks().keys().collect();
+    let base = check(&problem, Plan::from_runs(&problem, d(0), &tasks).unwrap()).unwrap();
+    let page = body(&page(&base, &planned, false));
+    well_formed(&page);
+    for part in [
+        "What runs where, and why",
+        "no other device can run it",
+        "its inputs are here: copying them to gpu would take 4.00 s",
+        "no other device is faster",
+        "cpu → gpu",
+        "4 J",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(
+        !page.contains("What waits elsewhere"),
+        "both devices compute"
+    );
+    let trace = perfetto(&planned);
+    assert!(trace.contains("\"joules\":2.0"), "{trace}");
+}
+
+#[test]
+fn the_page_of_energy() {
+    let (problem, _) = two_devices();
+    let tasks: Vec<TaskId> = problem.tasks().keys().collect();
+    let base = check(&problem, Plan::from_runs(&problem, d(0), &tasks).unwrap()).unwrap();
+    let point = |joules, seconds, proven| EnergyPoint {
+        joules,
+        seconds,
+        proven,
+        recomputed: 1,
+        copied: 1 << 20,
+    };
+    let curve = |name: &str, points, note: Option<&str>| EnergyCurve {
+        name: name.into(),
+        points,
+        note: note.map(Into::into),
+    };
+    let page = energy(
+        &base,
+        &[
+            curve(
+                "50 %",
+                vec![point(6.0, 9.5, 9.0), point(7.0, 9.0, 9.0)],
+                None,
+            ),
+            curve("<10 %>", vec![], Some("no plan")),
+        ],
+    );
+    well_formed(&body(&page));
+    for part in ["7.000 J", "9.50 s", "<b>&lt;10 %&gt;</b>: no plan"] {
+        assert!(page.contains(part), "{part}");
+    }
+    // Without any plan there is a page, too.
+    well_formed(&body(&energy(&base, &[])));
 }
 
 #[test]
