@@ -10,8 +10,8 @@ batch 1, in inference mode. Each run is a process of its own. The columns:
 
 - weights: bytes of all initializers.
 - off by: the largest difference of an output of scrimp's from ONNX Runtime's, over the largest output.
-- peak, ONNX Runtime: the most physical memory of its process, less what it has after the imports, with its arena
-  on and weights in the model's file. scrimp's: of the whole process, planning included.
+- peak, ONNX Runtime: the most physical memory of its process, less what it has after the imports. scrimp's: of the
+  whole process, planning included.
 - arena: what scrimp reserves, weights included, at `--budget 100%`, `min`, and `min` with weights and values in a
   file (`--swap disk`).
 - ms: the median of five runs (of ONNX Runtime's without the first).
@@ -39,13 +39,13 @@ RUNS = 5
 SEARCH = "3s"
 
 RUNTIME = """
-import json, os, resource, sys, time
+import json, sys, time
 import numpy, onnxruntime
 path, inputs, outputs, threads, runs = sys.argv[1:]
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
-before = resident()
+def status(field):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(field))
+before = status("VmRSS:")
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = int(threads)
 options.log_severity_level = 3
@@ -56,7 +56,7 @@ for _ in range(int(runs)):
     start = time.perf_counter()
     made = session.run(None, given)
     times.append(time.perf_counter() - start)
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+peak = status("VmHWM:")
 numpy.savez(outputs, *made)
 print(json.dumps(dict(peak=peak - before, seconds=sorted(times[1:])[len(times[1:]) // 2])))
 """
@@ -171,7 +171,7 @@ def row(name, path, given, arguments, folder):
     runtime = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     wanted = list(numpy.load(theirs).values())
     cells = [name, f"{weights / 1e6:.1f}"]
-    tries = [["--budget", "100%"], ["--budget", "min"], ["--budget", "min", "--swap", f"disk:{folder}=4GB"]]
+    tries = [["--budget", "100%"], ["--budget", "min"], ["--budget", "min", "--swap", f"disk:{os.path.dirname(folder)}=4GB"]]
     answers, off = [], 0.0
     for more in tries:
         answer = scrimp(arguments.scrimp, path, inputs, threads, "--outputs", ours, *more)
