@@ -121,6 +121,7 @@ mod tests {
             seconds,
             joules: 1.0,
             workspace: 0,
+            resident: 0,
         };
         parts.tasks.push(Task {
             name: "task".into(),
