@@ -114,6 +114,10 @@ def exported(library, name, target):
         model, x = timm.create_model(name, pretrained=False), torch.randn(1, 3, 224, 224)
     else:
         model, x = language(name), torch.randint(3, 1000, (1, 64))
+    for parameter in model.parameters():
+        # A head that starts at zero would hide everything before it.
+        if parameter.dim() > 1 and not parameter.any():
+            torch.nn.init.normal_(parameter, std=0.02)
     model.eval()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         torch.onnx.export(
