@@ -29,6 +29,7 @@ pub fn run(args: &SweepArgs, quiet: bool) -> Result<Answer> {
     let problem = target::problem(
         &args.target,
         Some(&PerDevice::Sole(all)),
+        &[],
         &args.solve.search,
         &args.swap,
         quiet,

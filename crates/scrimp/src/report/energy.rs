@@ -182,7 +182,14 @@ fn table(out: &mut String, base: &CheckedPlan, curves: &[EnergyCurve]) {
     let over = |seconds: f64| signed(percent_over(seconds, base.cost()));
     section(out, "Numbers", "");
     out.push_str("<div class=\"scroll\"><table class=\"sortable\"><thead><tr><th>budget</th>");
-    for name in ["energy", "time", "added time", "proven", "runs again", "copied"] {
+    for name in [
+        "energy",
+        "time",
+        "added time",
+        "proven",
+        "runs again",
+        "copied",
+    ] {
         put!(out, "<th class=\"n\">{name}</th>");
     }
     out.push_str("</tr></thead><tbody>");
