@@ -120,6 +120,27 @@ fn quick(budgeted: &Budgeted, options: &Options, limit: Duration) -> Result<Opti
     }
 }
 
+/// The problem with every task on the device that alone is the fastest, and everything at home there; `None` if a
+/// task can't run there, or if tasks can run nowhere else.
+pub(super) fn on_the_fastest(budgeted: &Budgeted) -> Result<Option<Budgeted>> {
+    let device = budgeted.device;
+    let mut parts = budgeted.base.problem().parts();
+    let before: usize = parts.tasks.values().map(|task| task.modes.len()).sum();
+    for task in parts.tasks.values_mut() {
+        task.modes.retain(|mode| mode.device == device);
+    }
+    let after = parts.tasks.values().filter(|task| !task.modes.is_empty());
+    if after.count() < parts.tasks.len() || before == parts.tasks.len() {
+        return Ok(None);
+    }
+    let problem = Problem::new(parts).map_err(scrimp_plan::SwapError::from)?;
+    Ok(Some(Budgeted {
+        fixed_bytes: problem.fixed_bytes(device),
+        problem,
+        ..budgeted.clone()
+    }))
+}
+
 /// The device that uses each given value, or what overwrites it, most often.
 fn users(plan: &CheckedPlan) -> SecondaryMap<ValueId, Option<DeviceId>> {
     let problem = plan.problem();

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use scrimp_plan::{Capacities, CheckedLayout, Plan, SavedPlan, Sequence, check};
+use scrimp_plan::{
+    Capacities, CheckedLayout, CheckedPlan, DeviceId, Plan, SavedPlan, Sequence, check,
+};
 use scrimp_solve::{
     Cutoff, Method, Options, Order, PlaceError, Progress, SolveError, Solved, leanest, place,
     place_by, place_reordered, solve,
@@ -10,7 +12,7 @@ use scrimp_solve::{
 
 use crate::error::{Error, Result};
 use crate::history::History;
-use crate::pipeline::{Budgeted, Planned, Provenance, homes};
+use crate::pipeline::{Budgeted, Planned, Provenance, devices, homes};
 
 /// The share of the time limit by which the first attempt ends, if the limit is at least this long. A shorter
 /// one may not suffice for a first plan.
@@ -174,21 +176,32 @@ fn under(
                 arena,
                 available,
             }) => {
-                let excess = arena - available;
-                let limit = asked.bytes(device).unwrap_or(u64::MAX);
-                if excess < missed.1 - missed.0 {
-                    missed = (limit, limit.saturating_add(excess));
+                let several = budgeted.problem.sole_device().is_none();
+                let mut over = match several {
+                    true => excesses(&solved.plan, &asked, cutoff)?,
+                    false => Vec::new(),
+                };
+                if over.is_empty() {
+                    over.push((device, arena - available));
                 }
                 options.time_limit = first_limit / 4;
                 options.deadline = Instant::now().checked_add(left(AGAIN_PART));
-                if attempt == 1 && order == Order::Free {
+                for &(device, excess) in &over {
+                    let limit = asked.bytes(device).unwrap_or(u64::MAX);
+                    if excess < missed.1 - missed.0 {
+                        missed = (limit, limit.saturating_add(excess));
+                    }
+                }
+                if attempt == 1 && order == Order::Free && !several {
                     options.order = Order::Fixed;
                     continue;
                 }
                 options.order = order;
-                let before = tightened.bytes(device).unwrap_or(limit);
-                let less = before.saturating_sub(excess.saturating_add(margin));
-                tightened = tightened.with_bytes(device, Some(less));
+                for (device, excess) in over {
+                    let before = tightened.bytes(device).unwrap_or(u64::MAX);
+                    let less = before.saturating_sub(excess.saturating_add(margin));
+                    tightened = tightened.with_bytes(device, Some(less));
+                }
                 margin = margin.saturating_mul(2);
             }
             Err(error) => return Err(error.into()),
@@ -199,11 +212,38 @@ fn under(
             let provenance = provenance.ended_by(&layout);
             Ok(budgeted.planned(layout, fit, budget, Some(provenance)))
         }
-        None => Err(Error::NoLayout {
-            budget: missed.0,
-            needed: missed.1,
-        }),
+        None => match devices::on_the_fastest(budgeted)? {
+            // One device needs no room for values that come back.
+            Some(one) => {
+                let options = Options {
+                    time_limit: left(PLACE_PART),
+                    ..whole.clone()
+                };
+                under(&one, budget, fit, &options, watch)
+            }
+            None => Err(Error::NoLayout {
+                budget: missed.0,
+                needed: missed.1,
+            }),
+        },
     }
+}
+
+/// The devices on which a plan's layout needs more bytes than they have, and how many more.
+fn excesses(
+    plan: &CheckedPlan,
+    limits: &Capacities,
+    cutoff: Cutoff<'_>,
+) -> Result<Vec<(DeviceId, u64)>> {
+    let layout = place_by(plan, &Capacities::unlimited(), cutoff)?;
+    let devices = plan.problem().devices().keys();
+    let over = devices.filter_map(|device| {
+        let excess = layout
+            .needed_bytes(device)
+            .checked_sub(limits.bytes(device)?)?;
+        (excess > 0).then_some((device, excess))
+    });
+    Ok(over.collect())
 }
 
 /// Stages 7 and 8 for a plan that was made before, perhaps for another device: checks it under this budget
