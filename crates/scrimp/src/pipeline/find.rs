@@ -32,8 +32,9 @@ pub enum Fit {
     LiveBytes,
 }
 
-/// The most times that the planner is asked.
+/// The most times that the planner is asked, and for several devices even after the time limit.
 const ATTEMPTS: u64 = 12;
+const MOST_AFTER: u64 = 3;
 /// The first tightening removes, besides the missing bytes, one part in this many of what planning can
 /// change. Each further tightening removes twice as much as the one before. Another plan has other holes, so
 /// without a margin it may miss the budget by as much again.
@@ -191,6 +192,9 @@ fn under(
                     if excess < missed.1 - missed.0 {
                         missed = (limit, limit.saturating_add(excess));
                     }
+                }
+                if several && attempt > MOST_AFTER && began.elapsed() >= first_limit {
+                    break;
                 }
                 if attempt == 1 && order == Order::Free && !several {
                     options.order = Order::Fixed;
