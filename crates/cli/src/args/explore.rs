@@ -54,12 +54,12 @@ pub struct SweepArgs {
     #[arg(long, conflicts_with_all = ["methods", "speeds", "apart", "csv"])]
     pub energy: bool,
     #[command(flatten)]
-    pub power: PowerArgs,
-    #[command(flatten)]
     pub target: TargetArgs,
     /// The time limit is that of each budget and curve
     #[command(flatten)]
     pub solve: SolveArgs,
+    #[command(flatten)]
+    pub power: PowerArgs,
     /// Write a page with the curves that opens offline in any browser here
     #[arg(long, value_name = "OUT.html", help_heading = "Outputs")]
     pub report: Option<PathBuf>,

@@ -27,6 +27,7 @@ pub fn run(cli: Cli) -> Result<Answer> {
         Command::Inspect(args) => inspect::run(&args),
         Command::Train(args) => train::run(&args, quiet),
         Command::Run(args) => run::run(&args, quiet),
+        Command::Sweep(args) if args.energy => energy::run(&args, quiet),
         Command::Sweep(args) => sweep::run(&args, quiet),
         Command::MaxBatch(args) => max_batch::run(&args, quiet),
         Command::Place(args) => place::run(&args),

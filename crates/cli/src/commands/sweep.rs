@@ -11,7 +11,7 @@ use scrimp::solve::{
 use scrimp::{Budgeted, Error, percent_over};
 use serde_json::{Value, json};
 
-use super::{energy, plan};
+use super::plan;
 use crate::args::SweepArgs;
 use crate::budgets::Budgets;
 use crate::failure::{Failure, Kind};
@@ -23,9 +23,6 @@ use crate::{Answer, interrupt};
 
 /// Plans under each budget by each planner, and shows the trade-off.
 pub fn run(args: &SweepArgs, quiet: bool) -> Result<Answer> {
-    if args.energy {
-        return energy::run(args, quiet);
-    }
     let mut outputs = Outputs::beside([Path::new(&args.target.name)]);
     let report = outputs.claim(args.report.as_ref())?;
     let csv = outputs.claim(args.csv.as_ref())?;
