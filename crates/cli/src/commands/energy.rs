@@ -157,7 +157,7 @@ impl Traded {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new("lrrrrrr");
+        let mut table = Table::new("lrrrrrrl");
         table.row([
             "asked",
             "budget",
@@ -170,7 +170,8 @@ impl Traded {
         for made in &self.curves {
             let budget = self.units().format_memory(made.bytes);
             if let Err(error) = &made.outcome {
-                table.row([&made.budget.to_string(), &budget, &error.to_string()]);
+                let asked = made.budget.to_string();
+                table.row([&asked, &budget, "", "", "", "", "", &error.to_string()]);
             }
             for (plan, seconds, proven) in made.points() {
                 table.row([
