@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use scrimp::graph::networks::NetworkOptions;
-use scrimp::graph::{Costs, Graph, Loss, Optimizer, TrainingGraph};
+use scrimp::graph::{Costs, Graph, Loss, Optimizer, TensorId, Tiled, Tiles, TrainingGraph};
 use scrimp::plan::file::{self, Content};
 use scrimp::plan::{
     Budget, Capacities, NoDevice, PerDevice, Problem, SwapMemory, UnknownDeviceName,
@@ -16,7 +16,9 @@ use scrimp::run::{Compiled, CostCache, Cpu, Profile, ProfileProgress};
 use scrimp::solve::{Layer, Options};
 use scrimp::{Crossing, DeviceSpec, Devices, Error, Fit, Homes, ModelSource, Recipe, Swap};
 
-use crate::args::{CostsArg, LossArg, OptimizerArg, RecipeArgs, SearchArgs, ShapeArgs, TargetArgs};
+use crate::args::{
+    CostsArg, LossArg, OptimizerArg, RecipeArgs, SearchArgs, ShapeArgs, TargetArgs, TileArg,
+};
 use crate::failure::{Failure, Kind};
 use crate::interrupt;
 use crate::progress::Line;
@@ -119,15 +121,63 @@ pub fn import(model: &str, shape: &ShapeArgs, quiet: bool) -> Result<Graph> {
     Ok(graph)
 }
 
-/// What a training step does.
-pub fn recipe(args: &RecipeArgs) -> Recipe {
+/// What is minimized in training a graph.
+pub fn loss(args: &RecipeArgs, graph: &Graph) -> LossArg {
+    let number = |&output: &TensorId| graph.tensor(output).elements() == 1;
+    match (args.loss, graph.outputs()) {
+        (Some(loss), _) => loss,
+        (None, [output]) if number(output) => LossArg::Output,
+        (None, _) => LossArg::CrossEntropy,
+    }
+}
+
+/// What a training step of a graph does, with the tiles that are best within a budget if that is asked.
+pub fn recipe_within(
+    args: &RecipeArgs,
+    graph: &Graph,
+    devices: &Devices,
+    budget: &PerDevice<Budget>,
+    search: &SearchArgs,
+) -> Result<Recipe> {
+    let mut names = devices.iter().map(|(name, _)| name);
+    let only = names.next().filter(|_| names.next().is_none());
+    let budget = only.and_then(|name| budget.named(name));
+    let untiled = RecipeArgs {
+        tile: TileArg::Given(Tiles::Off),
+        ..*args
+    };
+    match (args.tile, budget) {
+        (TileArg::Auto, Some(&Budget::Bytes(bytes))) => {
+            let recipe = recipe(&untiled, graph)?;
+            let options = Options {
+                time_limit: search.time_limit,
+                seed: search.seed.unwrap_or(0),
+                threads: search.threads(),
+                stop: Some(interrupt::flag()),
+                ..Options::default()
+            };
+            let tiles = scrimp::choose_tiles(graph, recipe, devices.first(), bytes, &options)?;
+            Ok(Recipe { tiles, ..recipe })
+        }
+        _ => recipe(args, graph),
+    }
+}
+
+/// What a training step of a graph does.
+pub fn recipe(args: &RecipeArgs, graph: &Graph) -> Result<Recipe> {
+    let TileArg::Given(tiles) = args.tile else {
+        let sentence =
+            "--tile auto needs one device and its budget in bytes; give them, or a number of tiles";
+        return Err(Failure::new(Kind::Usage, sentence).into());
+    };
     let RecipeArgs {
         momentum,
         weight_decay,
         ..
     } = *args;
-    Recipe {
-        loss: match args.loss {
+    Ok(Recipe {
+        tiles,
+        loss: match loss(args, graph) {
             LossArg::CrossEntropy => Loss::CrossEntropy,
             LossArg::Mse => Loss::MeanSquaredError,
             LossArg::Output => Loss::Output,
@@ -148,7 +198,7 @@ pub fn recipe(args: &RecipeArgs) -> Recipe {
                 weight_decay,
             },
         },
-    }
+    })
 }
 
 /// Whether a target is JSON rather than a model: it is a file that starts with a brace.
@@ -173,6 +223,8 @@ pub struct Target {
     pub layers: Option<Arc<[Layer]>>,
     /// Where what is given may be.
     pub homes: Homes,
+    /// What is run by tiles.
+    pub tiled: Vec<Tiled>,
 }
 
 /// Where costs come from, and within which budget they are measured.
@@ -224,6 +276,7 @@ pub fn problem(
             device: None,
             layers: None,
             homes: Homes::Given,
+            tiled: Vec::new(),
         });
     }
     let devices = self::devices(devices, search.threads(), &target.recipe)?;
@@ -231,7 +284,8 @@ pub fn problem(
         device: devices.iter().next().map_or("", |(name, _)| name).into(),
     })?;
     let graph = import(&target.name, &target.shape, quiet)?;
-    let training = scrimp::differentiate(&graph, recipe(&target.recipe))?;
+    let recipe = recipe_within(&target.recipe, &graph, &devices, budget, search)?;
+    let training = scrimp::differentiate(&graph, recipe)?;
     let compiled = devices.compiled(&training.graph);
     let costing = Costing {
         source: target.costs,
@@ -250,6 +304,7 @@ pub fn problem(
         fit: Fit::Layout,
         device: Some(devices.signature()),
         homes: Homes::Free,
+        tiled: training.tiled,
     })
 }
 

@@ -9,7 +9,7 @@
 //! * `flops`: 2 per multiply-add for convolutions and matrix products, otherwise a small number per
 //!   element, which counts exp, erf and the like as about ten.
 //! * `bytes`: every input read once and every output written once; slices and gathers read only
-//!   what they copy. Views cost nothing at all.
+//!   what they copy, and adding to a slice touches only that. Views cost nothing at all.
 
 use cranelift_entity::SecondaryMap;
 
@@ -166,6 +166,8 @@ pub fn bytes_moved(graph: &Graph, node: &Node) -> f64 {
     match node.op {
         Op::Reshape { .. } => 0.0,
         Op::Slice { .. } => 2.0 * written,
+        // In place, only the elements at the slice's places are read and written.
+        Op::SliceGrad { .. } if node.inputs.len() > 1 => 3.0 * bytes(&node.inputs[..1]),
         Op::Gather { .. } => 2.0 * written + bytes(&node.inputs[1..]),
         _ => bytes(&node.inputs) + written,
     }

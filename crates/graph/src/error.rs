@@ -75,6 +75,28 @@ pub enum GraphError {
         /// Why, and what to do.
         reason: &'static str,
     },
+    /// A tile that can't be computed.
+    #[error("node '{node}' ({op}) can't be run by tiles: {reason}")]
+    NotTileable {
+        /// Its name.
+        node: String,
+        /// Its operator.
+        op: &'static str,
+        /// Why, and what to do.
+        reason: &'static str,
+    },
+    /// No segment of a graph can be run by tiles.
+    #[error(
+        "nothing of graph '{graph}' can be run by tiles: node '{node}' ({op}) needs all of what is before it; train it without tiles"
+    )]
+    NothingToTile {
+        /// Its name.
+        graph: String,
+        /// Where the first nodes that could be end.
+        node: String,
+        /// That node's operator.
+        op: &'static str,
+    },
     /// Nothing to train.
     #[error(
         "the loss '{loss}' depends on no parameter, so there is nothing to train; make the weights parameters, not constants"

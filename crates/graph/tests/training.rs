@@ -164,7 +164,10 @@ fn the_loss_of_a_softmax_is_that_of_its_input() {
     let y = b.add1("softmax", Op::Softmax { axis: 1 }, &[y]).unwrap();
     b.output(y);
     let training = train(&b.finish().unwrap(), Loss::CrossEntropy, Some(SGD)).unwrap();
-    assert_eq!(training.graph.tensor(training.predictions).name, "fc");
+    assert_eq!(
+        training.graph.tensor(training.predictions.unwrap()).name,
+        "fc"
+    );
     assert!(training.graph.find("softmax").is_none());
 }
 
@@ -206,7 +209,7 @@ fn the_last_output_can_be_the_loss() {
     let training = train(&b.finish().unwrap(), Loss::Output, Some(SGD)).unwrap();
     let name = |id| &*training.graph.tensor(id).name;
     assert_eq!(
-        (name(training.predictions), name(training.loss)),
+        (name(training.predictions.unwrap()), name(training.loss)),
         ("fc", "sum")
     );
 }

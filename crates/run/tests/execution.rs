@@ -316,7 +316,7 @@ fn what_does_not_fit_is_refused() {
         "setting an input may overwrite outputs"
     );
     assert!(
-        executor.read(case.training.predictions).is_err(),
+        executor.read(case.training.predictions.unwrap()).is_err(),
         "predictions aren't kept"
     );
 

@@ -55,7 +55,7 @@ pub use history::{History, Moment};
 pub use inference::{Forward, Inference};
 pub use pipeline::{
     Budgeted, Fit, Homes, ModelSource, Planned, Provenance, Recipe, adopt, budget, budgets,
-    copy_of, differentiate, estimate, find_homes, find_plan, import, layers, lower,
+    choose_tiles, copy_of, differentiate, estimate, find_homes, find_plan, import, layers, lower,
 };
 pub use profile::{predicted, predicted_seconds, profile};
 pub use session::{Breakdown, Job, Session, StepRecord};

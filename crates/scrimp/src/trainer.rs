@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use scrimp_graph::data::{Feed, Samples};
 use scrimp_graph::networks::NetworkOptions;
-use scrimp_graph::{Graph, Loss, Lowered, Optimizer, TrainingGraph};
+use scrimp_graph::{Graph, Loss, Lowered, Optimizer, Tiles, TrainingGraph};
 use scrimp_plan::{Budget, SwapMemory};
 use scrimp_run::{Compiled, Cpu, Processor};
 use scrimp_solve::Options;
@@ -63,6 +63,7 @@ impl Trainer {
             recipe: Recipe {
                 loss: Loss::CrossEntropy,
                 optimizer,
+                tiles: Tiles::Off,
             },
             learning_rate: 0.01,
             samples: None,

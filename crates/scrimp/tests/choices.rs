@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use scrimp::graph::networks::{self, NetworkOptions};
-use scrimp::graph::{Loss, Lowered, Norm, Op, Optimizer, TrainingGraph, Unary};
+use scrimp::graph::{Loss, Lowered, Norm, Op, Optimizer, Tiles, TrainingGraph, Unary};
 use scrimp::plan::{Budget, Step, TaskId};
 use scrimp::run::{Compiled, Cpu, Processor};
 use scrimp::solve::Options;
@@ -25,6 +25,7 @@ impl Case {
                 momentum: 0.0,
                 weight_decay: 0.0,
             },
+            tiles: Tiles::Off,
         };
         let training = scrimp::pipeline::differentiate(&graph, recipe).unwrap();
         let cpu = Cpu::new(1).unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use scrimp::graph::data::Feed;
 use scrimp::graph::networks::NetworkOptions;
-use scrimp::graph::{Loss, Optimizer};
+use scrimp::graph::{Loss, Optimizer, Tiles};
 use scrimp::plan::{
     Budget, Capacities, DeviceId, PerDevice, Problem, SavedPlan, Sequence, TaskId, check,
 };
@@ -42,6 +42,7 @@ fn losses_do_not_depend_on_the_placement() {
     let recipe = Recipe {
         loss: Loss::CrossEntropy,
         optimizer: OPTIMIZER,
+        tiles: Tiles::Off,
     };
     let step = pipeline::differentiate(&graph, recipe).unwrap();
     let feed = Feed::synthetic(&step.graph, 0);
@@ -111,6 +112,7 @@ fn percentages_are_of_each_device_alone() {
     let recipe = Recipe {
         loss: Loss::CrossEntropy,
         optimizer: OPTIMIZER,
+        tiles: Tiles::Off,
     };
     let step = pipeline::differentiate(&graph, recipe).unwrap();
     let specs = ["a/1", "b/1"].map(|text| text.parse().unwrap());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use scrimp::graph::networks::NetworkOptions;
-use scrimp::graph::{Loss, Optimizer, Roofline};
+use scrimp::graph::{Loss, Optimizer, Roofline, Tiles};
 use scrimp::plan::Budget;
 use scrimp::solve::Options;
 use scrimp::{Budgeted, Fit, ModelSource, Recipe};
@@ -25,6 +25,7 @@ fn least_of_a_transformer() -> Budgeted {
             momentum: 0.0,
             weight_decay: 0.0,
         },
+        tiles: Tiles::Off,
     };
     let training = scrimp::pipeline::differentiate(&graph, recipe).unwrap();
     let costs = scrimp::graph::estimate(&training.graph, &Roofline::default(), &|_| 0);

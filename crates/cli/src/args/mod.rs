@@ -15,7 +15,7 @@ pub use explore::{
 use shared::positive;
 pub use shared::{
     CostsArg, DevicesArgs, EnergyArgs, LibraryArg, LossArg, OptimizerArg, RecipeArgs, ReportArgs,
-    SearchArgs, ShapeArgs, SolveArgs, TargetArgs,
+    SearchArgs, ShapeArgs, SolveArgs, TargetArgs, TileArg,
 };
 
 /// Run and train neural networks in less memory than they need.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use scrimp::DeviceSpec;
+use scrimp::graph::Tiles;
 use scrimp::plan::{
     Capacities, DeviceId, Joules, NoDevice, PerDevice, Problem, Watts, WattsError, parse_seconds,
 };
@@ -67,9 +68,9 @@ pub struct TargetArgs {
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Training")]
 pub struct RecipeArgs {
-    /// What is minimized
-    #[arg(long, value_enum, default_value_t = LossArg::CrossEntropy)]
-    pub loss: LossArg,
+    /// What is minimized (output if that is the model's only one and a single number, else cross-entropy)
+    #[arg(long, value_enum)]
+    pub loss: Option<LossArg>,
     /// How the parameters change
     #[arg(long, value_enum, default_value_t = OptimizerArg::Sgd)]
     pub optimizer: OptimizerArg,
@@ -79,6 +80,10 @@ pub struct RecipeArgs {
     /// L2 penalty
     #[arg(long, default_value_t = 0.0, value_parser = not_negative)]
     pub weight_decay: f64,
+    /// Run what can be cut, such as convolutions of images and losses of tokens, by so many tiles in each
+    /// dimension: off, a number, or auto (plan, train) for the fastest within a budget in bytes
+    #[arg(long, default_value = "off", value_parser = tiles, value_name = "TILES")]
+    pub tile: TileArg,
     /// Whose kernels run
     #[arg(long, value_enum, default_value_t = LibraryArg::Auto)]
     pub library: LibraryArg,
@@ -338,6 +343,32 @@ fn size(text: &str) -> Result<usize, String> {
         .ok()
         .filter(right)
         .ok_or(format!("give a whole number from 1 to {limit}"))
+}
+
+/// What is run by tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TileArg {
+    /// What is fastest within the budget.
+    Auto,
+    /// As asked.
+    Given(Tiles),
+}
+
+/// `off`, `auto` or a number of tiles.
+fn tiles(text: &str) -> Result<TileArg, String> {
+    match text {
+        "off" => Ok(TileArg::Given(Tiles::Off)),
+        "auto" => Ok(TileArg::Auto),
+        number => number
+            .parse()
+            .ok()
+            .filter(|count| (1..=1 << 12).contains(count))
+            .map(|count| TileArg::Given(Tiles::Count(count)))
+            .ok_or(format!(
+                "give off, auto or a whole number from 1 to {}",
+                1 << 12
+            )),
+    }
 }
 
 /// `224` or `416x608`.

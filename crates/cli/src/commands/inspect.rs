@@ -15,7 +15,7 @@ use crate::target;
 /// Imports, differentiates and counts.
 pub fn run(args: &InspectArgs) -> Result<Answer> {
     let graph = target::import(&args.model, &args.shape, true)?;
-    let training = scrimp::differentiate(&graph, target::recipe(&args.recipe))?;
+    let training = scrimp::differentiate(&graph, target::recipe(&args.recipe, &graph)?)?;
     let cpu = target::cpu(0, &args.recipe)?;
     let costs = scrimp::estimate(&Compiled::new(&training.graph, Processor::Cpu(&cpu)));
     let problem = scrimp::lower(&training, &costs)?.problem;

@@ -78,10 +78,10 @@ fn of_model(args: &MaxBatchArgs, line: &Line) -> Result<Found> {
         return Err(Failure::new(Kind::Usage, sentence).into());
     }
     let cpu = target::cpu(args.solve.search.threads(), &args.recipe)?;
-    let recipe = target::recipe(&args.recipe);
     let mut cache = scrimp::machine::cache_folder().map(|folder| CostCache::new(&folder, &cpu));
     let swap = Swap::measure(&args.swap, &cpu, args.memory, cache.as_mut(), false)?;
     let model = target::Model::find(&args.target, &args.shape)?;
+    let recipe = target::recipe(&args.recipe, &model.import(Some(1))?)?;
     let mut make = |batch: u64| -> Result<Option<AtBatch>, Error> {
         let Ok(size) = usize::try_from(batch) else {
             return Ok(None);

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
-use scrimp::plan::{Budget, Units, format_seconds, plan_to_json, problem_to_json};
+use scrimp::graph::Tiled;
+use scrimp::plan::{Budget, Units, format_bytes, format_seconds, plan_to_json, problem_to_json};
 use scrimp::solve::{Method, Options, Progress, SolveError};
 use scrimp::{Budgeted, Error, Fit, Homes, Optimality, PlanSummary, Planned};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Answer;
 use crate::args::{PlanArgs, SolveArgs};
@@ -32,6 +33,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         device,
         layers,
         homes,
+        tiled,
     } = target::problem(
         &args.target,
         args.budget.as_ref(),
@@ -64,10 +66,50 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
     }
     let summary = PlanSummary::new(&planned);
     reports.write(&planned, &summary, None)?;
-    let text = describe(&summary, budgeted.asked, problem.units());
+    let text = describe(&summary, budgeted.asked, problem.units()) + &tiles_text(&tiled);
     let mut json = serde_json::to_value(&summary)?;
+    add_tiles(&mut json, &tiled);
     json["interrupted"] = json!(interrupt::requested());
     Ok(Answer::new(json, text))
+}
+
+/// What is run by tiles, for people; nothing if nothing is.
+pub fn tiles_text(tiled: &[Tiled]) -> String {
+    if tiled.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new("llrrr");
+    table.row(["from", "to", "tiles", "halos", "one tile"]);
+    for Tiled {
+        first,
+        last,
+        tiles,
+        halo,
+        tile_bytes,
+    } in tiled
+    {
+        let tiles: Vec<String> = tiles.iter().map(usize::to_string).collect();
+        let halo = format!("{:+.1} %", 100.0 * halo);
+        let bytes = format_bytes(*tile_bytes);
+        table.row([first, last, &tiles.join("×"), &halo, &bytes]);
+    }
+    format!("\nRun by tiles\n{table}")
+}
+
+/// The same for programs.
+pub fn add_tiles(json: &mut Value, tiled: &[Tiled]) {
+    let segment = |tiled: &Tiled| {
+        json!({
+            "first": tiled.first,
+            "last": tiled.last,
+            "tiles": tiled.tiles,
+            "halo_percent": 100.0 * tiled.halo,
+            "tile_bytes": tiled.tile_bytes,
+        })
+    };
+    if !tiled.is_empty() {
+        json["segments"] = tiled.iter().map(segment).collect();
+    }
 }
 
 /// Plans with progress on the terminal; the first Ctrl-C ends it with the best plan so far.

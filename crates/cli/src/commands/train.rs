@@ -46,15 +46,16 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let (train, test) = data.map_or((None, None), |data| (Some(data.train), data.test));
     let graph = target::import(&args.model, &args.shape, quiet)?;
     let copied = copied(args, &graph)?;
-    let recipe = target::recipe(&args.recipe);
-    let training = scrimp::differentiate(&graph, recipe)?;
-    let start = start(args, &training, recipe)?;
-    let feed = feed(&training, train, start.seed)?;
     let devices = target::devices(
         &args.devices.devices,
         args.solve.search.threads(),
         &args.recipe,
     )?;
+    let (budget, search) = (&args.budget, &args.solve.search);
+    let recipe = target::recipe_within(&args.recipe, &graph, &devices, budget, search)?;
+    let training = scrimp::differentiate(&graph, recipe)?;
+    let start = start(args, &training, recipe)?;
+    let feed = feed(&training, train, start.seed)?;
     let compiled = devices.compiled(&training.graph);
     let costing = Costing {
         source: args.costs,
@@ -90,7 +91,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         swap: &swap,
     };
     let base = place(&planned.compared()?, &Capacities::unlimited()).map_err(Error::from)?;
-    let mut evaluation = match (&test, args.recipe.loss) {
+    let mut evaluation = match (&test, target::loss(&args.recipe, &graph)) {
         (Some(test), LossArg::CrossEntropy) => {
             let (processor, budget) = (compiled[0].processor(), planned.budget_bytes);
             match Evaluation::new(&graph, test, processor, budget) {

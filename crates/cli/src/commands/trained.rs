@@ -47,10 +47,13 @@ pub fn answer(told: &Told<'_>) -> Result<Answer> {
         all.extend(run);
         all.insert("interrupted".into(), interrupted.into());
     }
+    let tiled = &told.job.training.tiled;
+    plan::add_tiles(&mut json, tiled);
     let units = told.planned.budgeted.problem.units();
     let text = format!(
-        "{}\n{}",
+        "{}{}\n{}",
         plan::describe(&summary, told.planned.budgeted.asked, units),
+        plan::tiles_text(tiled),
         describe(told, difference.as_deref())
     );
     let mut answer = Answer::new(json, text);

@@ -10,7 +10,7 @@ use crate::rewrite::Rewrite;
 /// The two tensors that a training step is about.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ends {
-    pub(super) predictions: TensorId,
+    pub(super) predictions: Option<TensorId>,
     pub(super) loss: TensorId,
 }
 
@@ -35,7 +35,10 @@ pub(super) fn append(
             }
             let labels = builder.input("labels", &shape, DType::I64)?;
             let loss = builder.add1("loss", Op::CrossEntropy, &[predictions, labels])?;
-            Ends { predictions, loss }
+            Ends {
+                predictions: Some(predictions),
+                loss,
+            }
         }
         Loss::MeanSquaredError => {
             let predictions = rewrite.get(first);
@@ -43,7 +46,10 @@ pub(super) fn append(
             let shape = builder.shape(predictions).to_vec();
             let target = builder.input("target", &shape, builder.dtype(predictions))?;
             let loss = builder.add1("loss", Op::MeanSquaredError, &[predictions, target])?;
-            Ends { predictions, loss }
+            Ends {
+                predictions: Some(predictions),
+                loss,
+            }
         }
         Loss::Output => {
             let tensor = graph.tensor(last);
@@ -55,14 +61,14 @@ pub(super) fn append(
                 });
             }
             Ends {
-                predictions: rewrite.get(first),
+                predictions: Some(rewrite.get(first)),
                 loss: rewrite.get(last),
             }
         }
     };
     rewrite.builder.output(ends.loss);
-    if loss == Loss::Output {
-        rewrite.builder.output(ends.predictions);
+    if let (Loss::Output, Some(predictions)) = (loss, ends.predictions) {
+        rewrite.builder.output(predictions);
     }
     Ok(ends)
 }

@@ -1,10 +1,11 @@
 //! Differentiation: from a network to the graph of one training step.
 //!
 //! 1. `rewrite` expands what training and inference do differently, `loss` appends the loss.
-//! 2. `backward` walks the nodes in reverse and builds the gradients that parameters need, by the
+//! 2. `tile` runs parts of it by tiles, if asked.
+//! 3. `backward` walks the nodes in reverse and builds the gradients that parameters need, by the
 //!    `rules` of each operator.
-//! 3. `update` adds the optimizer's nodes and puts each where it can run first.
-//! 4. `validate` checks the result once more, as a whole.
+//! 4. `update` adds the optimizer's nodes and puts each where it can run first.
+//! 5. `validate` checks the result once more, as a whole.
 
 mod backward;
 mod loss;
@@ -15,10 +16,12 @@ mod validate;
 use cranelift_entity::SecondaryMap;
 use scrimp_plan::Phase;
 
+use crate::builder::GraphBuilder;
 use crate::error::GraphError;
 use crate::graph::{Graph, NodeId, TensorId};
 use crate::op::Optimizer;
 use crate::rewrite::Rewrite;
+use crate::tile::{self, Rewritten, Tiled, Tiles};
 
 /// What training minimizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,13 +46,15 @@ pub struct TrainingGraph {
     /// One element.
     pub loss: TensorId,
     /// What the loss compares with the labels or target; not kept at the end of a step. With
-    /// [`Loss::Output`] the first output.
-    pub predictions: TensorId,
+    /// [`Loss::Output`] the first output. None if only tiles of it exist.
+    pub predictions: Option<TensorId>,
     /// Parameters with their gradients, by parameter.
     pub gradients: Vec<(TensorId, TensorId)>,
     /// Parameters and state before the step, and the tensors that take their storage: trained
     /// parameters, optimizer state, running statistics.
     pub updates: Vec<(TensorId, TensorId)>,
+    /// What is run by tiles.
+    pub tiled: Vec<Tiled>,
 }
 
 /// Differentiates a network. Without an optimizer the gradients are outputs and nothing but running
@@ -63,14 +68,33 @@ pub fn train(
     loss: Loss,
     optimizer: Option<Optimizer>,
 ) -> Result<TrainingGraph, GraphError> {
+    train_tiled(graph, loss, optimizer, Tiles::Off)
+}
+
+/// The same with a part of the network run by tiles, its loss included. Losses and gradients are those of the
+/// network as it is, but for the order in which numbers are added up.
+///
+/// # Errors
+/// As for [`train`]; also a network without a segment that can be cut into tiles, and a tile that lies
+/// wholly in padding.
+pub fn train_tiled(
+    graph: &Graph,
+    loss: Loss,
+    optimizer: Option<Optimizer>,
+    tiles: Tiles,
+) -> Result<TrainingGraph, GraphError> {
     let mut rewrite = Rewrite::new(graph)?;
     rewrite.for_training()?;
     let ends = loss::append(&mut rewrite, graph, loss)?;
     let Rewrite {
-        mut builder,
-        updates,
-        ..
+        builder, updates, ..
     } = rewrite;
+    let Forward {
+        mut builder,
+        ends,
+        updates,
+        tiled,
+    } = Forward::new(builder, ends, updates, tiles)?;
     let forward = builder.node_count();
     let gradients = backward::run(&mut builder, ends.loss)?;
     let mut draft = update::Draft {
@@ -79,6 +103,7 @@ pub fn train(
         gradients,
         updates,
         ends,
+        tiled,
     };
     match optimizer {
         Some(optimizer) => draft.add_updates(optimizer)?,
@@ -87,4 +112,51 @@ pub fn train(
     let training = draft.finish()?;
     training.validate()?;
     Ok(training)
+}
+
+/// The forward part with its loss, before it is differentiated.
+struct Forward {
+    builder: GraphBuilder,
+    ends: loss::Ends,
+    updates: Vec<(TensorId, TensorId)>,
+    tiled: Vec<Tiled>,
+}
+
+impl Forward {
+    fn new(
+        builder: GraphBuilder,
+        ends: loss::Ends,
+        updates: Vec<(TensorId, TensorId)>,
+        tiles: Tiles,
+    ) -> Result<Forward, GraphError> {
+        if tiles == Tiles::Off {
+            return Ok(Forward {
+                builder,
+                ends,
+                updates,
+                tiled: Vec::new(),
+            });
+        }
+        let order: Vec<NodeId> = builder.nodes().keys().collect();
+        let (graph, numbers) = builder.finish_ordered(&order)?;
+        let Rewritten {
+            builder,
+            map,
+            tiled,
+        } = tile::rewrite(&graph, &tiles.of(&graph)?)?;
+        let find = |id: TensorId| numbers.tensors[id].expand().and_then(|id| map[id].expand());
+        let kept = |id: TensorId| find(id).expect("losses and states are whole in every rewrite");
+        Ok(Forward {
+            builder,
+            ends: loss::Ends {
+                predictions: ends.predictions.and_then(find),
+                loss: kept(ends.loss),
+            },
+            updates: updates
+                .into_iter()
+                .map(|(old, new)| (kept(old), kept(new)))
+                .collect(),
+            tiled,
+        })
+    }
 }

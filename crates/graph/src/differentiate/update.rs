@@ -15,6 +15,7 @@ use crate::builder::{GraphBuilder, Renumbering};
 use crate::error::GraphError;
 use crate::graph::{Init, NodeId, Role, TensorId};
 use crate::op::{Op, Optimizer};
+use crate::tile::Tiled;
 
 /// A training graph whose nodes aren't in their final order.
 pub(super) struct Draft {
@@ -25,6 +26,7 @@ pub(super) struct Draft {
     pub(super) gradients: Vec<(TensorId, TensorId)>,
     pub(super) updates: Vec<(TensorId, TensorId)>,
     pub(super) ends: Ends,
+    pub(super) tiled: Vec<Tiled>,
 }
 
 impl Draft {
@@ -92,9 +94,10 @@ impl Draft {
             graph,
             phases,
             loss: get(self.ends.loss),
-            predictions: get(self.ends.predictions),
+            predictions: self.ends.predictions.map(get),
             gradients: self.gradients.iter().map(pair).collect(),
             updates: self.updates.iter().map(pair).collect(),
+            tiled: self.tiled,
         })
     }
 

@@ -4,7 +4,8 @@
 //!
 //! Images are the input `input`, f32 [batch, channels, height, width]; tokens are the input
 //! `tokens`, i64 [batch, sequence]. The single output is the logits: [batch, classes], for
-//! segmentation [batch, classes, height, width], for the transformer [batch·sequence, vocabulary].
+//! segmentation [batch, classes, height, width], for the transformer [batch·sequence, vocabulary]; for trunks it
+//! is a loss, one number.
 
 mod darknet;
 mod densenet;
@@ -93,6 +94,16 @@ pub const NAMES: &[Network] = &[
         build: |name, o| vgg::classifier(name, o, &vgg::E),
     },
     Network {
+        name: "vgg16-trunk",
+        summary: "VGG-16's convolutions and poolings alone, for images of any size; the output is a loss",
+        source: "Simonyan & Zisserman 2014, arXiv:1409.1556, as in Xu et al. 2022 (SFT)",
+        defaults: Choices {
+            image: Some([224, 224]),
+            ..Choices::NONE
+        },
+        build: |name, o| vgg::trunk(name, o, &vgg::D),
+    },
+    Network {
         name: "resnet18",
         summary: "ResNet-18: basic residual blocks",
         source: "He et al. 2015, arXiv:1512.03385",
@@ -165,6 +176,13 @@ pub const NAMES: &[Network] = &[
         source: "Redmon & Farhadi 2016, arXiv:1612.08242, table 6",
         defaults: images(224, 1000),
         build: darknet::build,
+    },
+    Network {
+        name: "darknet19-trunk",
+        summary: "Darknet-19's convolutions and poolings alone, for images of any size; the output is a loss",
+        source: "Redmon & Farhadi 2016, arXiv:1612.08242, as in Xu et al. 2022 (SFT)",
+        defaults: images(224, 1000),
+        build: darknet::trunk,
     },
     Network {
         name: "squeezenet",

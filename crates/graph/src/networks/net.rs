@@ -6,7 +6,7 @@ use crate::builder::GraphBuilder;
 use crate::dtype::DType;
 use crate::error::GraphError;
 use crate::graph::{Graph, Init, TensorId};
-use crate::op::{Op, Unary, Window};
+use crate::op::{Op, Reduction, Unary, Window};
 
 /// How convolution weights start.
 #[derive(Clone, Copy)]
@@ -214,6 +214,17 @@ impl Net {
     pub(super) fn pool_features(&mut self, name: &str, x: TensorId) -> Built {
         let pooled = self.b.global_avg_pool(name, x)?;
         self.b.flatten(&format!("{name}.flat"), pooled)
+    }
+
+    /// Σ x² / count: a loss that needs no labels.
+    pub(super) fn mean_square(&mut self, name: &str, x: TensorId) -> Built {
+        let squares = self.unary(&format!("{name}.squares"), Unary::Pow { exponent: 2.0 }, x)?;
+        let mean = Op::Reduce {
+            kind: Reduction::Mean,
+            axes: vec![0, 1, 2, 3],
+            keep_dims: false,
+        };
+        self.b.add1(name, mean, &[squares])
     }
 
     /// A tensor's four dimensions.

@@ -19,7 +19,7 @@ fn encoder(
 ) -> Result<(Net, Vec<TensorId>), GraphError> {
     let (mut net, x) = Net::with_image(name, choices, 3, Scheme::Glorot)?;
     net.epsilon = EPSILON;
-    let maps = vgg::features(&mut net, x, &vgg::D[..blocks])?;
+    let maps = vgg::features(&mut net, x, &vgg::D[..blocks], true)?;
     Ok((net, maps))
 }
 

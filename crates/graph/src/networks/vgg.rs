@@ -25,7 +25,7 @@ pub(super) fn classifier(
 
 fn build(name: &str, choices: &Choices, blocks: &[usize; 5]) -> Result<Graph, GraphError> {
     let (mut net, x) = Net::with_image(name, choices, 3, Scheme::FanOut)?;
-    let mut x = *features(&mut net, x, blocks)?
+    let mut x = *features(&mut net, x, blocks, true)?
         .last()
         .expect("there are five blocks");
     x = adaptive_pool(&mut net, x, 7)?;
@@ -40,6 +40,23 @@ fn build(name: &str, choices: &Choices, blocks: &[usize; 5]) -> Result<Graph, Gr
     let classes = choices.classes.unwrap_or(1000);
     let logits = net.linear("classifier.6", x, classes, Init::Normal { std: 0.01 })?;
     net.finish(logits)
+}
+
+/// Convolutions, relu and pooling alone, without biases; the output is the mean of the squares of the last feature
+/// map, which makes a loss.
+pub(super) fn trunk(
+    name: &str,
+    choices: &Choices,
+    blocks: &[usize; 5],
+) -> Result<Graph, NetworkError> {
+    named(name, build_trunk(name, choices, blocks))
+}
+
+fn build_trunk(name: &str, choices: &Choices, blocks: &[usize; 5]) -> Result<Graph, GraphError> {
+    let (mut net, x) = Net::with_image(name, choices, 3, Scheme::FanOut)?;
+    let maps = features(&mut net, x, blocks, false)?;
+    let loss = net.mean_square("loss", *maps.last().expect("there are five blocks"))?;
+    net.finish(loss)
 }
 
 /// For images of 32×32: batch normalization after each convolution, and one linear layer.
@@ -75,13 +92,14 @@ pub(super) fn features(
     net: &mut Net,
     mut x: TensorId,
     blocks: &[usize],
+    bias: bool,
 ) -> Result<Vec<TensorId>, GraphError> {
     let mut index = 0;
     let mut maps = Vec::new();
     for (block, (&count, channels)) in blocks.iter().zip(CHANNELS).enumerate() {
         for _ in 0..count {
             let name = format!("features.{index}");
-            x = net.conv(&name, x, channels, Window::square(3).pad(1), 1, true)?;
+            x = net.conv(&name, x, channels, Window::square(3).pad(1), 1, bias)?;
             x = net.unary(&format!("{name}.relu"), Unary::Relu, x)?;
             index += 2;
         }

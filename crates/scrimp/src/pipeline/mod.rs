@@ -8,7 +8,7 @@
 //! ```
 //! use scrimp::graph::data::Feed;
 //! use scrimp::graph::networks::NetworkOptions;
-//! use scrimp::graph::{Loss, Optimizer};
+//! use scrimp::graph::{Loss, Optimizer, Tiles};
 //! use scrimp::plan::Budget;
 //! use scrimp::run::{Compiled, Cpu, Processor};
 //! use scrimp::solve::Options;
@@ -16,7 +16,7 @@
 //!
 //! # fn main() -> Result<(), scrimp::Error> {
 //! let optimizer = Optimizer::Sgd { momentum: 0.9, weight_decay: 0.0 };
-//! let recipe = Recipe { loss: Loss::CrossEntropy, optimizer };
+//! let recipe = Recipe { loss: Loss::CrossEntropy, optimizer, tiles: Tiles::Off };
 //! let options = NetworkOptions { batch: 4, ..NetworkOptions::default() };
 //!
 //! let graph = pipeline::import(&ModelSource::find("digits")?, &options, None)?;
@@ -51,6 +51,7 @@
 mod devices;
 mod find;
 pub(crate) mod homes;
+mod tiles;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,7 +59,9 @@ use std::time::Duration;
 
 use scrimp_graph::networks::{self, NetworkOptions};
 use scrimp_graph::onnx::{self, ImportOptions, ModelCopy};
-use scrimp_graph::{Costs, Graph, Loss, Lowered, NodeId, Op, Optimizer, Roofline, TrainingGraph};
+use scrimp_graph::{
+    Costs, Graph, Loss, Lowered, NodeId, Op, Optimizer, Roofline, Tiles, TrainingGraph,
+};
 use scrimp_plan::{
     Budget, Capacities, CheckedLayout, CheckedPlan, DeviceId, PerDevice, Problem, simulate,
 };
@@ -71,6 +74,7 @@ use crate::machine;
 
 pub use devices::find_homes;
 pub use find::{Fit, adopt, find_plan};
+pub use tiles::choose_tiles;
 
 /// Where a model comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,17 +146,20 @@ pub struct Recipe {
     pub loss: Loss,
     /// The optimizer.
     pub optimizer: Optimizer,
+    /// What is run by tiles.
+    pub tiles: Tiles,
 }
 
 /// Stage 2, differentiate: one training step with its gradients and updates as nodes.
 ///
 /// # Errors
-/// If the loss doesn't fit the graph's output, or an operator has no gradient.
+/// If the loss doesn't fit the graph's output, an operator has no gradient, or nothing can be run by tiles.
 pub fn differentiate(graph: &Graph, recipe: Recipe) -> Result<TrainingGraph> {
-    Ok(scrimp_graph::train(
+    Ok(scrimp_graph::train_tiled(
         graph,
         recipe.loss,
         Some(recipe.optimizer),
+        recipe.tiles,
     )?)
 }
 

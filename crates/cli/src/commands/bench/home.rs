@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use scrimp::graph::networks::{NetworkOptions, build};
-use scrimp::graph::{Loss, Optimizer, Roofline, estimate};
+use scrimp::graph::{Loss, Optimizer, Roofline, Tiles, estimate};
 use scrimp::plan::{
     Budget, Capacities, DeviceId, Problem, SwapMemory, format_bytes, format_seconds,
 };
@@ -264,6 +264,7 @@ impl Bench<'_> {
                 momentum: 0.9,
                 weight_decay: 5e-4,
             },
+            tiles: Tiles::Off,
         };
         let training = scrimp::differentiate(&graph, recipe)?;
         let costs = estimate(&training.graph, &GPU, &|_| 0);

@@ -1,0 +1,162 @@
+//! Networks run by tiles against the same networks as they are, in 64 bits: losses and gradients agree to 1e-12.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use scrimp_graph::networks::{NetworkOptions, build};
+use scrimp_graph::{
+    Binary, DType, Graph, GraphBuilder, GraphError, Init, Loss, Norm, Op, Tiles, TrainingGraph,
+    Unary, Window, train, train_tiled,
+};
+use scrimp_run::{Compiled, Cpu, Processor, interpret};
+use std::collections::BTreeMap;
+
+/// The loss and the gradients by parameter.
+fn step(training: &TrainingGraph) -> (f64, BTreeMap<String, Vec<f64>>) {
+    let cpu = Cpu::new(1).unwrap();
+    let graph = &training.graph;
+    let compiled = Compiled::new(graph, Processor::Cpu(&cpu));
+    let tensors = interpret(&compiled, &[], 3).unwrap();
+    let gradients = training.gradients.iter().map(|&(parameter, gradient)| {
+        let name = graph.tensor(parameter).name.clone();
+        (name, tensors.floats(graph, gradient))
+    });
+    (tensors.floats(graph, training.loss)[0], gradients.collect())
+}
+
+/// Compares and returns the tiled training graph.
+#[track_caller]
+fn same(graph: &Graph, loss: Loss, tiles: usize) -> TrainingGraph {
+    let graph = graph.clone().with_float(DType::F64);
+    let whole = step(&train(&graph, loss, None).unwrap());
+    let tiled = train_tiled(&graph, loss, None, Tiles::Count(tiles)).unwrap();
+    let parts = step(&tiled);
+    let near = |a: f64, b: f64, size: f64| (a - b).abs() <= 1e-12 * size.max(1.0);
+    assert!(
+        near(whole.0, parts.0, whole.0.abs()),
+        "{} and {}",
+        whole.0,
+        parts.0
+    );
+    for (name, gradient) in &whole.1 {
+        let size = gradient.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+        assert!(size > 0.0, "the gradient of {name} is zero");
+        for (a, b) in gradient.iter().zip(&parts.1[name]) {
+            assert!(near(*a, *b, size), "{name}: {a} and {b}");
+        }
+    }
+    tiled
+}
+
+/// A graph whose image is random, so that something flows.
+fn image(
+    size: [usize; 2],
+    layers: impl FnOnce(
+        &mut GraphBuilder,
+        scrimp_graph::TensorId,
+    ) -> Result<scrimp_graph::TensorId, GraphError>,
+) -> Graph {
+    let mut b = GraphBuilder::new("image");
+    let init = Init::Normal { std: 1.0 };
+    let x = b.parameter("x", &[2, 3, size[0], size[1]], init).unwrap();
+    let y = layers(&mut b, x).unwrap();
+    b.output(y);
+    b.finish().unwrap()
+}
+
+#[test]
+fn windows_of_all_kinds() {
+    for (k, s, d, p) in [
+        (3, 1, 1, 1),
+        (5, 2, 1, 2),
+        (3, 2, 2, 2),
+        (2, 3, 1, 0),
+        (7, 1, 1, 3),
+        (1, 2, 1, 0),
+    ] {
+        let graph = image([13, 17], |b, x| {
+            let window = Window::square(k).stride(s).dilation(d).pad(p);
+            let x = b.conv("conv", x, 4, window, 1, true)?;
+            let x = b.unary("gelu", Unary::Gelu, x)?;
+            b.conv("last", x, 2, Window::square(3).pad(1), 1, true)
+        });
+        for tiles in [3, 64] {
+            same(&graph, Loss::MeanSquaredError, tiles);
+        }
+    }
+}
+
+#[test]
+fn pooling_branches_and_upsampling() {
+    let graph = image([24, 48], |b, x| {
+        let x = b.conv("a", x, 4, Window::square(3).pad(1), 1, true)?;
+        let skip = b.unary("act", Unary::Silu, x)?;
+        let y = b.max_pool("max", skip, Window::square(3).stride(2).pad(1))?;
+        let y = b.conv("b", y, 4, Window::square(3).pad(2).dilation(2), 2, false)?;
+        let avg = b.avg_pool("avg", y, Window::square(2).stride(2))?;
+        let up = b.add1("up", Op::ResizeNearest { factor: [2, 2] }, &[avg])?;
+        let y = b.binary("join", Binary::Add, y, up)?;
+        let y = b.conv_transpose(
+            "transposed",
+            y,
+            4,
+            Window::square(3).stride(2).pad(1),
+            [1, 1],
+            true,
+        )?;
+        let y = b.concat("cat", 1, &[y, skip])?;
+        b.conv("c", y, 2, Window::rect(1, 5).pad_hw(0, 2), 1, true)
+    });
+    for tiles in [2, 5, 11] {
+        let tiled = same(&graph, Loss::MeanSquaredError, tiles);
+        assert_eq!(tiled.tiled.len(), 1);
+    }
+}
+
+#[test]
+fn tokens_with_their_loss() {
+    let mut b = GraphBuilder::new("tokens");
+    let x = b
+        .parameter("x", &[1, 13, 6], Init::Normal { std: 1.0 })
+        .unwrap();
+    let y = b.layer_norm("norm", x).unwrap();
+    let y = b.linear("up", y, 12, true).unwrap();
+    let y = b.unary("gelu", Unary::Gelu, y).unwrap();
+    let y = b.linear("down", y, 6, true).unwrap();
+    let x = b.binary("residual", Binary::Add, x, y).unwrap();
+    let x = b
+        .normalize("norm_f", x, Norm::Layer { axis: 2 }, 1e-5)
+        .unwrap();
+    let x = b.reshape("rows", x, &[13, 6]).unwrap();
+    let logits = b.linear("logits", x, 40, false).unwrap();
+    b.output(logits);
+    let graph = b.finish().unwrap();
+    for tiles in [2, 5, 13, 99] {
+        let tiled = same(&graph, Loss::CrossEntropy, tiles);
+        assert_eq!(tiled.predictions, None);
+        let whole = tiled
+            .graph
+            .tensors()
+            .values()
+            .filter(|tensor| tensor.elements() >= 13 * 40);
+        assert_eq!(whole.count(), 0, "the logits are never whole");
+    }
+}
+
+#[test]
+fn a_transformer() {
+    let options = NetworkOptions {
+        batch: 1,
+        layers: Some(2),
+        width: Some(8),
+        heads: Some(2),
+        sequence: Some(11),
+        vocabulary: Some(50),
+        dropout: Some(0.0),
+        ..NetworkOptions::default()
+    };
+    let graph = build("transformer", &options).unwrap();
+    for tiles in [2, 3, 11] {
+        let tiled = same(&graph, Loss::CrossEntropy, tiles);
+        assert_eq!(tiled.predictions, None, "the logits are never whole");
+    }
+}
