@@ -54,6 +54,15 @@ if ! browser && command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
         printf 'no browser: `apt-get install chromium-headless-shell` failed; tests that need one are skipped\n'
 fi
 
+# pocl is an OpenCL device on the CPU. Without any device the tests that need one say that they are skipped.
+if ! { ldconfig -p 2>/dev/null | grep -q 'libOpenCL\.so\.1' && ls /etc/OpenCL/vendors/*.icd >/dev/null 2>&1; } &&
+    command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+        apt-get install -qq -y --no-install-recommends pocl-opencl-icd ocl-icd-libopencl1; } >/dev/null 2>&1 ||
+        printf 'no OpenCL: `apt-get install pocl-opencl-icd` failed; tests that need a device are skipped\n'
+fi
+export POCL_MAX_PTHREAD_COUNT="${POCL_MAX_PTHREAD_COUNT:-1}"
+
 stage cargo fmt --all --check
 stage cargo clippy --workspace --all-targets -- -D warnings
 if cargo nextest --version >/dev/null 2>&1; then

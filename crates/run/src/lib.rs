@@ -47,4 +47,5 @@ pub use profile::{
     Rehearsal, conversion_seconds, converted, profile, profile_link, timeline,
 };
 pub use scrimp_onednn::{OneDnnError, wait_briefly};
+pub use scrimp_opencl as opencl;
 pub use span::{ALIGN, PAGE};

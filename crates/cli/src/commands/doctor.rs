@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use scrimp::plan::format_bytes;
+use scrimp::run::opencl::{self, OpenClError, Platform};
 use scrimp::run::{CostCache, Cpu, Library as Kernels, LinkProfile, OneDnnError, RunError};
 use scrimp::solve::Method;
 use scrimp::solve::solvers::{Installed, Library, SolverError, installed};
@@ -73,6 +74,10 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
         ]),
         Err(error) => table.row(["energy counter", "not found", &error.to_string()]),
     };
+    let opencl = opencl::Library::load(None).and_then(|library| library.platforms());
+    for (name, value, note) in opencl_rows(&opencl) {
+        table.row([name, value, note]);
+    }
     let solvers = [Library::OrTools, Library::Highs].map(|library| (library, found(library, args)));
     for (library, found) in &solvers {
         let methods = methods(*library).join(", ");
@@ -106,6 +111,10 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
             "link": place.measured,
         })).collect::<Vec<_>>(),
         "energy_counter_error": counter.err().map(|error| error.to_string()),
+        "opencl": {
+            "error": opencl.as_ref().err().map(ToString::to_string),
+            "devices": opencl.iter().flatten().flat_map(opencl_devices).collect::<Vec<_>>(),
+        },
         "solvers": solvers.iter().map(|(library, found)| object(*library, found)).collect::<Vec<_>>(),
     });
     Ok(Answer::new(json, table.to_string()))
@@ -153,6 +162,61 @@ fn kernels(onednn: &Result<Cpu, RunError>) -> (String, String, Value) {
             ("unusable".into(), error, object)
         }
     }
+}
+
+/// A row for each OpenCL device, or one that says why there is none.
+fn opencl_rows(found: &Result<Vec<Platform>, OpenClError>) -> Vec<(String, String, String)> {
+    let row = |value: &str, note: String| vec![("OpenCL".into(), value.into(), note)];
+    let platforms = match found {
+        Ok(platforms) => platforms,
+        Err(error @ OpenClError::NotFound) => return row("not found", error.to_string()),
+        Err(error) => return row("unusable", error.to_string()),
+    };
+    let each = platforms.iter().flat_map(|platform| {
+        platform.devices.iter().map(move |device| {
+            let mut note = format!(
+                "{} of {}, {} in buffers of up to {}, aligned to {} bytes",
+                device.kind,
+                platform.name,
+                format_bytes(device.memory_bytes),
+                format_bytes(device.largest_buffer_bytes),
+                device.alignment_bytes
+            );
+            for missing in device.missing() {
+                note += &format!("; can't be used: it {missing}");
+            }
+            (device.name.clone(), note)
+        })
+    });
+    let rows = each.enumerate();
+    let rows: Vec<_> = rows
+        .map(|(i, (name, note))| (format!("OpenCL {i}"), name, note))
+        .collect();
+    match rows.is_empty() {
+        true => row("no device", OpenClError::NotFound.to_string()),
+        false => rows,
+    }
+}
+
+/// The devices of a platform as objects.
+fn opencl_devices(platform: &Platform) -> impl Iterator<Item = Value> {
+    platform.devices.iter().map(|device| {
+        let (major, minor) = device.version;
+        json!({
+            "name": device.name,
+            "platform": platform.name,
+            "kind": device.kind.to_string(),
+            "version": format!("{major}.{minor}"),
+            "driver": device.driver,
+            "memory_bytes": device.memory_bytes,
+            "largest_buffer_bytes": device.largest_buffer_bytes,
+            "local_bytes": device.local_bytes,
+            "alignment_bytes": device.alignment_bytes,
+            "units": device.units,
+            "double": device.double,
+            "missing": device.missing(),
+        })
+    })
 }
 
 /// Loads a library as the methods that need it would.

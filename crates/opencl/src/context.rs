@@ -1,0 +1,149 @@
+//! A device in use, and memory on it.
+
+#![allow(unsafe_code, reason = "calls into a C library")]
+
+use std::ptr;
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::error::{OpenClError, done};
+use crate::ffi::{self, Api, Handle};
+
+/// A device in use. Clones are the same context.
+#[derive(Clone, Debug)]
+pub struct Context(pub(crate) Arc<Owned>);
+
+/// An object of the library that is released when its last owner is gone.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    pub device: Device,
+    pub handle: Handle,
+    release: unsafe extern "C" fn(Handle) -> ffi::Status,
+}
+
+// SAFETY: the library's functions may be called from any thread; those that aren't safe at the same time on
+// one object (setting a kernel's arguments) are called under a lock.
+unsafe impl Send for Owned {}
+// SAFETY: as above.
+unsafe impl Sync for Owned {}
+
+impl Owned {
+    pub fn new(
+        device: &Device,
+        handle: Handle,
+        release: impl Fn(&Api) -> unsafe extern "C" fn(Handle) -> ffi::Status,
+    ) -> Owned {
+        Owned {
+            device: device.clone(),
+            handle,
+            release: release(&device.library.api),
+        }
+    }
+
+    pub fn api(&self) -> &'static Api {
+        &self.device.library.api
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: this is the object's only owner, and its kind's function. There is nothing to do about a
+        // failure.
+        let _ = unsafe { (self.release)(self.handle) };
+    }
+}
+
+impl Context {
+    /// Takes a device into use.
+    ///
+    /// # Errors
+    /// The device lacks something ([`Device::missing`]), or the driver refuses.
+    pub fn new(device: &Device) -> Result<Context, OpenClError> {
+        let missing = device.missing();
+        if !missing.is_empty() {
+            let (device, missing) = (device.name.clone(), format!("it {}", missing.join(" and ")));
+            return Err(OpenClError::Lacking { device, missing });
+        }
+        let mut status = 0;
+        // SAFETY: one device, no properties and no callback.
+        let handle = unsafe {
+            let create = device.library.api.create_context;
+            create(
+                ptr::null(),
+                1,
+                &device.id,
+                ptr::null(),
+                ptr::null_mut(),
+                &mut status,
+            )
+        };
+        done("clCreateContext", status)?;
+        Ok(Context(Arc::new(Owned::new(device, handle, |api| {
+            api.release_context
+        }))))
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// Reserves memory with arbitrary contents.
+    ///
+    /// # Errors
+    /// The device has no room, or no buffer can be that large.
+    pub fn buffer(&self, bytes: u64) -> Result<Buffer, OpenClError> {
+        let full = OpenClError::OutOfMemory { bytes };
+        let size = usize::try_from(bytes.max(1)).map_err(|_| full.clone())?;
+        let mut status = 0;
+        // SAFETY: no memory of the host is given.
+        let handle = unsafe {
+            let create = self.0.api().create_buffer;
+            create(
+                self.0.handle,
+                ffi::MEM_READ_WRITE,
+                size,
+                ptr::null_mut(),
+                &mut status,
+            )
+        };
+        match status {
+            ffi::MEM_OBJECT_ALLOCATION_FAILURE
+            | ffi::OUT_OF_RESOURCES
+            | ffi::OUT_OF_HOST_MEMORY
+            | ffi::INVALID_BUFFER_SIZE => return Err(full),
+            status => done("clCreateBuffer", status)?,
+        }
+        let owned = Owned::new(self.device(), handle, |api| api.release_buffer);
+        Ok(Buffer { owned, bytes })
+    }
+}
+
+/// Memory of a device.
+#[derive(Debug)]
+pub struct Buffer {
+    pub(crate) owned: Owned,
+    bytes: u64,
+}
+
+impl Buffer {
+    /// Its size.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Fails unless these bytes are inside.
+    pub(crate) fn has(&self, start: u64, bytes: u64) -> Result<(), OpenClError> {
+        let end = start.saturating_add(bytes);
+        if end <= self.bytes {
+            return Ok(());
+        }
+        Err(OpenClError::Outside {
+            start,
+            end,
+            found: self.bytes,
+        })
+    }
+}

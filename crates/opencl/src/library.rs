@@ -1,0 +1,188 @@
+//! The loaded library and its platforms.
+
+#![allow(unsafe_code, reason = "calls into a C library")]
+
+use std::ffi::c_void;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+
+use crate::device::Device;
+use crate::error::{OpenClError, done};
+use crate::ffi::{self, Api, Handle, Status};
+
+/// The environment variable that names the library's file.
+pub const VARIABLE: &str = "SCRIMP_OPENCL";
+
+/// What the file is called.
+pub const FILE_NAME: &str = if cfg!(target_os = "macos") {
+    "/System/Library/Frameworks/OpenCL.framework/OpenCL"
+} else if cfg!(target_os = "windows") {
+    "OpenCL.dll"
+} else {
+    "libOpenCL.so.1"
+};
+
+/// OpenCL's loader or a driver, loaded. It stays until the process ends.
+pub struct Library {
+    pub(crate) api: Api,
+    path: PathBuf,
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OpenCL of {}", self.path.display())
+    }
+}
+
+/// A vendor's driver.
+#[derive(Clone, Debug)]
+pub struct Platform {
+    /// Its name.
+    pub name: String,
+    /// The version that it names.
+    pub version: String,
+    /// Its devices.
+    pub devices: Vec<Device>,
+}
+
+static LOADED: Mutex<Vec<&'static Library>> = Mutex::new(Vec::new());
+
+impl Library {
+    /// Loads the library from `explicit`, from the file that [`VARIABLE`] names, or from where the system has
+    /// it. Each file is loaded once.
+    ///
+    /// # Errors
+    /// It isn't there, can't be loaded, or lacks a function of OpenCL 1.2.
+    pub fn load(explicit: Option<&Path>) -> Result<&'static Library, OpenClError> {
+        let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
+        let path = match (explicit, variable) {
+            (Some(path), _) => named(path, "the argument")?,
+            (None, Some(path)) => named(Path::new(&path), VARIABLE)?,
+            (None, None) => PathBuf::from(FILE_NAME),
+        };
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(library) = loaded.iter().find(|library| library.path == path) {
+            return Ok(library);
+        }
+        let api = ffi::load(&path).map_err(|reason| match reason {
+            Some(reason) => OpenClError::Unusable {
+                path: path.clone(),
+                reason,
+            },
+            None => OpenClError::NotFound,
+        })?;
+        let library: &'static Library = Box::leak(Box::new(Library { api, path }));
+        loaded.push(library);
+        Ok(library)
+    }
+
+    /// The file it was loaded from, or the name by which the system's loader knew it.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All platforms with their devices; none if no driver is installed.
+    ///
+    /// # Errors
+    /// A driver doesn't answer.
+    pub fn platforms(&'static self) -> Result<Vec<Platform>, OpenClError> {
+        let ids = list(
+            "clGetPlatformIDs",
+            ffi::PLATFORM_NOT_FOUND,
+            |n, ids, count| {
+                // SAFETY: `ids` has room for `n` platforms.
+                unsafe { (self.api.platforms)(n, ids, count) }
+            },
+        )?;
+        ids.into_iter().map(|id| self.platform(id)).collect()
+    }
+
+    fn platform(&'static self, id: Handle) -> Result<Platform, OpenClError> {
+        let text = |what| {
+            text("clGetPlatformInfo", |bytes, to, length| {
+                // SAFETY: `to` has room for `bytes` bytes.
+                unsafe { (self.api.platform_info)(id, what, bytes, to, length) }
+            })
+        };
+        let devices = list("clGetDeviceIDs", ffi::DEVICE_NOT_FOUND, |n, ids, count| {
+            // SAFETY: `ids` has room for `n` devices.
+            unsafe { (self.api.devices)(id, ffi::TYPE_ALL, n, ids, count) }
+        })?;
+        Ok(Platform {
+            name: text(ffi::PLATFORM_NAME)?,
+            version: text(ffi::PLATFORM_VERSION)?,
+            devices: devices
+                .into_iter()
+                .map(|device| Device::new(self, device))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The device of this number, counted through all platforms.
+    ///
+    /// # Errors
+    /// There are fewer devices, or a driver doesn't answer.
+    pub fn device(&'static self, number: usize) -> Result<Device, OpenClError> {
+        let platforms = self.platforms()?;
+        let devices: Vec<Device> = platforms.into_iter().flat_map(|p| p.devices).collect();
+        let found = devices.len();
+        let device = devices.into_iter().nth(number);
+        device.ok_or(OpenClError::NoDevice { number, found })
+    }
+}
+
+fn named(path: &Path, origin: &str) -> Result<PathBuf, OpenClError> {
+    if path.is_file() {
+        return Ok(path.to_path_buf());
+    }
+    Err(OpenClError::NotThere {
+        path: path.to_path_buf(),
+        origin: origin.into(),
+    })
+}
+
+/// What a function lists that is first asked for the number; nothing if it answers `none`.
+fn list(
+    call: &'static str,
+    none: Status,
+    ask: impl Fn(u32, *mut Handle, *mut u32) -> Status,
+) -> Result<Vec<Handle>, OpenClError> {
+    let mut count = 0;
+    match ask(0, ptr::null_mut(), &mut count) {
+        status if status == none => return Ok(Vec::new()),
+        status => done(call, status)?,
+    }
+    let mut ids = vec![ptr::null_mut(); count as usize];
+    if count > 0 {
+        done(call, ask(count, ids.as_mut_ptr(), ptr::null_mut()))?;
+    }
+    Ok(ids)
+}
+
+/// The bytes that a function answers that is first asked for their number.
+pub(crate) fn bytes(
+    call: &'static str,
+    ask: impl Fn(usize, *mut c_void, *mut usize) -> Status,
+) -> Result<Vec<u8>, OpenClError> {
+    let mut length = 0;
+    done(call, ask(0, ptr::null_mut(), &mut length))?;
+    let mut bytes = vec![0u8; length];
+    done(
+        call,
+        ask(length, bytes.as_mut_ptr().cast(), ptr::null_mut()),
+    )?;
+    Ok(bytes)
+}
+
+/// Like [`bytes`], for text that a zero ends.
+pub(crate) fn text(
+    call: &'static str,
+    ask: impl Fn(usize, *mut c_void, *mut usize) -> Status,
+) -> Result<String, OpenClError> {
+    let bytes = bytes(call, ask)?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(text.trim_end_matches('\0').trim().to_string())
+}

@@ -1,0 +1,115 @@
+//! What can go wrong with a driver, shown with one that does it: a stub in C, compiled by the test. Skipped, and
+//! said so, where there is no C compiler.
+
+#![allow(unsafe_code, reason = "kernels are launched")]
+#![allow(clippy::print_stdout, reason = "a skipped test says so")]
+
+use scrimp_opencl::{Context, Library, OpenClError, Program, Queue};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A stub compiled with this macro, in a folder that is kept until the test ends.
+struct Stub {
+    _folder: tempfile::TempDir,
+    file: PathBuf,
+}
+
+fn stub(wrong: &str) -> Option<Stub> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("libstub.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stub.c");
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-w", "-o"])
+        .args([&file, &source])
+        .arg(format!("-D{wrong}"))
+        .status();
+    match compiled {
+        Ok(status) => assert!(status.success(), "the stub compiles"),
+        Err(error) => {
+            println!("skipped: no C compiler for the stub: {error}");
+            return None;
+        }
+    }
+    Some(Stub {
+        _folder: folder,
+        file,
+    })
+}
+
+/// Everything that a run does.
+fn run(stub: &Stub) -> Result<(), OpenClError> {
+    let library = Library::load(Some(&stub.file))?;
+    let context = Context::new(&library.device(0)?)?;
+    let queue = Queue::new(&context)?;
+    let buffer = context.buffer(64)?;
+    let program = Program::new(&context, "kernel", "", None)?;
+    let kernel = program.kernel("kernel")?;
+    // SAFETY: the stub runs nothing.
+    let event = unsafe { queue.launch(&kernel, &[], 1, 1)? };
+    event.wait()?;
+    assert_eq!(event.times()?, [0x1282, 0x1283]);
+    queue.fill(&buffer, 0)?;
+    queue.write(&[1; 32], &buffer, 32)?;
+    let mut bytes = [0; 32];
+    queue.read(&buffer, 0, &mut bytes)?;
+    assert_eq!(bytes, [7; 32]);
+    let outside = queue.read(&buffer, 33, &mut bytes);
+    assert!(
+        matches!(
+            outside,
+            Err(OpenClError::Outside {
+                end: 65,
+                found: 64,
+                ..
+            })
+        ),
+        "{outside:?}"
+    );
+    queue.finish()
+}
+
+#[test]
+fn each_failure_is_a_sentence() {
+    let says = [
+        ("NOTHING_WRONG", None),
+        (
+            "WITHOUT_FILL",
+            Some("it has no function `clEnqueueFillBuffer`, which OpenCL 1.2 has"),
+        ),
+        ("NO_DRIVER", Some("there is no OpenCL device 0, only 0")),
+        ("TOO_OLD", Some("it has OpenCL 1.1 and needs 1.2")),
+        (
+            "BUILD_FAILS",
+            Some(
+                "can't compile scrimp's kernels; update the driver. It says: line 7: no such thing",
+            ),
+        ),
+        ("FULL", Some("has no 64 bytes for a buffer")),
+        ("LOST", Some("was lost in `clWaitForEvents` (status -5)")),
+    ];
+    for (wrong, says) in says {
+        let Some(stub) = stub(wrong) else { return };
+        match (run(&stub), says) {
+            (Ok(()), None) => {}
+            (Err(error), Some(says)) => {
+                let error = error.to_string();
+                assert!(error.contains(says), "{wrong}: {error}");
+            }
+            (result, _) => panic!("{wrong}: {result:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_no_library_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("libOpenCL.so.1");
+    let load = || {
+        Library::load(Some(&file))
+            .map(|_| ())
+            .expect_err("no library")
+    };
+    assert!(matches!(load(), OpenClError::NotThere { .. }));
+    std::fs::write(&file, "text").expect("written");
+    assert!(matches!(load(), OpenClError::Unusable { .. }));
+}
