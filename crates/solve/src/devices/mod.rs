@@ -6,6 +6,7 @@
 //! device alone and from list schedules ([`starts`]). So no plan is worse than the best single device's.
 
 mod decode;
+mod roomy;
 mod starts;
 mod system;
 #[cfg(test)]
@@ -28,7 +29,7 @@ use crate::options::{Options, Progress, Solved};
 use crate::random::Random;
 use crate::solve::solve;
 use cranelift_entity::EntityRef;
-use decode::{Act, Run};
+use decode::{Act, Decoder, Run};
 use system::System;
 use walk::{Plan, Walk};
 
@@ -287,7 +288,9 @@ impl Search<'_> {
 
     /// The checked plan of what a walk found.
     fn checked(&self, found: &Plan) -> Result<Priced, SolveError> {
-        let moves = found.acts.iter().map(|act| match *act {
+        let mut decoder = Decoder::new(self.system);
+        decoder.decode(&found.list);
+        let moves = decoder.acts.iter().map(|act| match *act {
             Act::Run(Run { task, device }) => Move::Run {
                 task: TaskId::new(task),
                 device: DeviceId::new(device),
@@ -317,14 +320,17 @@ impl Search<'_> {
 
     /// What the devices lack for the best plan that was found.
     fn short(&self, found: &Plan) -> SolveError {
+        let mut decoder = Decoder::new(self.system);
+        decoder.decode(&found.list);
+        let bytes = decoder.short;
         let devices = self.problem.devices().iter();
-        let short = devices.filter(|(id, _)| found.short[id.index()] > 0.0);
+        let short = devices.filter(|(id, _)| bytes[id.index()] > 0.0);
         SolveError::Short(
             short
                 .map(|(id, device)| Shortage {
                     device: device.name.clone(),
                     capacity: self.capacities.bytes(id).unwrap_or(u64::MAX),
-                    least_found: found.short[id.index()] as u64 + device.resident,
+                    least_found: bytes[id.index()] as u64 + device.resident,
                 })
                 .collect(),
         )

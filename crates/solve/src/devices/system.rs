@@ -62,6 +62,8 @@ pub(super) struct System {
     pub computes: Vec<bool>,
     /// Whether runs overlap there and no bytes come back.
     pub concurrent: Vec<bool>,
+    /// Whether some value or workspace has bytes.
+    pub sized: bool,
     /// Whether some task has resident bytes.
     pub has_residents: bool,
     /// The other tasks that must be on a task's device.
@@ -204,6 +206,11 @@ impl System {
                 .keys()
                 .map(|v| problem.consumers(v).iter().map(|t| t.index()).collect())
                 .collect(),
+            sized: values.values().any(|value| value.bytes > 0)
+                || tasks
+                    .values()
+                    .flat_map(|task| &task.modes)
+                    .any(|mode| mode.workspace > 0),
             has_residents: tasks
                 .values()
                 .flat_map(|task| &task.modes)

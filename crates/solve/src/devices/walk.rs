@@ -2,6 +2,7 @@
 
 use crate::cutoff::Cutoff;
 use crate::devices::decode::{Act, Decoder, Run};
+use crate::devices::roomy::{Judged, Roomy};
 use crate::devices::system::System;
 use crate::devices::timing::Timing;
 use crate::random::Random;
@@ -11,6 +12,10 @@ const HOT: f64 = 0.02;
 const COLD: f64 = 1e-5;
 /// What exceeding a capacity by all of it costs, as a multiple of the cost of the first list.
 const PENALTY: f64 = 20.0;
+/// After so many lists that need the decoder, the quick pass is tried once in so many.
+const DECLINED: u32 = 16;
+/// The decoder's work per run that the quick pass does per run.
+const QUICK: u64 = 4;
 /// The clock is read once in so many lists.
 const CHECKS: u32 = 16;
 
@@ -20,10 +25,8 @@ pub(super) struct Plan {
     pub cost: f64,
     /// By how much it exceeds capacities, as a sum of fractions of them.
     pub over: f64,
-    /// The bytes that it needs where they exceed a capacity, or 0, by device.
-    pub short: Vec<f64>,
+    /// The list as the decoder takes it.
     pub list: Vec<Run>,
-    pub acts: Vec<Act>,
 }
 
 impl Plan {
@@ -34,8 +37,12 @@ impl Plan {
 
 pub(super) struct Walk<'s> {
     system: &'s System,
+    roomy: Roomy<'s>,
     decoder: Decoder<'s>,
     timing: Timing<'s>,
+    /// Whether the candidate was judged without the decoder, and how many in a row weren't.
+    quick: bool,
+    declined: u32,
     random: Random,
     /// Whether first runs keep index order.
     fixed: bool,
@@ -47,7 +54,7 @@ pub(super) struct Walk<'s> {
     ends: Vec<f64>,
     critical: Vec<usize>,
     candidate: Vec<Run>,
-    /// The index of each task's first run in the candidate.
+    /// The index of each task's first run in the current list.
     first: Vec<usize>,
     marked: Vec<bool>,
     pub best: Option<Plan>,
@@ -58,8 +65,11 @@ impl<'s> Walk<'s> {
     pub fn new(system: &'s System, fixed: bool, random: Random) -> Walk<'s> {
         Walk {
             system,
+            roomy: Roomy::new(system),
             decoder: Decoder::new(system),
             timing: Timing::new(system),
+            quick: false,
+            declined: 0,
             random,
             fixed,
             current: Vec::new(),
@@ -77,6 +87,15 @@ impl<'s> Walk<'s> {
 
     /// Judges the candidate: its cost and by how much it exceeds capacities.
     fn judge(&mut self) -> Option<(f64, f64)> {
+        let tries = self.declined < DECLINED || self.declined.is_multiple_of(DECLINED);
+        let judged = tries.then(|| self.roomy.judge(&self.candidate)).flatten();
+        self.quick = judged.is_some();
+        if let Some(Judged { cost, over }) = judged {
+            self.work += self.candidate.len() as u64 / QUICK + 1;
+            self.declined = 0;
+            return Some((cost, over));
+        }
+        self.declined = self.declined.wrapping_add(1);
         let made = self.decoder.decode(&self.candidate);
         self.work += (self.candidate.len() + self.decoder.acts.len()) as u64;
         if !made {
@@ -107,13 +126,23 @@ impl<'s> Walk<'s> {
 
     fn accept(&mut self, cost: f64, over: f64) {
         self.energy = cost + self.penalty * over;
-        self.current.clone_from(&self.decoder.runs);
         self.ends.clear();
-        if self.timing.ends.len() == self.decoder.acts.len() {
-            let acts = self.decoder.acts.iter().zip(&self.timing.ends);
-            let runs = acts.filter(|(act, _)| matches!(act, Act::Run(_)));
-            self.ends.extend(runs.map(|(_, &end)| end));
-            self.find_critical();
+        self.critical.clear();
+        if self.quick {
+            self.current.clone_from(&self.candidate);
+            self.ends.extend_from_slice(&self.roomy.ends);
+            self.roomy.critical(|k| self.critical.push(k));
+        } else {
+            self.current.clone_from(&self.decoder.runs);
+            if self.timing.ends.len() == self.decoder.acts.len() {
+                let acts = self.decoder.acts.iter().zip(&self.timing.ends);
+                let runs = acts.filter(|(act, _)| matches!(act, Act::Run(_)));
+                self.ends.extend(runs.map(|(_, &end)| end));
+                self.find_critical();
+            }
+        }
+        for (k, run) in self.current.iter().enumerate().rev() {
+            self.first[run.task] = k;
         }
         let better = self
             .best
@@ -123,16 +152,13 @@ impl<'s> Walk<'s> {
             self.best = Some(Plan {
                 cost,
                 over,
-                short: self.decoder.short.clone(),
-                list: self.decoder.runs.clone(),
-                acts: self.decoder.acts.clone(),
+                list: self.candidate.clone(),
             });
         }
     }
 
     /// Finds the runs that decide the makespan.
     fn find_critical(&mut self) {
-        self.critical.clear();
         let (acts, critical) = (&self.decoder.acts, &mut self.critical);
         self.timing.critical(|k| {
             if matches!(acts[k], Act::Run(_)) {
@@ -229,7 +255,7 @@ impl<'s> Walk<'s> {
             let near = before
                 .get(k)
                 .or_else(|| s.after[task].get(k - before.len()));
-            let near = self.candidate.iter().find(|run| Some(&run.task) == near)?;
+            let near = self.candidate[self.first[*near?]];
             return (near.device != device).then_some(near.device);
         }
         let k = self.random.below(s.devices);
@@ -243,6 +269,13 @@ impl<'s> Walk<'s> {
         let can = |task: &usize| s.way(*task, device).is_some();
         if old == device || !can(&task) || !s.group[task].iter().all(can) {
             return false;
+        }
+        if self.candidate.len() == s.tasks {
+            // Every task runs once.
+            for &other in s.group[task].iter().chain([&task]) {
+                self.candidate[self.first[other]].device = device;
+            }
+            return true;
         }
         if !s.group[task].is_empty() {
             let group = &s.group[task];
@@ -295,7 +328,6 @@ impl<'s> Walk<'s> {
         };
         let most = self.length(s.tasks);
         let old = self.candidate[at].device;
-        self.find_first();
         let mut members = vec![self.candidate[at].task];
         self.marked[members[0]] = true;
         let mut k = 0;
@@ -341,18 +373,11 @@ impl<'s> Walk<'s> {
         changed
     }
 
-    fn find_first(&mut self) {
-        for (k, run) in self.candidate.iter().enumerate().rev() {
-            self.first[run.task] = k;
-        }
-    }
-
     /// Moves a run to another place in the order.
     fn move_run(&mut self) -> bool {
         let s = self.system;
         let at = self.pick();
         let task = self.candidate[at].task;
-        self.find_first();
         let first = self.first[task] == at;
         if first && self.fixed {
             return false;
@@ -415,7 +440,6 @@ impl<'s> Walk<'s> {
         if n == self.system.tasks {
             return false;
         }
-        self.find_first();
         let from = self.random.below(n);
         let order = (from..n).chain(0..from);
         let second = order
