@@ -298,7 +298,7 @@ impl<'m> Walk<'m> {
             tries: 1 + self.rng.below(8),
             noise: 4.0 * self.rng.unit(),
         };
-        if !self.settle(taste) {
+        if !self.settle(taste) || self.seconds().is_infinite() {
             self.state.reset(from);
         }
     }

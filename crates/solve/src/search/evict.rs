@@ -145,13 +145,11 @@ impl<'m> Repairer<'m> {
             }
             let mut seconds = copies.back_seconds(memory, v);
             if !copies.is_there(memory, v) && !state.is_brought(memory, v) {
-                let fits = state.sent(memory) + self.model.bytes[v] <= copies.memories[memory].room;
-                if !fits {
-                    return None;
-                }
                 seconds += copies.out_seconds(memory, v);
             }
-            Some((copies.bringing(memory, v), seconds * self.copying))
+            self.rooms
+                .has(state, memory, v, p)
+                .then_some((copies.bringing(memory, v), seconds * self.copying))
         });
         priced.min_by(|a, b| a.1.total_cmp(&b.1))
     }

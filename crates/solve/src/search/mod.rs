@@ -22,6 +22,7 @@ mod order;
 mod postpone;
 mod price;
 pub(crate) mod repair;
+mod rooms;
 pub(crate) mod space;
 pub(crate) mod state;
 pub(crate) mod swap;

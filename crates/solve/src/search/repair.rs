@@ -14,6 +14,7 @@ use crate::cutoff::Cutoff;
 use crate::ids::Position;
 use crate::model::Model;
 use crate::random::Random;
+use crate::search::rooms::Rooms;
 use crate::search::state::{Idle, State};
 
 mod candidates;
@@ -75,6 +76,8 @@ pub(crate) struct Repairer<'m> {
     pub most_growth: f64,
     /// The positions of the guide's rows.
     rows: Vec<Position>,
+    /// Room in other memories.
+    pub(super) rooms: Rooms,
 }
 
 /// How many values one estimate looks at.
@@ -111,6 +114,7 @@ impl<'m> Repairer<'m> {
             guide: None,
             most_growth: f64::INFINITY,
             rows: Vec::new(),
+            rooms: Rooms::new(model),
         }
     }
 
@@ -179,7 +183,7 @@ impl<'m> Repairer<'m> {
                 }))
     }
 
-    /// Notes where a sequence is over the budget.
+    /// Notes where a sequence is over the budget, and where other memories may be full.
     pub(super) fn survey(&mut self, state: &State<'_>) {
         self.rows.clear();
         if let Some(guide) = &self.guide
@@ -200,6 +204,7 @@ impl<'m> Repairer<'m> {
         }
         self.over_count.push(count);
         self.over_bytes.push(bytes);
+        self.rooms.survey(state);
         self.work += state.len() as u64 / 8;
     }
 

@@ -268,10 +268,11 @@ impl<'m> State<'m> {
         self.events[v].first().map(|e| self.pos(e.run()))
     }
 
-    /// The last position that touches the first instance of a value, unless its buffer is taken over there.
-    pub fn first_left(&self, v: ValueId) -> Option<Position> {
+    /// The last position before `p` that touches the first instance of a value, unless its buffer is taken over
+    /// there.
+    pub fn first_left(&self, v: ValueId, p: Position) -> Option<Position> {
         let second = self.events[v].iter().skip(1).find(|e| e.writes());
-        self.last_touch(v, second.map_or(self.end(), |e| self.pos(e.run())))
+        self.last_touch(v, second.map_or(p, |e| self.pos(e.run()).min(p)))
     }
 
     /// The last position before `p` that touches a value, unless its buffer is taken over there.

@@ -6,7 +6,8 @@
 //! Seen backwards in time, a copy back is a copy out: its bytes are held until it has ended, and a run waits
 //! if there is no room before. So copies back are placed by a pass from the end, which starts each as late as
 //! it may without a wait, or else as early as there is room. A pass from the start follows the semantics of
-//! [`scrimp_plan::plan`]. A copy out starts when its value has been made, and bytes are given back when the
+//! [`scrimp_plan::plan`]. A copy out starts when its value has been made, or, to a memory that has no room for
+//! that, when the value was touched for the last time before it leaves. Bytes are given back when the
 //! copy has ended, or when there is no room, after waiting for it.
 
 use std::collections::VecDeque;
@@ -96,8 +97,8 @@ pub(crate) struct Timing<'m> {
     /// Values that are copied out and the last positions that touch their first instances, ascending.
     leaving: Vec<(Position, ValueId)>,
     going: Vec<Going>,
-    /// Per value: the memories to which it is still to be sent, as bits; when its copies out and its latest
-    /// copy back end; and how often each memory will still bring it.
+    /// Per value: the memories to which it is still to be sent, as bits; when its copies out end; when its latest
+    /// run or copy back ends; and how often each memory will still bring it.
     to_send: PrimaryMap<ValueId, u64>,
     sent: PrimaryMap<ValueId, f64>,
     ready: PrimaryMap<ValueId, f64>,
@@ -107,6 +108,8 @@ pub(crate) struct Timing<'m> {
     held: Vec<Held>,
     /// The most bytes that each memory may hold.
     limits: Vec<f64>,
+    /// The memories to which copies out start late, as bits.
+    late: u64,
     /// Values that tasks make and that must end in a memory.
     stored: Vec<(usize, ValueId)>,
 }
@@ -132,7 +135,8 @@ impl<'m> Timing<'m> {
             times: vec![0; copies.tasks()],
             queues: vec![0.0; copies.queues],
             held: vec![Held::default(); copies.memories.len()],
-            limits: Vec::new(),
+            limits: vec![f64::INFINITY; copies.memories.len()],
+            late: 0,
             stored: stored.collect(),
         }
     }
@@ -150,14 +154,15 @@ impl<'m> Timing<'m> {
     }
 
     fn time(&mut self, state: &State<'m>, mut moves: Option<&mut Vec<Move>>) -> f64 {
-        let memories = &self.model.copies.memories;
-        self.limits.clear();
-        self.limits.resize(memories.len(), f64::INFINITY);
-        self.backwards(state);
-        let makespan = self.forwards(state, moves.as_deref_mut());
-        let mut rooms = self.held.iter().zip(memories);
-        if rooms.any(|(held, memory)| held.peak > memory.room + memory.resting) {
-            return f64::INFINITY;
+        self.limits.fill(f64::INFINITY);
+        self.late = 0;
+        let mut makespan = self.pass(state, moves.as_deref_mut());
+        self.late = self.full();
+        if self.late != 0 {
+            makespan = self.pass(state, moves.as_deref_mut());
+            if self.full() != 0 {
+                return f64::INFINITY;
+            }
         }
         if self.held.iter().all(|held| held.most <= held.peak) {
             return makespan;
@@ -166,10 +171,24 @@ impl<'m> Timing<'m> {
         for (limit, held) in self.limits.iter_mut().zip(&self.held) {
             *limit = held.peak;
         }
+        self.pass(state, moves)
+    }
+
+    /// The memories that have no room for all copies, as bits.
+    fn full(&self) -> u64 {
+        let memories = self.model.copies.memories.iter().zip(&self.held);
+        let full = memories.map(|(memory, held)| held.peak > memory.room + memory.resting);
+        full.enumerate()
+            .fold(0, |bits, (k, full)| bits | u64::from(full) << k)
+    }
+
+    /// Times the sequence once; memories hold at most `limits`.
+    fn pass(&mut self, state: &State<'m>, moves: Option<&mut Vec<Move>>) -> f64 {
+        self.backwards(state);
+        let mut moves = moves;
         if let Some(moves) = &mut moves {
             moves.clear();
         }
-        self.backwards(state);
         self.forwards(state, moves)
     }
 
@@ -236,7 +255,7 @@ impl<'m> Timing<'m> {
     /// Notes that a value is copied out; the copy reads its first instance.
     fn send(&mut self, state: &State<'m>, memory: usize, v: ValueId) {
         if self.to_send[v] == 0 {
-            let left = state.first_left(v);
+            let left = state.first_left(v, state.end());
             self.leaving.extend(left.map(|left| (left, v)));
         }
         self.to_send[v] |= 1 << memory;
@@ -330,7 +349,7 @@ impl<'m> Timing<'m> {
             if let Some(v) = copies.passes(task) {
                 if let Some(memory) = copies.kept[v] {
                     // The queue takes the value as soon as it is there, whatever the device does.
-                    tell(self.copy_out(memory, v, self.ready[v]));
+                    tell(self.copy_out(memory, v));
                 }
             } else {
                 for i in m.inputs.of(task) {
@@ -346,17 +365,20 @@ impl<'m> Timing<'m> {
             }
             if copies.brought(task).is_none() {
                 for &v in m.outputs.of(task) {
-                    while self.to_send[v] != 0 {
-                        let memory = self.to_send[v].trailing_zeros() as usize;
-                        self.to_send[v] &= self.to_send[v] - 1;
-                        tell(self.copy_out(memory, v, time));
-                    }
+                    self.ready[v] = time;
+                    // What is taken over where it is last touched can't leave later.
+                    let late = match self.to_send[v] & self.late {
+                        0 => 0,
+                        late => state.first_left(v, state.end()).map_or(0, |_| late),
+                    };
+                    self.copies_out(v, !late, &mut tell);
                 }
             }
             while let Some(&(touched, value)) = self.leaving.get(next_leaving)
                 && touched == p
             {
                 next_leaving += 1;
+                self.copies_out(value, u64::MAX, &mut tell);
                 let (done, bytes) = (self.sent[value], m.bytes[value]);
                 if done > time {
                     extra += bytes;
@@ -371,14 +393,25 @@ impl<'m> Timing<'m> {
         self.queues.iter().fold(time, |most, &end| most.max(end))
     }
 
-    /// Copies a value, which is there at a time, to a memory.
-    fn copy_out(&mut self, memory: usize, v: ValueId, time: f64) -> Move {
+    /// Copies a value to those of these memories to which it is still to be sent.
+    fn copies_out(&mut self, v: ValueId, to: u64, tell: &mut impl FnMut(Move)) {
+        let mut to = self.to_send[v] & to;
+        self.to_send[v] &= !to;
+        while to != 0 {
+            let memory = to.trailing_zeros() as usize;
+            to &= to - 1;
+            tell(self.copy_out(memory, v));
+        }
+    }
+
+    /// Copies a value to a memory.
+    fn copy_out(&mut self, memory: usize, v: ValueId) -> Move {
         let copies = &self.model.copies;
         let what = &copies.memories[memory];
         let held = &mut self.held[memory];
         let turn = held.take(self.model.bytes[v], self.limits[memory]);
         let queue = &mut self.queues[what.out_queue];
-        let start = queue.max(time).max(turn);
+        let start = queue.max(self.ready[v]).max(turn);
         held.start(start);
         *queue = start + copies.out_seconds(memory, v);
         self.sent[v] = self.sent[v].max(*queue);

@@ -3,8 +3,8 @@ use std::time::Duration;
 use cranelift_entity::EntityRef;
 use scrimp_plan::testing::{Family, network};
 use scrimp_plan::{
-    Capacities, Device, DeviceId, Keep, Link, LinkSpeed, Origin, Problem, Sequence, TaskId,
-    ValueId, check, simulate,
+    Capacities, Device, DeviceId, Keep, Link, LinkSpeed, Mode, Origin, Phase, Problem,
+    ProblemParts, Sequence, Task, TaskId, Value, ValueId, check, simulate,
 };
 
 use super::*;
@@ -13,6 +13,13 @@ use crate::solve::{leanest, solve};
 use crate::testing::{Shape, base_peak, device, problem, swapping};
 
 const MEMORY: u32 = 1;
+
+/// The bytes of the values that are given in the first memory.
+fn resting(problem: &Problem) -> u64 {
+    let values = problem.values().values();
+    let given = values.filter(|v| v.origin == Origin::Given(DeviceId::from_u32(MEMORY)));
+    given.map(|v| v.bytes).sum()
+}
 
 fn random(round: usize) -> Random {
     Random::new(71, round as u64)
@@ -85,10 +92,14 @@ fn the_profile_follows_every_copy() {
 #[test]
 fn plans_take_what_the_search_says_and_fit() {
     let (mut copies, mut reruns, mut plans) = (0, 0, 0);
-    for round in 0..120 {
+    for round in 0..160 {
         let mut rng = random(round);
         let p = swapping(round, &mut rng);
-        let (model, _) = Model::with_copies(&p, &Capacities::unlimited()).unwrap();
+        // In every other round, the first memory has little room.
+        let memory = DeviceId::from_u32(MEMORY);
+        let little = (round % 4 < 2).then(|| resting(&p) + 4 + rng.below(5) as u64);
+        let capacities = Capacities::unlimited().with_bytes(memory, little);
+        let (model, _) = Model::with_copies(&p, &capacities).unwrap();
         let options = Options {
             order: [Order::Fixed, Order::Free][round % 2],
             time_limit: Duration::from_millis(4),
@@ -98,7 +109,8 @@ fn plans_take_what_the_search_says_and_fit() {
         };
         let order = model.with_brings(model.given_order());
         let (least, most) = (model.least_working_set(), State::new(&model, &order).peak());
-        let budget = (least + (most - least) * rng.unit()).floor();
+        let share = rng.unit() * rng.unit();
+        let budget = (least + (most - least) * share).floor();
         let found = run(&model, None, budget, &options, Instant::now(), &mut |_| {});
         let Some((seconds, moves)) = found.plan else {
             assert!(found.least > budget);
@@ -107,6 +119,7 @@ fn plans_take_what_the_search_says_and_fit() {
         let sequence = Sequence { moves };
         let plan = check(&p, sequence.plan(&p).unwrap()).unwrap();
         assert!(plan.peak(device()) as f64 <= budget + model.resident);
+        plan.within(&capacities).unwrap();
         assert!(options.order == Order::Free || plan.keeps_order());
         let makespan = simulate(&plan).makespan();
         assert!(
@@ -122,7 +135,7 @@ fn plans_take_what_the_search_says_and_fit() {
         plans += 1;
     }
     assert!(
-        copies > 100 && reruns > 3 && plans > 100,
+        copies > 200 && reruns > 6 && plans > 120,
         "{copies} {reruns} {plans}"
     );
 }
@@ -181,13 +194,8 @@ fn a_memory_that_is_full_takes_no_more() {
         let mut rng = random(round);
         let p = swapping(round, &mut rng);
         let memory = DeviceId::from_u32(MEMORY);
-        let resting = p
-            .values()
-            .values()
-            .filter(|v| v.origin == Origin::Given(memory));
-        let resting: u64 = resting.map(|v| v.bytes).sum();
         let room = rng.below(8) as u64;
-        let capacities = Capacities::bytes_of(memory, resting + room);
+        let capacities = Capacities::bytes_of(memory, resting(&p) + room);
         let options = Options {
             time_limit: Duration::from_millis(4),
             ..Options::default()
@@ -203,6 +211,70 @@ fn a_memory_that_is_full_takes_no_more() {
         }
     }
     assert!(met > 15, "{met}");
+}
+
+#[test]
+fn room_is_used_again_when_a_value_has_come_back() {
+    const TIMES: u32 = 4;
+    const BYTES: u64 = 8;
+    let mut parts = ProblemParts {
+        name: "stretches".into(),
+        ..ProblemParts::default()
+    };
+    parts.devices.push(Device::computing("cpu"));
+    let memory = parts.devices.push(Device::memory("memory"));
+    parts.links.push(Link::new(device(), memory, 8.0, 0.0));
+    parts.links.push(Link::new(memory, device(), 8.0, 0.0));
+    // Each value waits while a large task runs.
+    let mut last = None;
+    for k in 0..TIMES {
+        let mut task = |name: &str, inputs: Vec<ValueId>, workspace, bytes| {
+            let id = TaskId::from_u32(parts.tasks.len() as u32);
+            let output = parts.values.push(Value {
+                name: format!("{name} {k}"),
+                bytes,
+                origin: Origin::Task(id),
+                keep: Keep::No,
+            });
+            parts.tasks.push(Task {
+                name: format!("{name} {k}"),
+                phase: Phase::Forward,
+                inputs,
+                outputs: vec![output],
+                overwrites: Vec::new(),
+                modes: vec![Mode {
+                    device: device(),
+                    seconds: 10.0,
+                    joules: 0.0,
+                    workspace,
+                    resident: 0,
+                }],
+                rerunnable: true,
+            });
+            output
+        };
+        let made = task("make", last.into_iter().collect(), 0, BYTES);
+        let between = task("wait", vec![made], 0, 1);
+        let large = task("large", vec![between], 2 * BYTES, 1);
+        last = Some(task("use", vec![made, large], 0, 1));
+    }
+    let p = Problem::new(parts).unwrap();
+    let capacities = Capacities::bytes_of(memory, BYTES);
+    let (model, _) = Model::with_copies(&p, &capacities).unwrap();
+    let options = Options::default();
+    let search = Search {
+        model: &model,
+        budget: (2 * BYTES + 2) as f64,
+        options: &options,
+        cutoff: Cutoff::NEVER,
+    };
+    let (seconds, runs) = search.repaired(None).unwrap();
+    // Nothing has room for coming back while a large task runs.
+    assert_eq!(seconds, model.base_cost() + f64::from(TIMES));
+    let state = State::new(&model, &runs);
+    assert_eq!(state.sent(0), (u64::from(TIMES) * BYTES) as f64);
+    let (_, paged) = search.paged().unwrap();
+    assert_eq!(State::new(&model, &paged).sent(0), state.sent(0));
 }
 
 #[test]
