@@ -19,7 +19,8 @@
 //!   queue or the source is not ready then; the device goes on at once. A memory that doesn't compute delays
 //!   its turn until the bytes fit: until the bytes it has taken and not got back, this copy included, are at
 //!   most its peak in list order, a number that follows from the plan alone. The value must be present at the
-//!   source and absent at the destination.
+//!   source and absent at the destination. A device at its ends that computes goes on later by the link's `drag` times the
+//!   copy's seconds, which stand for what the copy takes from computing.
 //!
 //! A given value is in memory from the start until it is freed or overwritten. A kept value is in memory at
 //! the end. Every task runs at least once; a task that isn't rerunnable runs exactly once. All runs of one

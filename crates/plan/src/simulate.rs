@@ -24,8 +24,8 @@ pub enum Lane {
 pub struct Span {
     /// The queue that it occupies.
     pub lane: Lane,
-    /// When its lane could have begun it: the end of the previous step of the lane, or of its queue. A copy
-    /// is also not ready before its destination has taken the bytes.
+    /// When its lane could have begun it: the end of the previous step of the lane, and of what copies take from
+    /// the device, or of its queue. A copy is also not ready before its destination has taken the bytes.
     pub ready: f64,
     /// When it begins, after waiting for its inputs, in seconds from the start of the plan.
     pub start: f64,
@@ -49,7 +49,7 @@ impl Timeline {
         &self.spans
     }
 
-    /// Seconds until the last run and the last copy have ended.
+    /// Seconds until the last run and the last copy have ended, and what copies take from computing is made up for.
     #[must_use]
     pub fn makespan(&self) -> f64 {
         self.makespan
@@ -156,9 +156,9 @@ pub fn simulate_with(plan: &CheckedPlan, seconds: &dyn Fn(usize) -> Option<f64>)
     let spans: Vec<Span> = steps
         .map(|(index, &step)| state.play(step, seconds(index)))
         .collect();
-    let makespan = spans
-        .iter()
-        .fold(0.0, |latest: f64, span| latest.max(span.end));
+    let ends = spans.iter().map(|span| span.end);
+    let turns = state.devices.values().map(|turns| turns.last);
+    let makespan = ends.chain(turns).fold(0.0, f64::max);
     Timeline { spans, makespan }
 }
 
@@ -265,6 +265,12 @@ impl State<'_> {
         };
         if !problem.links()[link].concurrent {
             *queue = end;
+        }
+        for device in [from, to] {
+            let what = &problem.devices()[device];
+            if what.computes && !what.concurrent {
+                self.devices[device].last += problem.links()[link].drag * (end - start);
+            }
         }
         Span {
             lane: Lane::Link(link),

@@ -23,6 +23,8 @@ pub struct LinkSpeed {
     pub latency: f64,
     /// Whether both directions share one queue (half duplex).
     pub half: bool,
+    /// Seconds of computing that a second of copying takes.
+    pub drag: f64,
 }
 
 /// The rate of a link.
@@ -241,6 +243,7 @@ impl SwapMemory {
             back: convert(rates.back)?,
             latency: 0.0,
             half: rates.half,
+            drag: 0.0,
         })
     }
 }
@@ -268,6 +271,9 @@ impl Problem {
                 .links
                 .push(Link::new(memory, device, speed.back, speed.latency));
             parts.links[back].queue = speed.half.then_some(out);
+            for link in [out, back] {
+                parts.links[link].drag = speed.drag;
+            }
         }
         Ok((Problem::new(parts)?, memory))
     }

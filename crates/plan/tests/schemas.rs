@@ -125,6 +125,7 @@ fn problems_follow_their_schema() {
     let schema = schema("problem.schema.json");
     let mut small = parts();
     small.links[LinkId::from_u32(0)].seconds.insert(v(0), 1.5);
+    small.links[LinkId::from_u32(0)].drag = 0.125;
     small.links[LinkId::from_u32(0)].joules = 0.5;
     small.links[LinkId::from_u32(0)].joules_per_byte = 0.25;
     small.links[LinkId::from_u32(1)].queue = Some(LinkId::from_u32(0));

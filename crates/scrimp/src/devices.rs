@@ -194,6 +194,7 @@ impl Crossing {
             back: bytes_per_second / 2.0,
             latency: overhead,
             half: false,
+            drag: 0.0,
         };
         let pair = |ends: [usize; 2]| {
             let [from, to] = ends.map(|number| &compiled[number]);
@@ -267,7 +268,12 @@ impl Crossing {
         let devices = devices.filter(|(_, what): &(DeviceId, &Device)| what.computes);
         let devices: Vec<DeviceId> = devices.map(|(id, _)| id).collect();
         let mut parts = problem.parts();
-        let LinkSpeed { latency, half, .. } = self.speed;
+        let LinkSpeed {
+            latency,
+            half,
+            drag,
+            ..
+        } = self.speed;
         for (ends, seconds) in &self.converted {
             let [from, to] = ends.map(|number| devices[number]);
             // A pair follows its reverse.
@@ -282,6 +288,7 @@ impl Crossing {
             parts.links.push(Link {
                 seconds: seconds.iter().filter_map(value).collect(),
                 queue: forth.filter(|_| half),
+                drag,
                 ..Link::new(from, to, speed, latency)
             });
         }

@@ -57,7 +57,7 @@ pub use pipeline::{
     Budgeted, Fit, Homes, ModelSource, Planned, Provenance, Recipe, adopt, budget, budgets,
     choose_tiles, copy_of, differentiate, estimate, find_homes, find_plan, import, layers, lower,
 };
-pub use profile::{predicted, predicted_seconds, profile};
+pub use profile::{predicted, profile};
 pub use session::{Breakdown, Job, Session, StepRecord};
 pub use stays::{Stay, stays};
 pub use summary::{Optimality, PlanSummary, percent_over};

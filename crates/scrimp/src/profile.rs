@@ -2,7 +2,7 @@
 //! budget, too.
 
 use scrimp_graph::{Lowered, TrainingGraph};
-use scrimp_plan::{Budget, Capacities, CheckedLayout, Lane, Timeline, simulate};
+use scrimp_plan::{Budget, Capacities, CheckedLayout, Timeline, simulate};
 use scrimp_run::{Compiled, Profile, ProfileOptions, ProfileWatch, Rehearsal, RunError, timeline};
 use scrimp_solve::{Method, Options, Order, SolveError, place};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,12 +118,4 @@ pub fn predicted(layout: &CheckedLayout, lowered: &Lowered, profiles: &[Profile]
         false => timeline(profiles, layout, lowered),
         true => simulate(layout.plan()),
     }
-}
-
-/// Seconds of one of many steps: those of [`predicted`], and what copies take from the device that computes.
-pub fn predicted_seconds(layout: &CheckedLayout, times: &Timeline, swap: &Swap) -> f64 {
-    let problem = layout.plan().problem();
-    let links = problem.links().keys();
-    let lost = links.map(|link| swap.drag(problem, link) * times.busy(Lane::Link(link)));
-    times.makespan() + lost.sum::<f64>()
 }

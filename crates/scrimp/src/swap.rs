@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use scrimp_plan::{Capacities, CheckedLayout, DeviceId, LinkId, Problem, SwapMemory};
+use scrimp_plan::{Capacities, CheckedLayout, DeviceId, Problem, SwapMemory};
 use scrimp_run::{CostCache, Cpu, LinkProfile, PAGE, RunError, profile_link, swap_room};
 
 use crate::error::{Error, Result};
@@ -163,16 +163,5 @@ impl Swap {
             _ => 0,
         });
         bytes.fold(0, u64::saturating_add)
-    }
-
-    /// Seconds that the device that computes loses per second of copying over a link.
-    pub(crate) fn drag(&self, problem: &Problem, link: LinkId) -> f64 {
-        let link = &problem.links()[link];
-        let ends = [link.from, link.to].map(|device| &problem.devices()[device].name);
-        let mut memories = self.memories.iter();
-        let found = memories.find(|(memory, _)| ends.contains(&&memory.name));
-        found
-            .and_then(|(_, profile)| *profile)
-            .map_or(0.0, |profile| profile.drag)
     }
 }

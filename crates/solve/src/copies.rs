@@ -17,6 +17,9 @@ pub(crate) struct Memory {
     /// The queues of the two links, as indices.
     pub out_queue: usize,
     pub in_queue: usize,
+    /// Seconds of computing that a second of copying takes over the two links.
+    pub out_drag: f64,
+    pub in_drag: f64,
 }
 
 /// All memories, and what copies to and from them take.
@@ -80,6 +83,8 @@ impl Copies {
                 resting: resting as f64,
                 out_queue: queue_of(out),
                 in_queue: queue_of(back),
+                out_drag: problem.links()[out].drag,
+                in_drag: problem.links()[back].drag,
             });
             copies
                 .out
@@ -185,5 +190,17 @@ impl Copies {
     #[inline]
     pub fn back_seconds(&self, memory: usize, v: ValueId) -> f64 {
         self.back[memory * self.movable.len() + v.index()]
+    }
+
+    /// Seconds that a copy out takes from computing.
+    #[inline]
+    pub fn out_drag(&self, memory: usize, v: ValueId) -> f64 {
+        self.memories[memory].out_drag * self.out_seconds(memory, v)
+    }
+
+    /// Seconds that a copy back takes from computing.
+    #[inline]
+    pub fn back_drag(&self, memory: usize, v: ValueId) -> f64 {
+        self.memories[memory].in_drag * self.back_seconds(memory, v)
     }
 }

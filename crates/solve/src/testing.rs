@@ -137,6 +137,7 @@ pub(crate) fn swapping(round: usize, rng: &mut Random) -> Problem {
             let bandwidth = 0.5 + rng.below(20) as f64 / 4.0;
             let link = Link {
                 queue: first.filter(|_| half),
+                drag: [0.0, 0.25, 0.0][round % 3],
                 ..Link::new(from, to, bandwidth, latency)
             };
             first = Some(parts.links.push(link));

@@ -71,11 +71,12 @@ fn contains(wider: &Problem, narrower: &Problem) -> bool {
     })
 }
 
-/// Whether each copy over one link takes at most as long as over the other, in a queue that it shares with no
+/// Whether each copy over one link takes at most as long as over the other, also from computing, in a queue that it shares with no
 /// more links.
 fn is_faster(fast: &Link, slow: &Link) -> bool {
     fast.bandwidth >= slow.bandwidth
         && fast.latency <= slow.latency
+        && fast.drag <= slow.drag
         && fast.seconds.is_empty()
         && slow.seconds.is_empty()
         && (fast.queue.is_none() || fast.queue == slow.queue)

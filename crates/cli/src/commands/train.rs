@@ -121,12 +121,8 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let accuracy = evaluation.map(|evaluation| accuracy(&evaluation, quiet));
     let accuracy = accuracy.transpose()?;
     reports.write(&planned, &PlanSummary::new(&planned), Some(&outcome))?;
-    let predicted = |layout: &CheckedLayout| {
-        let times = scrimp::predicted(layout, &lowered, &profiles);
-        let seconds = scrimp::predicted_seconds(layout, &times, &swap);
-        (times, seconds)
-    };
-    let (times, predicted_seconds) = predicted(&planned.layout);
+    let predicted = |layout: &CheckedLayout| scrimp::predicted(layout, &lowered, &profiles);
+    let times = predicted(&planned.layout);
     answer(&Told {
         args,
         planned: &planned,
@@ -134,9 +130,9 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         device: &device,
         outcome: &outcome,
         accuracy,
-        predicted: predicted_seconds,
+        predicted: times.makespan(),
         predicted_waiting: waiting(&problem, &times),
-        base_predicted: predicted(&base).1,
+        base_predicted: predicted(&base).makespan(),
     })
 }
 

@@ -62,6 +62,9 @@ pub struct Link {
     /// Seconds of particular values, if they don't follow from bandwidth and latency.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub seconds: BTreeMap<ValueId, f64>,
+    /// Seconds of computing that a second of copying takes from the devices at its ends that compute.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub drag: f64,
     /// Energy per copy, whatever its size; zero if unknown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub joules: f64,
@@ -78,7 +81,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link with its own queue and no known energy.
+    /// A link with its own queue, without drag and with no known energy.
     #[must_use]
     pub fn new(from: DeviceId, to: DeviceId, bandwidth: f64, latency: f64) -> Link {
         Link {
@@ -87,6 +90,7 @@ impl Link {
             bandwidth,
             latency,
             seconds: BTreeMap::new(),
+            drag: 0.0,
             joules: 0.0,
             joules_per_byte: 0.0,
             queue: None,

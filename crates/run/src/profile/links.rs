@@ -58,6 +58,7 @@ impl LinkProfile {
             back: self.back,
             latency: self.latency,
             half: self.both < (fastest + sum) / 2.0,
+            drag: self.drag,
         }
     }
 

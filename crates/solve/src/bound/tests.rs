@@ -129,6 +129,7 @@ fn one_step_of_published_graphs() {
             back: rate,
             latency: 0.0,
             half: false,
+            drag: 0.0,
         };
         let (p, _) = alone.problem.with_memory("host", &speed).unwrap();
         let (model, _) = Model::with_outside(&p).unwrap();

@@ -23,6 +23,8 @@ pub(super) struct Wire {
     /// Seconds of a copy and its joules, by value.
     pub seconds: Vec<f64>,
     pub joules: Vec<f64>,
+    /// Seconds of computing that a second of copying takes.
+    pub drag: f64,
 }
 
 /// Where a value must be at the end.
@@ -142,6 +144,7 @@ impl System {
                 }),
                 seconds: values.keys().map(|v| problem.copy_seconds(id, v)).collect(),
                 joules: values.keys().map(|v| problem.copy_joules(id, v)).collect(),
+                drag: link.drag,
             });
         }
         let mut arithmetics: Vec<&str> = Vec::new();

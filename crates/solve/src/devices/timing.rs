@@ -110,7 +110,7 @@ impl<'s> Timing<'s> {
         seconds + s.alpha * (self.joules.iter().sum::<f64>() + self.copying)
     }
 
-    /// Seconds until the last act has ended.
+    /// Seconds until the last act has ended, and what copies take from computing is made up for.
     pub fn makespan(&mut self, acts: &[Act]) -> f64 {
         self.find_frees(acts);
         self.turn.fill(Moment::default());
@@ -138,7 +138,8 @@ impl<'s> Timing<'s> {
             self.causes.push(cause);
             latest = latest.max(end);
         }
-        latest
+        let turns = self.turn.iter().map(|turn| turn.0);
+        turns.fold(latest, f64::max)
     }
 
     /// Calls `tell` with each act of the chain of waits that ends last, from its end.
@@ -317,6 +318,11 @@ impl<'s> Timing<'s> {
                 };
                 if let Some(queue) = wire.queue {
                     self.queue[queue] = end;
+                }
+                for device in [from, to] {
+                    if s.computes[device] && !s.concurrent[device] {
+                        self.turn[device].0 += wire.drag * (end.0 - start.0);
+                    }
                 }
                 (end.0, start.1)
             }

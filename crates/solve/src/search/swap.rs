@@ -2,10 +2,11 @@
 //! and what is sent away. It starts from the best plan without copies, if there is one, and from the better of a
 //! plan that pages the given order and of plans in which repair chooses at different prices of a copied second.
 
-use scrimp_plan::{Move, TaskId};
+use scrimp_plan::{Move, Sequence, TaskId};
 
 use std::time::Instant;
 
+use crate::bound;
 use crate::cutoff::Cutoff;
 use crate::method::Order;
 use crate::model::Model;
@@ -18,12 +19,19 @@ use crate::search::state::State;
 use crate::search::timing::Timing;
 use crate::search::walks::WALKS;
 
-/// The share of the time for plans without copies.
+/// If the order is free, the share of the time for plans that keep the given one.
+const KEPT_SHARE: f64 = 0.5;
+/// The share of the time for plans without copies. If copies don't lower the seconds that planning adds to this part of
+/// those without, half of what is left after the race follows.
 const PLAIN_SHARE: f64 = 0.2;
+const LITTLE: f64 = 0.9;
 /// The share of the work for which all starts go on side by side.
 const RACE_SHARE: f64 = 0.3;
 /// The share of all work without a better plan after which the search has converged.
 const IDLE_SHARE: f64 = 0.3;
+
+/// The number of the lineage from what comes of that.
+const LATER: u64 = 2;
 
 /// The number of prices at which the given order is repaired.
 const PRICES: u32 = 8;
@@ -43,7 +51,8 @@ pub(crate) struct Found {
 }
 
 /// Searches for the quickest plan within `budget` bytes, without resident bytes. `plain` is the same problem
-/// without other memories.
+/// without other memories. A free order takes part of the time for plans that keep the given one, so it is never
+/// worse than the given order with that part of the time.
 pub(crate) fn run<'m>(
     model: &'m Model,
     plain: Option<&Model>,
@@ -52,14 +61,7 @@ pub(crate) fn run<'m>(
     start: Instant,
     progress: &mut dyn FnMut(Progress),
 ) -> Found {
-    let cutoff = options.cutoff(start, options.time_limit);
     let base = model.base_cost();
-    let search = Search {
-        model,
-        budget,
-        options,
-        cutoff,
-    };
     let mut tell = |cost: f64| {
         progress(Progress {
             elapsed: start.elapsed(),
@@ -67,62 +69,47 @@ pub(crate) fn run<'m>(
             lower_bound: base,
         });
     };
+    let search = Search {
+        model,
+        budget,
+        options,
+        cutoff: options.cutoff(start, options.time_limit),
+    };
+    let keeping = Options {
+        order: Order::Fixed,
+        time_limit: options.time_limit.mul_f64(KEPT_SHARE),
+        ..options.clone()
+    };
+    let changing = Options {
+        time_limit: options.time_limit.mul_f64(1.0 - KEPT_SHARE),
+        ..options.clone()
+    };
     let paged = search.paged();
-    if let Some((seconds, runs)) = &paged {
-        tell(*seconds);
-        if *seconds <= options.enough.unwrap_or(0.0).max(base) * (1.0 + 1e-9) {
-            return Found {
-                plan: Some((*seconds, moves(model, budget, runs))),
-                least: budget,
+    let found = match options.order {
+        Order::Fixed => search.improved(plain, paged, &mut tell),
+        Order::Free => {
+            let kept = Search {
+                options: &keeping,
+                cutoff: options.cutoff(start, keeping.time_limit),
+                ..search
             };
+            let kept = kept.improved(plain, paged, &mut tell);
+            let changed = Search {
+                options: &changing,
+                ..search
+            };
+            changed.improved(plain, kept, &mut tell)
         }
-    }
-    let known = plain.and_then(|plain| without_copies(plain, budget, options, start));
-    // With a plan in hand, repairs have their share of the time only.
-    let end = match paged {
-        Some(_) => options.time_limit.mul_f64(PLAIN_SHARE + PRICES_SHARE),
-        None => options.time_limit.max(FIRST_PLAN),
     };
-    let first = Search {
-        cutoff: options.cutoff(start, end),
-        ..search
-    };
-    let first = first.repaired(paged);
-    let mut lineages: Vec<Lineage<'m>> = Vec::new();
-    for from in known.into_iter().chain(first) {
-        tell(from.0);
-        lineages.push(search.lineage(lineages.len() as u64, from));
-    }
-    let total = driver::work(model, options) as u64;
-    let mut left = total - (total as f64 * PLAIN_SHARE) as u64;
-    let end = left - (left as f64 * RACE_SHARE) as u64;
-    let ended = |seconds: f64| {
-        cutoff.reached() || seconds <= options.enough.unwrap_or(0.0).max(base) * (1.0 + 1e-9)
-    };
-    while left > end
-        && let Some(next) = lineages.iter_mut().min_by_key(|l| l.spent)
-        && !ended(next.best.0)
-    {
-        next.epoch(options.threads, left - end, &mut left);
-    }
-    let Some(last) = lineages
-        .iter_mut()
-        .min_by(|a, b| a.best.0.total_cmp(&b.best.0))
-    else {
-        return Found {
+    match found {
+        Some((seconds, runs)) => Found {
+            plan: Some((seconds, moves(model, budget, &runs))),
+            least: budget,
+        },
+        None => Found {
             plan: None,
             least: search.least().0,
-        };
-    };
-    tell(last.best.0);
-    let idle = (total as f64 * IDLE_SHARE) as u64;
-    while left > 0 && !ended(last.best.0) && !last.has_converged(idle) {
-        last.epoch(options.threads, left, &mut left);
-        tell(last.best.0);
-    }
-    Found {
-        plan: Some((last.best.0, moves(model, budget, &last.best.1))),
-        least: budget,
+        },
     }
 }
 
@@ -142,22 +129,6 @@ fn moves(model: &Model, budget: f64, runs: &[TaskId]) -> Vec<Move> {
     Timing::new(model, budget).moves(&State::new(model, runs))
 }
 
-/// The best plan without copies, if one fits.
-fn without_copies(
-    model: &Model,
-    budget: f64,
-    options: &Options,
-    start: Instant,
-) -> Option<(f64, Vec<TaskId>)> {
-    let options = Options {
-        time_limit: options.time_limit.mul_f64(PLAIN_SHARE),
-        ..options.clone()
-    };
-    let found = driver::run(model, budget, &options, start, &mut |_| {});
-    let state = State::new(model, &found.runs);
-    (state.peak() <= budget).then(|| (state.cost(), found.runs))
-}
-
 #[derive(Clone, Copy)]
 struct Search<'m> {
     model: &'m Model,
@@ -167,6 +138,100 @@ struct Search<'m> {
 }
 
 impl<'m> Search<'m> {
+    /// A plan that is at least as quick as the known one, if there is one.
+    fn improved(
+        &self,
+        plain: Option<&Model>,
+        known: Option<(f64, Vec<TaskId>)>,
+        tell: &mut dyn FnMut(f64),
+    ) -> Option<(f64, Vec<TaskId>)> {
+        let options = self.options;
+        let base = self.model.base_cost();
+        let enough = options.enough.unwrap_or(0.0).max(base) * (1.0 + 1e-9);
+        if let Some((seconds, _)) = &known {
+            tell(*seconds);
+            if *seconds <= enough {
+                return known;
+            }
+        }
+        let began = Instant::now();
+        let possible = |plain: &&Model| bound::floor(plain) - plain.resident <= self.budget;
+        let plain = plain.filter(possible);
+        let alone = plain.and_then(|plain| self.without_copies(plain, PLAIN_SHARE, None));
+        // With a plan in hand, repairs have their share of the time only.
+        let end = match known {
+            Some(_) => options.time_limit.mul_f64(PLAIN_SHARE + PRICES_SHARE),
+            None => options.time_limit.max(FIRST_PLAN),
+        };
+        let first = Search {
+            cutoff: options.cutoff(began, end),
+            ..*self
+        };
+        let first = first.repaired(known);
+        let mut lineages: Vec<Lineage<'m>> = Vec::new();
+        for from in alone.clone().into_iter().chain(first) {
+            tell(from.0);
+            lineages.push(self.lineage(lineages.len() as u64, from));
+        }
+        let total = driver::work(self.model, options);
+        let spent = if plain.is_some() { PLAIN_SHARE } else { 0.0 };
+        let mut left = (total * (1.0 - spent)) as u64;
+        let end = (left as f64 * (1.0 - RACE_SHARE)) as u64;
+        let ended = |seconds: f64| self.cutoff.reached() || seconds <= enough;
+        while left > end
+            && let Some(next) = lineages.iter_mut().min_by_key(|l| l.spent)
+            && !ended(next.best.0)
+        {
+            next.epoch(options.threads, left - end, &mut left);
+        }
+        let best = lineages
+            .into_iter()
+            .min_by(|a, b| a.best.0.total_cmp(&b.best.0));
+        let mut best = best?;
+        tell(best.best.0);
+        if let Some(plain) = plain
+            && let Some(alone) = alone
+            && best.best.0 - base > LITTLE * (alone.0 - base)
+            && !ended(best.best.0)
+        {
+            let share = left as f64 / 2.0 / total;
+            left -= left / 2;
+            let better = self.without_copies(plain, share, Some(alone.1));
+            if let Some(better) = better.filter(|better| better.0 < best.best.0) {
+                tell(better.0);
+                best = self.lineage(LATER, better);
+            }
+        }
+        let idle = (total * IDLE_SHARE) as u64;
+        while left > 0 && !ended(best.best.0) && !best.has_converged(idle) {
+            best.epoch(options.threads, left, &mut left);
+            tell(best.best.0);
+        }
+        Some(best.best)
+    }
+
+    /// The best plan without copies that is found in this share of the time, if one fits.
+    fn without_copies(
+        &self,
+        plain: &Model,
+        share: f64,
+        from: Option<Vec<TaskId>>,
+    ) -> Option<(f64, Vec<TaskId>)> {
+        let start = Instant::now();
+        let time_limit = self.options.time_limit.mul_f64(share);
+        // A shorter limit may not suffice for a first plan, so it isn't kept.
+        let kept = (time_limit >= FIRST_PLAN / 4).then_some(0.0);
+        let options = Options {
+            time_limit,
+            enough: self.options.enough.or(kept),
+            start: from.map(|runs| Sequence::of_runs(plain.device, runs)),
+            ..self.options.clone()
+        };
+        let found = driver::run(plain, self.budget, &options, start, &mut |_| {});
+        let state = State::new(plain, &found.runs);
+        (state.peak() <= self.budget).then(|| (state.cost(), found.runs))
+    }
+
     fn walk(&self, number: u64, free: bool) -> Walk<'m> {
         let order = self.model.with_brings(self.model.given_order());
         let random = Random::new(self.options.seed, number);
@@ -210,16 +275,19 @@ impl<'m> Search<'m> {
         best
     }
 
-    /// The best of a known plan and of those that one repair of the given order finds, at several prices.
+    /// The best of a known plan and of those that one repair of the given order finds, at several prices. If the order
+    /// is free and there is a known plan, the given order has been repaired before.
     fn repaired(&self, known: Option<(f64, Vec<TaskId>)>) -> Option<(f64, Vec<TaskId>)> {
         let most = match known {
             Some(_) => (driver::work(self.model, self.options) * PRICES_SHARE) as u64,
             None => u64::MAX,
         };
-        let orders = [false, true]
-            .into_iter()
-            .take(1 + usize::from(self.is_free()));
-        let found = orders.filter_map(|free| {
+        let orders = match (self.is_free(), &known) {
+            (false, _) => &[false][..],
+            (true, Some(_)) => &[true],
+            (true, None) => &[false, true],
+        };
+        let found = orders.iter().filter_map(|&free| {
             let mut walk = self.walk(u64::MAX, free);
             for k in 0..PRICES {
                 if walk.repairer.work > most || self.cutoff.reached() {

@@ -230,6 +230,7 @@ impl<'m> Timing<'m> {
             };
             let queue = &mut self.queues[copies.memories[memory].in_queue];
             *queue = queue.max(time) + copies.back_seconds(memory, v);
+            time += copies.back_drag(memory, v);
             let coming = Coming {
                 done: *queue,
                 bytes: m.bytes[v],
@@ -339,6 +340,7 @@ impl<'m> Timing<'m> {
                 let ready = queue.max(time).max(self.sent[v]) + copies.back_seconds(memory, v);
                 *queue = ready;
                 self.ready[v] = ready;
+                time += copies.back_drag(memory, v);
                 let left = &mut self.times[copies.index(copies.bringing(memory, v))];
                 *left -= 1;
                 if *left == 0 && copies.kept[v] != Some(memory) {
@@ -346,10 +348,13 @@ impl<'m> Timing<'m> {
                     self.held[memory].returns.push_back((ready, m.bytes[v]));
                 }
             }
+            // When the copies out begin to take from computing.
+            let mut ran = time;
             if let Some(v) = copies.passes(task) {
                 if let Some(memory) = copies.kept[v] {
                     // The queue takes the value as soon as it is there, whatever the device does.
                     tell(self.copy_out(memory, v));
+                    time += copies.out_drag(memory, v);
                 }
             } else {
                 for i in m.inputs.of(task) {
@@ -359,6 +364,7 @@ impl<'m> Timing<'m> {
                     }
                 }
                 time += m.cost[task];
+                ran = time;
                 if m.has(task) {
                     tell(Move::Run { task, device });
                 }
@@ -371,16 +377,16 @@ impl<'m> Timing<'m> {
                         0 => 0,
                         late => state.first_left(v, state.end()).map_or(0, |_| late),
                     };
-                    self.copies_out(v, !late, &mut tell);
+                    time += self.copies_out(v, !late, &mut tell);
                 }
             }
             while let Some(&(touched, value)) = self.leaving.get(next_leaving)
                 && touched == p
             {
                 next_leaving += 1;
-                self.copies_out(value, u64::MAX, &mut tell);
+                time += self.copies_out(value, u64::MAX, &mut tell);
                 let (done, bytes) = (self.sent[value], m.bytes[value]);
-                if done > time {
+                if done > ran {
                     extra += bytes;
                     let k = self.going.partition_point(|g| g.done > done);
                     self.going.insert(k, Going { done, bytes, value });
@@ -393,15 +399,19 @@ impl<'m> Timing<'m> {
         self.queues.iter().fold(time, |most, &end| most.max(end))
     }
 
-    /// Copies a value to those of these memories to which it is still to be sent.
-    fn copies_out(&mut self, v: ValueId, to: u64, tell: &mut impl FnMut(Move)) {
+    /// Copies a value to those of these memories to which it is still to be sent; returns the seconds that this takes
+    /// from computing.
+    fn copies_out(&mut self, v: ValueId, to: u64, tell: &mut impl FnMut(Move)) -> f64 {
+        let mut lost = 0.0;
         let mut to = self.to_send[v] & to;
         self.to_send[v] &= !to;
         while to != 0 {
             let memory = to.trailing_zeros() as usize;
             to &= to - 1;
             tell(self.copy_out(memory, v));
+            lost += self.model.copies.out_drag(memory, v);
         }
+        lost
     }
 
     /// Copies a value to a memory.

@@ -24,6 +24,7 @@ pub(crate) fn beside(problem: &Problem, rng: &mut Random) -> Problem {
         back: speed(rng),
         latency: [0.0, 0.0, 1.0][rng.below(3)],
         half: rng.below(3) == 0,
+        drag: 0.0,
     };
     let (problem, memory) = problem.with_memory("ram", &speed).expect("valid speeds");
     let mut parts = problem.parts();

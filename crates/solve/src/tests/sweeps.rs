@@ -18,6 +18,7 @@ fn faster_links_are_not_slower_in_a_sweep() {
                 back: rate,
                 latency: 0.0,
                 half: false,
+                drag: 0.0,
             };
             let mut parts = alone.with_memory("ram", &speed).unwrap().0.parts();
             for task in parts.tasks.values_mut() {

@@ -93,6 +93,7 @@ fn link_costs(parts: &ProblemParts, id: LinkId, link: &Link) -> Result<(), Probl
         known_value(parts, value, || format!("{id}"))?;
         cost(seconds, "seconds", || format!("{id}, for {value},"))?;
     }
+    cost(link.drag, "drag", || format!("{id}"))?;
     cost(link.joules, "joules", || format!("{id}"))?;
     cost(link.joules_per_byte, "joules_per_byte", || format!("{id}"))?;
     for (value, Value { bytes, .. }) in parts.values.iter() {
@@ -101,7 +102,7 @@ fn link_costs(parts: &ProblemParts, id: LinkId, link: &Link) -> Result<(), Probl
             format!("{id}, whose copy of {value} takes joules + bytes · joules_per_byte,")
         })?;
         let seconds = link.latency + *bytes as f64 / link.bandwidth;
-        cost(seconds, "bandwidth", || {
+        cost(seconds * link.drag.max(1.0), "bandwidth", || {
             format!("{id}, whose copy of {value} takes bytes/bandwidth + latency,")
         })?;
     }

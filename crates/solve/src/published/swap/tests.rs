@@ -25,6 +25,7 @@ fn speed(bandwidth: f64, half: bool) -> LinkSpeed {
         back: bandwidth,
         latency: 0.0,
         half,
+        drag: 0.0,
     }
 }
 

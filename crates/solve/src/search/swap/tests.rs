@@ -340,6 +340,7 @@ fn a_large_problem_has_a_plan_at_once() {
         back: 1e9,
         latency: 0.0,
         half: false,
+        drag: 0.0,
     };
     for (seed, family) in Family::ALL.into_iter().enumerate() {
         let alone = network(family, 3000, true, seed as u64);
