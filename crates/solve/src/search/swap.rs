@@ -224,6 +224,10 @@ impl<'m> Search<'m> {
         let options = Options {
             time_limit,
             enough: self.options.enough.or(kept),
+            deadline: match &from {
+                Some(_) => start.checked_add(self.cutoff.left()),
+                None => self.options.deadline,
+            },
             start: from.map(|runs| Sequence::of_runs(plain.device, runs)),
             ..self.options.clone()
         };
