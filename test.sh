@@ -43,6 +43,19 @@ if [ -z "${SCRIMP_ONEDNN:-}" ] && command -v python3 >/dev/null; then
     fi
 fi
 
+# NVIDIA's compiler, which needs no GPU, compiles the kernels for CUDA too. Without it that test says that it is skipped.
+if [ -z "${SCRIMP_NVRTC:-}" ] && command -v python3 >/dev/null; then
+    mkdir -p "${CARGO_TARGET_DIR:-target}"
+    nvrtc="$(cd "${CARGO_TARGET_DIR:-target}" && pwd)/nvrtc"
+    if { [ -x "$nvrtc/bin/pip" ] || python3 -m venv "$nvrtc"; } &&
+        "$nvrtc/bin/pip" install --quiet --disable-pip-version-check --no-deps 'nvidia-cuda-nvrtc==13.*' &&
+        found="$(find "$nvrtc" -name 'libnvrtc.so.*' -print -quit)" && [ -n "$found" ]; then
+        export SCRIMP_NVRTC="$found"
+    else
+        printf 'no NVRTC: `pip install nvidia-cuda-nvrtc` failed; the test that needs it is skipped\n'
+    fi
+fi
+
 # A browser opens the pages that `--report` writes. Without one those tests say that they are skipped.
 browser() {
     [ -n "${SCRIMP_BROWSER:-}" ] ||

@@ -16,7 +16,7 @@ pub struct Context(pub(crate) Arc<Owned>);
 /// An object of the library that is released when its last owner is gone.
 #[derive(Debug)]
 pub(crate) struct Owned {
-    pub device: Device,
+    pub device: Arc<Device>,
     pub handle: Handle,
     release: unsafe extern "C" fn(Handle) -> ffi::Status,
 }
@@ -29,12 +29,12 @@ unsafe impl Sync for Owned {}
 
 impl Owned {
     pub fn new(
-        device: &Device,
+        device: &Arc<Device>,
         handle: Handle,
         release: impl Fn(&Api) -> unsafe extern "C" fn(Handle) -> ffi::Status,
     ) -> Owned {
         Owned {
-            device: device.clone(),
+            device: Arc::clone(device),
             handle,
             release: release(&device.library.api),
         }
@@ -78,9 +78,9 @@ impl Context {
             )
         };
         done("clCreateContext", status)?;
-        Ok(Context(Arc::new(Owned::new(device, handle, |api| {
-            api.release_context
-        }))))
+        let device = Arc::new(device.clone());
+        let owned = Owned::new(&device, handle, |api| api.release_context);
+        Ok(Context(Arc::new(owned)))
     }
 
     /// The device.
@@ -115,7 +115,7 @@ impl Context {
             | ffi::INVALID_BUFFER_SIZE => return Err(full),
             status => done("clCreateBuffer", status)?,
         }
-        let owned = Owned::new(self.device(), handle, |api| api.release_buffer);
+        let owned = Owned::new(&self.0.device, handle, |api| api.release_buffer);
         Ok(Buffer { owned, bytes })
     }
 }

@@ -69,7 +69,7 @@ impl Program {
     }
 
     fn owning(context: &Context, handle: Handle) -> Program {
-        Program(Arc::new(Owned::new(context.device(), handle, |api| {
+        Program(Arc::new(Owned::new(&context.0.device, handle, |api| {
             api.release_program
         })))
     }

@@ -23,7 +23,7 @@ impl Queue {
     /// # Errors
     /// The driver refuses.
     pub fn new(context: &Context) -> Result<Queue, OpenClError> {
-        let (owner, device) = (&context.0, context.device());
+        let (owner, device) = (&context.0, &context.0.device);
         let mut status = 0;
         // SAFETY: the device is the context's.
         let handle = unsafe {
@@ -131,13 +131,17 @@ impl Queue {
         })
     }
 
-    /// Fills the whole buffer with a byte.
+    /// Fills so many bytes of a buffer from `start` on, and waits until that is done.
     ///
     /// # Errors
-    /// The driver fails.
-    pub fn fill(&self, to: &Buffer, byte: u8) -> Result<Event, OpenClError> {
-        let (buffer, bytes) = (to.owned.handle, to.bytes().max(1) as usize);
-        self.command("clEnqueueFillBuffer", |event| {
+    /// The buffer has fewer bytes, or the driver fails.
+    pub fn fill(&self, to: &Buffer, start: u64, bytes: u64, byte: u8) -> Result<(), OpenClError> {
+        to.has(start, bytes)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (buffer, start, bytes) = (to.owned.handle, start as usize, bytes as usize);
+        let event = self.command("clEnqueueFillBuffer", |event| {
             // SAFETY: the pattern is one byte, which the call copies.
             unsafe {
                 let fill = self.0.api().fill;
@@ -147,14 +151,15 @@ impl Queue {
                     buffer,
                     byte,
                     1,
-                    0,
+                    start,
                     bytes,
                     0,
                     ptr::null(),
                     event,
                 )
             }
-        })
+        })?;
+        event.wait()
     }
 
     /// Waits until all commands are done.

@@ -30,7 +30,7 @@ fn a_kernel_reads_and_writes_parts_of_one_buffer() {
     let Some(context) = context() else { return };
     let queue = Queue::new(&context).expect("a queue");
     let buffer = context.buffer(4096).expect("memory");
-    queue.fill(&buffer, 0xff).expect("filled");
+    queue.fill(&buffer, 0, 4096, 0xff).expect("filled");
     let x: Vec<u8> = (0..10).flat_map(|i| (i as f32).to_le_bytes()).collect();
     queue.write(&x, &buffer, 64).expect("written");
     let folder = tempfile::tempdir().expect("a folder");

@@ -48,7 +48,7 @@ fn run(stub: &Stub) -> Result<(), OpenClError> {
     let event = unsafe { queue.launch(&kernel, &[], 1, 1)? };
     event.wait()?;
     assert_eq!(event.times()?, [0x1282, 0x1283]);
-    queue.fill(&buffer, 0)?;
+    queue.fill(&buffer, 0, 64, 0)?;
     queue.write(&[1; 32], &buffer, 32)?;
     let mut bytes = [0; 32];
     queue.read(&buffer, 0, &mut bytes)?;

@@ -1,4 +1,4 @@
-//! Times operators one by one, for `benches/steps.py`: `operators native|onednn THREADS cpu|wall`. Each
+//! Times operators one by one, for `benches/steps.py`: `operators native|onednn|opencl:N THREADS cpu|wall`. Each
 //! line of standard input is the name of a case; the answer is a line with the least and the median
 //! seconds of a run, for enough runs to fill a twentieth of a second. `list` answers all names.
 
@@ -9,7 +9,7 @@
 )]
 
 use scrimp_graph::{DType, Norm, Op, Optimizer, Reduction, Unary, Window, infer};
-use scrimp_run::{Alone, Cpu, Library};
+use scrimp_run::{Alone, Cpu, Library, OpenCl, Processor};
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 
@@ -337,6 +337,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ => || seconds(1),
     };
     let cpu = Cpu::with_library(args[2].parse()?, library)?;
+    let device = match args[1].strip_prefix("opencl:") {
+        None => None,
+        Some(number) => Some(OpenCl::new(number.parse()?, None)?),
+    };
+    let processor = device
+        .as_ref()
+        .map_or(Processor::Cpu(&cpu), Processor::OpenCl);
     let cases: Vec<_> = cases();
     let names: Vec<String> = cases.iter().map(|(name, _)| name.clone()).collect();
     let cases: HashMap<_, _> = cases.into_iter().collect();
@@ -352,7 +359,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             // One case in memory at a time.
             ready.clear();
             let parts = cases.get(&line).ok_or("no such case")?.iter();
-            let parts: Result<Vec<_>, _> = parts.map(|part| alone(&cpu, part)).collect();
+            let parts: Result<Vec<_>, _> = parts.map(|part| alone(processor, part)).collect();
             ready.insert(line.clone(), parts?);
         }
         let parts = ready.get_mut(&line).ok_or("no such case")?;
@@ -374,7 +381,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn alone<'a>(cpu: &'a Cpu, (op, inputs): &Part) -> Result<Alone<'a>, scrimp_run::RunError> {
+fn alone<'a>(
+    processor: Processor<'a>,
+    (op, inputs): &Part,
+) -> Result<Alone<'a>, scrimp_run::RunError> {
     let inputs: Vec<(&[usize], DType)> = inputs
         .iter()
         .map(|shape| match shape.first() {
@@ -382,7 +392,7 @@ fn alone<'a>(cpu: &'a Cpu, (op, inputs): &Part) -> Result<Alone<'a>, scrimp_run:
             _ => (&shape[..], DType::F32),
         })
         .collect();
-    Alone::new(cpu, op, &inputs)
+    Alone::new(processor, op, &inputs)
 }
 
 /// A clock of the system: 1 is the wall's, 2 this process's processor time.

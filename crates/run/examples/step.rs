@@ -1,5 +1,5 @@
 //! Where the time of a built-in network's training step goes: `step NETWORK BATCH THREADS [STEPS
-//! [native|onednn [shapes]]]` runs steps without a plan and prints each kind of operator's processor
+//! [native|onednn|opencl:N [shapes]]]` runs steps without a plan and prints each kind of operator's processor
 //! time, the median over the steps after the first; `shapes` tells operators of different shapes apart.
 //! Processor time, unlike the clock's, hardly depends on what else the machine does.
 
@@ -8,7 +8,9 @@
 use scrimp_graph::networks::{NetworkOptions, build};
 use scrimp_graph::{Costs, DType, Graph, Loss, NodeId, Optimizer, Role, lower, train};
 use scrimp_plan::{Plan, check, check_layout};
-use scrimp_run::{Compiled, Cpu, Data, Executor, ExecutorOptions, Library, Processor, RunEvent};
+use scrimp_run::{
+    Compiled, Cpu, Data, Executor, ExecutorOptions, Library, OpenCl, Processor, RunEvent,
+};
 use std::collections::BTreeMap;
 
 #[allow(unsafe_code, reason = "the environment is set up")]
@@ -29,13 +31,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let training = train(&graph, Loss::CrossEntropy, Some(sgd))?;
     let graph = &training.graph;
-    let library = match args.get(5).map(String::as_str) {
-        Some("onednn") => Library::OneDnn,
+    let kernels = args.get(5).map_or("native", String::as_str);
+    let library = match kernels {
+        "onednn" => Library::OneDnn,
         _ => Library::Native,
     };
     let by_shape = args.get(6).is_some();
     let cpu = Cpu::with_library(threads, library)?;
-    let compiled = Compiled::new(graph, Processor::Cpu(&cpu));
+    let device = match kernels.strip_prefix("opencl:") {
+        None => None,
+        Some(number) => Some(OpenCl::new(number.parse()?, None)?),
+    };
+    let processor = device
+        .as_ref()
+        .map_or(Processor::Cpu(&cpu), Processor::OpenCl);
+    let compiled = Compiled::new(graph, processor);
     let mut costs = Costs::default();
     for id in graph.nodes().keys() {
         costs.nodes[id].workspace = compiled.workspace(id);
@@ -75,7 +85,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     let loss = executor.read(training.loss)?[0];
-    let signature = cpu.signature();
+    let signature = processor.signature();
     println!("{name}, batch {batch}, {signature}, loss {loss}");
     let (wall, busy) = (median(&walls) * 1e3, median(&totals) * 1e3);
     println!("{wall:9.1} ms of time, {busy:.1} ms of processor time");

@@ -77,6 +77,23 @@ impl Bindings {
         })
     }
 
+    /// Fails unless a memory of this size holds all spans.
+    pub fn within(&self, bytes: u64) -> Result<(), RunError> {
+        if self.end <= bytes {
+            return Ok(());
+        }
+        Err(RunError::WrongSize {
+            what: "the memory of an operator's arguments".into(),
+            found: bytes,
+            expected: self.end,
+        })
+    }
+
+    /// Inputs and outputs, and the workspace.
+    pub fn spans(&self) -> ([&[Span]; 2], Span) {
+        ([&self.inputs, &self.outputs], self.workspace)
+    }
+
     /// The arguments for one launch of a kernel on a memory in which other spans are in use.
     ///
     /// # Safety
@@ -88,13 +105,7 @@ impl Bindings {
         signature: &'a Signature,
         arena: &'a Arena,
     ) -> Result<Args<'a>, RunError> {
-        if self.end > arena.bytes() {
-            return Err(RunError::WrongSize {
-                what: "the memory of an operator's arguments".into(),
-                found: arena.bytes(),
-                expected: self.end,
-            });
-        }
+        self.within(arena.bytes())?;
         let memory = Base(arena.base());
         let (inputs, outputs) = (
             Inputs {

@@ -10,6 +10,7 @@ use crate::format::{Formats, Operand};
 use crate::kernels::norm::Layout;
 use crate::kernels::{self, Machine};
 use crate::onednn::{self, OneDnn, Program};
+use crate::opencl;
 use crate::par::Team;
 use crate::simd::Isa;
 
@@ -39,8 +40,10 @@ pub(crate) enum Kernel {
     Native(Layout),
     /// One of oneDNN's.
     OneDnn(Arc<Program>),
-    /// A oneDNN program that couldn't be made: running it returns this error.
-    Failed(OneDnnError),
+    /// Launches on an OpenCL device.
+    OpenCl(Arc<opencl::Program>),
+    /// What couldn't be made: running it returns this error.
+    Failed(RunError),
 }
 
 /// A CPU with a number of threads.
@@ -144,7 +147,7 @@ impl Cpu {
             Threads::OneDnn(onednn) => match onednn.program(op, inputs, outputs) {
                 Ok(Some(program)) => Kernel::OneDnn(program),
                 Ok(None) => Kernel::Native(Layout::Rows),
-                Err(error) => Kernel::Failed(error),
+                Err(error) => Kernel::Failed(error.into()),
             },
         }
     }
@@ -162,7 +165,7 @@ impl Cpu {
                 kernels::workspace(self.machine, *layout, op, inputs, outputs)
             }
             Kernel::OneDnn(program) => program.workspace(),
-            Kernel::Failed(_) => 0,
+            Kernel::OpenCl(_) | Kernel::Failed(_) => 0,
         }
     }
 
@@ -192,7 +195,10 @@ impl Cpu {
         match kernel {
             Kernel::Native(layout) => kernels::run(self.machine, *layout, op, args),
             Kernel::OneDnn(program) => program.run(args),
-            Kernel::Failed(error) => Err(error.clone().into()),
+            Kernel::OpenCl(_) => Err(RunError::WrongPlan {
+                reason: "a kernel is for another device".into(),
+            }),
+            Kernel::Failed(error) => Err(error.clone()),
         }
     }
 }

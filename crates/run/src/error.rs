@@ -143,6 +143,9 @@ pub enum RunError {
     /// oneDNN isn't available, or failed.
     #[error(transparent)]
     OneDnn(#[from] scrimp_onednn::OneDnnError),
+    /// OpenCL isn't available, or failed.
+    #[error(transparent)]
+    OpenCl(#[from] scrimp_opencl::OpenClError),
     /// A node failed.
     #[error("node {node:?}: {source}")]
     Node {

@@ -9,6 +9,7 @@ use crate::compiled::Compiled;
 use crate::data::{Data, Elements, arrange};
 use crate::error::RunError;
 use crate::format::Formats;
+use crate::memory::Memory;
 use crate::span::{ALIGN, Span};
 
 /// Every tensor of a graph after a run, as its own operator wrote it.
@@ -86,6 +87,7 @@ pub fn interpret(
             arena.bytes_at_mut(offset, bytes),
         );
     }
+    let mut jobs = Vec::with_capacity(graph.nodes().len());
     for (id, node) in graph.nodes().iter() {
         let spans = |tensors: &[TensorId]| -> Result<Vec<Span>, RunError> {
             let span = |&tensor: &TensorId| {
@@ -99,13 +101,16 @@ pub fn interpret(
             0 => Span::EMPTY,
             bytes => arena.span(end, bytes, "workspace")?,
         };
-        let job = compiled.job(id, &reads, &writes, workspace)?;
+        jobs.push((node, compiled.job(id, &reads, &writes, workspace)?));
+    }
+    let mut memory = Memory::holding(processor, arena)?;
+    for (node, job) in &jobs {
         processor
-            .enter(|| processor.run(&job, &mut arena))
+            .enter(|| processor.run(job, &mut memory))
             .map_err(|error| RunError::in_node(&node.name, error))?;
     }
     Ok(Tensors {
-        arena,
+        arena: memory.into_arena()?,
         formats: compiled.formats().clone(),
         offsets,
     })

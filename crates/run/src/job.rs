@@ -15,6 +15,7 @@ use crate::cpu::{Cpu, Kernel};
 use crate::error::RunError;
 use crate::format::{Change, Format, Operand, View, view};
 use crate::kernels::norm::Layout;
+use crate::opencl::{DeviceMemory, OpenCl};
 use crate::span::{ALIGN, Span};
 
 /// An argument as the kernel sees it and, if the tensor has another format, the change from the one to the
@@ -82,6 +83,30 @@ impl Recipe {
             Some(view) => Recipe::last(cpu, view, inputs, outputs),
             None => Recipe::rows(cpu, op, inputs, outputs),
         }
+    }
+
+    /// The recipe for an operator on an OpenCL device, where every tensor is in rows.
+    pub fn on_opencl(
+        device: &OpenCl,
+        op: &Op,
+        inputs: &[Operand<'_>],
+        outputs: &[Operand<'_>],
+    ) -> Recipe {
+        let (kernel, workspace) = match device.program(op, inputs, outputs) {
+            Ok(program) => {
+                let workspace = program.workspace;
+                (Kernel::OpenCl(Arc::new(program)), workspace)
+            }
+            Err(error) => (Kernel::Failed(error), 0),
+        };
+        let plain = |operands: &[Operand<'_>]| operands.iter().map(as_it_is).collect();
+        Recipe::of(
+            op.clone(),
+            kernel,
+            workspace as usize,
+            plain(inputs),
+            plain(outputs),
+        )
     }
 
     /// Runs the kernel on rows, and changes arguments that have another format.
@@ -282,21 +307,44 @@ pub(crate) struct Job {
 
 impl Job {
     /// Runs the node. Call this inside [`Cpu::enter`].
-    pub fn run(&self, cpu: &Cpu, arena: &mut Arena) -> Result<(), RunError> {
-        // SAFETY: the arena is borrowed exclusively.
-        unsafe { self.run_beside(cpu, arena) }
-    }
-
-    /// Like [`Job::run`], on an arena in which other spans are in use.
     ///
     /// # Safety
     /// Meanwhile nothing else writes a byte of the node's arguments, or reads a byte of its outputs or its
     /// workspace.
-    pub unsafe fn run_beside(&self, cpu: &Cpu, arena: &Arena) -> Result<(), RunError> {
+    pub unsafe fn run_on_cpu(&self, cpu: &Cpu, arena: &Arena) -> Result<(), RunError> {
         for (step, bindings) in self.recipe.steps.iter().zip(&self.bindings) {
             // SAFETY: the caller's promise.
             let args = unsafe { bindings.launch_beside(&step.signature, arena)? };
             cpu.run(&step.kernel, &step.op, args)?;
+        }
+        Ok(())
+    }
+
+    /// Runs the node, and waits until it is done.
+    ///
+    /// # Safety
+    /// As for [`Job::run_on_cpu`].
+    pub unsafe fn run_on_opencl(
+        &self,
+        device: &OpenCl,
+        memory: &DeviceMemory,
+    ) -> Result<(), RunError> {
+        for (step, bindings) in self.recipe.steps.iter().zip(&self.bindings) {
+            match &step.kernel {
+                Kernel::OpenCl(program) => {
+                    bindings.within(memory.bytes())?;
+                    let (spans, workspace) = bindings.spans();
+                    // SAFETY: the spans are in the memory, and as long as the program was made for, as the
+                    // bindings proved. The caller promises the rest.
+                    unsafe { device.run(program, memory, spans, workspace)? };
+                }
+                Kernel::Failed(error) => return Err(error.clone()),
+                Kernel::Native(_) | Kernel::OneDnn(_) => {
+                    return Err(RunError::WrongPlan {
+                        reason: "a kernel is for another device".into(),
+                    });
+                }
+            }
         }
         Ok(())
     }

@@ -20,6 +20,7 @@ mod kernels;
 mod memory;
 mod micro;
 mod onednn;
+mod opencl;
 mod par;
 mod processor;
 mod profile;
@@ -41,11 +42,12 @@ pub use executor::{
 pub use file::swap_room;
 pub use format::{Format, Formats};
 pub use interpret::{Tensors, interpret};
+pub use opencl::OpenCl;
 pub use processor::Processor;
 pub use profile::{
     Alone, CostCache, LinkProfile, Profile, ProfileOptions, ProfileProgress, ProfileWatch,
     Rehearsal, conversion_seconds, converted, profile, profile_link, timeline,
 };
 pub use scrimp_onednn::{OneDnnError, wait_briefly};
-pub use scrimp_opencl as opencl;
+pub use scrimp_opencl::{Library as OpenClLibrary, OpenClError, Platform as OpenClPlatform};
 pub use span::{ALIGN, PAGE};

@@ -11,6 +11,7 @@ use crate::arena::Arena;
 use crate::conversion::Conversion;
 use crate::error::RunError;
 use crate::file::FileMemory;
+use crate::opencl::DeviceMemory;
 use crate::processor::Processor;
 use crate::span::Span;
 
@@ -19,6 +20,8 @@ use crate::span::Span;
 pub(crate) enum Memory {
     /// This machine's main memory.
     Ram(Arena),
+    /// The memory of an OpenCL device.
+    OpenCl(DeviceMemory),
     /// A file.
     File(FileMemory),
     /// No memory at all: a size without contents.
@@ -26,23 +29,57 @@ pub(crate) enum Memory {
 }
 
 impl Memory {
-    /// Reserves memory on which this processor computes or from which it is supplied: a file if there is a
-    /// folder for it.
-    pub fn new(
+    /// Reserves memory on which this processor computes.
+    pub fn of(processor: Processor<'_>, bytes: u64) -> Result<Memory, RunError> {
+        Ok(match processor {
+            Processor::Cpu(_) => Memory::Ram(Arena::new(bytes)?),
+            Processor::OpenCl(device) => Memory::OpenCl(device.memory(bytes)?),
+            Processor::Null => Memory::Null(bytes),
+        })
+    }
+
+    /// Reserves memory from which this processor is supplied: a file if there is a folder for it.
+    pub fn beside(
         processor: Processor<'_>,
         bytes: u64,
         folder: Option<&Path>,
     ) -> Result<Memory, RunError> {
         Ok(match (processor, folder) {
-            (Processor::Cpu(_), None) => Memory::Ram(Arena::new(bytes)?),
-            (Processor::Cpu(_), Some(folder)) => Memory::File(FileMemory::new(folder, bytes)?),
             (Processor::Null, _) => Memory::Null(bytes),
+            (_, None) => Memory::Ram(Arena::new(bytes)?),
+            (_, Some(folder)) => Memory::File(FileMemory::new(folder, bytes)?),
         })
+    }
+
+    /// Memory of this processor that holds what the arena does.
+    pub fn holding(processor: Processor<'_>, arena: Arena) -> Result<Memory, RunError> {
+        let Processor::OpenCl(device) = processor else {
+            return Ok(Memory::Ram(arena));
+        };
+        let memory = device.memory(arena.bytes())?;
+        memory.store(arena.bytes_at(0, arena.bytes()), 0)?;
+        Ok(Memory::OpenCl(memory))
+    }
+
+    /// What it holds, in this machine's main memory.
+    pub fn into_arena(self) -> Result<Arena, RunError> {
+        let mut arena = match self {
+            Memory::Ram(arena) => return Ok(arena),
+            _ => Arena::new(self.bytes())?,
+        };
+        let bytes = arena.bytes();
+        match &self {
+            Memory::OpenCl(memory) => memory.load(0, arena.bytes_at_mut(0, bytes))?,
+            Memory::File(file) => file.read(0, arena.bytes_at_mut(0, bytes))?,
+            Memory::Ram(_) | Memory::Null(_) => {}
+        }
+        Ok(arena)
     }
 
     pub fn bytes(&self) -> u64 {
         match self {
             Memory::Ram(arena) => arena.bytes(),
+            Memory::OpenCl(memory) => memory.bytes(),
             Memory::File(file) => file.bytes(),
             Memory::Null(bytes) => *bytes,
         }
@@ -52,7 +89,7 @@ impl Memory {
     pub fn read(&self, span: Span) -> Option<&[u8]> {
         match self {
             Memory::Ram(arena) => Some(arena.bytes_at(span.offset, span.bytes)),
-            Memory::File(_) | Memory::Null(_) => None,
+            Memory::OpenCl(_) | Memory::File(_) | Memory::Null(_) => None,
         }
     }
 
@@ -60,7 +97,7 @@ impl Memory {
     pub fn write(&mut self, span: Span) -> Option<&mut [u8]> {
         match self {
             Memory::Ram(arena) => Some(arena.bytes_at_mut(span.offset, span.bytes)),
-            Memory::File(_) | Memory::Null(_) => None,
+            Memory::OpenCl(_) | Memory::File(_) | Memory::Null(_) => None,
         }
     }
 
@@ -79,8 +116,22 @@ impl Memory {
                 // SAFETY: the range is in bounds and initialized; the caller promises the rest.
                 Some(unsafe { std::slice::from_raw_parts_mut(start, span.bytes as usize) })
             }
-            Memory::File(_) | Memory::Null(_) => None,
+            Memory::OpenCl(_) | Memory::File(_) | Memory::Null(_) => None,
         }
+    }
+
+    /// Fills a span with a byte, unless that would only take time: in a file.
+    ///
+    /// # Safety
+    /// Meanwhile nothing else uses the span.
+    pub unsafe fn fill_beside(&self, span: Span, byte: u8) -> Result<(), RunError> {
+        if let Memory::OpenCl(memory) = self {
+            memory.fill(span, byte)?;
+        // SAFETY: the caller's promise.
+        } else if let Some(memory) = unsafe { self.write_beside(span) } {
+            memory.fill(byte);
+        }
+        Ok(())
     }
 
     /// Copies a span of another memory to a span of this one; both have the same length. A conversion applies
@@ -107,7 +158,19 @@ impl Memory {
             },
             (Some(here), None, _, Memory::File(file)) => file.read(from.offset, here)?,
             (None, Some(there), Memory::File(file), _) => file.write(to.offset, there)?,
-            _ => {}
+            (Some(here), None, _, Memory::OpenCl(memory)) if conversion.is_none() => {
+                memory.load(from.offset, here)?;
+            }
+            (None, Some(there), Memory::OpenCl(memory), _) if conversion.is_none() => {
+                memory.store(there, to.offset)?;
+            }
+            (.., Memory::Null(_)) | (.., Memory::Null(_), _) => {}
+            _ => {
+                return Err(RunError::WrongPlan {
+                    reason: "between an OpenCL device and a file, another such device or another format nothing is copied"
+                        .into(),
+                });
+            }
         }
         Ok(())
     }

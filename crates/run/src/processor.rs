@@ -5,18 +5,21 @@
     reason = "launches beside copies, which a checked layout allows"
 )]
 
-use crate::arena::Arena;
 use crate::cpu::Cpu;
 use crate::error::RunError;
-use crate::format::Formats;
+use crate::format::{Formats, Operand};
 use crate::job::{Job, Recipe};
-use scrimp_graph::{Graph, Node};
+use crate::memory::Memory;
+use crate::opencl::OpenCl;
+use scrimp_graph::{Graph, Node, Op};
 
 /// The part of a device that computes.
 #[derive(Clone, Copy, Debug)]
 pub enum Processor<'a> {
     /// This machine's CPU.
     Cpu(&'a Cpu),
+    /// A GPU, or whatever else runs OpenCL.
+    OpenCl(&'a OpenCl),
     /// No processor at all: nothing is computed, only counted. It tests plans without their hardware.
     Null,
 }
@@ -26,15 +29,16 @@ impl Processor<'_> {
     pub fn signature(self) -> String {
         match self {
             Processor::Cpu(cpu) => cpu.signature(),
+            Processor::OpenCl(device) => device.signature(),
             Processor::Null => "null".into(),
         }
     }
 
-    /// Number of threads that compute.
+    /// Number of this machine's threads that compute.
     pub fn threads(self) -> usize {
         match self {
             Processor::Cpu(cpu) => cpu.threads(),
-            Processor::Null => 1,
+            Processor::OpenCl(_) | Processor::Null => 1,
         }
     }
 
@@ -42,18 +46,27 @@ impl Processor<'_> {
     pub(crate) fn formats(self, graph: &Graph) -> Formats {
         match self {
             Processor::Cpu(cpu) => cpu.formats(graph),
-            Processor::Null => Formats::rows(),
+            Processor::OpenCl(_) | Processor::Null => Formats::rows(),
         }
     }
 
     /// The recipe for a node whose tensors have these formats; `None` if there is nothing to do.
     pub(crate) fn recipe(self, graph: &Graph, formats: &Formats, node: &Node) -> Option<Recipe> {
+        let inputs = formats.operands(graph, &node.inputs);
+        let outputs = formats.operands(graph, &node.outputs);
+        self.recipe_of(&node.op, &inputs, &outputs)
+    }
+
+    /// The recipe for an operator; `None` if there is nothing to do.
+    pub(crate) fn recipe_of(
+        self,
+        op: &Op,
+        inputs: &[Operand<'_>],
+        outputs: &[Operand<'_>],
+    ) -> Option<Recipe> {
         match self {
-            Processor::Cpu(cpu) => {
-                let inputs = formats.operands(graph, &node.inputs);
-                let outputs = formats.operands(graph, &node.outputs);
-                Some(Recipe::new(cpu, &node.op, &inputs, &outputs))
-            }
+            Processor::Cpu(cpu) => Some(Recipe::new(cpu, op, inputs, outputs)),
+            Processor::OpenCl(device) => Some(Recipe::on_opencl(device, op, inputs, outputs)),
             Processor::Null => None,
         }
     }
@@ -62,27 +75,35 @@ impl Processor<'_> {
     pub(crate) fn enter<R: Send>(self, f: impl FnOnce() -> R + Send) -> R {
         match self {
             Processor::Cpu(cpu) => cpu.enter(f),
-            Processor::Null => f(),
+            Processor::OpenCl(_) | Processor::Null => f(),
         }
     }
 
-    /// Runs a job. Call this inside [`Processor::enter`].
-    pub(crate) fn run(self, job: &Job, arena: &mut Arena) -> Result<(), RunError> {
-        match self {
-            Processor::Cpu(cpu) => job.run(cpu, arena),
-            Processor::Null => Ok(()),
-        }
+    /// Runs a job on a memory of this processor. Call this inside [`Processor::enter`].
+    pub(crate) fn run(self, job: &Job, memory: &mut Memory) -> Result<(), RunError> {
+        // SAFETY: the memory is borrowed exclusively.
+        unsafe { self.run_beside(job, memory) }
     }
 
-    /// Runs a job on an arena in which other spans are in use. Call this inside [`Processor::enter`].
+    /// Runs a job on a memory of this processor in which other spans are in use. Call this inside
+    /// [`Processor::enter`].
     ///
     /// # Safety
-    /// That of [`Job::run_beside`].
-    pub(crate) unsafe fn run_beside(self, job: &Job, arena: &Arena) -> Result<(), RunError> {
-        match self {
+    /// Meanwhile nothing else writes a byte of the node's arguments, or reads a byte of its outputs or its
+    /// workspace.
+    pub(crate) unsafe fn run_beside(self, job: &Job, memory: &Memory) -> Result<(), RunError> {
+        match (self, memory) {
             // SAFETY: the caller's promise.
-            Processor::Cpu(cpu) => unsafe { job.run_beside(cpu, arena) },
-            Processor::Null => Ok(()),
+            (Processor::Cpu(cpu), Memory::Ram(arena)) => unsafe { job.run_on_cpu(cpu, arena) },
+            // SAFETY: the caller's promise.
+            (Processor::OpenCl(device), Memory::OpenCl(memory)) => unsafe {
+                job.run_on_opencl(device, memory)
+            },
+            (Processor::Null, _) => Ok(()),
+            (_, Memory::Null(_)) => Ok(()),
+            (processor, _) => Err(RunError::WrongPlan {
+                reason: format!("{} can't compute in this memory", processor.signature()),
+            }),
         }
     }
 }

@@ -5,11 +5,13 @@
 
 mod common;
 
-use common::{Case, on_devices, onednn, place, set_inputs, small_net};
+use common::{
+    Case, beside_a_host, on_devices, onednn, opencl, place, set_inputs, small_net, swapped,
+};
 use scrimp_graph::{Binary, DType, Graph, GraphBuilder, Optimizer, Role, Unary};
 use scrimp_plan::testing::{Unstructured, plan as random_plan, random_bytes};
-use scrimp_plan::{CheckedPlan, DeviceId, Problem, Sequence, Step, check};
-use scrimp_run::{Compiled, Cpu, Data, Executor, ExecutorOptions, RunError, RunEvent};
+use scrimp_plan::{CheckedPlan, DeviceId, Plan, Problem, Sequence, Step, check};
+use scrimp_run::{Compiled, Cpu, Data, Executor, ExecutorOptions, Processor, RunError, RunEvent};
 
 const MOMENTUM: Optimizer = Optimizer::Sgd {
     momentum: 0.9,
@@ -207,5 +209,68 @@ fn a_plan_for_other_devices_is_refused() {
         let refused = Executor::new(compiled, &case.lowered, &place(&plan), options(None));
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("run on 2 devices"), "{refused}");
+    }
+}
+
+/// Whether results are close to each other, float by float.
+fn close(found: &[Vec<u8>], expected: &[Vec<u8>]) {
+    let floats = |bytes: &[u8]| -> Vec<f32> {
+        let (floats, _) = bytes.as_chunks();
+        floats.iter().copied().map(f32::from_ne_bytes).collect()
+    };
+    for (found, expected) in found.iter().zip(expected) {
+        for (found, expected) in floats(found).into_iter().zip(floats(expected)) {
+            let bound = 1e-3 * expected.abs().max(1.0);
+            assert!(
+                (found - expected).abs() <= bound,
+                "{found} instead of {expected}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_opencl_device_swaps_to_memory() {
+    let Some(device) = opencl() else { return };
+    let cpu = Cpu::new(1).unwrap();
+    let case = Case::new(&small_net(), Some(MOMENTUM), &cpu);
+    let compiled = [Compiled::new(case.graph(), Processor::OpenCl(&device))];
+    let alone = on_devices(&case, &compiled);
+    let keep = Plan::keep_all(&alone, alone.sole_device().unwrap()).unwrap();
+    let keep = check(&alone, keep).unwrap();
+    let expected = results(&case, &compiled, &keep, None);
+    close(
+        &expected,
+        &results(&case, &on(&case, &[&cpu]), &case.keep_all(), None),
+    );
+    for seed in 0..3 {
+        assert!(
+            results(&case, &compiled, &drawn(&alone, seed), None) == expected,
+            "seed {seed}"
+        );
+    }
+    let (problem, devices) = beside_a_host(&alone);
+    let away = swapped(&keep, &problem, devices);
+    assert!(away.profile(devices[0]).iter().max() < keep.profile(devices[0]).iter().max());
+    assert!(results(&case, &compiled, &away, Some(1)) == expected);
+}
+
+#[test]
+fn an_opencl_device_and_a_cpu_share_a_step() {
+    let Some(device) = opencl() else { return };
+    let cpu = Cpu::new(1).unwrap();
+    let case = Case::new(&small_net(), Some(MOMENTUM), &cpu);
+    let [on_cpu, on_device] = [Processor::Cpu(&cpu), Processor::OpenCl(&device)];
+    for (processors, seeds) in [([on_cpu, on_device], 0..2), ([on_device, on_cpu], 2..4)] {
+        let compiled = processors.map(|processor| Compiled::new(case.graph(), processor));
+        let problem = on_devices(&case, &compiled);
+        for seed in seeds {
+            let plan = drawn(&problem, seed);
+            let expected = results(&case, &compiled, &placed_alike(&plan), None);
+            assert!(
+                results(&case, &compiled, &plan, Some(seed)) == expected,
+                "seed {seed}"
+            );
+        }
     }
 }

@@ -13,6 +13,9 @@
     reason = "says what was skipped and what was found"
 )]
 
+mod common;
+
+use common::opencl;
 use prost::Message;
 use scrimp_graph::onnx::{self, Data as Contents, ImportOptions, Literal, OnnxError, proto};
 use scrimp_graph::{DType, Graph, TensorId, inference};
@@ -59,14 +62,16 @@ fn single_node_models_give_the_expected_outputs() {
             return;
         }
     }
-    let cpu = Cpu::new(1).unwrap();
+    let (cpu, device) = (Cpu::new(1).unwrap(), opencl());
+    let device = device.as_ref().map(Processor::OpenCl);
+    let processors: Vec<_> = [Processor::Cpu(&cpu)].into_iter().chain(device).collect();
     let mut found = Found::default();
     let mut refused: BTreeMap<String, usize> = BTreeMap::new();
     let mut failed = Vec::new();
     let mut tests = models(unpacked.path());
     tests.retain(|test| !RANDOM.iter().any(|name| test.ends_with(name)));
     for test in &tests {
-        match run(&cpu, test) {
+        match run(&processors, test) {
             Verdict::Passed(operators) => {
                 found.passed += 1;
                 found.operators.extend(operators);
@@ -183,8 +188,8 @@ fn models(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn run(cpu: &Cpu, test: &Path) -> Verdict {
-    match try_run(cpu, test) {
+fn run(processors: &[Processor<'_>], test: &Path) -> Verdict {
+    match try_run(processors, test) {
         Ok(operators) => Verdict::Passed(operators),
         Err(verdict) => verdict,
     }
@@ -194,7 +199,7 @@ fn failed(reason: impl ToString) -> Verdict {
     Verdict::Failed(reason.to_string())
 }
 
-fn try_run(cpu: &Cpu, test: &Path) -> Result<BTreeSet<String>, Verdict> {
+fn try_run(processors: &[Processor<'_>], test: &Path) -> Result<BTreeSet<String>, Verdict> {
     let bytes = std::fs::read(test.join("model.onnx")).map_err(failed)?;
     let model = proto::ModelProto::decode(bytes.as_slice()).map_err(failed)?;
     let file = model.graph.ok_or_else(|| failed("no graph"))?;
@@ -212,8 +217,11 @@ fn try_run(cpu: &Cpu, test: &Path) -> Result<BTreeSet<String>, Verdict> {
     }
     let graph = inference(&import(test, &inputs)?).map_err(failed)?;
     let given = given(&graph, &inputs);
-    let compiled = Compiled::new(&graph, Processor::Cpu(cpu));
-    let tensors = interpret(&compiled, &given, 0).map_err(failed)?;
+    let mut results = Vec::new();
+    for &processor in processors {
+        let compiled = Compiled::new(&graph, processor);
+        results.push(interpret(&compiled, &given, 0).map_err(failed)?);
+    }
     for (i, &output) in graph.outputs().iter().enumerate() {
         let name = file.output.get(i).map_or("", |o| o.name.as_str());
         let Ok(expected) = literal(test, "output", i) else {
@@ -224,7 +232,9 @@ fn try_run(cpu: &Cpu, test: &Path) -> Result<BTreeSet<String>, Verdict> {
             let shapes = format!("{:?}, expected {:?}", tensor.shape, expected.shape);
             return Err(failed(format!("output {name} has shape {shapes}")));
         }
-        compare(name, &tensors.floats(&graph, output), &expected)?;
+        for tensors in &results {
+            compare(name, &tensors.floats(&graph, output), &expected)?;
+        }
     }
     Ok(file.node.into_iter().map(|node| node.op_type).collect())
 }

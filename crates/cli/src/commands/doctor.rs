@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use scrimp::plan::format_bytes;
-use scrimp::run::opencl::{self, OpenClError, Platform};
-use scrimp::run::{CostCache, Cpu, Library as Kernels, LinkProfile, OneDnnError, RunError};
+use scrimp::run::{
+    CostCache, Cpu, Library as Kernels, LinkProfile, OneDnnError, OpenClError, OpenClLibrary,
+    OpenClPlatform as Platform, RunError,
+};
 use scrimp::solve::Method;
 use scrimp::solve::solvers::{Installed, Library, SolverError, installed};
 use scrimp::{machine, swap_places};
@@ -74,7 +76,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
         ]),
         Err(error) => table.row(["energy counter", "not found", &error.to_string()]),
     };
-    let opencl = opencl::Library::load(None).and_then(|library| library.platforms());
+    let opencl = OpenClLibrary::load(None).and_then(|library| library.platforms());
     for (name, value, note) in opencl_rows(&opencl) {
         table.row([name, value, note]);
     }

@@ -3,6 +3,7 @@
 
 use scrimp_graph::{DType, Graph, GraphBuilder, Node, NodeId, Op, TensorId};
 
+use crate::arena::Arena;
 use crate::compiled::Compiled;
 use crate::format::{Format, Formats};
 use crate::job::Recipe;
@@ -10,6 +11,9 @@ use crate::memory::Memory;
 use crate::processor::Processor;
 use crate::random::mix;
 use crate::span::{ALIGN, Span};
+
+/// Bytes at least behind each argument.
+const GUARD: u64 = 64;
 
 /// An input of a case: shape and contents.
 #[derive(Clone, Debug)]
@@ -99,10 +103,15 @@ impl Case {
     ) -> Run {
         let compiled = Compiled::with_formats(&self.graph, processor, self.formats.clone());
         let node = self.graph.node(self.node);
-        let mut end = 0;
+        // Each argument is followed by bytes that nothing may write.
+        let (mut end, mut guards) = (0, Vec::new());
         let mut place = |bytes: u64| {
             let offset = end;
-            end += bytes.next_multiple_of(ALIGN as u64);
+            end = (offset + bytes + GUARD).next_multiple_of(ALIGN as u64);
+            guards.push(Span {
+                offset: offset + bytes,
+                bytes: end - offset - bytes,
+            });
             Span { offset, bytes }
         };
         let mut placed = |&tensor: &TensorId| place(self.graph.tensor(tensor).bytes());
@@ -117,27 +126,30 @@ impl Case {
             )
             .collect();
         let workspace = place(compiled.workspace(self.node));
-        let mut memory = Memory::new(processor, end, None).expect("tests are small");
-        let all = Span {
-            offset: 0,
-            bytes: end,
-        };
-        memory.write(all).expect("it has contents").fill(0xff);
+        let mut arena = Arena::new(end).expect("tests are small");
+        arena.bytes_at_mut(0, end).fill(0xff);
         for ((&tensor, input), &span) in node.inputs.iter().zip(inputs).zip(&reads) {
-            self.store(tensor, input, memory.write(span).expect("as above"));
+            self.store(tensor, input, arena.bytes_at_mut(span.offset, span.bytes));
         }
         let job = compiled
             .job(self.node, &reads, &writes, workspace)
             .expect("disjoint");
-        let ran = match &mut memory {
-            Memory::Ram(arena) => processor.enter(|| processor.run(&job, arena)),
-            Memory::File(_) | Memory::Null(_) => Ok(()),
-        };
+        let mut memory = Memory::holding(processor, arena).expect("tests are small");
+        let ran = processor.enter(|| processor.run(&job, &mut memory));
         ran.unwrap_or_else(|error| panic!("{:?}: {error}", node.op));
+        let arena = memory.into_arena().expect("it can be read");
+        for &guard in &guards {
+            let bytes = arena.bytes_at(guard.offset, guard.bytes);
+            assert!(
+                bytes.iter().all(|&byte| byte == 0xff),
+                "{:?} writes beside its arguments",
+                node.op
+            );
+        }
         let written = node.outputs.iter().zip(&writes);
         let (bits, values) = written
             .map(|(&tensor, &span)| {
-                let bytes = memory.read(span).expect("as above");
+                let bytes = arena.bytes_at(span.offset, span.bytes);
                 (bytes.to_vec(), self.load(tensor, bytes))
             })
             .unzip();

@@ -3,11 +3,13 @@
 #![allow(clippy::print_stdout, reason = "a skipped device says so")]
 
 use scrimp_onednn::OneDnnError;
+use scrimp_opencl::OpenClError;
 use std::sync::LazyLock;
 
 use crate::cpu::{Cpu, Library};
 use crate::error::RunError;
 use crate::format::Format;
+use crate::opencl::OpenCl;
 use crate::processor::Processor;
 use crate::simd::Isa;
 
@@ -32,8 +34,26 @@ pub(super) static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
             ours: true,
             formats: &[Format::Rows],
         });
-    native.chain(theirs()).collect()
+    native.chain(theirs()).chain(opencl()).collect()
 });
+
+/// The first OpenCL device, if there is one.
+fn opencl() -> Option<Device> {
+    let device = match OpenCl::new(0, None) {
+        Ok(device) => device,
+        Err(error @ (OpenClError::NotFound | OpenClError::NoDevice { .. })) => {
+            println!("without OpenCL: {error}");
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let processor = Processor::OpenCl(Box::leak(Box::new(device)));
+    Some(Device {
+        processors: [processor; 2],
+        ours: true,
+        formats: &[Format::Rows],
+    })
+}
 
 /// A CPU that lives as long as the process.
 fn processor(cpu: Cpu) -> Processor<'static> {

@@ -26,12 +26,23 @@ impl Executor<'_> {
         if let Some(memory) = self.memories.write(at) {
             return change(memory);
         }
-        let Memory::File(file) = self.memories.of(at.device) else {
+        let there = self.memories.of(at.device);
+        if let Memory::Null(_) = there {
             return Ok(());
-        };
+        }
         self.staged(at.span.bytes, &mut |memory| {
-            change(&mut memory[..at.span.bytes as usize])?;
-            Ok(file.write(at.span.offset, memory)?)
+            let bytes = at.span.bytes as usize;
+            change(&mut memory[..bytes])?;
+            match there {
+                Memory::File(file) => file.write(at.span.offset, memory)?,
+                Memory::OpenCl(device) => {
+                    device
+                        .store(&memory[..bytes], at.span.offset)
+                        .map_err(RunError::from)?;
+                }
+                Memory::Ram(_) | Memory::Null(_) => {}
+            }
+            Ok(())
         })
     }
 
@@ -44,12 +55,22 @@ impl Executor<'_> {
         if let Some(memory) = self.memories.read(at) {
             return look(memory).map(|()| true);
         }
-        let Memory::File(file) = self.memories.of(at.device) else {
+        let there = self.memories.of(at.device);
+        if let Memory::Null(_) = there {
             return Ok(false);
-        };
+        }
         self.staged(at.span.bytes, &mut |memory| {
-            FileMemory::read(file, at.span.offset, memory)?;
-            look(&memory[..at.span.bytes as usize])
+            let bytes = at.span.bytes as usize;
+            match there {
+                Memory::File(file) => FileMemory::read(file, at.span.offset, memory)?,
+                Memory::OpenCl(device) => {
+                    device
+                        .load(at.span.offset, &mut memory[..bytes])
+                        .map_err(RunError::from)?;
+                }
+                Memory::Ram(_) | Memory::Null(_) => {}
+            }
+            look(&memory[..bytes])
         })?;
         Ok(true)
     }
@@ -63,6 +84,10 @@ impl Executor<'_> {
                     Memory::File(file) => {
                         file.read(from.span.offset, memory)?;
                         file.write(to.span.offset, memory)
+                    }
+                    Memory::OpenCl(device) => {
+                        device.load(from.span.offset, memory)?;
+                        Ok(device.store(memory, to.span.offset)?)
                     }
                     other => {
                         if let Some(bytes) = other.read(from.span) {
@@ -89,15 +114,14 @@ impl Executor<'_> {
         let bytes = bytes.next_multiple_of(PAGE);
         let idle = self.idle.lock();
         let idle = idle.unwrap_or_else(PoisonError::into_inner);
-        match idle.prefix(bytes) {
-            Some(span) => {
-                let home = self.memories.of(self.home());
+        match (idle.prefix(bytes), self.memories.of(self.home())) {
+            (Some(span), home @ Memory::Ram(_)) => {
                 // SAFETY: no step runs, since it would have borrowed the executor exclusively, and no tensor
                 // lies in the stretch. Whoever uses it holds its lock.
                 let memory = unsafe { home.write_beside(span) };
                 memory.map_or(Ok(()), f)
             }
-            None => f(Arena::new(bytes)?.bytes_at_mut(0, bytes)),
+            _ => f(Arena::new(bytes)?.bytes_at_mut(0, bytes)),
         }
     }
 

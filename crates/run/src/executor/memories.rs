@@ -7,12 +7,9 @@
 
 use cranelift_entity::PrimaryMap;
 use scrimp_plan::DeviceId;
-use std::path::Path;
 
-use crate::arena::Arena;
 use crate::error::RunError;
 use crate::memory::Memory;
-use crate::processor::Processor;
 use crate::span::Span;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,19 +29,12 @@ pub(super) struct Memories {
 }
 
 impl Memories {
-    pub fn new<'p>(
-        processor: Processor<'_>,
-        sizes: impl Iterator<Item = (u64, Option<&'p Path>)>,
-        poison: bool,
-    ) -> Result<Memories, RunError> {
-        let mut memories = PrimaryMap::new();
-        for (bytes, folder) in sizes {
-            let mut memory = Memory::new(processor, bytes, folder)?;
-            let span = Span { offset: 0, bytes };
-            if let Some(all) = memory.write(span).filter(|_| poison) {
-                all.fill(POISON);
-            }
-            memories.push(memory);
+    /// `poison` has all of them filled with NaN.
+    pub fn new(memories: PrimaryMap<DeviceId, Memory>, poison: bool) -> Result<Memories, RunError> {
+        for memory in memories.values().filter(|_| poison) {
+            let bytes = memory.bytes();
+            // SAFETY: nothing uses the memory yet.
+            unsafe { memory.fill_beside(Span { offset: 0, bytes }, POISON)? };
         }
         Ok(Memories { memories, poison })
     }
@@ -67,23 +57,15 @@ impl Memories {
         self.memories[at.device].write(at.span)
     }
 
-    /// The arena of a device; `None` if its memory has no contents.
-    pub fn arena(&self, device: DeviceId) -> Option<&Arena> {
-        match &self.memories[device] {
-            Memory::Ram(arena) => Some(arena),
-            Memory::File(_) | Memory::Null(_) => None,
-        }
-    }
-
     /// Overwrites a place with NaN, if that is asked for.
     ///
     /// # Safety
     /// Nothing else uses the place.
-    pub unsafe fn spoil(&self, at: Location) {
-        // SAFETY: the caller's promise.
-        let memory = unsafe { self.memories[at.device].write_beside(at.span) };
-        if let Some(memory) = memory.filter(|_| self.poison) {
-            memory.fill(POISON);
+    pub unsafe fn spoil(&self, at: Location) -> Result<(), RunError> {
+        if !self.poison {
+            return Ok(());
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.memories[at.device].fill_beside(at.span, POISON) }
     }
 }

@@ -23,7 +23,7 @@ mod schedule;
 mod trace;
 mod waits;
 
-use cranelift_entity::SecondaryMap;
+use cranelift_entity::{PrimaryMap, SecondaryMap};
 use scrimp_graph::{Graph, Lowered, Role, TensorId};
 use scrimp_plan::{CheckedLayout, DeviceId};
 use std::borrow::Cow;
@@ -43,6 +43,7 @@ use crate::compiled::Compiled;
 use crate::data::{Data, Elements, arrange, arranged, gather, scatter};
 use crate::error::RunError;
 use crate::format::Change;
+use crate::memory::Memory;
 use crate::span::Span;
 
 /// The most bytes that a step of one device allocates outside the arena: the thread pool may take a block for
@@ -132,20 +133,27 @@ impl<'a> Executor<'a> {
                 true => options.arena_bytes,
                 false => 0,
             };
-            (asked.max(layout.arena_bytes(device)), folder(device))
+            asked.max(layout.arena_bytes(device))
         };
-        let sizes = problem.devices().keys().map(size);
         let player = |(number, &device): (usize, &DeviceId)| {
             let name = &problem.devices()[device].name;
             Player::new(number, name, Record::new(device, &schedule))
         };
         let others = others.iter();
         let processor = first.processor();
+        let mut memories = PrimaryMap::new();
+        for device in problem.devices().keys() {
+            let number = computing.iter().position(|&other| other == device);
+            memories.push(match number {
+                Some(number) => Memory::of(compiled[number].processor(), size(device))?,
+                None => Memory::beside(processor, size(device), folder(device))?,
+            });
+        }
         let mut executor = Executor {
             compiled,
             graph: first.graph(),
             seed: options.seed,
-            memories: Memories::new(processor, sizes, options.poison)?,
+            memories: Memories::new(memories, options.poison)?,
             players: computing.iter().enumerate().map(player).collect(),
             others: others
                 .map(|&(device, _)| Record::new(device, &schedule))

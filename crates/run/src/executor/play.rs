@@ -148,8 +148,8 @@ impl Part<'_, '_> {
             self.before(step)?;
             match &self.stage.schedule.actions[step] {
                 Action::Run(launch) => self.run(step, launch)?,
-                Action::Free(at) => self.free(*at),
-                Action::Copy(transfer) => self.copy(transfer),
+                Action::Free(at) => self.free(*at)?,
+                Action::Copy(transfer) => self.copy(transfer)?,
             }
             self.after(step);
         }
@@ -185,18 +185,16 @@ impl Part<'_, '_> {
         let (compiled, memories) = (&self.stage.compiled[self.number], self.stage.memories);
         for &at in launch.fresh.iter().chain(&launch.workspace) {
             // SAFETY: the checked layout gives this place to this run alone.
-            unsafe { memories.spoil(at) };
+            unsafe { memories.spoil(at)? };
         }
         self.record.run(launch);
         let start = self.now();
-        if let Some(arena) = memories.arena(launch.device) {
-            // SAFETY: the copies that write what this run reads, and those that read or write what it writes,
-            // are done or haven't begun: `before` waited for the former, and the latter wait for this run.
-            // All other copies use other places, as the checked layout proves, and other devices use other
-            // arenas.
-            let done = unsafe { compiled.processor().run_beside(&launch.job, arena) };
-            done.map_err(|error| RunError::in_node(&compiled.graph().node(node).name, error))?;
-        }
+        let memory = memories.of(launch.device);
+        // SAFETY: the copies that write what this run reads, and those that read or write what it writes, are
+        // done or haven't begun: `before` waited for the former, and the latter wait for this run. All other
+        // copies use other places, as the checked layout proves, and other devices use other memories.
+        let done = unsafe { compiled.processor().run_beside(&launch.job, memory) };
+        done.map_err(|error| RunError::in_node(&compiled.graph().node(node).name, error))?;
         self.record.runs.push(RunTrace {
             step,
             task,
@@ -219,16 +217,16 @@ impl Part<'_, '_> {
         Ok(())
     }
 
-    fn free(&mut self, at: Location) {
+    fn free(&mut self, at: Location) -> Result<(), RunError> {
         self.record.free(at);
         // SAFETY: all copies of the buffer are done, and nothing has taken its place yet.
-        unsafe { self.stage.memories.spoil(at) };
+        unsafe { self.stage.memories.spoil(at) }
     }
 
     /// Takes the bytes of a copy, which a copier does.
-    fn copy(&mut self, transfer: &Transfer) {
+    fn copy(&mut self, transfer: &Transfer) -> Result<(), RunError> {
         self.record.copy(transfer);
         // SAFETY: the place is free, and the copy into it waits for this step.
-        unsafe { self.stage.memories.spoil(transfer.to) };
+        unsafe { self.stage.memories.spoil(transfer.to) }
     }
 }

@@ -142,7 +142,7 @@ pub fn run(machine: Machine, layout: Layout, op: &Op, args: Args<'_>) -> Result<
 
 /// Whether the operator only moves elements, so that it works on any type. Padding with zero counts as such,
 /// since the zero of integers has the same bits.
-fn moves(op: &Op) -> bool {
+pub fn moves(op: &Op) -> bool {
     match op {
         Op::Concat { .. }
         | Op::Slice { .. }

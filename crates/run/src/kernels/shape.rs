@@ -35,7 +35,7 @@ pub fn concat<W: Pod + Send + Sync>(
 }
 
 /// Describes a box of a larger tensor: where it starts and its steps, in elements.
-fn region(shape: &[usize], start: &[usize], step: &[usize]) -> (usize, [usize; 8]) {
+pub fn region(shape: &[usize], start: &[usize], step: &[usize]) -> (usize, [usize; 8]) {
     let steps = contiguous(shape);
     let mut base = 0;
     let mut out = [0; 8];
@@ -276,7 +276,7 @@ pub fn resize_nearest_grad<T: Real>(
 }
 
 /// The four lengths of an [N,C,H,W] shape, whose rank shape inference has checked.
-pub(super) fn dims(shape: &[usize]) -> [usize; 4] {
+pub fn dims(shape: &[usize]) -> [usize; 4] {
     [shape[0], shape[1], shape[2], shape[3]]
 }
 

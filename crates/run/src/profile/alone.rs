@@ -4,17 +4,19 @@ use scrimp_graph::{DType, Op, infer};
 use std::sync::Arc;
 
 use crate::arena::Arena;
-use crate::cpu::{Cpu, Library};
+use crate::cpu::Library;
 use crate::error::RunError;
 use crate::format::{Format, Operand, arguments};
-use crate::job::{Job, Recipe};
+use crate::job::Job;
+use crate::memory::Memory;
+use crate::processor::Processor;
 use crate::span::{ALIGN, Span};
 
 /// An operator on memory of its own, ready to run. Images are in the device's format.
 #[derive(Debug)]
 pub struct Alone<'a> {
-    cpu: &'a Cpu,
-    arena: Arena,
+    processor: Processor<'a>,
+    memory: Memory,
     job: Job,
     name: String,
 }
@@ -24,19 +26,24 @@ impl<'a> Alone<'a> {
     ///
     /// # Errors
     /// The operator doesn't take such shapes, or there isn't enough memory.
-    pub fn new(cpu: &'a Cpu, op: &Op, inputs: &[(&[usize], DType)]) -> Result<Alone<'a>, RunError> {
+    pub fn new(
+        processor: Processor<'a>,
+        op: &Op,
+        inputs: &[(&[usize], DType)],
+    ) -> Result<Alone<'a>, RunError> {
         let refused = |reason: String| RunError::Unsupported {
             op: op.kind().into(),
             reason,
         };
         let outputs = infer(op, inputs).map_err(|error| refused(error.to_string()))?;
         let outputs: Vec<_> = outputs.iter().map(|(s, dtype)| (&s[..], *dtype)).collect();
-        let format = match cpu.library() {
-            Library::OneDnn => Format::ChannelsLast,
+        let format = match processor {
+            Processor::Cpu(cpu) if cpu.library() == Library::OneDnn => Format::ChannelsLast,
             _ => Format::Rows,
         };
         let (reads, writes) = arguments(op, inputs, &outputs, format);
-        let recipe = Arc::new(Recipe::new(cpu, op, &reads, &writes));
+        let recipe = processor.recipe_of(op, &reads, &writes).unwrap_or_default();
+        let recipe = Arc::new(recipe);
         let bytes =
             |one: &Operand<'_>| one.shape.iter().product::<usize>() as u64 * one.dtype.bytes();
         let mut end = 0;
@@ -69,8 +76,8 @@ impl<'a> Alone<'a> {
         };
         let job = recipe.job(&read, &written, scratch)?;
         Ok(Alone {
-            cpu,
-            arena,
+            processor,
+            memory: Memory::holding(processor, arena)?,
             job,
             name: op.kind().into(),
         })
@@ -81,8 +88,9 @@ impl<'a> Alone<'a> {
     /// # Errors
     /// The kernel fails.
     pub fn run(&mut self) -> Result<(), RunError> {
-        let (cpu, job, arena) = (self.cpu, &self.job, &mut self.arena);
-        cpu.enter(|| job.run(cpu, arena))
+        let (processor, job, memory) = (self.processor, &self.job, &mut self.memory);
+        processor
+            .enter(|| processor.run(job, memory))
             .map_err(|error| RunError::in_node(&self.name, error))
     }
 }
@@ -108,6 +116,7 @@ fn fill(dtype: DType, memory: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::Cpu;
     use scrimp_graph::Window;
 
     #[test]
@@ -121,9 +130,10 @@ mod tests {
             (&[1, 8, 6, 6][..], DType::F32),
             (&[8, 8, 3, 3][..], DType::F32),
         );
-        let mut alone = Alone::new(&cpu, &op, &[x, w]).expect("valid");
+        let processor = Processor::Cpu(&cpu);
+        let mut alone = Alone::new(processor, &op, &[x, w]).expect("valid");
         alone.run().expect("it runs");
         alone.run().expect("and again");
-        assert!(Alone::new(&cpu, &op, &[x, x]).is_err());
+        assert!(Alone::new(processor, &op, &[x, x]).is_err());
     }
 }

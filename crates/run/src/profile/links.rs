@@ -17,6 +17,7 @@ use crate::cpu::Cpu;
 use crate::error::RunError;
 use crate::file::FileMemory;
 use crate::memory::Memory;
+use crate::processor::Processor;
 use crate::span::{PAGE, Span};
 
 /// Bytes of each of the two memories that measuring uses, if it may.
@@ -250,8 +251,12 @@ impl<'a> Work<'a> {
             trans_b: false,
         };
         Ok(Work([
-            Alone::new(cpu, &product, &[matrix, matrix])?,
-            Alone::new(cpu, &Op::Binary(Binary::Add), &[tensor, tensor])?,
+            Alone::new(Processor::Cpu(cpu), &product, &[matrix, matrix])?,
+            Alone::new(
+                Processor::Cpu(cpu),
+                &Op::Binary(Binary::Add),
+                &[tensor, tensor],
+            )?,
         ]))
     }
 

@@ -12,7 +12,9 @@ use scrimp_plan::{
     BufferId, CheckedLayout, CheckedPlan, Device, DeviceId, Layout, Link, Mode, Origin, Phase,
     Plan, Problem, Step, TaskId, ValueId, check, check_layout,
 };
-use scrimp_run::{Compiled, Cpu, Data, Executor, Library, OneDnnError, Processor, RunError};
+use scrimp_run::{
+    Compiled, Cpu, Data, Executor, Library, OneDnnError, OpenCl, OpenClError, Processor, RunError,
+};
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -148,6 +150,19 @@ pub fn onednn(threads: usize) -> Option<Cpu> {
     match Cpu::with_library(threads, Library::OneDnn) {
         Ok(cpu) => Some(cpu),
         Err(RunError::OneDnn(error @ OneDnnError::NotFound)) => {
+            println!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The first OpenCL device; without one, the test says that it is skipped.
+#[allow(clippy::print_stdout, reason = "a skipped test says so")]
+pub fn opencl() -> Option<OpenCl> {
+    match OpenCl::new(0, None) {
+        Ok(device) => Some(device),
+        Err(error @ (OpenClError::NotFound | OpenClError::NoDevice { .. })) => {
             println!("skipped: {error}");
             None
         }

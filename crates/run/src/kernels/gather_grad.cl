@@ -1,0 +1,13 @@
+// The gradient of gather.
+
+// Adds dy[outer, n, inner] to ddata[outer, length, inner] where it was gathered, in the order of the indices. An item
+// has a column, so that no two add to the same element.
+KERNEL gather_grad(MEMORY, ulong indices, ulong dy, ulong ddata, uint columns, uint n, uint length, uint inner) {
+    uint i = INDEX;
+    if (i >= columns) return;
+    uint outer = i / inner, column = i % inner;
+    for (uint k = 0; k < n; ++k) {
+        uint to = outer * length + position(LONGS(indices)[k], length);
+        REALS(ddata)[to * inner + column] += REALS(dy)[(outer * n + k) * inner + column];
+    }
+}

@@ -1,0 +1,232 @@
+//! What an operator runs on an OpenCL device: launches of kernels, their arguments and the workspace they share.
+
+use bytemuck::{NoUninit, bytes_of};
+use scrimp_graph::shape::MAX_RANK;
+use scrimp_graph::{DType, Op};
+
+use crate::error::RunError;
+use crate::format::Operand;
+use crate::kernels::strides::{Strided, broadcast_steps};
+use crate::span::ALIGN;
+
+/// Items of a group, as `kernels/common.cl` has it.
+pub const ITEMS: usize = 256;
+
+/// An argument of a kernel: the byte at which a tensor or a part of the workspace starts, or a constant.
+#[derive(Clone, Debug)]
+pub enum Argument {
+    Input(usize),
+    Output(usize),
+    Workspace(u64),
+    Constant(Vec<u8>),
+}
+
+#[derive(Clone, Debug)]
+pub struct Launch {
+    pub kernel: &'static str,
+    pub arguments: Vec<Argument>,
+    pub groups: usize,
+}
+
+/// An index or label that kernels can't use: where they say so, and what it must be below.
+#[derive(Clone, Copy, Debug)]
+pub struct Complaint {
+    pub op: &'static str,
+    pub length: usize,
+}
+
+/// The launches of one operator, in order.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The type of the elements that kernels are compiled for.
+    pub dtype: DType,
+    pub launches: Vec<Launch>,
+    pub workspace: u64,
+    /// With one, the workspace starts with two 64-bit integers: whether there is a complaint, and its index.
+    pub complaint: Option<Complaint>,
+}
+
+/// A walk through a tensor, as `kernels/common.cl` has it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, NoUninit)]
+pub struct Walk {
+    base: u32,
+    rank: u32,
+    lengths: [u32; MAX_RANK],
+    steps: [u32; MAX_RANK],
+}
+
+impl Walk {
+    /// Through axes of these lengths with these steps.
+    pub fn new(lengths: &[usize], steps: &[usize]) -> Walk {
+        let merged = Strided::<1>::new(lengths, [&steps[..lengths.len()]]);
+        let of = |value: &dyn Fn(usize) -> usize| {
+            std::array::from_fn(|axis| {
+                if axis < merged.rank() {
+                    value(axis) as u32
+                } else {
+                    0
+                }
+            })
+        };
+        Walk {
+            base: 0,
+            rank: merged.rank() as u32,
+            lengths: of(&|axis| merged.length(axis)),
+            steps: of(&|axis| merged.step(0, axis)),
+        }
+    }
+
+    /// Through a tensor as it lies.
+    pub fn straight(count: usize) -> Walk {
+        Walk::new(&[count], &[1])
+    }
+
+    /// Through a tensor of shape `small` that is broadcast to `large`.
+    pub fn broadcast(small: &[usize], large: &[usize]) -> Walk {
+        Walk::new(large, &broadcast_steps(small, large.len()))
+    }
+
+    /// The same from another element on.
+    pub fn from(self, base: usize) -> Walk {
+        Walk {
+            base: base as u32,
+            ..self
+        }
+    }
+}
+
+/// Makes a program.
+pub struct Builder<'a> {
+    pub op: &'a Op,
+    pub inputs: &'a [Operand<'a>],
+    pub outputs: &'a [Operand<'a>],
+    program: Program,
+}
+
+impl<'a> Builder<'a> {
+    /// For an operator on arguments in rows.
+    ///
+    /// # Errors
+    /// An argument has more elements than kernels can count.
+    pub fn new(
+        op: &'a Op,
+        inputs: &'a [Operand<'a>],
+        outputs: &'a [Operand<'a>],
+    ) -> Result<Builder<'a>, RunError> {
+        let large = |one: &Operand<'_>| one.shape.iter().product::<usize>() >= 1 << 31;
+        if inputs.iter().chain(outputs).any(large) {
+            return Err(unsupported(
+                op,
+                "a tensor has 2³¹ elements or more, too many for an OpenCL device",
+            ));
+        }
+        let dtype = outputs.first().map_or(DType::F32, |output| output.dtype);
+        let program = Program {
+            dtype,
+            launches: Vec::new(),
+            workspace: 0,
+            complaint: None,
+        };
+        Ok(Builder {
+            op,
+            inputs,
+            outputs,
+            program,
+        })
+    }
+
+    pub fn finish(self) -> Program {
+        self.program
+    }
+
+    pub fn shape(&self, input: usize) -> &'a [usize] {
+        self.inputs[input].shape
+    }
+
+    /// The shape of output 0.
+    pub fn to(&self) -> &'a [usize] {
+        self.outputs[0].shape
+    }
+
+    /// Elements of output 0.
+    pub fn count(&self) -> usize {
+        self.to().iter().product()
+    }
+
+    /// Runs a kernel for so many items.
+    pub fn items(&mut self, kernel: &'static str, items: usize, arguments: Vec<Argument>) {
+        self.groups(kernel, items.div_ceil(ITEMS), arguments);
+    }
+
+    pub fn groups(&mut self, kernel: &'static str, groups: usize, arguments: Vec<Argument>) {
+        if groups > 0 {
+            self.program.launches.push(Launch {
+                kernel,
+                arguments,
+                groups,
+            });
+        }
+    }
+
+    /// Workspace for so many elements.
+    pub fn scratch(&mut self, elements: usize) -> Argument {
+        let start = self.program.workspace;
+        self.program.workspace +=
+            (elements as u64 * self.program.dtype.bytes()).next_multiple_of(ALIGN as u64);
+        Argument::Workspace(start)
+    }
+
+    /// Complains of indices in an input that aren't from `least` to below `length`. This comes first.
+    pub fn check(&mut self, input: usize, least: i64, length: usize) {
+        debug_assert_eq!(
+            self.program.workspace, 0,
+            "a complaint is at the start of the workspace"
+        );
+        self.program.workspace = ALIGN as u64;
+        self.program.complaint = Some(Complaint {
+            op: self.op.kind(),
+            length,
+        });
+        let count: usize = self.shape(input).iter().product();
+        let arguments = vec![
+            Argument::Input(input),
+            Argument::Workspace(0),
+            word(count),
+            constant(&least),
+            word(length),
+        ];
+        self.groups("check", 1, arguments);
+    }
+
+    /// A number of the program's type.
+    pub fn real(&self, x: f64) -> Argument {
+        match self.program.dtype {
+            DType::F32 => constant(&(x as f32)),
+            DType::F64 => constant(&x),
+            DType::I64 => constant(&(x as i64)),
+        }
+    }
+}
+
+/// A 32-bit number. Lengths and counts fit, as [`Builder::new`] found.
+pub fn word(x: usize) -> Argument {
+    constant(&(x as u32))
+}
+
+/// The bytes of a number or a structure.
+pub fn constant<T: NoUninit>(x: &T) -> Argument {
+    Argument::Constant(bytes_of(x).to_vec())
+}
+
+/// How many items sum a line of this length together: a power of two.
+pub fn team(length: usize) -> usize {
+    (length / 4).max(1).next_power_of_two().min(ITEMS)
+}
+
+pub fn unsupported(op: &Op, reason: &str) -> RunError {
+    RunError::Unsupported {
+        op: op.kind().into(),
+        reason: reason.into(),
+    }
+}
