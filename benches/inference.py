@@ -4,16 +4,17 @@
     pip install onnx onnxruntime onnxscript torch torchvision timm transformers
     benches/inference.py [--scrimp target/release/scrimp] [--threads 2] [--light] [MODEL ...]
 
-The models are the light ones of the `onnx` package (`--light` runs only these), whose weights, all equal in the
-files, are drawn at random here, and whose softmax at the end is left out, and ten exports of torchvision, timm and transformers, with random weights: all at
-batch 1, in inference mode. Each run is a process of its own. The columns:
+The models are the light ones of the `onnx` package (`--light` runs only these), whose weights, all equal in
+the files, are drawn at random here, and whose softmax at the end is left out, and ten exports of torchvision,
+timm and transformers, with random weights: all at batch 1, in inference mode. Each run is a process of its
+own. The columns:
 
 - weights: bytes of all initializers.
 - off by: the largest difference of an output of scrimp's from ONNX Runtime's, over the largest output.
-- peak, ONNX Runtime: the most physical memory of its process, less what it has after the imports. scrimp's: of the
-  whole process, planning included.
-- arena: what scrimp reserves, weights included, at `--budget 100%`, `min`, and `min` with weights and values in a
-  file (`--swap disk`).
+- peak, ONNX Runtime: the most physical memory of its process, less what it has after the imports. scrimp's:
+  of the whole process, planning included.
+- arena: what scrimp reserves, weights included, at `--budget 100%`, `min`, and `min` with weights and values
+  in a file (`--swap disk`).
 - ms: the median of five runs (of ONNX Runtime's without the first).
 """
 
@@ -91,12 +92,12 @@ def drawn(path, target):
     graph.node.extend(kept)
     onnx.save(model, target)
     names = {t.name for t in graph.initializer}
-    shape = lambda value: [d.dim_value or 1 for d in value.type.tensor_type.shape.dim]
-    return {
-        value.name: random.standard_normal(shape(value), dtype=numpy.float32)
-        for value in graph.input
-        if value.name not in names
-    }
+    inputs = {}
+    for value in graph.input:
+        if value.name not in names:
+            shape = [d.dim_value or 1 for d in value.type.tensor_type.shape.dim]
+            inputs[value.name] = random.standard_normal(shape, dtype=numpy.float32)
+    return inputs
 
 
 def exported(library, name, target):
@@ -175,7 +176,8 @@ def row(name, path, given, arguments, folder):
     runtime = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     wanted = list(numpy.load(theirs).values())
     cells = [name, f"{weights / 1e6:.1f}"]
-    tries = [["--budget", "100%"], ["--budget", "min"], ["--budget", "min", "--swap", f"disk:{os.path.dirname(folder)}=4GB"]]
+    file = f"disk:{os.path.dirname(folder)}=4GB"
+    tries = [["--budget", "100%"], ["--budget", "min"], ["--budget", "min", "--swap", file]]
     answers, off = [], 0.0
     for more in tries:
         answer = scrimp(arguments.scrimp, path, inputs, threads, "--outputs", ours, *more)
@@ -208,8 +210,8 @@ def main():
     if not arguments.light:
         models += [(library, name) for library, names in EXPORTS.items() for name in names]
     print(
-        "| model | weights, MB | off by | peak, MB: ONNX Runtime | scrimp | with a file | arena, MB: 100 % | min | "
-        "with a file | ms: ONNX Runtime | 100 % | min | with a file |"
+        "| model | weights, MB | off by | peak, MB: ONNX Runtime | scrimp | with a file | arena, MB: 100 % "
+        "| min | with a file | ms: ONNX Runtime | 100 % | min | with a file |"
     )
     print("|" + "---|" * 13)
     for library, name in models:

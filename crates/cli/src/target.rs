@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use scrimp::graph::networks::NetworkOptions;
-use scrimp::graph::{Costs, Graph, Loss, Optimizer, TensorId, Tiled, Tiles, TrainingGraph};
+use scrimp::graph::{Costs, Graph, Loss, Optimizer, Phases, TensorId, Tiled, Tiles};
 use scrimp::plan::file::{self, Content};
 use scrimp::plan::{
     Budget, Capacities, NoDevice, PerDevice, Problem, SwapMemory, UnknownDeviceName,
@@ -17,7 +17,8 @@ use scrimp::solve::{Layer, Options};
 use scrimp::{Crossing, DeviceSpec, Devices, Error, Fit, Homes, ModelSource, Recipe, Swap};
 
 use crate::args::{
-    CostsArg, LossArg, OptimizerArg, RecipeArgs, SearchArgs, ShapeArgs, TargetArgs, TileArg,
+    CostsArg, LibraryArg, LossArg, OptimizerArg, RecipeArgs, SearchArgs, ShapeArgs, TargetArgs,
+    TileArg,
 };
 use crate::failure::{Failure, Kind};
 use crate::interrupt;
@@ -279,7 +280,7 @@ pub fn problem(
             tiled: Vec::new(),
         });
     }
-    let devices = self::devices(devices, search.threads(), &target.recipe)?;
+    let devices = self::devices(devices, search.threads(), target.recipe.library)?;
     let budget = budget.ok_or_else(|| Error::NoBudget {
         device: devices.iter().next().map_or("", |(name, _)| name).into(),
     })?;
@@ -294,8 +295,9 @@ pub fn problem(
         search,
         swap,
     };
-    let measured = costs(&training, &compiled, &devices, &costing, quiet)?;
-    let lowered = devices.lower(&training, &measured.costs, &measured.crossing)?;
+    let (graph, phases) = (&training.graph, &training.phases);
+    let measured = costs(phases, &compiled, &devices, &costing, quiet)?;
+    let lowered = devices.lower(graph, phases, &measured.costs, &measured.crossing)?;
     let (problem, capacities) = measured.swap.add(&lowered.problem)?;
     Ok(Target {
         layers: Some(scrimp::layers(&training, &lowered)),
@@ -309,15 +311,15 @@ pub fn problem(
 }
 
 /// The device that training runs on; 0 threads are as many as there are.
-pub fn cpu(threads: usize, recipe: &RecipeArgs) -> Result<Cpu> {
-    Ok(Cpu::with_library(threads, recipe.library.into()).map_err(Error::from)?)
+pub fn cpu(threads: usize, library: LibraryArg) -> Result<Cpu> {
+    Ok(Cpu::with_library(threads, library.into()).map_err(Error::from)?)
 }
 
 /// The devices of the list or, if it is empty, one with this many threads.
-pub fn devices(specs: &[DeviceSpec], threads: usize, recipe: &RecipeArgs) -> Result<Devices> {
+pub fn devices(specs: &[DeviceSpec], threads: usize, library: LibraryArg) -> Result<Devices> {
     match specs.is_empty() {
-        true => Ok(Devices::one(cpu(threads, recipe)?)),
-        false => Ok(Devices::start(specs, recipe.library.into())?),
+        true => Ok(Devices::one(cpu(threads, library)?)),
+        false => Ok(Devices::start(specs, library.into())?),
     }
 }
 
@@ -338,7 +340,7 @@ pub struct Measured {
 /// between devices. Measurements are kept in the user's cache and taken from there unless `afresh` is set. Each device
 /// is measured while the others do nothing.
 pub fn costs(
-    training: &TrainingGraph,
+    phases: &Phases,
     compiled: &[Compiled<'_>],
     devices: &Devices,
     costing: &Costing<'_>,
@@ -370,7 +372,7 @@ pub fn costs(
         profiles.push(match kept {
             Some(kept) => kept,
             None => {
-                let made = measured(training, compiled, budget, costing, &swap, quiet)?;
+                let made = measured(phases, compiled, budget, costing, &swap, quiet)?;
                 if let Some(cache) = cache {
                     cache.keep(&made);
                 }
@@ -457,7 +459,7 @@ fn room(budget: Budget) -> u64 {
 
 /// Measures with a line on the terminal; the first Ctrl-C ends it.
 fn measured(
-    training: &TrainingGraph,
+    phases: &Phases,
     compiled: &Compiled<'_>,
     budget: Budget,
     costing: &Costing<'_>,
@@ -487,9 +489,7 @@ fn measured(
         stop: Some(Arc::clone(&stop)),
         ..Options::default()
     };
-    let made = scrimp::profile(
-        training, compiled, budget, swap, &options, &stop, &mut watch,
-    );
+    let made = scrimp::profile(phases, compiled, budget, swap, &options, &stop, &mut watch);
     match made {
         Err(_) if interrupt::requested() => {
             let sentence = "interrupted before all costs were measured; nothing was written";

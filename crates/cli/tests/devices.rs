@@ -94,6 +94,50 @@ fn energy_has_a_price_and_a_cap() {
     );
 }
 
+/// Outputs of the same random batches, whoever computes them and however many are in flight.
+#[test]
+fn batches_run_on_two_devices() {
+    let folder = tempdir().unwrap();
+    let outputs = |name: &str, more: &[&str]| {
+        let path = folder.path().join(name);
+        let run = [
+            "run",
+            "digits",
+            "--batch",
+            "2",
+            "--batches",
+            "5",
+            "--compare",
+            "--library",
+            "native",
+        ];
+        let limit = [
+            "--time-limit",
+            "500ms",
+            "--costs",
+            "static",
+            "--outputs",
+            path.to_str().unwrap(),
+        ];
+        let ran = object(&[&run[..], &limit, more].concat());
+        assert_eq!(ran["bit_identical"], true, "{}", ran["first_difference"]);
+        assert_eq!(ran["samples"], 10);
+        for (name, measured) in ran["measured_devices"].as_object().unwrap() {
+            let capacity = ran["devices"][name]["capacity_bytes"].as_u64();
+            assert!(measured["allocated_bytes"].as_u64() <= capacity);
+        }
+        std::fs::read(path).unwrap()
+    };
+    let alone = outputs("one.npz", &["--threads", "1"]);
+    let two = ["--devices", TWO];
+    assert_eq!(outputs("two.npz", &two), alone);
+    let flight = ["--in-flight", "3", "--budget", "a=60%,b=60%"];
+    assert_eq!(outputs("flight.npz", &[&two[..], &flight].concat()), alone);
+    let sole = ["run", "digits", "--devices", TWO, "--budget", "1MiB"];
+    let sentence = fails(2, &sole);
+    assert!(sentence.contains("several devices compute"), "{sentence}");
+}
+
 const TWO: &str = "a/1@native,b/1@native";
 
 #[test]

@@ -45,6 +45,9 @@ pub struct Lowered {
     pub values: SecondaryMap<TensorId, PackedOption<ValueId>>,
 }
 
+/// Where each node belongs.
+pub type Phases = SecondaryMap<NodeId, Phase>;
+
 /// A device on which a graph may run.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
@@ -62,7 +65,7 @@ pub struct Target<'a> {
 /// As for [`lower_onto`].
 pub fn lower(
     graph: &Graph,
-    phases: &SecondaryMap<NodeId, Phase>,
+    phases: &Phases,
     costs: &Costs,
     device: &str,
 ) -> Result<Lowered, GraphError> {
@@ -83,7 +86,7 @@ pub fn lower(
 /// negative or not finite; no device, or two of one name.
 pub fn lower_onto(
     graph: &Graph,
-    phases: &SecondaryMap<NodeId, Phase>,
+    phases: &Phases,
     targets: &[Target<'_>],
 ) -> Result<Lowered, GraphError> {
     let lowering = Lowering::new(graph)?;

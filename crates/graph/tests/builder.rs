@@ -1,7 +1,7 @@
 //! The builder: names, pruning, limits, errors; inference graphs; text and summaries.
 
 use scrimp_graph::{
-    Binary, DType, Graph, GraphBuilder, GraphError, Init, Op, Role, Window, inference,
+    Binary, DType, Graph, GraphBuilder, GraphError, Init, Op, Role, Window, inference, repeated,
 };
 
 fn small() -> Result<Graph, GraphError> {
@@ -27,6 +27,33 @@ fn text_leaves_out_what_no_output_needs() {
 #[test]
 fn inference_applies_running_statistics_and_drops_nothing() {
     insta::assert_snapshot!(inference(&small().unwrap()).unwrap().to_string());
+}
+
+#[test]
+fn several_batches_share_weights() {
+    let one = inference(&small().unwrap()).unwrap();
+    let many = repeated(&one, 3).unwrap();
+    many.graph.validate().unwrap();
+    assert_eq!(many.graph.nodes().len(), 3 * one.nodes().len());
+    assert_eq!(many.graph.outputs().len(), 3);
+    for (id, tensor) in one.tensors().iter() {
+        let places: Vec<_> = many
+            .tensors
+            .iter()
+            .map(|at| at[id].expand().unwrap())
+            .collect();
+        let own = matches!(tensor.role, Role::Input | Role::Activation);
+        assert_eq!(
+            places[0] != places[1] && places[1] != places[2],
+            own,
+            "{}",
+            tensor.name
+        );
+        assert_eq!(many.graph.tensor(places[2]).shape, tensor.shape);
+        assert_eq!(many.graph.tensor(places[0]), tensor);
+    }
+    let alone = repeated(&one, 1).unwrap();
+    assert_eq!(alone.graph.to_string(), one.to_string());
 }
 
 #[test]

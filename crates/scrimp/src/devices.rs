@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use scrimp_graph::{Costs, Graph, Lowered, Roofline, Target, TensorId, TrainingGraph};
-use scrimp_plan::{Device, DeviceId, Link, LinkSpeed, Problem};
+use scrimp_graph::{Costs, Graph, Lowered, Phases, Roofline, Target, TensorId};
+use scrimp_plan::{Device, DeviceId, Link, LinkSpeed, PerDevice, Problem};
 use scrimp_run::{
     Compiled, CostCache, Cpu, Library, LinkProfile, Processor, conversion_seconds, converted,
-    profile_link,
+    profile_link, wake_seconds,
 };
 use thiserror::Error;
 
@@ -112,6 +112,12 @@ impl Devices {
         self.0.iter().map(|(name, cpu)| (name.as_str(), cpu))
     }
 
+    /// The same for each of them.
+    pub fn all<T: Clone>(&self, what: T) -> PerDevice<T> {
+        let each = self.iter();
+        PerDevice::Named(each.map(|(name, _)| (name.into(), what.clone())).collect())
+    }
+
     /// The first of them.
     ///
     /// # Panics
@@ -139,13 +145,15 @@ impl Devices {
         }
     }
 
-    /// Stage 4, lower, for these devices: the planning problem, with links between every two of them.
+    /// Stage 4, lower, for these devices: the planning problem, with links between every two of them. `phases` says
+    /// where the nodes belong.
     ///
     /// # Errors
     /// If the graph can't be planned; see [`scrimp_graph::lower_onto()`].
     pub fn lower(
         &self,
-        training: &TrainingGraph,
+        graph: &Graph,
+        phases: &Phases,
         costs: &[Costs],
         crossing: &Crossing,
     ) -> Result<Lowered> {
@@ -158,7 +166,7 @@ impl Devices {
             costs,
         });
         let targets: Vec<Target<'_>> = targets.collect();
-        let lowered = scrimp_graph::lower_onto(&training.graph, &training.phases, &targets)?;
+        let lowered = scrimp_graph::lower_onto(graph, phases, &targets)?;
         crossing.add(lowered)
     }
 }
@@ -234,7 +242,12 @@ impl Crossing {
         };
         let profile = match link {
             Some(profile) => profile,
-            None => profile_link(devices.first(), None, room)?,
+            None => {
+                let profile = profile_link(devices.first(), None, room)?;
+                // Whoever makes a value wakes the thread that copies, and that one who needs the value.
+                let latency = profile.latency + 2.0 * wake_seconds();
+                LinkProfile { latency, ..profile }
+            }
         };
         let before = known.len();
         let pair = |ends: [usize; 2]| {

@@ -2,17 +2,16 @@
 
 use std::borrow::Cow;
 
-use cranelift_entity::SecondaryMap;
 use scrimp_graph::data::Contents;
 use scrimp_graph::weights::{Require, WeightsFile};
-use scrimp_graph::{Graph, Lowered, Role, TensorId};
-use scrimp_plan::{Budget, CheckedLayout, Phase};
+use scrimp_graph::{Graph, Lowered, Phases, Role, TensorId};
+use scrimp_plan::{Budget, CheckedLayout, PerDevice, Phase};
 use scrimp_run::{Compiled, Data, Executor, ExecutorOptions, Processor, StepTrace};
 use scrimp_solve::{Options, Progress};
 
 use crate::checkpoint;
 use crate::error::Result;
-use crate::pipeline::{self, Budgeted, Fit, Planned};
+use crate::pipeline::{self, Budgeted, Fit, Homes, Planned};
 use crate::session;
 use crate::swap::Swap;
 use crate::training;
@@ -20,45 +19,40 @@ use crate::training;
 /// A network in inference mode: batch normalizations apply their running statistics, dropouts are gone.
 #[derive(Debug)]
 pub struct Inference<'a> {
-    /// The network on its processor.
-    pub compiled: Compiled<'a>,
-    /// Its tasks and values, with estimated costs.
+    /// The network on each device that computes, in their order.
+    pub compiled: Vec<Compiled<'a>>,
+    /// Its tasks and values, with their costs.
     pub lowered: Lowered,
     /// Memories in which weights and values may wait.
     pub swap: Swap,
 }
 
 impl<'a> Inference<'a> {
-    /// Lowers a network that [`scrimp_graph::inference`] returned.
+    /// Lowers a network that [`scrimp_graph::inference`] returned for one device, with estimated costs.
     ///
     /// # Errors
     /// If the graph can't be planned; see [`scrimp_graph::lower()`].
     pub fn new(graph: &'a Graph, processor: Processor<'a>, swap: Swap) -> Result<Inference<'a>> {
-        let mut phases = SecondaryMap::with_default(Phase::Forward);
-        phases.resize(graph.nodes().len());
         let compiled = Compiled::new(graph, processor);
         let costs = pipeline::estimate(&compiled);
-        let lowered = scrimp_graph::lower(graph, &phases, &costs, "cpu")?;
+        let lowered = scrimp_graph::lower(graph, &forward(graph), &costs, "cpu")?;
         Ok(Inference {
-            compiled,
+            compiled: vec![compiled],
             lowered,
             swap,
         })
     }
 
-    /// What a budget means for it.
+    /// What budgets mean for it.
     ///
     /// # Errors
-    /// The errors of [`Swap::add`] and [`pipeline::budget`].
-    pub fn budget(&self, budget: Budget) -> Result<Budgeted> {
+    /// The errors of [`Swap::add`] and [`pipeline::budgets`].
+    pub fn budget(&self, budgets: &PerDevice<Budget>) -> Result<Budgeted> {
         let (problem, beside) = self.swap.add(&self.lowered.problem)?;
-        Ok(Budgeted {
-            beside,
-            ..pipeline::budget(&problem, budget)?
-        })
+        pipeline::budgets(&problem, Some(budgets), &beside, Homes::Free)
     }
 
-    /// A plan within a budget, placed.
+    /// A plan within the budget of the only device that computes, placed.
     ///
     /// # Errors
     /// The errors of [`pipeline::find_plan`].
@@ -68,7 +62,8 @@ impl<'a> Inference<'a> {
         options: &Options,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Planned> {
-        pipeline::find_plan(&self.budget(budget)?, Fit::Layout, options, progress)
+        let budgeted = self.budget(&PerDevice::Sole(budget))?;
+        pipeline::find_plan(&budgeted, Fit::Layout, options, progress)
     }
 
     /// Reserves the memory of a plan. Weights are the model's own, or initial ones made from `seed`.
@@ -81,24 +76,27 @@ impl<'a> Inference<'a> {
         arena_bytes: u64,
         seed: u64,
     ) -> Result<Forward<'_>> {
-        training::fits(arena_bytes.saturating_add(self.swap.ram_bytes(layout)))?;
+        let beside = self.swap.ram_bytes(layout) + training::others(layout);
+        training::fits(arena_bytes.saturating_add(beside))?;
         let options = ExecutorOptions {
             seed,
             arena_bytes,
             files: &self.swap.files(layout.plan().problem()),
             ..ExecutorOptions::default()
         };
-        let executor = Executor::new(
-            std::slice::from_ref(&self.compiled),
-            &self.lowered,
-            layout,
-            options,
-        )?;
+        let executor = Executor::new(&self.compiled, &self.lowered, layout, options)?;
         Ok(Forward {
-            graph: self.compiled.graph(),
+            graph: self.compiled[0].graph(),
             executor,
         })
     }
+}
+
+/// Every node of a network that only runs forward.
+pub fn forward(graph: &Graph) -> Phases {
+    let mut phases = Phases::with_default(Phase::Forward);
+    phases.resize(graph.nodes().len());
+    phases
 }
 
 /// A network in memory, ready to run.
@@ -158,7 +156,7 @@ impl Forward<'_> {
         Ok(self.executor.read(tensor)?)
     }
 
-    /// Bytes of the arena.
+    /// Bytes of the arenas of all devices that compute.
     pub fn arena_bytes(&self) -> u64 {
         self.executor.arena_bytes()
     }

@@ -52,7 +52,7 @@ pub use devices::{Crossing, DeviceError, DeviceSpec, Devices};
 pub use error::{Error, Result};
 pub use evaluate::Evaluation;
 pub use history::{History, Moment};
-pub use inference::{Forward, Inference};
+pub use inference::{Forward, Inference, forward};
 pub use pipeline::{
     Budgeted, Fit, Homes, ModelSource, Planned, Provenance, Recipe, adopt, budget, budgets,
     choose_tiles, copy_of, differentiate, estimate, find_homes, find_plan, import, layers, lower,

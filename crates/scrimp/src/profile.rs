@@ -1,7 +1,7 @@
 //! Stage 3, profile: chooses the plan that is run to measure costs, so that measuring stays within the
 //! budget, too.
 
-use scrimp_graph::{Lowered, TrainingGraph};
+use scrimp_graph::{Lowered, Phases};
 use scrimp_plan::{Budget, Capacities, CheckedLayout, Timeline, simulate};
 use scrimp_run::{Compiled, Profile, ProfileOptions, ProfileWatch, Rehearsal, RunError, timeline};
 use scrimp_solve::{Method, Options, Order, SolveError, place};
@@ -22,13 +22,13 @@ const UNKNOWN: u64 = 1 << 30;
 /// Stage 3, profile: what each node takes on this machine. It is measured in steps that take at most the
 /// budget and at most half of the free memory. If a step that keeps everything fits, it is run. Otherwise a
 /// step is run that is planned quickly with estimated costs and computes some values again; the costs of the
-/// step that keeps everything follow from it.
+/// step that keeps everything follow from it. `phases` says where the nodes belong.
 ///
 /// # Errors
 /// If no plan is found within the budget, there isn't enough memory, an operator has no kernel, or `stop` is
 /// set.
 pub fn profile(
-    training: &TrainingGraph,
+    phases: &Phases,
     compiled: &Compiled<'_>,
     budget: Budget,
     swap: &Swap,
@@ -43,7 +43,7 @@ pub fn profile(
         ..options.clone()
     };
     let costs = pipeline::estimate(compiled);
-    let lowered = pipeline::lower(training, &costs)?;
+    let lowered = scrimp_graph::lower(compiled.graph(), phases, &costs, "cpu")?;
     let (problem, capacities) = swap.add(&lowered.problem)?;
     let budgeted = Budgeted {
         beside: capacities,

@@ -108,7 +108,7 @@ pub fn run<E: From<Error>>(
 }
 
 /// Bytes of the arenas of all devices that compute but the first.
-fn others(layout: &CheckedLayout) -> u64 {
+pub(crate) fn others(layout: &CheckedLayout) -> u64 {
     let devices = layout.plan().problem().devices().iter();
     let computing = devices.filter(|(_, what)| what.computes);
     computing

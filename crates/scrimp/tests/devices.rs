@@ -58,7 +58,9 @@ fn losses_do_not_depend_on_the_placement() {
         let compiled = devices.compiled(&step.graph);
         let costs: Vec<_> = compiled.iter().map(pipeline::estimate).collect();
         let crossing = Crossing::estimate(&compiled);
-        let lowered = devices.lower(&step, &costs, &crossing).unwrap();
+        let lowered = devices
+            .lower(&step.graph, &step.phases, &costs, &crossing)
+            .unwrap();
         let none = Capacities::unlimited();
         let asked = budgets(asked);
         let budgeted = scrimp::budgets(&lowered.problem, Some(&asked), &none, Homes::Free).unwrap();
@@ -123,7 +125,12 @@ fn percentages_are_of_each_device_alone() {
     for cost in costs[1].nodes.values_mut() {
         cost.seconds *= 0.5;
     }
-    let lowered = devices.lower(&step, &costs, &Crossing::estimate(&compiled));
+    let lowered = devices.lower(
+        &step.graph,
+        &step.phases,
+        &costs,
+        &Crossing::estimate(&compiled),
+    );
     let problem = lowered.unwrap().problem;
     let none = Capacities::unlimited();
     let [a, b] = [0, 1].map(DeviceId::from_u32);

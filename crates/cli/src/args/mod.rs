@@ -18,6 +18,9 @@ pub use shared::{
     SearchArgs, ShapeArgs, SolveArgs, TargetArgs, TileArg,
 };
 
+/// The most batches that one plan runs.
+const MOST_IN_FLIGHT: u64 = 1 << 10;
+
 /// Run and train neural networks in less memory than they need.
 #[derive(Debug, Parser)]
 #[command(
@@ -66,6 +69,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   scrimp inspect resnet50 --batch 8
+  scrimp inspect unet --devices cpu:0/1@onednn,cpu:1/1@native --costs measured
   scrimp inspect model.onnx --json")]
 pub struct InspectArgs {
     /// An ONNX file or the name of a built-in network (see `scrimp networks`)
@@ -74,6 +78,14 @@ pub struct InspectArgs {
     pub shape: ShapeArgs,
     #[command(flatten)]
     pub recipe: RecipeArgs,
+    #[command(flatten)]
+    pub devices: DevicesArgs,
+    /// Where seconds come from
+    #[arg(long, value_enum, default_value_t = CostsArg::Static)]
+    pub costs: CostsArg,
+    /// Measure again what was measured before
+    #[arg(long)]
+    pub fresh_costs: bool,
 }
 
 /// Plan a training step of a model, or any graph of costs and sizes, under a budget
@@ -202,14 +214,16 @@ Examples:
   scrimp run model.onnx --inputs x.npz --outputs y.npz
   scrimp run model.onnx --inputs x.npz --outputs y.npz --budget 150MB --swap disk:/scratch=50GiB
   scrimp run resnet50 --weights w.safetensors --inputs images.npy --outputs y.npz --batch 1 --budget min
-  scrimp run unet --batch 1 --budget 50% --batches 5 --compare --json"
+  scrimp run unet --batch 1 --budget 50% --batches 5 --compare --json
+  scrimp run model.onnx --devices cpu:0/1@onednn,cpu:1/1@native --in-flight 8 --batches 80"
 )]
 pub struct RunArgs {
     /// An ONNX file or the name of a built-in network (see `scrimp networks`)
     pub model: String,
-    /// Most memory in use at any time: bytes (8GiB), a share of what planning can change (50%), or min
-    #[arg(long, short, default_value = "100%")]
-    pub budget: Budget,
+    /// Most memory in use at any time: bytes (8GiB), a share of what planning can change (50%), or min; for
+    /// several devices NAME=BUDGET,NAME=BUDGET (100% unless given)
+    #[arg(long, short)]
+    pub budget: Option<PerDevice<Budget>>,
     /// Memories in which weights and values may wait, separated by commas: NAME=SIZE in RAM, like ram=8GiB, or
     /// NAME:FOLDER=SIZE in a file without a name, like disk:/scratch=50GiB
     #[arg(long, value_delimiter = ',', value_name = "MEMORIES")]
@@ -226,6 +240,10 @@ pub struct RunArgs {
     /// How many random batches (1 unless given)
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "inputs")]
     pub batches: Option<u64>,
+    /// Batches that one plan runs: 1 for the least time of a batch; more where several devices compute, so that each
+    /// can work on another batch, for the most batches per second
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=MOST_IN_FLIGHT))]
+    pub in_flight: u64,
     /// Run without a plan too, and say whether every output is the same bits
     #[arg(long)]
     pub compare: bool,
@@ -235,7 +253,15 @@ pub struct RunArgs {
     #[command(flatten)]
     pub shape: ShapeArgs,
     #[command(flatten)]
+    pub devices: DevicesArgs,
+    #[command(flatten)]
     pub solve: SolveArgs,
+    /// Where the seconds that the planner sees come from (static for one device, measured for several unless given)
+    #[arg(long, value_enum, help_heading = "Search")]
+    pub costs: Option<CostsArg>,
+    /// Measure again what was measured before
+    #[arg(long, help_heading = "Search")]
+    pub fresh_costs: bool,
     #[command(flatten)]
     pub reports: ReportArgs,
 }

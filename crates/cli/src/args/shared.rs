@@ -115,6 +115,17 @@ pub struct SearchArgs {
     pub threads: Option<u16>,
 }
 
+/// Those of a command without these flags.
+impl Default for SearchArgs {
+    fn default() -> SearchArgs {
+        SearchArgs {
+            time_limit: Options::default().time_limit,
+            seed: None,
+            threads: None,
+        }
+    }
+}
+
 impl SearchArgs {
     /// Threads to use.
     pub fn threads(&self) -> usize {

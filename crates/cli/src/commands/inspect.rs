@@ -1,29 +1,39 @@
 //! `scrimp inspect`: what a model is and what training it needs.
 
 use anyhow::Result;
-use scrimp::graph::Summary;
+use scrimp::Devices;
+use scrimp::graph::{Costs, Graph, Summary};
 use scrimp::plan::{Budget, format_bytes, format_seconds};
-use scrimp::run::{Compiled, Processor};
 use scrimp::solve::floor_bytes;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 use crate::Answer;
-use crate::args::InspectArgs;
+use crate::args::{InspectArgs, SearchArgs};
 use crate::table::Table;
-use crate::target;
+use crate::target::{self, Costing};
 
 /// Imports, differentiates and counts.
-pub fn run(args: &InspectArgs) -> Result<Answer> {
+pub fn run(args: &InspectArgs, quiet: bool) -> Result<Answer> {
     let graph = target::import(&args.model, &args.shape, true)?;
     let training = scrimp::differentiate(&graph, target::recipe(&args.recipe, &graph)?)?;
-    let cpu = target::cpu(0, &args.recipe)?;
-    let costs = scrimp::estimate(&Compiled::new(&training.graph, Processor::Cpu(&cpu)));
-    let problem = scrimp::lower(&training, &costs)?.problem;
+    let devices = target::devices(&args.devices.devices, 0, args.recipe.library)?;
+    let compiled = devices.compiled(&training.graph);
+    let costing = Costing {
+        source: args.costs,
+        afresh: args.fresh_costs,
+        budget: &devices.all(Budget::Percent(100.0)),
+        search: &SearchArgs::default(),
+        swap: &[],
+    };
+    let costs = target::costs(&training.phases, &compiled, &devices, &costing, quiet)?.costs;
+    let problem = scrimp::lower(&training, &scrimp::estimate(&compiled[0]))?.problem;
     let step = TrainingNeeds {
         tasks: problem.tasks().len(),
         values: problem.values().len(),
         floor_bytes: floor_bytes(&problem).map_err(scrimp::Error::from)?,
         budgeted: scrimp::budget(&problem, Budget::Percent(50.0))?,
+        devices: work(&devices, &training.graph, &costs),
     };
     let summary = graph.summary();
     let mut json = object(&summary, &step);
@@ -43,6 +53,30 @@ struct TrainingNeeds {
     floor_bytes: u64,
     /// At 50 %.
     budgeted: scrimp::Budgeted,
+    devices: Vec<Work>,
+}
+
+/// What a device would do in a step if it did everything.
+struct Work {
+    device: String,
+    seconds: f64,
+    /// Seconds by operator.
+    operators: BTreeMap<&'static str, f64>,
+}
+
+fn work(devices: &Devices, graph: &Graph, costs: &[Costs]) -> Vec<Work> {
+    let each = devices.iter().zip(costs).map(|((name, _), costs)| {
+        let mut operators = BTreeMap::new();
+        for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
+            *operators.entry(node.op.kind()).or_insert(0.0) += costs.nodes[id].seconds;
+        }
+        Work {
+            device: name.into(),
+            seconds: costs.seconds(graph),
+            operators,
+        }
+    });
+    each.collect()
 }
 
 fn object(summary: &Summary, step: &TrainingNeeds) -> Value {
@@ -79,7 +113,51 @@ fn object(summary: &Summary, step: &TrainingNeeds) -> Value {
             "floor_bytes": step.floor_bytes,
             "base_cost": step.budgeted.base.cost(),
         },
+        "devices": devices(step),
     })
+}
+
+fn devices(step: &TrainingNeeds) -> Value {
+    let each = step.devices.iter().map(|work| {
+        let operators = work.operators.iter();
+        let operators =
+            operators.map(|(name, seconds)| json!({ "operator": name, "seconds": seconds }));
+        let operators: Vec<Value> = operators.collect();
+        let what = json!({ "seconds": work.seconds, "operators": operators });
+        (work.device.clone(), what)
+    });
+    Value::Object(each.collect())
+}
+
+/// A column for each device, and a row for each operator of a step, the slowest first.
+fn seconds(devices: &[Work]) -> Table {
+    let mut table = Table::new(&format!("l{}", "r".repeat(devices.len())));
+    let names = devices
+        .iter()
+        .map(|work| format!("seconds on {}", work.device));
+    table.row(["one step".to_owned()].into_iter().chain(names));
+    let mut rows: Vec<&str> = devices
+        .iter()
+        .flat_map(|work| work.operators.keys())
+        .copied()
+        .collect();
+    let most = |name: &str| {
+        devices
+            .iter()
+            .map(|work| work.operators[name])
+            .fold(0.0, f64::max)
+    };
+    rows.sort_by(|a, b| most(b).total_cmp(&most(a)).then(a.cmp(b)));
+    rows.dedup();
+    for name in rows {
+        let cells = devices
+            .iter()
+            .map(|work| format_seconds(work.operators[name]));
+        table.row([name.to_owned()].into_iter().chain(cells));
+    }
+    let sums = devices.iter().map(|work| format_seconds(work.seconds));
+    table.row(["all".to_owned()].into_iter().chain(sums));
+    table
 }
 
 fn describe(summary: &Summary, step: &TrainingNeeds) -> String {
@@ -143,7 +221,8 @@ fn describe(summary: &Summary, step: &TrainingNeeds) -> String {
         ]);
     }
     format!(
-        "{}\n{sizes}\nOne training step\n{needs}\n{operators}",
-        summary.name
+        "{}\n{sizes}\nOne training step\n{needs}\n{operators}\n{}",
+        summary.name,
+        seconds(&step.devices)
     )
 }

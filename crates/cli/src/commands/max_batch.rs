@@ -77,7 +77,7 @@ fn of_model(args: &MaxBatchArgs, line: &Line) -> Result<Found> {
         let sentence = "the batch is what is looked for; leave --batch out";
         return Err(Failure::new(Kind::Usage, sentence).into());
     }
-    let cpu = target::cpu(args.solve.search.threads(), &args.recipe)?;
+    let cpu = target::cpu(args.solve.search.threads(), args.recipe.library)?;
     let mut cache = scrimp::machine::cache_folder().map(|folder| CostCache::new(&folder, &cpu));
     let swap = Swap::measure(&args.swap, &cpu, args.memory, cache.as_mut(), false)?;
     let model = target::Model::find(&args.target, &args.shape)?;

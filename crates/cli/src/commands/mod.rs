@@ -24,7 +24,7 @@ use crate::args::{Cli, Command};
 pub fn run(cli: Cli) -> Result<Answer> {
     let quiet = cli.quiet;
     match cli.command {
-        Command::Inspect(args) => inspect::run(&args),
+        Command::Inspect(args) => inspect::run(&args, quiet),
         Command::Train(args) => train::run(&args, quiet),
         Command::Run(args) => run::run(&args, quiet),
         Command::Sweep(args) if args.energy => energy::run(&args, quiet),

@@ -6,21 +6,22 @@ use std::time::Instant;
 use anyhow::Result;
 use scrimp::graph::data::{Arrays, Contents, Feed, Rows, Saved, save_npz};
 use scrimp::graph::weights::WeightsFile;
-use scrimp::graph::{Graph, TensorId, inference};
+use scrimp::graph::{Graph, Repeated, TensorId, inference, repeated};
 use scrimp::machine::{EnergyCounter, NoEnergyCounter, peak_resident};
-use scrimp::plan::{Capacities, format_bytes, format_seconds};
-use scrimp::run::{Cpu, Processor, RunError};
+use scrimp::plan::{Budget, Capacities, format_bytes, format_seconds};
+use scrimp::run::{RunError, StepTrace};
 use scrimp::solve::place;
-use scrimp::{Error, Fit, Forward, Homes, Inference, ModelSource, PlanSummary, Planned};
+use scrimp::{Devices, Error, Fit, Forward, Homes, Inference, ModelSource, PlanSummary, Planned};
 use serde_json::{Value, json};
 
-use super::plan;
-use crate::args::RunArgs;
+use super::{plan, trained};
+use crate::args::{CostsArg, RunArgs};
 use crate::failure::{Failure, Kind};
 use crate::output::{OutputFile, Outputs};
 use crate::progress::Line;
 use crate::reports::Reports;
 use crate::table::Table;
+use crate::target::Costing;
 use crate::{Answer, interrupt, target};
 
 /// Plans, streams all batches through, writes the outputs and summarizes.
@@ -36,16 +37,37 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
     let source = Source::new(args, &graph)?;
     let weights = args.weights.as_deref().map(WeightsFile::open);
     let weights = weights.transpose().map_err(Error::from)?;
-    let threads = args.solve.search.threads();
-    let cpu = Cpu::with_library(threads, args.library.into()).map_err(Error::from)?;
-    let mut cache = target::cache(&cpu);
-    let swap = target::links(&args.swap, &cpu, args.budget, cache.as_mut(), false)?;
-    let network = Inference::new(&graph, Processor::Cpu(&cpu), swap)?;
-    let budgeted = network.budget(args.budget)?;
+    let devices = &args.devices.devices;
+    let devices = target::devices(devices, args.solve.search.threads(), args.library)?;
+    let budget = args.budget.clone();
+    let budget = budget.unwrap_or_else(|| devices.all(Budget::Percent(100.0)));
+    let flight = repeated(&graph, args.in_flight as usize).map_err(Error::from)?;
+    let phases = scrimp::forward(&flight.graph);
+    let compiled = devices.compiled(&flight.graph);
+    let usual = match compiled.len() {
+        1 => CostsArg::Static,
+        // The static model knows no difference between devices.
+        _ => CostsArg::Measured,
+    };
+    let costing = Costing {
+        source: args.costs.unwrap_or(usual),
+        afresh: args.fresh_costs,
+        budget: &budget,
+        search: &args.solve.search,
+        swap: &args.swap,
+    };
+    let measured = target::costs(&phases, &compiled, &devices, &costing, quiet)?;
+    let lowered = devices.lower(&flight.graph, &phases, &measured.costs, &measured.crossing)?;
+    let network = Inference {
+        compiled,
+        lowered,
+        swap: measured.swap,
+    };
+    let budgeted = network.budget(&budget)?;
     let planned = plan::solve(
         &budgeted,
         Fit::Layout,
-        Homes::Given,
+        Homes::Free,
         &plan::options(&args.solve),
         quiet,
     )?;
@@ -57,7 +79,7 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
         Ok(forward)
     };
     let mut forward = start(&planned.layout, planned.reserved_bytes())?;
-    let base = place(&planned.budgeted.base, &Capacities::unlimited()).map_err(Error::from)?;
+    let base = place(&planned.compared()?, &Capacities::unlimited()).map_err(Error::from)?;
     let mut without = match args.compare {
         true => Some(start(&base, base.arena_bytes(planned.budgeted.device))?),
         false => None,
@@ -65,35 +87,43 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
     let mut done = Done::new(&graph, &source, output.as_ref())?;
     let mut counter = EnergyCounter::start();
     let line = Line::bar(quiet, "running", source.batches());
-    for index in 0..source.batches() {
+    for first in (0..source.batches()).step_by(args.in_flight as usize) {
         if interrupt::requested() {
             let sentence = "interrupted before all batches were run; nothing was written";
             return Err(Failure::new(Kind::Interrupted, sentence).into());
         }
-        let (inputs, count) = source.batch(index);
+        let (inputs, counts) = source.batches_from(first, &flight);
         let before = joules(&mut counter);
-        done.seconds.push(timed(&mut forward, &inputs)?);
+        let (seconds, trace) = timed(&mut forward, &inputs)?;
         done.joules += joules(&mut counter) - before;
+        done.seconds.push(seconds);
+        done.trace = trace;
         if let Some(without) = &mut without {
-            done.base_seconds.push(timed(without, &inputs)?);
-            done.compare(&forward, without)?;
+            done.base_seconds.push(timed(without, &inputs)?.0);
+            done.compare(&flight.graph, &forward, without)?;
         }
-        done.take(&forward, count)?;
-        line.at(index + 1);
+        for (tensors, &count) in flight.tensors.iter().zip(&counts) {
+            let outputs = graph.outputs().iter();
+            let outputs = outputs.filter_map(|&tensor| tensors[tensor].expand());
+            done.take(&forward, outputs, count)?;
+        }
+        line.at(first + counts.len() as u64);
     }
     if let Some(output) = &output {
         output.write_with(|out| save_npz(out, &done.saved))?;
     }
     let summary = PlanSummary::new(&planned);
     reports.write(&planned, &summary, None)?;
+    let times = scrimp::predicted(&planned.layout, &network.lowered, &measured.profiles);
     let told = Told {
         args,
         planned: &planned,
+        predicted: times.makespan(),
         source: &source,
         done: &done,
         arena_bytes: forward.arena_bytes(),
         energy: counter.map(|_| done.joules / source.batches() as f64),
-        signature: cpu.signature(),
+        devices: &devices,
     };
     told.answer(&summary)
 }
@@ -109,10 +139,11 @@ fn joules(counter: &mut Result<EnergyCounter, NoEnergyCounter>) -> f64 {
     })
 }
 
-fn timed(forward: &mut Forward<'_>, inputs: &[(TensorId, Contents)]) -> Result<f64> {
+fn timed(forward: &mut Forward<'_>, inputs: &[(TensorId, Contents)]) -> Result<(f64, StepTrace)> {
     let began = Instant::now();
-    forward.run(inputs)?;
-    Ok(began.elapsed().as_secs_f64())
+    let trace = forward.run(inputs)?;
+    let seconds = began.elapsed().as_secs_f64();
+    Ok((seconds, trace.clone()))
 }
 
 /// Where batches come from.
@@ -164,17 +195,40 @@ impl Source {
             Source::Random(feed, _) => (feed.step(index), feed.batch()),
         }
     }
+
+    /// The inputs of the batches from `first` on that are in flight together, and for each batch that there is how
+    /// many of its samples count. The last batch fills the places after it.
+    fn batches_from(
+        &self,
+        first: u64,
+        flight: &Repeated,
+    ) -> (Vec<(TensorId, Contents)>, Vec<usize>) {
+        let (mut inputs, mut counts) = (Vec::new(), Vec::new());
+        for (index, tensors) in (first..).zip(&flight.tensors) {
+            let (batch, count) = self.batch(index.min(self.batches() - 1));
+            let placed = batch.into_iter();
+            inputs.extend(
+                placed.filter_map(|(tensor, what)| Some((tensors[tensor].expand()?, what))),
+            );
+            if index < self.batches() {
+                counts.push(count);
+            }
+        }
+        (inputs, counts)
+    }
 }
 
 /// What has been run so far.
 struct Done {
-    outputs: Vec<TensorId>,
     /// Samples per batch.
     batch: usize,
     /// The outputs of all samples; empty if nobody wants them.
     saved: Vec<Saved>,
+    /// Of each run of the plan.
     seconds: Vec<f64>,
     base_seconds: Vec<f64>,
+    /// The last run of the plan.
+    trace: StepTrace,
     /// Of all batches.
     joules: f64,
     /// The first output that differs from the run without a plan.
@@ -214,19 +268,24 @@ impl Done {
             });
         }
         Ok(Done {
-            outputs: graph.outputs().to_vec(),
             batch: source.batch_size(),
             saved,
             seconds: Vec::new(),
             base_seconds: Vec::new(),
+            trace: StepTrace::default(),
             joules: 0.0,
             different: None,
         })
     }
 
     /// Takes the first samples of the outputs of a batch.
-    fn take(&mut self, forward: &Forward<'_>, count: usize) -> Result<()> {
-        for (&tensor, saved) in self.outputs.iter().zip(&mut self.saved) {
+    fn take(
+        &mut self,
+        forward: &Forward<'_>,
+        outputs: impl Iterator<Item = TensorId>,
+        count: usize,
+    ) -> Result<()> {
+        for (tensor, saved) in outputs.zip(&mut self.saved) {
             let bytes = forward.output(tensor)?;
             let left = saved.bytes.capacity() - saved.bytes.len();
             let share = bytes.len() / self.batch.max(1) * count;
@@ -240,11 +299,16 @@ impl Done {
         Ok(())
     }
 
-    fn compare(&mut self, forward: &Forward<'_>, without: &Forward<'_>) -> Result<()> {
-        for (k, &tensor) in self.outputs.iter().enumerate() {
+    fn compare(
+        &mut self,
+        graph: &Graph,
+        forward: &Forward<'_>,
+        without: &Forward<'_>,
+    ) -> Result<()> {
+        for &tensor in graph.outputs() {
             if self.different.is_none() && forward.output(tensor)? != without.output(tensor)? {
-                let batch = self.seconds.len();
-                self.different = Some(format!("output {} of batch {batch}", k + 1));
+                let (name, run) = (&graph.tensor(tensor).name, self.seconds.len());
+                self.different = Some(format!("output {name} of run {run}"));
             }
         }
         Ok(())
@@ -255,12 +319,14 @@ impl Done {
 struct Told<'a> {
     args: &'a RunArgs,
     planned: &'a Planned,
+    /// Seconds of the plan.
+    predicted: f64,
     source: &'a Source,
     done: &'a Done,
     arena_bytes: u64,
     /// Joules per batch, of all that the machine did meanwhile.
     energy: Result<f64, NoEnergyCounter>,
-    signature: String,
+    devices: &'a Devices,
 }
 
 impl Told<'_> {
@@ -279,7 +345,7 @@ impl Told<'_> {
             all.extend(run);
         }
         let units = self.planned.budgeted.problem.units();
-        let text = plan::describe(summary, self.args.budget, units);
+        let text = plan::describe(summary, self.planned.budgeted.asked, units);
         let mut answer = Answer::new(json, format!("{text}\n{}", self.table()));
         if let Some(what) = &self.done.different {
             let sentence = format!(
@@ -290,6 +356,11 @@ impl Told<'_> {
         Ok(answer)
     }
 
+    /// Of runs of the plan, as seconds of one of their batches.
+    fn per_batch(&self, seconds: &[f64]) -> Option<f64> {
+        scrimp::median(seconds).map(|seconds| seconds / self.args.in_flight as f64)
+    }
+
     fn object(&self) -> Value {
         let (source, done) = (self.source, self.done);
         let total: f64 = done.seconds.iter().sum();
@@ -298,22 +369,26 @@ impl Told<'_> {
             .iter()
             .map(|saved| (saved.name.clone(), json!(saved.shape)));
         let compared = !done.base_seconds.is_empty();
+        let threads: usize = self.devices.iter().map(|(_, cpu)| cpu.threads()).sum();
         json!({
             "samples": source.samples(),
             "batches": source.batches(),
             "batch": source.batch_size(),
-            "threads": self.args.solve.search.threads(),
-            "device": self.signature,
+            "batches_in_flight": self.args.in_flight,
+            "threads": threads,
+            "device": self.devices.signature(),
             "synthetic_data": matches!(source, Source::Random(..)),
             "random_weights": self.random_weights(),
             "outputs": shapes.collect::<serde_json::Map<_, _>>(),
             "allocated_bytes": self.arena_bytes,
             "process_peak_bytes": peak_resident(),
-            "batch_seconds": scrimp::median(&done.seconds),
+            "measured_devices": trained::measured(&self.planned.layout, &done.trace),
+            "batch_seconds": self.per_batch(&done.seconds),
+            "predicted_batch_seconds": self.per_batch(&[self.predicted]),
             "batch_joules": self.energy.as_ref().ok(),
             "energy_note": self.energy.as_ref().err().map(ToString::to_string),
             "samples_per_second": source.samples() as f64 / total,
-            "base_batch_seconds": scrimp::median(&done.base_seconds),
+            "base_batch_seconds": self.per_batch(&done.base_seconds),
             "bit_identical": compared.then_some(done.different.is_none()),
             "first_difference": done.different,
             "interrupted": interrupt::requested(),
@@ -331,14 +406,21 @@ impl Told<'_> {
         if self.random_weights() {
             table.row(["weights", "random", "give trained ones with --weights"]);
         }
-        let note = "one arena, before the first batch";
+        let note = match self.devices.iter().count() {
+            1 => "one arena, before the first batch",
+            _ => "an arena for each device, before the first batch",
+        };
         table.row(["memory taken", &format_bytes(self.arena_bytes), note]);
         if let Some(bytes) = peak_resident() {
             let note = "measured: the most at a time, everything included";
             table.row(["whole process", &format_bytes(bytes), note]);
         }
-        let note = format!("measured, median of {}", done.seconds.len());
-        let of = |seconds: &[f64]| scrimp::median(seconds).map_or("–".into(), format_seconds);
+        let runs = done.seconds.len();
+        let note = match self.args.in_flight {
+            1 => format!("measured, median of {runs}"),
+            batches => format!("measured, median of {runs} runs of {batches} batches together"),
+        };
+        let of = |seconds| self.per_batch(seconds).map_or("–".into(), format_seconds);
         table.row(["seconds per batch", &of(&done.seconds), &note]);
         if let Ok(joules) = self.energy {
             let note = "measured: all that the processor did meanwhile";

@@ -49,7 +49,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let devices = target::devices(
         &args.devices.devices,
         args.solve.search.threads(),
-        &args.recipe,
+        args.recipe.library,
     )?;
     let (budget, search) = (&args.budget, &args.solve.search);
     let recipe = target::recipe_within(&args.recipe, &graph, &devices, budget, search)?;
@@ -69,8 +69,8 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         profiles,
         crossing,
         swap,
-    } = target::costs(&training, &compiled, &devices, &costing, quiet)?;
-    let lowered = devices.lower(&training, &costs, &crossing)?;
+    } = target::costs(&training.phases, &compiled, &devices, &costing, quiet)?;
+    let lowered = devices.lower(&training.graph, &training.phases, &costs, &crossing)?;
     let (problem, beside) = swap.add(&lowered.problem)?;
     let budgeted = scrimp::budgets(&problem, Some(&args.budget), &beside, Homes::Free)?;
     let device = devices.signature();

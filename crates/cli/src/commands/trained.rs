@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use scrimp::machine::peak_resident;
-use scrimp::plan::{Step, format_bytes, format_seconds};
-use scrimp::run::RunTrace;
+use scrimp::plan::{CheckedLayout, Step, format_bytes, format_seconds};
+use scrimp::run::{RunTrace, StepTrace};
 use scrimp::{Job, Outcome, PlanSummary, Planned, percent_over};
 use serde_json::{Value, json};
 
@@ -113,7 +113,7 @@ fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
         "predicted_step_seconds": told.predicted,
         "predicted_waiting_seconds": told.predicted_waiting,
         "memories": memories(told),
-        "measured_devices": measured(told),
+        "measured_devices": measured(&told.planned.layout, &run.trace),
         "seconds_per_step": run.breakdown,
         "bit_identical": told.outcome.bit_identical(told.job),
         "first_difference": difference,
@@ -127,9 +127,8 @@ fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
     })
 }
 
-/// What each device that computes did in the last step, by name.
-fn measured(told: &Told<'_>) -> Value {
-    let (layout, trace) = (&told.planned.layout, &told.outcome.planned.trace);
+/// What each device that computes did in a step, by name.
+pub fn measured(layout: &CheckedLayout, trace: &StepTrace) -> Value {
     let (problem, steps) = (layout.plan().problem(), layout.plan().steps());
     let computing = problem.devices().iter().filter(|(_, what)| what.computes);
     let each = computing.map(|(id, what)| {

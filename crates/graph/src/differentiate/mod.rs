@@ -13,12 +13,10 @@ mod rules;
 mod update;
 mod validate;
 
-use cranelift_entity::SecondaryMap;
-use scrimp_plan::Phase;
-
 use crate::builder::GraphBuilder;
 use crate::error::GraphError;
 use crate::graph::{Graph, NodeId, TensorId};
+use crate::lower::Phases;
 use crate::op::Optimizer;
 use crate::rewrite::Rewrite;
 use crate::tile::{self, Rewritten, Tiled, Tiles};
@@ -42,7 +40,7 @@ pub struct TrainingGraph {
     /// Its outputs are the loss and, without an optimizer, the gradients.
     pub graph: Graph,
     /// Where each node belongs.
-    pub phases: SecondaryMap<NodeId, Phase>,
+    pub phases: Phases,
     /// One element.
     pub loss: TensorId,
     /// What the loss compares with the labels or target; not kept at the end of a step. With

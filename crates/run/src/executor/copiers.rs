@@ -1,19 +1,15 @@
-//! Copies beside compute: one thread for each queue of links, which does the queue's copies in the plan's
-//! order, each as soon as what it waits for has happened. Here devices and queues also tell each other how far
-//! they are. Nobody polls: a thread that waits sleeps until it is woken.
+//! Copies beside compute: each queue of links does its copies in the plan's order, each as soon as what it waits for
+//! has happened.
 
-#![allow(
-    unsafe_code,
-    reason = "threads copy in memories that a step lends them"
-)]
+#![allow(unsafe_code, reason = "copies are done beside compute")]
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use super::memories::Memories;
+use super::play::Stage;
 use super::trace::CopyTrace;
-use super::waits::{Clock, Errand};
+use super::waits::Errand;
 use crate::error::{RunError, unless_panicked};
 use crate::random::mix;
 use crate::span::{PAGE, Span};
@@ -21,121 +17,58 @@ use crate::span::{PAGE, Span};
 /// The longest sleep that delays copies in tests.
 const LONGEST_DELAY_MICROSECONDS: u64 = 300;
 
-/// The threads that copy. They end when this is dropped.
+/// A queue of links and its copies.
 #[derive(Debug)]
-pub(super) struct Copiers {
-    shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+pub(super) struct Queue {
+    /// The number of its counter.
+    counter: usize,
+    errands: Vec<Errand>,
+    /// The copies of this step so far.
+    done: Mutex<Vec<CopyTrace>>,
 }
 
-#[derive(Debug)]
-struct Shared {
-    /// How many devices compute.
-    computing: usize,
-    queues: Vec<Vec<Errand>>,
-    delays: Option<u64>,
-    state: Mutex<State>,
-    for_copiers: Condvar,
-    for_devices: Condvar,
-}
-
-#[derive(Debug)]
-struct State {
-    /// Steps begun so far.
-    round: u64,
-    /// What this step lent; null between steps.
-    lent: Lent,
-    start: Instant,
-    /// How far each device that computes is in the plan, then how many copies each queue has done.
-    counters: Vec<usize>,
-    /// When each copy began and how long it took, in seconds.
-    times: Vec<Vec<(f64, f64)>>,
-    /// Threads that still work on this step.
-    working: usize,
-    /// Whether the step ends early.
-    halted: bool,
-    error: Option<RunError>,
-    quit: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Lent(*const Memories);
-
-// SAFETY: the memories may be shared with other threads, and whoever lends them waits until no thread uses
-// them any more.
-unsafe impl Send for Lent {}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends the step early for all threads, perhaps because of an error.
-    fn halt(&self, state: &mut State, error: Option<RunError>) {
-        if state.error.is_none() {
-            state.error = error;
-        }
-        state.halted = true;
-        self.for_copiers.notify_all();
-        self.for_devices.notify_all();
-    }
-
-    /// Goes through a queue once per step.
-    fn work(&self, queue: usize) {
-        let mut round = 0;
-        loop {
-            let state = self
-                .for_copiers
-                .wait_while(self.lock(), |state| state.round == round && !state.quit);
-            let state = state.unwrap_or_else(PoisonError::into_inner);
-            if state.quit {
-                return;
-            }
-            round = state.round;
-            let (lent, start) = (state.lent, state.start);
-            drop(state);
-            let copy_all = || self.copy_all(queue, round, lent, start);
-            let done = unless_panicked("a copy", copy_all);
-            let mut state = self.lock();
-            if let Err(error) = done {
-                self.halt(&mut state, Some(error));
-            }
-            state.working -= 1;
-            self.for_devices.notify_all();
+impl Queue {
+    pub fn new(counter: usize, errands: Vec<Errand>) -> Queue {
+        Queue {
+            counter,
+            done: Mutex::new(Vec::with_capacity(errands.len())),
+            errands,
         }
     }
 
-    fn copy_all(
-        &self,
-        queue: usize,
-        round: u64,
-        lent: Lent,
-        start: Instant,
-    ) -> Result<(), RunError> {
-        for (index, errand) in self.queues[queue].iter().enumerate() {
-            let state = self.for_copiers.wait_while(self.lock(), |state| {
-                !state.halted && !errand.after.reached(&state.counters)
+    /// Does the copies of a step. If that fails, the step ends for all.
+    pub fn play(&self, stage: &Stage<'_, '_>) {
+        if let Err(error) = unless_panicked("a copy", || self.copy_all(stage)) {
+            stage.progress.fail(error);
+        }
+    }
+
+    fn copy_all(&self, stage: &Stage<'_, '_>) -> Result<(), RunError> {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.clear();
+        for (index, errand) in self.errands.iter().enumerate() {
+            stage.progress.let_copier_wait(&errand.after)?;
+            let start = stage.now();
+            let delay = stage.delays.map(|seed| seed ^ (errand.step as u64) << 8);
+            // SAFETY: nothing else writes the source or uses the destination now, as `Waits` and the checked layout
+            // make sure.
+            unsafe { copy(stage.memories, errand, delay)? };
+            done.push(CopyTrace {
+                step: errand.step,
+                value: errand.transfer.value,
+                link: errand.transfer.link,
+                start,
+                seconds: stage.now() - start,
             });
-            let state = state.unwrap_or_else(PoisonError::into_inner);
-            if state.halted {
-                return Ok(());
-            }
-            drop(state);
-            let began = start.elapsed();
-            let seed = self
-                .delays
-                .map(|seed| mix(seed ^ round << 40) ^ (errand.step as u64) << 8);
-            // SAFETY: the step that lent the memories waits for this thread. Nothing else writes the source
-            // or uses the destination now, as `Waits` and the checked layout make sure.
-            unsafe { copy(&*lent.0, errand, seed)? };
-            let took = start.elapsed() - began;
-            let mut state = self.lock();
-            state.times[queue][index] = (began.as_secs_f64(), took.as_secs_f64());
-            state.counters[self.computing + queue] = index + 1;
-            self.for_copiers.notify_all();
-            self.for_devices.notify_all();
+            stage.progress.copied(self.counter, index + 1);
         }
         Ok(())
+    }
+
+    /// Adds the copies of the last step to a trace.
+    pub fn trace(&mut self, trace: &mut Vec<CopyTrace>) {
+        let done = self.done.get_mut();
+        trace.extend_from_slice(done.unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -174,154 +107,4 @@ unsafe fn copy(memories: &Memories, errand: &Errand, delay: Option<u64>) -> Resu
         sleep(k as u64 + 1);
     }
     Ok(())
-}
-
-impl Copiers {
-    /// Starts a thread for each queue. `computing` is the number of devices that compute, `delays` the seed of
-    /// random delays.
-    ///
-    /// # Errors
-    /// A thread can't be started.
-    pub fn new(
-        computing: usize,
-        queues: Vec<Vec<Errand>>,
-        delays: Option<u64>,
-    ) -> Result<Copiers, RunError> {
-        let state = State {
-            round: 0,
-            lent: Lent(std::ptr::null()),
-            start: Instant::now(),
-            counters: vec![0; computing + queues.len()],
-            times: queues
-                .iter()
-                .map(|queue| vec![(0.0, 0.0); queue.len()])
-                .collect(),
-            working: 0,
-            halted: false,
-            error: None,
-            quit: false,
-        };
-        let count = queues.len();
-        let mut copiers = Copiers {
-            shared: Arc::new(Shared {
-                computing,
-                queues,
-                delays,
-                state: Mutex::new(state),
-                for_copiers: Condvar::new(),
-                for_devices: Condvar::new(),
-            }),
-            threads: Vec::with_capacity(count),
-        };
-        for queue in 0..count {
-            let shared = copiers.shared.clone();
-            let thread = std::thread::Builder::new().name(format!("scrimp-copy-{queue}"));
-            let thread = thread.spawn(move || shared.work(queue));
-            copiers
-                .threads
-                .push(thread.map_err(|error| RunError::Threads {
-                    threads: count,
-                    reason: error.to_string(),
-                })?);
-        }
-        Ok(copiers)
-    }
-
-    /// Begins a step in these memories, which are lent until the result is dropped.
-    pub fn begin<'a>(&'a self, memories: &'a Memories, start: Instant) -> Copying<'a> {
-        let mut state = self.shared.lock();
-        state.round += 1;
-        state.lent = Lent(memories);
-        state.start = start;
-        state.counters.fill(0);
-        state.working = self.threads.len();
-        state.halted = false;
-        state.error = None;
-        self.shared.for_copiers.notify_all();
-        Copying {
-            shared: &self.shared,
-        }
-    }
-}
-
-impl Drop for Copiers {
-    fn drop(&mut self) {
-        self.shared.lock().quit = true;
-        self.shared.for_copiers.notify_all();
-        for thread in self.threads.drain(..) {
-            // A copier doesn't panic, and nothing is lost if it did.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// The copies of the step that is running. Dropping this ends the step early if it hasn't ended.
-#[derive(Debug)]
-pub(super) struct Copying<'a> {
-    shared: &'a Shared,
-}
-
-impl Copying<'_> {
-    /// Tells that a device has done its part of this many steps of the plan.
-    pub fn advance(&self, device: usize, steps: usize) {
-        self.shared.lock().counters[device] = steps;
-        self.shared.for_copiers.notify_all();
-    }
-
-    /// Tells that a device failed, which ends the step for all.
-    pub fn fail(&self, error: RunError) {
-        let mut state = self.shared.lock();
-        self.shared.halt(&mut state, Some(error));
-    }
-
-    /// Waits until copies are as far as the clock says.
-    ///
-    /// # Errors
-    /// A copy or another device failed.
-    pub fn wait(&self, clock: &Clock) -> Result<(), RunError> {
-        let state = self
-            .shared
-            .for_devices
-            .wait_while(self.shared.lock(), |state| {
-                !state.halted && !clock.reached(&state.counters)
-            });
-        let state = state.unwrap_or_else(PoisonError::into_inner);
-        state.error.clone().map_or(Ok(()), Err)
-    }
-
-    /// Waits until all copies are done, and notes when each took place.
-    ///
-    /// # Errors
-    /// A copy or a device failed.
-    pub fn end(self, trace: &mut Vec<CopyTrace>) -> Result<(), RunError> {
-        let state = self.idle();
-        for (errands, times) in self.shared.queues.iter().zip(&state.times) {
-            for (errand, &(start, seconds)) in errands.iter().zip(times) {
-                trace.push(CopyTrace {
-                    step: errand.step,
-                    value: errand.transfer.value,
-                    link: errand.transfer.link,
-                    start,
-                    seconds,
-                });
-            }
-        }
-        trace.sort_unstable_by_key(|copy| copy.step);
-        state.error.clone().map_or(Ok(()), Err)
-    }
-
-    fn idle(&self) -> MutexGuard<'_, State> {
-        let (device, state) = (&self.shared.for_devices, self.shared.lock());
-        let state = device.wait_while(state, |state| state.working > 0);
-        state.unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Copying<'_> {
-    fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        self.shared.halt(&mut state, None);
-        drop(state);
-        self.idle().lent = Lent(std::ptr::null());
-    }
 }

@@ -8,8 +8,9 @@
 //!
 //! Each device that computes does its part of the plan in order: the first on the caller's thread, each other
 //! one on a thread of its own (see `play`). Copies run beside them, in one thread for each queue of links (see
-//! `copiers`); who waits for whom follows from the plan and its addresses (see `waits`). A copy between devices
-//! that store a value differently changes its format (see `conversion`).
+//! `copiers`). These threads stay until the executor ends (see `crew`). Who waits for whom follows from the plan
+//! and its addresses (see `waits`). A copy between devices that store a value differently changes its format (see
+//! `conversion`).
 //!
 //! Parameters, state and constants stay in place from step to step: an updated value lies in the buffer of
 //! the old one. Inputs, settings and seeds may be freed during a step and must be set again before the next.
@@ -17,8 +18,10 @@
 
 mod between;
 mod copiers;
+mod crew;
 mod memories;
 mod play;
+mod progress;
 mod schedule;
 mod trace;
 mod waits;
@@ -29,13 +32,15 @@ use scrimp_plan::{CheckedLayout, DeviceId};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use self::copiers::Copiers;
+use self::copiers::Queue;
+use self::crew::Crew;
 use self::memories::{Location, Memories};
 pub use self::play::{Observer, RunEvent};
-use self::play::{Player, Stage, together};
+use self::play::{Player, Stage};
+use self::progress::Progress;
 use self::schedule::{Schedule, wrong};
 use self::trace::Record;
 pub use self::trace::{CopyTrace, RunTrace, StepTrace};
@@ -44,6 +49,7 @@ use crate::data::{Data, Elements, arrange, arranged, gather, scatter};
 use crate::error::RunError;
 use crate::format::Change;
 use crate::memory::Memory;
+use crate::random::mix;
 use crate::span::Span;
 
 /// The most bytes that a step of one device allocates outside the arena: the thread pool may take a block for
@@ -78,11 +84,18 @@ pub struct Executor<'a> {
     memories: Memories,
     schedule: Schedule,
     /// The devices that compute, in their order.
-    players: Vec<Player>,
-    /// Those that don't.
+    computing: Vec<DeviceId>,
+    /// One for each of them; each thread works with its own.
+    players: Vec<Mutex<Player>>,
+    queues: Vec<Queue>,
+    /// A thread for each device that computes but the first, then one for each queue.
+    crew: Crew,
+    progress: Progress,
+    /// The devices that don't compute.
     others: Vec<Record>,
-    /// Declared after what they copy in, and idle between steps; none for a plan without copies on one device.
-    copiers: Option<Copiers>,
+    delays: Option<u64>,
+    /// Steps begun so far.
+    steps: u64,
     /// A stretch of the first memory that computes in which nothing lies between steps.
     idle: Mutex<Span>,
     /// Whether each given tensor has contents.
@@ -124,10 +137,14 @@ impl<'a> Executor<'a> {
         let in_file = |device| folder(device).is_some();
         let mut schedule = Schedule::new(compiled, lowered, layout, &computing, &in_file)?;
         let queues = std::mem::take(&mut schedule.waits.queues);
-        let copiers = match queues.is_empty() && computing.len() == 1 {
-            true => None,
-            false => Some(Copiers::new(computing.len(), queues, options.delays)?),
-        };
+        let name = |device: &DeviceId| problem.devices()[*device].name.as_str();
+        let devices = computing.iter().skip(1);
+        let devices = devices.map(|device| format!("scrimp-{}", name(device)));
+        let copiers = (0..queues.len()).map(|queue| format!("scrimp-copy-{queue}"));
+        let crew = Crew::new(devices.chain(copiers).collect())?;
+        let queues = queues.into_iter().enumerate();
+        let queues = queues.map(|(queue, errands)| Queue::new(computing.len() + queue, errands));
+        let queues: Vec<Queue> = queues.collect();
         let size = |device| {
             let asked = match device == computing[0] {
                 true => options.arena_bytes,
@@ -135,9 +152,12 @@ impl<'a> Executor<'a> {
             };
             asked.max(layout.arena_bytes(device))
         };
-        let player = |(number, &device): (usize, &DeviceId)| {
-            let name = &problem.devices()[device].name;
-            Player::new(number, name, Record::new(device, &schedule))
+        let player = |(number, device): (usize, &DeviceId)| {
+            Mutex::new(Player::new(
+                number,
+                name(device),
+                Record::new(*device, &schedule),
+            ))
         };
         let others = others.iter();
         let processor = first.processor();
@@ -159,7 +179,12 @@ impl<'a> Executor<'a> {
                 .map(|&(device, _)| Record::new(device, &schedule))
                 .collect(),
             schedule,
-            copiers,
+            progress: Progress::new(computing.len() + queues.len()),
+            computing,
+            queues,
+            crew,
+            delays: options.delays,
+            steps: 0,
             idle: Mutex::new(Span::EMPTY),
             set: SecondaryMap::new(),
             readable: false,
@@ -171,13 +196,13 @@ impl<'a> Executor<'a> {
 
     /// The first device that computes.
     fn home(&self) -> DeviceId {
-        self.players[0].record.device
+        self.computing[0]
     }
 
     /// How a tensor differs from rows where it lies; `None` if it doesn't.
     fn change_at(&self, tensor: TensorId, at: Location) -> Option<Change> {
-        let mut players = self.players.iter();
-        let number = players.position(|player| player.record.device == at.device);
+        let mut computing = self.computing.iter();
+        let number = computing.position(|&device| device == at.device);
         let format = self.compiled[number.unwrap_or(0)].formats().of(tensor);
         format.change(&self.graph.tensor(tensor).shape)
     }
@@ -225,8 +250,8 @@ impl<'a> Executor<'a> {
 
     /// Size of the arenas of all devices that compute.
     pub fn arena_bytes(&self) -> u64 {
-        let devices = self.players.iter().map(|player| player.record.device);
-        devices.map(|device| self.memories.bytes(device)).sum()
+        let devices = self.computing.iter();
+        devices.map(|&device| self.memories.bytes(device)).sum()
     }
 
     /// Sets a given tensor for the next step: inputs, settings and seeds before every step, parameters and
@@ -305,33 +330,41 @@ impl<'a> Executor<'a> {
 
     fn play(&mut self, observer: Option<Observer<'_>>) -> Result<(), RunError> {
         self.trace.clear();
-        for player in &mut self.players {
-            player.record.begin();
-        }
-        let start = Instant::now();
-        let copiers = self.copiers.as_ref();
-        let copying = copiers.map(|copiers| copiers.begin(&self.memories, start));
+        self.progress.begin();
+        self.steps += 1;
         let observer = observer.map(Mutex::new);
         let stage = Stage {
             compiled: self.compiled,
             memories: &self.memories,
             schedule: &self.schedule,
-            start,
-            copying: copying.as_ref(),
+            start: Instant::now(),
+            progress: &self.progress,
+            delays: self.delays.map(|seed| mix(seed ^ self.steps << 40)),
             observer: observer.as_ref(),
         };
-        let done = together(&mut self.players, &stage);
-        if let Some(copying) = copying {
-            copying.end(&mut self.trace.copies)?;
+        let play = |number: usize| match self.players.get(number) {
+            Some(player) => player
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .play(&stage),
+            None => self.queues[number - self.players.len()].play(&stage),
+        };
+        self.crew.run(&|thread| play(thread + 1), || play(0));
+        self.trace.seconds = stage.now();
+        self.progress.ended()?;
+        for queue in &mut self.queues {
+            queue.trace(&mut self.trace.copies);
         }
-        done?;
-        self.trace.seconds = start.elapsed().as_secs_f64();
         for record in &mut self.others {
             record.count(&self.schedule);
         }
-        let computing = self.players.iter().map(|player| &player.record);
-        for record in computing.chain(&self.others) {
-            self.trace.add(record, self.schedule.actions.len());
+        let steps = self.schedule.actions.len();
+        for player in &mut self.players {
+            let player = player.get_mut().unwrap_or_else(PoisonError::into_inner);
+            self.trace.add(&player.record, steps);
+        }
+        for record in &self.others {
+            self.trace.add(record, steps);
         }
         self.trace.sort();
         Ok(())

@@ -11,8 +11,8 @@ use scrimp_plan::{DeviceId, TaskId};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::copiers::Copying;
 use super::memories::{Location, Memories};
+use super::progress::Progress;
 use super::schedule::{Action, Launch, Schedule, Transfer};
 use super::trace::{Record, RunTrace};
 use crate::compiled::Compiled;
@@ -64,9 +64,17 @@ pub(super) struct Stage<'a, 'o> {
     pub memories: &'a Memories,
     pub schedule: &'a Schedule,
     pub start: Instant,
-    /// `None` if one device computes and nothing is copied.
-    pub copying: Option<&'a Copying<'a>>,
+    pub progress: &'a Progress,
+    /// Seed of random delays of this step's copies.
+    pub delays: Option<u64>,
     pub observer: Option<&'a Mutex<Observer<'o>>>,
+}
+
+impl Stage<'_, '_> {
+    /// Seconds since the step began.
+    pub fn now(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
 }
 
 /// A device that computes.
@@ -74,63 +82,34 @@ pub(super) struct Stage<'a, 'o> {
 pub(super) struct Player {
     /// Its number among those that compute.
     number: usize,
+    /// What messages call it.
     name: String,
     pub record: Record,
-    /// How its last step ended.
-    done: Result<(), RunError>,
 }
 
 impl Player {
     pub fn new(number: usize, name: &str, record: Record) -> Player {
         Player {
             number,
-            name: name.into(),
+            name: format!("device `{name}`"),
             record,
-            done: Ok(()),
         }
     }
 
-    /// Does the device's part of a step. If that fails, the step ends for all devices.
-    fn play(&mut self, stage: &Stage<'_, '_>) {
+    /// Does the device's part of a step. If that fails, the step ends for all.
+    pub fn play(&mut self, stage: &Stage<'_, '_>) {
         let processor = stage.compiled[self.number].processor();
+        self.record.begin();
         let part = Part {
             number: self.number,
             stage,
             record: &mut self.record,
         };
         let play = || processor.enter(|| part.play());
-        self.done = unless_panicked(&format!("device `{}`", self.name), play);
-        if let (Err(error), Some(copying)) = (&self.done, stage.copying) {
-            copying.fail(error.clone());
+        if let Err(error) = unless_panicked(&self.name, play) {
+            stage.progress.fail(error);
         }
     }
-}
-
-/// A step of all devices, side by side: the first works on this thread, each other one on a thread of its own.
-///
-/// # Errors
-/// One of them fails, or a thread can't be started.
-pub(super) fn together(players: &mut [Player], stage: &Stage<'_, '_>) -> Result<(), RunError> {
-    let threads = players.len();
-    let Some((first, others)) = players.split_first_mut() else {
-        return Ok(());
-    };
-    std::thread::scope(|scope| {
-        for player in others {
-            let thread = std::thread::Builder::new().name(format!("scrimp-{}", player.name));
-            player.done = Ok(());
-            if let Err(error) = thread.spawn_scoped(scope, || player.play(stage))
-                && let Some(copying) = stage.copying
-            {
-                copying.fail(RunError::Threads {
-                    threads,
-                    reason: error.to_string(),
-                });
-            }
-        }
-        first.play(stage);
-    });
-    players.iter().try_for_each(|player| player.done.clone())
 }
 
 /// A device's part of a step.
@@ -156,27 +135,21 @@ impl Part<'_, '_> {
         Ok(())
     }
 
-    fn now(&self) -> f64 {
-        self.stage.start.elapsed().as_secs_f64()
-    }
-
     /// Waits for the copies that must precede a step.
     fn before(&mut self, step: usize) -> Result<(), RunError> {
         let clock = &self.stage.schedule.waits.before[step];
-        if let Some(copying) = self.stage.copying.filter(|_| !clock.is_empty()) {
-            let start = self.now();
-            copying.wait(clock)?;
-            self.record.waiting += self.now() - start;
+        if !clock.is_empty() {
+            let start = self.stage.now();
+            self.stage.progress.let_device_wait(clock)?;
+            self.record.waiting += self.stage.now() - start;
         }
         Ok(())
     }
 
     /// Tells the copies that wait for it that a step is done.
     fn after(&self, step: usize) {
-        if let Some(copying) = self.stage.copying
-            && self.stage.schedule.waits.awaited[step]
-        {
-            copying.advance(self.number, step + 1);
+        if self.stage.schedule.waits.awaited[step] {
+            self.stage.progress.stepped(self.number, step + 1);
         }
     }
 
@@ -188,7 +161,7 @@ impl Part<'_, '_> {
             unsafe { memories.spoil(at)? };
         }
         self.record.run(launch);
-        let start = self.now();
+        let start = self.stage.now();
         let memory = memories.of(launch.device);
         // SAFETY: the copies that write what this run reads, and those that read or write what it writes, are
         // done or haven't begun: `before` waited for the former, and the latter wait for this run. All other
@@ -199,7 +172,7 @@ impl Part<'_, '_> {
             step,
             task,
             start,
-            seconds: self.now() - start,
+            seconds: self.stage.now() - start,
         });
         if let Some(observer) = self.stage.observer {
             let mut observer = observer.lock().unwrap_or_else(PoisonError::into_inner);

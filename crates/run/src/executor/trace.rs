@@ -91,6 +91,7 @@ impl StepTrace {
 
     pub(super) fn sort(&mut self) {
         self.runs.sort_unstable_by_key(|run| run.step);
+        self.copies.sort_unstable_by_key(|copy| copy.step);
     }
 }
 

@@ -16,7 +16,7 @@ use crate::error::RunError;
 
 const FORMAT: &str = "scrimp-costs";
 /// Changes whenever what is measured changes, or how.
-const VERSION: u64 = 5;
+const VERSION: u64 = 6;
 /// The most measurements in a file; beyond that the oldest are dropped.
 const MOST: usize = 1 << 16;
 /// No operator runs this long, and no byte takes this long to move: larger numbers mean a damaged file.

@@ -44,7 +44,7 @@ pub struct LinkProfile {
     pub latency: f64,
     /// Bytes per second of both directions together, when both copy at once.
     pub both: f64,
-    /// Seconds that the device that computes loses per second of copying.
+    /// Seconds that the device that computes loses by copies that would take a second if nothing else ran.
     pub drag: f64,
 }
 
@@ -106,12 +106,13 @@ pub fn profile_link(cpu: &Cpu, folder: Option<&Path>, room: u64) -> Result<LinkP
         latencies += latency / 2.0;
         points.push(bandwidth);
     }
+    let [out, back] = [points[0], points[1]];
     Ok(LinkProfile {
-        out: points[0],
-        back: points[1],
+        out,
+        back,
         latency: latencies,
         both: link.both()?,
-        drag: link.drag(cpu)?,
+        drag: link.drag(cpu, 1.0 / out + 1.0 / back)?,
     })
 }
 
@@ -216,26 +217,32 @@ impl Measured {
         Ok(bytes as f64 / start.elapsed().as_secs_f64())
     }
 
-    /// Seconds that computing loses per second of copying.
-    fn drag(&self, cpu: &Cpu) -> Result<f64, RunError> {
+    /// Seconds that computing loses by copies that would take a second if nothing else ran: beside compute they take
+    /// longer. `seconds_per_byte` are those of copying a byte out and back.
+    fn drag(&self, cpu: &Cpu, seconds_per_byte: f64) -> Result<f64, RunError> {
         let mut work = Work::new(cpu)?;
         work.pace()?; // warms up
         let alone = work.pace()?;
         let stop = AtomicBool::new(false);
-        let beside = std::thread::scope(|scope| {
+        let start = Instant::now();
+        let (beside, bytes) = std::thread::scope(|scope| {
             let copies = scope.spawn(|| {
+                let mut bytes = 0;
                 while !stop.load(Ordering::Relaxed) {
                     self.copies(Direction::Out, self.large(), 1)?;
                     self.copies(Direction::Back, self.large(), 1)?;
+                    bytes += self.large();
                 }
-                Ok::<(), RunError>(())
+                Ok::<u64, RunError>(bytes)
             });
             let beside = work.pace();
             stop.store(true, Ordering::Relaxed);
-            copies.join().unwrap_or(Ok(()))?;
-            beside
+            let bytes = copies.join().unwrap_or(Ok(0))?;
+            Ok::<_, RunError>((beside?, bytes))
         })?;
-        Ok((1.0 - beside / alone).max(0.0))
+        let lost = (1.0 - beside / alone).max(0.0) * start.elapsed().as_secs_f64();
+        let copied = bytes.max(self.large()) as f64 * seconds_per_byte;
+        Ok(lost / copied)
     }
 }
 

@@ -18,6 +18,7 @@ mod links;
 mod locality;
 mod passes;
 mod typical;
+mod wakes;
 
 use scrimp_graph::{Costs, Graph, Lowered};
 use scrimp_plan::{CheckedLayout, DeviceId, Step, Timeline, simulate_with};
@@ -35,6 +36,7 @@ use last_level::last_level_cache;
 pub use links::{LinkProfile, profile_link};
 use locality::moved_bytes;
 use passes::{Pass, Passes};
+pub use wakes::wake_seconds;
 
 /// What is run to measure a graph's nodes.
 #[derive(Clone, Copy, Debug)]

@@ -2,9 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use cranelift_entity::{EntityRef, SecondaryMap};
-use scrimp_plan::{CheckedPlan, DeviceId, Origin, Problem, Sequence, Step, TaskId, ValueId, check};
-use scrimp_solve::{Options, SolveError, Solved, solve};
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
+use scrimp_plan::{
+    CheckedLayout, CheckedPlan, DeviceId, Link, LinkId, Origin, Problem, Sequence, Step, TaskId,
+    ValueId, check, check_layout,
+};
+use scrimp_solve::{Options, PlaceError, SolveError, Solved, solve};
 
 use super::Homes;
 use crate::error::Result;
@@ -120,25 +123,58 @@ fn quick(budgeted: &Budgeted, options: &Options, limit: Duration) -> Result<Opti
     }
 }
 
-/// The problem with every task on the device that alone is the fastest, and everything at home there; `None` if a
-/// task can't run there, or if tasks can run nowhere else.
+/// The problem in which only the device that alone is the fastest computes, and everything is at home there; `None` if
+/// a task can't run there, or if no other device computes.
 pub(super) fn on_the_fastest(budgeted: &Budgeted) -> Result<Option<Budgeted>> {
     let device = budgeted.device;
+    if budgeted.problem.sole_device().is_some() {
+        return Ok(None);
+    }
     let mut parts = budgeted.base.problem().parts();
-    let before: usize = parts.tasks.values().map(|task| task.modes.len()).sum();
     for task in parts.tasks.values_mut() {
         task.modes.retain(|mode| mode.device == device);
     }
-    let after = parts.tasks.values().filter(|task| !task.modes.is_empty());
-    if after.count() < parts.tasks.len() || before == parts.tasks.len() {
+    if parts.tasks.values().any(|task| task.modes.is_empty()) {
         return Ok(None);
     }
+    let idle = |other: DeviceId| other != device && budgeted.problem.devices()[other].computes;
+    for (other, what) in parts.devices.iter_mut() {
+        what.computes &= !idle(other);
+    }
+    let mut kept: SecondaryMap<LinkId, Option<LinkId>> = SecondaryMap::new();
+    let mut links = PrimaryMap::new();
+    for (id, link) in &parts.links {
+        if !idle(link.from) && !idle(link.to) {
+            let queue = link.queue.and_then(|queue| kept[queue]);
+            kept[id] = Some(links.push(Link {
+                queue,
+                ..link.clone()
+            }));
+        }
+    }
+    parts.links = links;
     let problem = Problem::new(parts).map_err(scrimp_plan::SwapError::from)?;
     Ok(Some(Budgeted {
         fixed_bytes: problem.fixed_bytes(device),
         problem,
         ..budgeted.clone()
     }))
+}
+
+/// A layout for [`on_the_fastest`] as one for the problem in which tasks may run elsewhere, too.
+pub(super) fn with_choice(
+    budgeted: &Budgeted,
+    layout: &CheckedLayout,
+) -> Result<(Budgeted, CheckedLayout)> {
+    let problem = budgeted.base.problem();
+    let plan = check(problem, layout.plan().plan().clone())?;
+    let layout = check_layout(&plan, layout.layout().clone()).map_err(PlaceError::Defect)?;
+    let budgeted = Budgeted {
+        fixed_bytes: problem.fixed_bytes(budgeted.device),
+        problem: problem.clone(),
+        ..budgeted.clone()
+    };
+    Ok((budgeted, layout))
 }
 
 /// The device that uses each given value, or what overwrites it, most often.

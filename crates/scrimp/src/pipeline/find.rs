@@ -122,6 +122,11 @@ fn under(
         let first = began.checked_add(first_limit.mul_f64(FIRST_PART));
         options.deadline = options.deadline.into_iter().chain(first).min();
     }
+    let several = budgeted.problem.sole_device().is_none();
+    let short = |time_limit| Options {
+        time_limit,
+        ..whole.clone()
+    };
     // With energy, the search is called for several prices of a joule.
     let untold = counts_energy(budgeted, &options);
     for attempt in 1..=ATTEMPTS {
@@ -171,13 +176,23 @@ fn under(
             _ => place_by(&solved.plan, &limit, cutoff),
         };
         match placed {
-            Ok(layout) => return Ok(budgeted.planned(layout, fit, budget, Some(provenance))),
+            Ok(layout) => {
+                let tight = attempt > 1 && several;
+                let quick = short(left(PLACE_PART));
+                let one = match tight {
+                    true => alone(budgeted, budget, fit, &quick, &mut |_| {})?,
+                    false => None,
+                };
+                let objective = |layout: &CheckedLayout| layout.plan().objective(whole.alpha);
+                let better = one.filter(|(_, one)| objective(one) < objective(&layout));
+                let (budgeted, layout) = better.unwrap_or((budgeted.clone(), layout));
+                return Ok(budgeted.planned(layout, fit, budget, Some(provenance)));
+            }
             Err(PlaceError::OverCapacity {
                 device,
                 arena,
                 available,
             }) => {
-                let several = budgeted.problem.sole_device().is_none();
                 let mut over = match several {
                     true => excesses(&solved.plan, &asked, cutoff)?,
                     false => Vec::new(),
@@ -216,20 +231,35 @@ fn under(
             let provenance = provenance.ended_by(&layout);
             Ok(budgeted.planned(layout, fit, budget, Some(provenance)))
         }
-        None => match devices::on_the_fastest(budgeted)? {
-            // One device needs no room for values that come back.
-            Some(one) => {
-                let options = Options {
-                    time_limit: left(PLACE_PART),
-                    ..whole.clone()
-                };
-                under(&one, budget, fit, &options, watch)
+        // One device needs no room for values that come back.
+        None => match alone(budgeted, budget, fit, &short(left(PLACE_PART)), watch)? {
+            Some((budgeted, layout)) => {
+                let provenance = provenance.ended_by(&layout);
+                Ok(budgeted.planned(layout, fit, budget, Some(provenance)))
             }
             None => Err(Error::NoLayout {
                 budget: missed.0,
                 needed: missed.1,
             }),
         },
+    }
+}
+
+/// Of several devices, the one that alone is the fastest: a layout for all tasks on it, if there is one.
+fn alone(
+    budgeted: &Budgeted,
+    budget: u64,
+    fit: Fit,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Option<(Budgeted, CheckedLayout)>> {
+    let Some(one) = devices::on_the_fastest(budgeted)? else {
+        return Ok(None);
+    };
+    match under(&one, budget, fit, options, watch) {
+        Ok(found) => devices::with_choice(budgeted, &found.layout).map(Some),
+        Err(Error::Solve(SolveError::Infeasible { .. }) | Error::NoLayout { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -422,7 +452,7 @@ impl Budgeted {
 }
 
 impl Provenance {
-    /// This provenance with a last attempt that gave the leanest plan.
+    /// This provenance with a last attempt that gave the leanest plan, or one for a single device.
     fn ended_by(self, layout: &CheckedLayout) -> Provenance {
         let cost = layout.plan().objective(self.alpha);
         Provenance {
