@@ -29,6 +29,7 @@ mod solve;
 mod sweep;
 mod variants;
 
+pub use bound::devices::cost as lower_bound;
 pub use cutoff::Cutoff;
 pub use error::{Shortage, SolveError};
 pub use frontier::{Frontier, solve_frontier};

@@ -54,6 +54,10 @@ pub struct Options {
     pub start: Option<Sequence>,
     /// POET's limit on the seconds of all runs, as a multiple of running every task once; none is unlimited.
     pub runtime_budget: Option<f64>,
+    /// Whether the search for several devices leaves the bytes of what is given on a device and must stay there
+    /// ([`scrimp_plan::Problem::fixed`]) to it throughout, since layouts do. Otherwise others may take them
+    /// while it is away.
+    pub keeps_homes: bool,
     /// What kind of layer each task is, for methods whose rules ask. Without it, the tasks' names tell.
     pub layers: Option<Arc<[Layer]>>,
     /// The path of HiGHS, if it shouldn't be searched for.
@@ -81,6 +85,7 @@ impl Default for Options {
             precedence: Precedence::default(),
             start: None,
             runtime_budget: None,
+            keeps_homes: false,
             layers: None,
             highs: None,
             ortools: None,

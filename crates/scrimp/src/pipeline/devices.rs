@@ -107,6 +107,7 @@ fn quick(budgeted: &Budgeted, options: &Options, limit: Duration) -> Result<Opti
     let options = Options {
         time_limit: limit,
         deadline: Instant::now().checked_add(limit),
+        keeps_homes: true,
         ..options.clone()
     };
     match solve(

@@ -116,7 +116,10 @@ fn under(
     let order = options.order;
     // An attempt's deadline is not that of its placement.
     let whole = options;
-    let mut options = options.clone();
+    let mut options = Options {
+        keeps_homes: fit == Fit::Layout,
+        ..options.clone()
+    };
     if fit == Fit::Layout && first_limit >= FIRST_LIMIT {
         // A plan made in the last moment is poor, so later attempts have time of their own.
         let first = began.checked_add(first_limit.mul_f64(FIRST_PART));

@@ -1,4 +1,5 @@
-//! Bounds for problems whose tasks run on several devices. No plan costs less, whatever the capacities in bytes.
+//! Bounds for problems whose tasks run on several devices. No plan within the capacities costs less; only bound 4
+//! is higher where there is less memory.
 //!
 //! *Serial.* Each device against all others, as a minimum cut: see [`crate::cut`].
 //!
@@ -12,10 +13,12 @@
 //!    follow the busy times of earlier cuts (multiplicative weights).
 //! 3. Head, load and tail: for the tasks that start no sooner than `h` and have at least `q` of path behind
 //!    them, `h + load + q`, where the load is bound 2 without copies for these tasks.
+//! 4. A path whose tasks don't fit on one device: see [`super::segments`].
 
 use cranelift_entity::EntityRef;
 use scrimp_plan::{Capacities, DeviceId, Keep, LinkId, Origin, Problem, TaskId, ValueId};
 
+use super::segments;
 use crate::cut::{self, Prices, divide};
 use crate::method::Objective;
 use crate::options::Options;
@@ -26,8 +29,9 @@ const STEPS: usize = 60;
 /// Heads and tails that are tried.
 const LEVELS: usize = 8;
 
-/// No plan costs less by the options' objective and price of a joule.
-pub(crate) fn cost(problem: &Problem, options: &Options) -> f64 {
+/// A bound for problems whose tasks may run on several devices: no plan within the capacities costs less, by the
+/// options' objective and price of a joule, in the objective's unit.
+pub fn cost(problem: &Problem, capacities: &Capacities, options: &Options) -> f64 {
     let alpha = options.alpha;
     let seconds = |task: TaskId, device: DeviceId| {
         let mode = problem.task(task).mode(device);
@@ -52,7 +56,7 @@ pub(crate) fn cost(problem: &Problem, options: &Options) -> f64 {
                 }),
                 false => 0.0,
             };
-            makespan(problem) + alpha * energy
+            makespan(problem, capacities) + alpha * energy
         }
     }
 }
@@ -102,10 +106,16 @@ impl Crossing<'_> {
     }
 }
 
-fn makespan(problem: &Problem) -> f64 {
+fn makespan(problem: &Problem, capacities: &Capacities) -> f64 {
     let paths = Paths::new(problem);
-    let longest = paths.longest(problem);
-    longest.max(busy(problem)).max(paths.loads(problem))
+    let route = |value, from, to| paths.route(value, from, to);
+    let bounds = [
+        paths.longest(problem),
+        busy(problem),
+        paths.loads(problem),
+        segments::makespan(problem, capacities, &route),
+    ];
+    bounds.into_iter().fold(0.0, f64::max)
 }
 
 /// Shares of resources, which sum to one.

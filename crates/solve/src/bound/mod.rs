@@ -10,6 +10,7 @@ mod lanes;
 mod leave;
 mod order;
 mod paths;
+mod segments;
 mod stays;
 mod step;
 #[cfg(test)]

@@ -7,6 +7,9 @@
 //! allow. A value that was copied out is held until its bytes are needed, so that no device waits for the
 //! copy. A second run of a task is left out if its outputs are still there.
 
+mod evict;
+mod memory;
+
 use crate::devices::system::{End, System};
 use crate::method::Objective;
 
@@ -48,13 +51,6 @@ struct Here {
     slot: u32,
     /// It must stay while this isn't 0.
     pins: u32,
-}
-
-/// How a value may leave.
-#[derive(Clone, Copy, Debug)]
-enum Exit {
-    Drop,
-    Store(usize),
 }
 
 /// The next entry of a value on a device in the list of runs.
@@ -186,7 +182,7 @@ impl<'s> Decoder<'s> {
         for v in 0..s.values {
             if let Some(d) = s.given[v] {
                 self.put(v, d, 0);
-                self.level[d] += s.bytes[v];
+                self.level[d] += s.held(v, d);
             }
         }
         for d in 0..s.devices {
@@ -224,80 +220,6 @@ impl<'s> Decoder<'s> {
         }
     }
 
-    /// Records the bytes in use on a device during an act.
-    fn note(&mut self, d: usize, key: u32, level: f64) {
-        let (room, all) = (self.room[d], self.system.room[d]);
-        if room.is_finite() {
-            self.events[d].push((key, level));
-            if level > room {
-                self.over += (level - room) / all.max(1.0);
-                self.short[d] = self.short[d].max(all - room + level);
-            }
-        }
-    }
-
-    fn put(&mut self, v: usize, d: usize, key: u32) {
-        let cell = self.system.cell(v, d);
-        let slot = self.on[d].len() as u32;
-        let pins = self.here[cell].pins;
-        self.here[cell] = Here {
-            present: true,
-            sent: false,
-            since: key,
-            touched: key,
-            slot,
-            pins,
-        };
-        if self.system.bytes[v] > 0.0 {
-            self.on[d].push(v);
-        }
-    }
-
-    fn remove(&mut self, v: usize, d: usize) {
-        let cell = self.system.cell(v, d);
-        self.here[cell].present = false;
-        if self.system.bytes[v] > 0.0 {
-            let slot = self.here[cell].slot as usize;
-            self.on[d].swap_remove(slot);
-            if let Some(&moved) = self.on[d].get(slot) {
-                let moved = self.system.cell(moved, d);
-                self.here[moved].slot = slot as u32;
-            }
-        }
-    }
-
-    #[inline]
-    fn is_on(&self, v: usize, d: usize) -> bool {
-        self.here[self.system.cell(v, d)].present
-    }
-
-    fn next(&self, v: usize, d: usize) -> Next {
-        let cell = self.system.cell(v, d);
-        let k = self.cursor[cell];
-        if k == self.first[cell + 1] {
-            return match self.system.end[v] {
-                End::On(at) if at == d => Next::Read(self.end),
-                _ => Next::Never,
-            };
-        }
-        let entry = self.entries[k as usize];
-        let i = (entry / 2) as usize;
-        match entry % 2 {
-            0 => Next::Read(i),
-            _ => Next::Make(i),
-        }
-    }
-
-    /// The next run that reads a value, with its device; the end if the value is kept anywhere.
-    fn next_read(&self, v: usize) -> Option<(usize, Option<usize>)> {
-        let reads = (0..self.system.devices).filter_map(|d| match self.next(v, d) {
-            Next::Read(i) => Some((i, Some(d))),
-            _ => None,
-        });
-        let kept = (self.system.end[v] == End::Anywhere).then_some((self.end, None));
-        reads.chain(kept).min()
-    }
-
     /// Passes the entries of the current run.
     fn pass(&mut self, run: Run) {
         let s = self.system;
@@ -328,88 +250,6 @@ impl<'s> Decoder<'s> {
                 after < self.first[cell + 1] as usize && self.entries[after].is_multiple_of(2);
             !self.here[cell].present && read
         })
-    }
-
-    /// Frees a value that nothing needs any more.
-    fn settle(&mut self, v: usize) {
-        if self.system.bytes[v] == 0.0 || self.next_read(v).is_some() {
-            return;
-        }
-        for d in 0..self.system.devices {
-            let here = self.here[self.system.cell(v, d)];
-            if here.present && !here.sent && here.pins == 0 {
-                self.drop(v, d);
-            }
-        }
-    }
-
-    /// Lets a value's bytes go: after its last use, or now if a copy has read it.
-    fn drop(&mut self, v: usize, d: usize) {
-        let cell = self.system.cell(v, d);
-        let bytes = match self.system.concurrent[d] {
-            true => 0.0,
-            false => self.system.bytes[v],
-        };
-        self.remove(v, d);
-        if self.here[cell].sent && self.room[d].is_finite() {
-            // The bytes are in use until now.
-            self.events[d].push((self.clock, self.level[d]));
-        }
-        self.level[d] -= bytes;
-        if self.here[cell].sent {
-            self.here[cell].touched = self.clock;
-            let act = Act::Release {
-                value: v,
-                device: d,
-            };
-            self.keyed.push((self.clock, act));
-            return;
-        }
-        let touched = self.here[cell].touched;
-        for event in self.events[d].iter_mut().rev() {
-            if event.0 <= touched {
-                break;
-            }
-            event.1 -= bytes;
-        }
-    }
-
-    /// Copies a value over a link, as early as its source and the destination's bytes allow.
-    fn copy(&mut self, v: usize, from: usize, to: usize) {
-        let s = self.system;
-        let bytes = s.bytes[v];
-        let (source, target) = (s.cell(v, from), s.cell(v, to));
-        let mut key = self.here[source].since.max(self.here[target].touched);
-        self.level[to] += bytes;
-        if s.room[to].is_finite() && bytes > 0.0 {
-            let room = self.room[to];
-            let events = &mut self.events[to];
-            let mut k = events.len();
-            while k > 0 && events[k - 1].0 > key {
-                if events[k - 1].1 + bytes > room {
-                    key = events[k - 1].0;
-                    break;
-                }
-                k -= 1;
-                events[k].1 += bytes;
-            }
-            if k < events.len() {
-                let level = events[k].1;
-                events.insert(k, (key, level));
-            } else {
-                self.note(to, key, self.level[to]);
-            }
-        }
-        let here = &mut self.here[source];
-        here.touched = here.touched.max(key);
-        here.sent = s.computes[from] && !s.concurrent[from];
-        self.put(v, to, key);
-        self.keyed.push((key, Act::Copy { value: v, from, to }));
-    }
-
-    fn pin(&mut self, v: usize, d: usize, by: i32) {
-        let cell = self.system.cell(v, d);
-        self.here[cell].pins = self.here[cell].pins.wrapping_add_signed(by);
     }
 
     /// Makes a value present on a device.
@@ -462,7 +302,7 @@ impl<'s> Decoder<'s> {
         self.pin(v, at, 1);
         for hop in s.way_to(source, d) {
             if !self.is_on(v, hop) {
-                self.make_room(hop, s.bytes[v]);
+                self.make_room(hop, s.held(v, hop));
                 if self.broken {
                     return;
                 }
@@ -496,7 +336,7 @@ impl<'s> Decoder<'s> {
                 self.drop(v, d);
             }
         }
-        self.make_room(d, s.grows[task] + way.workspace);
+        self.make_room(d, s.grows(task, d) + way.workspace);
         if self.broken {
             return;
         }
@@ -504,8 +344,8 @@ impl<'s> Decoder<'s> {
         let key = self.clock;
         self.keyed.push((key, Act::Run(run)));
         self.runs.push(run);
-        self.note(d, key, self.level[d] + s.grows[task] + way.workspace);
-        self.level[d] += s.grows[task];
+        self.note(d, key, self.level[d] + s.grows(task, d) + way.workspace);
+        self.level[d] += s.grows(task, d);
         if s.concurrent[d] {
             self.level[d] += way.workspace;
         }
@@ -533,130 +373,6 @@ impl<'s> Decoder<'s> {
                 self.pin(v, d, -1);
             }
         }
-    }
-
-    /// Lets values go until there is room on a device.
-    fn make_room(&mut self, d: usize, need: f64) {
-        let room = self.room[d];
-        while self.level[d] + need > room && !self.system.concurrent[d] {
-            let excess = self.level[d] + need - room;
-            let Some((v, exit)) = self.victim(d, excess) else {
-                return;
-            };
-            if let Exit::Store(e) = exit {
-                self.copy(v, d, e);
-            }
-            self.drop(v, d);
-        }
-    }
-
-    /// The value whose leaving costs the least, and how it leaves.
-    fn victim(&self, d: usize, excess: f64) -> Option<(usize, Exit)> {
-        let mut best: Option<(f64, f64, usize, Exit)> = None;
-        for &v in &self.on[d] {
-            let here = &self.here[self.system.cell(v, d)];
-            if here.pins > 0 {
-                continue;
-            }
-            let Some((cost, gap, exit)) = self.leaving(v, d) else {
-                continue;
-            };
-            let freed = self.system.bytes[v].min(excess);
-            // Among values that cost nothing, the one that was copied out first has surely left.
-            let tie = match (cost > 0.0, here.sent) {
-                (true, _) => -gap,
-                (false, true) => f64::from(here.touched),
-                (false, false) => -1.0,
-            };
-            let score = cost / (freed * gap);
-            if best.is_none_or(|b| (score, tie) < (b.0, b.1)) {
-                best = Some((score, tie, v, exit));
-            }
-        }
-        best.map(|(.., v, exit)| (v, exit))
-    }
-
-    /// What it costs to let a value leave, the runs until it is used next, and how it leaves best.
-    fn leaving(&self, v: usize, d: usize) -> Option<(f64, f64, Exit)> {
-        let s = self.system;
-        let here = match self.next(v, d) {
-            Next::Read(i) => Some(i),
-            Next::Make(_) | Next::Never => None,
-        };
-        let Some((read, reader)) = self.next_read(v) else {
-            return Some((0.0, 1.0, Exit::Drop));
-        };
-        let gap = |i: usize| (i.max(self.at) - self.at + 1) as f64;
-        let others = (0..s.devices).filter(|&e| e != d && self.is_on(v, e));
-        let Some(i) = here else {
-            if others.clone().next().is_some() {
-                return Some((0.0, 1.0, Exit::Drop));
-            }
-            if let Next::Make(i) = self.next(v, d)
-                && i <= read
-            {
-                return Some((0.0, 1.0, Exit::Drop));
-            }
-            return self.storing(v, d, reader.unwrap_or(d), gap(read));
-        };
-        let back = others
-            .filter_map(|e| s.copying(v, e, d))
-            .min_by(f64::total_cmp);
-        match back {
-            Some(seconds) => Some((seconds, gap(i), Exit::Drop)),
-            None => self.storing(v, d, d, gap(i)),
-        }
-    }
-
-    /// The cheaper of storing a value for its next reader and making it again there.
-    fn storing(&self, v: usize, d: usize, reader: usize, gap: f64) -> Option<(f64, f64, Exit)> {
-        let s = self.system;
-        let bytes = s.bytes[v];
-        let targets = (0..s.devices)
-            .filter(|&e| e != d && !self.is_on(v, e) && self.level[e] + bytes <= self.room[e]);
-        let stored = targets
-            .filter_map(|e| {
-                let out = s.wire(d, e)?.seconds[v];
-                // A copy to the next reader is needed anyway.
-                let seconds = if e == reader {
-                    0.0
-                } else {
-                    out + s.copying(v, e, reader)?
-                };
-                Some((seconds, e))
-            })
-            .min_by(|a, b| a.0.total_cmp(&b.0));
-        let again = s.producer[v].and_then(|t| self.again(t, reader, 4));
-        match (stored, again) {
-            (Some((seconds, e)), again) if again.is_none_or(|again| seconds <= again) => {
-                Some((seconds, gap, Exit::Store(e)))
-            }
-            (_, Some(seconds)) => Some((seconds, gap, Exit::Drop)),
-            _ => None,
-        }
-    }
-
-    /// Seconds of running a task again on a device, with what it needs.
-    fn again(&self, t: usize, d: usize, depth: usize) -> Option<f64> {
-        let s = self.system;
-        if depth == 0 || !s.rerunnable[t] || self.ran[t] != Some(s.arithmetic[d]) {
-            return None;
-        }
-        let way = s.way(t, d).filter(|way| way.resident == 0.0)?;
-        let mut seconds = way.seconds;
-        for &(v, _) in &s.inputs[t] {
-            // An input that nothing reads later will be gone by then.
-            let stays = self.next_read(v).is_some();
-            let there = (0..s.devices).filter(|&e| stays && self.is_on(v, e));
-            let copied = there
-                .filter_map(|e| s.copying(v, e, d))
-                .min_by(f64::total_cmp);
-            seconds += match copied {
-                Some(seconds) => seconds,
-                None => self.again(s.producer[v]?, d, depth - 1)?,
-            };
-        }
-        Some(seconds)
     }
 
     /// Brings kept values where they must end, and puts all acts in order.

@@ -31,6 +31,7 @@ use crate::solve::solve;
 use cranelift_entity::EntityRef;
 use decode::{Act, Decoder, Run};
 use system::System;
+use timing::Timing;
 use walk::{Plan, Walk};
 
 /// Units of work, which are runs and acts, in a second of one thread.
@@ -49,7 +50,8 @@ const LISTS_OF_PAIRS: f64 = 400.0;
 /// Plans a problem within the capacities, in bytes and in joules.
 ///
 /// # Errors
-/// [`SolveError::Short`] if no plan was found within them, [`SolveError::NoRoom`] if some task fits on no device.
+/// [`SolveError::Short`] or [`SolveError::EnergyCap`] if no plan was found within them, [`SolveError::NoRoom`] if some
+/// task fits on no device.
 pub(crate) fn plan(
     problem: &Problem,
     capacities: &Capacities,
@@ -67,7 +69,7 @@ pub(crate) fn plan(
             floor,
         });
     }
-    let system = System::new(problem, capacities, options.objective, options.alpha);
+    let system = System::new(problem, capacities, options);
     let search = Search {
         problem,
         capacities,
@@ -75,6 +77,12 @@ pub(crate) fn plan(
         system: &system,
         cutoff,
     };
+    for device in problem.devices().keys() {
+        let floor = bound::devices::least_joules(problem, device);
+        if let Some(cap) = capacities.joules(device).filter(|&cap| cap < floor) {
+            return Err(search.over_the_cap(device, cap, None));
+        }
+    }
     let (alone, lists) = search.starts()?;
     let mut tell = |cost: f64| {
         progress(Progress {
@@ -89,7 +97,7 @@ pub(crate) fn plan(
     let found = search.anneal(&lists, &mut tell);
     let walked = match found {
         Some(found) if found.over == 0.0 => Some(search.checked(&found)?),
-        Some(found) if alone.is_none() => return Err(search.short(&found)),
+        Some(found) if alone.is_none() => return Err(search.refusal(&found)),
         None if alone.is_none() => {
             return Err(SolveError::Unsupported(
                 "no order of the tasks was found in which every input can be where it is read: add links between the devices"
@@ -103,7 +111,7 @@ pub(crate) fn plan(
         .chain(alone)
         .min_by(|a, b| a.0.total_cmp(&b.0))
         .ok_or_else(|| SolveError::Unsupported("no plan was found".into()))?;
-    let lower_bound = bound::devices::cost(problem, options).min(cost);
+    let lower_bound = bound::devices::cost(problem, capacities, options).min(cost);
     Ok(Solved {
         plan,
         cost,
@@ -318,21 +326,37 @@ impl Search<'_> {
         Ok((self.options.objective.cost(&plan, self.options.alpha), plan))
     }
 
-    /// What the devices lack for the best plan that was found.
-    fn short(&self, found: &Plan) -> SolveError {
+    /// What the devices lack for the best plan that was found: bytes, or else joules.
+    fn refusal(&self, found: &Plan) -> SolveError {
         let mut decoder = Decoder::new(self.system);
         decoder.decode(&found.list);
         let bytes = decoder.short;
         let devices = self.problem.devices().iter();
-        let short = devices.filter(|(id, _)| bytes[id.index()] > 0.0);
-        SolveError::Short(
-            short
-                .map(|(id, device)| Shortage {
-                    device: device.name.clone(),
-                    capacity: self.capacities.bytes(id).unwrap_or(u64::MAX),
-                    least_found: bytes[id.index()] as u64 + device.resident,
-                })
-                .collect(),
-        )
+        let lacks = |d: usize| bytes[d] > 0.0 || self.system.room[d] < 0.0;
+        let short = devices.filter(|(id, _)| lacks(id.index()));
+        let short = short.map(|(id, device)| Shortage {
+            device: device.name.clone(),
+            capacity: self.capacities.bytes(id).unwrap_or(u64::MAX),
+            least_found: (bytes[id.index()] + self.system.resident[id.index()]) as u64,
+        });
+        let short: Vec<Shortage> = short.collect();
+        let mut timing = Timing::new(self.system);
+        timing.cost(&decoder.acts);
+        let mut devices = self.problem.devices().keys();
+        let over = devices.find_map(|device| {
+            let joules = timing.joules[device.index()];
+            let cap = self.capacities.joules(device)?;
+            (joules > cap).then(|| self.over_the_cap(device, cap, Some(joules)))
+        });
+        over.filter(|_| short.is_empty())
+            .unwrap_or(SolveError::Short(short))
+    }
+
+    fn over_the_cap(&self, device: DeviceId, cap: f64, least_found: Option<f64>) -> SolveError {
+        SolveError::EnergyCap {
+            cap,
+            least_found,
+            floor: bound::devices::least_joules(self.problem, device),
+        }
     }
 }

@@ -259,6 +259,13 @@ impl<'s> Roomy<'s> {
         let s = self.system;
         let (source, target) = (s.cell(v, from), s.cell(v, to));
         let wire = s.wire(from, to)?;
+        for old in s.replaced(v, to) {
+            if self.there[old] >> to & 1 == 1 {
+                let read = self.read[s.cell(old, to)];
+                wait(&mut self.turn[to], read);
+                self.there[old] = 0;
+            }
+        }
         let mut start = self.turn[to];
         if let Some(queue) = wire.queue {
             wait(&mut start, self.queue[queue]);
@@ -299,8 +306,12 @@ impl<'s> Roomy<'s> {
             .iter()
             .filter(|(_, overwritten)| *overwritten)
         {
-            // A later reader of a copy is out of order.
-            self.there[v] = 0;
+            // A later reader of a copy is out of order; at home it stays.
+            let others = self.there[v] & !(1 << device);
+            self.there[v] = members(others)
+                .filter(|&d| s.is_home(v, d))
+                .map(|d| 1 << d)
+                .sum();
         }
         if !s.concurrent[device] {
             self.turn[device] = end;
@@ -345,7 +356,7 @@ impl<'s> Roomy<'s> {
             } else {
                 last
             };
-            self.rise(d, [from, last], s.bytes[v]);
+            self.rise(d, [from, last], s.held(v, d));
         }
     }
 

@@ -4,6 +4,7 @@ use cranelift_entity::EntityRef;
 use scrimp_plan::{Capacities, Keep, Origin, Problem, ValueId};
 
 use crate::method::Objective;
+use crate::options::Options;
 
 /// How a task runs on a device.
 #[derive(Clone, Copy, Debug)]
@@ -48,13 +49,17 @@ pub(super) struct System {
     /// The inputs of each task, and whether the task overwrites them.
     pub inputs: Vec<Vec<(usize, bool)>>,
     pub outputs: Vec<Vec<usize>>,
-    /// Bytes of the outputs less those of the overwritten inputs.
-    pub grows: Vec<f64>,
+    /// By task and device: bytes of the outputs less those of the overwritten inputs.
+    grows: Vec<f64>,
     pub rerunnable: Vec<bool>,
     /// The tasks whose first runs must come before that of each task, and those that must come after it.
     pub before: Vec<Vec<usize>>,
     pub after: Vec<Vec<usize>>,
     pub bytes: Vec<f64>,
+    /// The device that holds a value's bytes throughout, so that the value takes none there.
+    home: Vec<Option<usize>>,
+    /// What a value at home overwrites.
+    earlier: Vec<Option<usize>>,
     pub producer: Vec<Option<usize>>,
     pub given: Vec<Option<usize>>,
     /// Bytes of the given values, by device.
@@ -72,7 +77,9 @@ pub(super) struct System {
     pub group: Vec<Vec<usize>>,
     /// A number for each arithmetic, by device.
     pub arithmetic: Vec<usize>,
-    /// Capacity less resident bytes, and the most joules, by device.
+    /// Bytes that are in use throughout, by device.
+    pub resident: Vec<f64>,
+    /// Capacity less those bytes, and the most joules, by device.
     pub room: Vec<f64>,
     pub joules: Vec<f64>,
     pub wires: Vec<Wire>,
@@ -84,12 +91,7 @@ pub(super) struct System {
 }
 
 impl System {
-    pub fn new(
-        problem: &Problem,
-        capacities: &Capacities,
-        objective: Objective,
-        alpha: f64,
-    ) -> System {
+    pub fn new(problem: &Problem, capacities: &Capacities, options: &Options) -> System {
         let (tasks, values) = (problem.tasks(), problem.values());
         let devices = problem.devices().len();
         let all = || problem.devices().keys();
@@ -157,18 +159,42 @@ impl System {
             })
         });
         let arithmetic = arithmetic.collect();
-        let grows = tasks.values().map(|task| {
-            let bytes = |v: &ValueId| problem.value(*v).bytes as f64;
-            let taken: f64 = task.overwrites.iter().map(|pair| bytes(&pair.input)).sum();
-            task.outputs.iter().map(bytes).sum::<f64>() - taken
+        let (mut home, mut earlier) = (vec![None; values.len()], vec![None; values.len()]);
+        let mut resident: Vec<f64> = problem
+            .devices()
+            .values()
+            .map(|device| device.resident as f64)
+            .collect();
+        for d in all().filter(|_| options.keeps_homes) {
+            for head in problem.fixed(d) {
+                resident[d.index()] += problem.value(head).bytes as f64;
+                let mut before = None;
+                for v in problem.chain(head).map(|v| v.index()) {
+                    (home[v], earlier[v]) = (Some(d.index()), before);
+                    before = Some(v);
+                }
+            }
+        }
+        let grows = tasks.values().flat_map(|task| {
+            let home = &home;
+            (0..devices).map(move |d| {
+                let away = |v: &&ValueId| home[v.index()] != Some(d);
+                let sum = |values: &mut dyn Iterator<Item = &ValueId>| -> f64 {
+                    let away = values.filter(away);
+                    away.map(|&v| problem.value(v).bytes as f64).sum()
+                };
+                let taken = sum(&mut task.overwrites.iter().map(|pair| &pair.input));
+                sum(&mut task.outputs.iter()) - taken
+            })
         });
+        let grows = grows.collect();
         let inputs = tasks.values().map(|task| {
             let input = |&v: &ValueId| (v.index(), task.overwritten_by(v).is_some());
             task.inputs.iter().map(input).collect()
         });
         System {
-            objective,
-            alpha,
+            objective: options.objective,
+            alpha: options.alpha,
             tasks: tasks.len(),
             values: values.len(),
             devices,
@@ -178,7 +204,9 @@ impl System {
                 .values()
                 .map(|task| task.outputs.iter().map(|v| v.index()).collect())
                 .collect(),
-            grows: grows.collect(),
+            grows,
+            home,
+            earlier,
             rerunnable: tasks.values().map(|task| task.rerunnable).collect(),
             before,
             after,
@@ -230,13 +258,13 @@ impl System {
             computes: problem.devices().values().map(|d| d.computes).collect(),
             arithmetic,
             room: all()
-                .map(|d| {
-                    let resident = problem.devices()[d].resident as f64;
-                    capacities
-                        .bytes(d)
-                        .map_or(f64::INFINITY, |bytes| bytes as f64 - resident)
+                .zip(&resident)
+                .map(|(d, resident)| {
+                    let bytes = capacities.bytes(d);
+                    bytes.map_or(f64::INFINITY, |bytes| bytes as f64 - resident)
                 })
                 .collect(),
+            resident,
             joules: all()
                 .map(|d| capacities.joules(d).unwrap_or(f64::INFINITY))
                 .collect(),
@@ -250,6 +278,33 @@ impl System {
     #[inline]
     pub fn way(&self, task: usize, device: usize) -> Option<&Way> {
         self.ways[task * self.devices + device].as_ref()
+    }
+
+    /// The bytes that a value takes on a device.
+    #[inline]
+    pub fn held(&self, value: usize, device: usize) -> f64 {
+        match self.is_home(value, device) {
+            true => 0.0,
+            false => self.bytes[value],
+        }
+    }
+
+    /// The values that have the bytes of this one at home, if that is the device, before it comes there.
+    pub fn replaced(&self, value: usize, device: usize) -> impl Iterator<Item = usize> + '_ {
+        let last = self.earlier[value].filter(|_| self.home[value] == Some(device));
+        std::iter::successors(last, |&v| self.earlier[v])
+    }
+
+    /// Whether a device holds a value's bytes throughout.
+    #[inline]
+    pub fn is_home(&self, value: usize, device: usize) -> bool {
+        self.home[value] == Some(device)
+    }
+
+    /// The bytes by which a run's outputs exceed the inputs that it overwrites.
+    #[inline]
+    pub fn grows(&self, task: usize, device: usize) -> f64 {
+        self.grows[task * self.devices + device]
     }
 
     /// The index of a value on a device in arrays of both.

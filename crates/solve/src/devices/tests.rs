@@ -4,6 +4,7 @@ use scrimp_plan::testing::{Shape, random_problem};
 
 use super::roomy::Roomy;
 use super::*;
+use crate::testing::several::{least_cost, several};
 
 /// Capacities between what the largest task needs and what keeps everything, and sometimes none.
 fn capacities(problem: &Problem, random: &mut Random) -> Capacities {
@@ -31,9 +32,10 @@ fn the_decoder_agrees_with_the_checker_and_the_simulator() {
             } else {
                 Order::Fixed
             },
+            keeps_homes: seed % 3 == 0,
             ..Options::default()
         };
-        let system = System::new(&problem, &capacities, options.objective, 0.0);
+        let system = System::new(&problem, &capacities, &options);
         let search = Search {
             problem: &problem,
             capacities: &capacities,
@@ -53,9 +55,8 @@ fn the_decoder_agrees_with_the_checker_and_the_simulator() {
             let found = walk.best.clone().unwrap();
             made += 1;
             if found.over > 0.0 {
-                assert!(
-                    matches!(search.short(&found), SolveError::Short(short) if !short.is_empty())
-                );
+                let refusal = search.refusal(&found);
+                assert!(matches!(refusal, SolveError::Short(short) if !short.is_empty()));
                 continue;
             }
             let (cost, plan) = search
@@ -109,7 +110,13 @@ fn the_quick_pass_agrees_with_the_decoder() {
             _ => capacities(&problem, &mut random),
         };
         let objective = Objective::ALL[random.below(Objective::ALL.len())];
-        let system = System::new(&problem, &capacities, objective, 0.5);
+        let options = Options {
+            objective,
+            alpha: 0.5,
+            keeps_homes: random.below(2) == 0,
+            ..Options::default()
+        };
+        let system = System::new(&problem, &capacities, &options);
         let (mut quick, mut walk) = (Roomy::new(&system), Decoder::new(&system));
         let mut timing = timing::Timing::new(&system);
         for _ in 0..10 {
@@ -133,6 +140,123 @@ fn the_quick_pass_agrees_with_the_decoder() {
     assert!(judged > 800 && copied > 500, "{judged} {copied}");
 }
 
+/// Options under which the search ends by its work, not by the clock.
+fn patient(objective: Objective) -> Options {
+    Options {
+        objective,
+        time_limit: Duration::from_secs(600),
+        ..Options::default()
+    }
+}
+
+#[test]
+fn small_plans_are_almost_always_the_best() {
+    let mut random = Random::new(5, 3);
+    let (mut best, mut compared) = (0, 0);
+    for round in 0..60 {
+        let (tasks, devices) = (2 + round % 3, 2 + round % 2);
+        let problem = several(tasks, devices, round % 3 == 0, &mut random);
+        let capacities = match round % 2 {
+            0 => Capacities::unlimited(),
+            _ => capacities(&problem, &mut random),
+        };
+        for objective in Objective::ALL {
+            let least = least_cost(&problem, &capacities, (objective, Order::Free), 4_000);
+            let Ok(Some(least)) = least else {
+                continue;
+            };
+            let options = Options {
+                enough: Some(least * (1.0 + 1e-9)),
+                ..patient(objective)
+            };
+            let Ok(solved) = solve(&problem, &capacities, &options, &mut |_| {}) else {
+                compared += 1;
+                continue;
+            };
+            assert!(solved.cost >= least * (1.0 - 1e-9), "round {round}");
+            assert!(solved.lower_bound <= least * (1.0 + 1e-9), "round {round}");
+            compared += 1;
+            best += usize::from(solved.cost <= least * (1.0 + 1e-9));
+        }
+    }
+    assert!(
+        compared >= 60 && 20 * best >= 19 * compared,
+        "{best} of {compared}"
+    );
+}
+
+#[test]
+fn no_plan_is_worse_than_that_of_the_best_single_device() {
+    let mut compared = 0;
+    for seed in 0..40 {
+        let problem = random_problem(seed, &Shape::everything(7));
+        if problem.sole_device().is_some() {
+            continue;
+        }
+        let capacities = capacities(&problem, &mut Random::new(seed, 4));
+        for objective in Objective::ALL {
+            let options = Options {
+                time_limit: Duration::from_millis(10),
+                ..patient(objective)
+            };
+            let single = Options {
+                method: "single-device".parse().unwrap(),
+                ..options.clone()
+            };
+            let Ok(single) = solve(&problem, &capacities, &single, &mut |_| {}) else {
+                continue;
+            };
+            let ours = solve(&problem, &capacities, &options, &mut |_| {}).unwrap();
+            assert!(ours.cost <= single.cost * (1.0 + 1e-9), "seed {seed}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 20, "{compared}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_plan_with_any_number_of_threads() {
+    for seed in 0..4 {
+        let problem = several(4, 2, true, &mut Random::new(seed, 6));
+        let options = |threads| Options {
+            seed,
+            threads,
+            ..patient(Objective::Makespan)
+        };
+        let plan = |threads| {
+            let unlimited = Capacities::unlimited();
+            let solved = solve(&problem, &unlimited, &options(threads), &mut |_| {});
+            solved.unwrap().plan.steps().to_vec()
+        };
+        assert_eq!(plan(2), plan(1), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_cap_on_energy_that_cannot_be_met_is_named() {
+    let problem = several(4, 2, false, &mut Random::new(2, 2));
+    let mut parts = problem.parts();
+    for mode in parts.tasks.values_mut().flat_map(|task| &mut task.modes) {
+        mode.joules = 3.0;
+    }
+    let problem = Problem::new(parts).unwrap();
+    let devices = problem.devices().keys();
+    let capped = devices.fold(Capacities::unlimited(), |all, device| {
+        all.with_joules(device, Some(1.0))
+    });
+    let refusal = solve(
+        &problem,
+        &capped,
+        &patient(Objective::Makespan),
+        &mut |_| {},
+    );
+    let refusal = refusal.unwrap_err();
+    assert!(
+        matches!(refusal, SolveError::EnergyCap { cap: 1.0, .. }),
+        "{refusal}"
+    );
+}
+
 /// A file of the folder that `SCRIMP_INSTANCES` names; none if it isn't set.
 fn instance(name: &str) -> Option<scrimp_plan::Instance> {
     let folder = std::env::var_os("SCRIMP_INSTANCES")?;
@@ -148,6 +272,21 @@ fn the_example_of_heft_takes_73() {
     let options = Options::default();
     let solved = solve(&read.problem, &read.capacities, &options, &mut |_| {}).unwrap();
     assert!((solved.cost - 73.0).abs() < 1e-9, "{}", solved.cost);
+}
+
+#[test]
+fn paths_that_fit_on_no_device_prove_plans_best() {
+    // Networks that are nearly chains: what the search finds for them can't be improved.
+    for (name, cost) in [("bert24", 100.2185), ("gnmt", 219.05609375)] {
+        let Some(read) = instance(&format!("partitioning/latency_layer_{name}.json")) else {
+            return;
+        };
+        let options = Options::default();
+        let bound = bound::devices::cost(&read.problem, &read.capacities, &options);
+        assert!((bound - cost).abs() < 1e-9 * cost, "{name}: {bound}");
+        let unlimited = bound::devices::cost(&read.problem, &Capacities::unlimited(), &options);
+        assert!(unlimited < bound, "{name}: {unlimited}");
+    }
 }
 
 #[test]

@@ -344,7 +344,7 @@ impl<'a> System<'a> {
 
     pub fn solved(&self, plan: CheckedPlan, options: &Options, began: Instant) -> Solved {
         let cost = options.objective.cost(&plan, options.alpha);
-        let bound = bound::devices::cost(self.problem, options);
+        let bound = bound::devices::cost(self.problem, self.capacities, options);
         Solved {
             optimal: cost <= bound * (1.0 + 1e-9),
             lower_bound: bound.min(cost),

@@ -187,7 +187,7 @@ fn bounds_are_below_the_least_cost() {
                 objective,
                 ..Options::default()
             };
-            let bound = bound::devices::cost(&problem, &options);
+            let bound = bound::devices::cost(&problem, &unlimited, &options);
             let Some(least) = least else { continue };
             assert!(
                 bound <= least * (1.0 + 1e-9),
@@ -212,6 +212,10 @@ fn bounds_are_below_random_plans() {
         let problem = problem(u, &Shape::everything(15)).unwrap();
         let plan = check(&problem, plan(u, &problem).unwrap()).unwrap();
         several += usize::from(problem.sole_device().is_none());
+        let peaks = problem.devices().keys();
+        let peaks = peaks.fold(Capacities::unlimited(), |peaks, device| {
+            peaks.with_bytes(device, Some(plan.peak(device)))
+        });
         for objective in Objective::ALL {
             for alpha in [0.0, 0.5] {
                 let options = Options {
@@ -219,7 +223,7 @@ fn bounds_are_below_random_plans() {
                     alpha,
                     ..Options::default()
                 };
-                let bound = bound::devices::cost(&problem, &options);
+                let bound = bound::devices::cost(&problem, &peaks, &options);
                 let cost = objective.cost(&plan, alpha);
                 assert!(bound <= cost * (1.0 + 1e-9), "{seed}: {bound} > {cost}");
             }
