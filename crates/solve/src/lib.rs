@@ -24,6 +24,7 @@ mod place;
 mod proof;
 pub mod published;
 mod random;
+mod routes;
 mod search;
 mod solve;
 mod sweep;

@@ -5,6 +5,7 @@ use scrimp_plan::{Capacities, Keep, Origin, Problem, ValueId};
 
 use crate::method::Objective;
 use crate::options::Options;
+use crate::routes::Routes;
 
 /// How a task runs on a device.
 #[derive(Clone, Copy, Debug)]
@@ -84,10 +85,9 @@ pub(super) struct System {
     pub joules: Vec<f64>,
     pub wires: Vec<Wire>,
     pub queues: usize,
-    /// By source and destination: the link, and the first device of the way there, which is the destination
-    /// itself where there is a link.
+    /// By source and destination: the link, and the devices on the quickest way there, which ends there.
     wire: Vec<Option<usize>>,
-    next_hop: Vec<Option<usize>>,
+    routes: Vec<Vec<usize>>,
 }
 
 impl System {
@@ -149,6 +149,17 @@ impl System {
                 drag: link.drag,
             });
         }
+        let quickest = Routes::new(problem);
+        let routes = all().flat_map(|from| {
+            let quickest = &quickest;
+            all().map(move |to| {
+                let links = quickest.between(from, to).iter();
+                links
+                    .map(|&link| problem.links()[link].to.index())
+                    .collect()
+            })
+        });
+        let routes = routes.collect();
         let mut arithmetics: Vec<&str> = Vec::new();
         let arithmetic = all().map(|d| {
             let name = problem.devices()[d].arithmetic.as_str();
@@ -268,7 +279,7 @@ impl System {
             joules: all()
                 .map(|d| capacities.joules(d).unwrap_or(f64::INFINITY))
                 .collect(),
-            next_hop: next_hops(devices, &wire, &wires),
+            routes,
             wires,
             queues: queues.len(),
             wire,
@@ -321,8 +332,7 @@ impl System {
 
     /// The devices on the way from one device to another, which ends there; empty if there is none.
     pub fn way_to(&self, from: usize, to: usize) -> impl Iterator<Item = usize> + '_ {
-        let next = move |&at: &usize| self.next_hop[at * self.devices + to].filter(|_| at != to);
-        std::iter::successors(next(&from), next)
+        self.routes[from * self.devices + to].iter().copied()
     }
 
     /// Seconds of copying a value along the way from one device to another.
@@ -335,29 +345,4 @@ impl System {
         }
         (at == to).then_some(seconds)
     }
-}
-
-/// The first devices of the quickest ways, by the mean seconds of all values (Floyd and Warshall).
-fn next_hops(devices: usize, wire: &[Option<usize>], wires: &[Wire]) -> Vec<Option<usize>> {
-    let mut hop = vec![None; devices * devices];
-    let mut far = vec![f64::INFINITY; devices * devices];
-    for (pair, &link) in wire.iter().enumerate() {
-        if let Some(link) = link {
-            let seconds = &wires[link].seconds;
-            far[pair] = seconds.iter().sum::<f64>() / seconds.len().max(1) as f64;
-            hop[pair] = Some(pair % devices);
-        }
-    }
-    for k in 0..devices {
-        for i in 0..devices {
-            for j in 0..devices {
-                let through = far[i * devices + k] + far[k * devices + j];
-                if i != j && through < far[i * devices + j] {
-                    far[i * devices + j] = through;
-                    hop[i * devices + j] = hop[i * devices + k];
-                }
-            }
-        }
-    }
-    hop
 }
