@@ -26,6 +26,7 @@ use crate::cutoff::Cutoff;
 use crate::error::{Shortage, SolveError};
 use crate::method::{Method, Objective, Order};
 use crate::options::{Options, Progress, Solved};
+use crate::published;
 use crate::random::Random;
 use crate::solve::solve;
 use cranelift_entity::EntityRef;
@@ -176,6 +177,14 @@ impl Search<'_> {
         }
         lists.extend(starts::earliest(s, self.is_fixed()));
         lists.extend(starts::filled(s));
+        if s.objective == Objective::Serial {
+            let runs = published::least_cut(self.problem, self.capacities, self.options);
+            let run = |(task, device): (TaskId, DeviceId)| Run {
+                task: task.index(),
+                device: device.index(),
+            };
+            lists.extend(runs.map(|runs| runs.into_iter().map(run).collect()));
+        }
         if let Some(start) = &self.options.start {
             let runs = start.moves.iter().filter_map(|made| match *made {
                 Move::Run { task, device } => Some(Run {

@@ -136,6 +136,8 @@ impl<'s> Roomy<'s> {
         for (i, &run) in list.iter().enumerate() {
             self.run(i as u32, run)?;
         }
+        let turns = self.turn.iter().map(|turn| turn.0);
+        self.latest = turns.fold(self.latest, f64::max);
         let mut over = self.shortage()?;
         let caps = s.joules.iter().zip(&self.joules);
         for (cap, used) in caps.filter(|&(cap, used)| used > cap) {
@@ -276,6 +278,11 @@ impl<'s> Roomy<'s> {
         (self.written[target], self.read[target]) = (end, end);
         if let Some(queue) = wire.queue {
             self.queue[queue] = end;
+        }
+        for device in [from, to] {
+            if s.computes[device] && !s.concurrent[device] {
+                self.turn[device].0 += wire.drag * wire.seconds[v];
+            }
         }
         self.there[v] |= 1 << to;
         if s.computes[from] && !s.concurrent[from] {

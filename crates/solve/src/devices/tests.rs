@@ -104,7 +104,11 @@ fn the_quick_pass_agrees_with_the_decoder() {
     let (mut judged, mut copied) = (0, 0);
     for seed in 0..400 {
         let mut random = Random::new(seed, 9);
-        let problem = random_problem(seed, &Shape::everything(9));
+        let mut parts = random_problem(seed, &Shape::everything(9)).parts();
+        for link in parts.links.values_mut() {
+            link.drag = [0.0, 0.3][random.below(2)];
+        }
+        let problem = Problem::new(parts).unwrap();
         let capacities = match seed % 2 {
             0 => Capacities::unlimited(),
             _ => capacities(&problem, &mut random),
@@ -137,7 +141,7 @@ fn the_quick_pass_agrees_with_the_decoder() {
             copied += usize::from(walk.acts.len() > list.len());
         }
     }
-    assert!(judged > 800 && copied > 500, "{judged} {copied}");
+    assert!(judged > 600 && copied > 400, "{judged} {copied}");
 }
 
 /// Options under which the search ends by its work, not by the clock.

@@ -32,6 +32,8 @@ use crate::method::{Method, Published};
 use crate::options::{Options, Solved};
 use swap::Rule;
 
+pub(crate) use devices::least_cut;
+
 pub use chain::{Accounted, Selection, checkmate_accounting, checkpoints};
 pub use max_batch::{MaxBatch, MaxBatchOptions, max_batch};
 pub use swap::Layer;

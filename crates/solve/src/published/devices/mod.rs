@@ -26,7 +26,7 @@ mod xengine;
 
 use std::time::Instant;
 
-use scrimp_plan::{Capacities, Problem};
+use scrimp_plan::{Capacities, DeviceId, Problem, TaskId};
 
 use crate::bound;
 use crate::error::SolveError;
@@ -70,6 +70,16 @@ pub(super) fn plan(
         Placing::MinCut => return system.finish(&cut::runs(&system, options)?, options, began),
     };
     system.finish_schedule(&runs, options, began)
+}
+
+/// The runs, in the given order, of the minimum cut; `None` if some task can't get its inputs.
+pub(crate) fn least_cut(
+    problem: &Problem,
+    capacities: &Capacities,
+    options: &Options,
+) -> Option<Vec<(TaskId, DeviceId)>> {
+    let method = Method::Published(Published::Devices(Placing::MinCut));
+    cut::runs(&System::new(problem, capacities, method), options).ok()
 }
 
 /// All tasks once, in the given order, on the device where that costs the least and fits.
