@@ -49,6 +49,10 @@ pub struct Platform {
 
 static LOADED: Mutex<Vec<&'static Library>> = Mutex::new(Vec::new());
 
+/// Held while devices are asked for: pocl sets them up at the first question, and a second thread that asks at the
+/// same time finds them half made.
+static ASKING: Mutex<()> = Mutex::new(());
+
 impl Library {
     /// Loads the library from `explicit`, from the file that [`VARIABLE`] names, or from where the system has
     /// it. Each file is loaded once.
@@ -89,6 +93,7 @@ impl Library {
     /// # Errors
     /// A driver doesn't answer.
     pub fn platforms(&'static self) -> Result<Vec<Platform>, OpenClError> {
+        let _alone = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
         let ids = list(
             "clGetPlatformIDs",
             ffi::PLATFORM_NOT_FOUND,

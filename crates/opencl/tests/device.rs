@@ -90,3 +90,14 @@ fn a_buffer_that_is_too_large_is_refused() {
     let error = context.buffer(1 << 50).expect_err("no device has that");
     assert_eq!(error, OpenClError::OutOfMemory { bytes: 1 << 50 });
 }
+
+#[test]
+fn threads_may_ask_for_devices_at_the_same_time() {
+    let names = || {
+        let device = Library::load(None).and_then(|library| library.device(0));
+        device.map(|device| device.name)
+    };
+    let threads = [(); 4].map(|()| std::thread::spawn(names));
+    let all = threads.map(|thread| thread.join().expect("no panic"));
+    assert!(all.iter().all(|one| *one == all[0]), "{all:?}");
+}

@@ -8,10 +8,12 @@ mod common;
 use common::{
     Case, beside_a_host, on_devices, onednn, opencl, place, set_inputs, small_net, swapped,
 };
-use scrimp_graph::{Binary, DType, Graph, GraphBuilder, Optimizer, Role, Unary};
+use scrimp_graph::{Binary, DType, Graph, GraphBuilder, Op, Optimizer, Role, Unary};
 use scrimp_plan::testing::{Unstructured, plan as random_plan, random_bytes};
 use scrimp_plan::{CheckedPlan, DeviceId, Plan, Problem, Sequence, Step, check};
-use scrimp_run::{Compiled, Cpu, Data, Executor, ExecutorOptions, Processor, RunError, RunEvent};
+use scrimp_run::{
+    Compiled, Cpu, Data, Executor, ExecutorOptions, Processor, RunError, RunEvent, interpret,
+};
 
 const MOMENTUM: Optimizer = Optimizer::Sgd {
     momentum: 0.9,
@@ -253,6 +255,43 @@ fn an_opencl_device_swaps_to_memory() {
     let away = swapped(&keep, &problem, devices);
     assert!(away.profile(devices[0]).iter().max() < keep.profile(devices[0]).iter().max());
     assert!(results(&case, &compiled, &away, Some(1)) == expected);
+}
+
+/// What the first OpenCL device says to an operator on integers that lie outside of what they index.
+fn refusal(op: Op, inputs: &[(&[usize], DType)]) -> Option<String> {
+    let device = opencl()?;
+    let mut b = GraphBuilder::new("indices");
+    let input = |(i, &(shape, dtype))| b.input(&format!("x{i}"), shape, dtype).unwrap();
+    let given: Vec<_> = inputs.iter().enumerate().map(input).collect();
+    let outputs = b.add("op", op, &given).unwrap();
+    outputs.into_iter().for_each(|output| b.output(output));
+    let graph = b.finish().unwrap();
+    let integers = given
+        .iter()
+        .zip(inputs)
+        .filter(|(_, input)| input.1 == DType::I64);
+    let wrong = [1, 99, 2, -1_000_000_000_000];
+    let data: Vec<_> = integers.map(|(&x, _)| (x, Data::I64(&wrong))).collect();
+    let compiled = Compiled::new(&graph, Processor::OpenCl(&device));
+    Some(interpret(&compiled, &data, 1).err().unwrap().to_string())
+}
+
+#[test]
+fn an_opencl_device_refuses_indices_out_of_range() {
+    let (table, at) = ((&[5, 3][..], DType::F32), (&[4][..], DType::I64));
+    let (rows, number) = ((&[4, 3][..], DType::F32), (&[][..], DType::F32));
+    let shape = vec![5, 3];
+    for (op, inputs) in [
+        (Op::Gather { axis: 0 }, vec![table, at]),
+        (Op::GatherGrad { axis: 0, shape }, vec![at, rows]),
+        (Op::CrossEntropy, vec![rows, at]),
+        (Op::CrossEntropyGrad, vec![rows, at, number]),
+    ] {
+        let Some(refusal) = refusal(op, &inputs) else {
+            return;
+        };
+        assert!(refusal.contains("99"), "{refusal}");
+    }
 }
 
 #[test]

@@ -1,8 +1,10 @@
 // Gather, for elements of any type, and the check of indices and labels.
 
-// The position that an index means; negative indices count from the end.
+// The position that an index means; negative indices count from the end. It is `length` or more for those that `check`
+// complains of, and nothing may be read or written there.
 FUNCTION uint position(long index, uint length) {
-    return (uint)(index < 0 ? index + (long)length : index);
+    long at = index < 0 ? index + (long)length : index;
+    return at >= 0 && at < (long)length ? (uint)at : length;
 }
 
 // complaint[0] = 1 and complaint[1] = the first index outside of least..length, or complaint[0] = 0. One group.
@@ -28,6 +30,6 @@ KERNEL gather(MEMORY, ulong data, ulong indices, ulong y, uint count, uint n, ui
     uint i = INDEX;
     if (i >= count) return;
     uint column = i % inner, row = i / inner;
-    uint at = row / n * length + position(LONGS(indices)[row % n], length);
-    REALS(y)[i] = REALS(data)[at * inner + column];
+    uint at = position(LONGS(indices)[row % n], length);
+    if (at < length) REALS(y)[i] = REALS(data)[(row / n * length + at) * inner + column];
 }

@@ -7,7 +7,8 @@ KERNEL gather_grad(MEMORY, ulong indices, ulong dy, ulong ddata, uint columns, u
     if (i >= columns) return;
     uint outer = i / inner, column = i % inner;
     for (uint k = 0; k < n; ++k) {
-        uint to = outer * length + position(LONGS(indices)[k], length);
-        REALS(ddata)[to * inner + column] += REALS(dy)[(outer * n + k) * inner + column];
+        uint to = position(LONGS(indices)[k], length);
+        if (to < length)
+            REALS(ddata)[(outer * length + to) * inner + column] += REALS(dy)[(outer * n + k) * inner + column];
     }
 }
