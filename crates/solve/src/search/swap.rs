@@ -19,8 +19,6 @@ use crate::search::state::State;
 use crate::search::timing::Timing;
 use crate::search::walks::WALKS;
 
-/// If the order is free, the share of the time for plans that keep the given one.
-const KEPT_SHARE: f64 = 0.5;
 /// The share of the time for plans without copies. If copies don't lower the seconds that planning adds to this part of
 /// those without, half of what is left after the race follows.
 const PLAIN_SHARE: f64 = 0.2;
@@ -51,8 +49,7 @@ pub(crate) struct Found {
 }
 
 /// Searches for the quickest plan within `budget` bytes, without resident bytes. `plain` is the same problem
-/// without other memories. A free order takes part of the time for plans that keep the given one, so it is never
-/// worse than the given order with that part of the time.
+/// without other memories.
 pub(crate) fn run<'m>(
     model: &'m Model,
     plain: Option<&Model>,
@@ -75,32 +72,7 @@ pub(crate) fn run<'m>(
         options,
         cutoff: options.cutoff(start, options.time_limit),
     };
-    let keeping = Options {
-        order: Order::Fixed,
-        time_limit: options.time_limit.mul_f64(KEPT_SHARE),
-        ..options.clone()
-    };
-    let changing = Options {
-        time_limit: options.time_limit.mul_f64(1.0 - KEPT_SHARE),
-        ..options.clone()
-    };
-    let paged = search.paged();
-    let found = match options.order {
-        Order::Fixed => search.improved(plain, paged, &mut tell),
-        Order::Free => {
-            let kept = Search {
-                options: &keeping,
-                cutoff: options.cutoff(start, keeping.time_limit),
-                ..search
-            };
-            let kept = kept.improved(plain, paged, &mut tell);
-            let changed = Search {
-                options: &changing,
-                ..search
-            };
-            changed.improved(plain, kept, &mut tell)
-        }
-    };
+    let found = search.improved(plain, &mut tell);
     match found {
         Some((seconds, runs)) => Found {
             plan: Some((seconds, moves(model, budget, &runs))),
@@ -138,28 +110,28 @@ struct Search<'m> {
 }
 
 impl<'m> Search<'m> {
-    /// A plan that is at least as quick as the known one, if there is one.
+    /// The quickest plan that is found, if one is.
     fn improved(
         &self,
         plain: Option<&Model>,
-        known: Option<(f64, Vec<TaskId>)>,
         tell: &mut dyn FnMut(f64),
     ) -> Option<(f64, Vec<TaskId>)> {
         let options = self.options;
         let base = self.model.base_cost();
         let enough = options.enough.unwrap_or(0.0).max(base) * (1.0 + 1e-9);
-        if let Some((seconds, _)) = &known {
+        let began = Instant::now();
+        let paged = self.paged();
+        if let Some((seconds, _)) = &paged {
             tell(*seconds);
             if *seconds <= enough {
-                return known;
+                return paged;
             }
         }
-        let began = Instant::now();
         let possible = |plain: &&Model| bound::floor(plain) - plain.resident <= self.budget;
         let plain = plain.filter(possible);
         let alone = plain.and_then(|plain| self.without_copies(plain, PLAIN_SHARE, None));
         // With a plan in hand, repairs have their share of the time only.
-        let end = match known {
+        let end = match paged {
             Some(_) => options.time_limit.mul_f64(PLAIN_SHARE + PRICES_SHARE),
             None => options.time_limit.max(FIRST_PLAN),
         };
@@ -167,7 +139,7 @@ impl<'m> Search<'m> {
             cutoff: options.cutoff(began, end),
             ..*self
         };
-        let first = first.repaired(known);
+        let first = first.repaired(paged);
         let mut lineages: Vec<Lineage<'m>> = Vec::new();
         for from in alone.clone().into_iter().chain(first) {
             tell(from.0);
@@ -279,19 +251,16 @@ impl<'m> Search<'m> {
         best
     }
 
-    /// The best of a known plan and of those that one repair of the given order finds, at several prices. If the order
-    /// is free and there is a known plan, the given order has been repaired before.
+    /// The best of a known plan and of those that one repair of the given order finds, at several prices.
     fn repaired(&self, known: Option<(f64, Vec<TaskId>)>) -> Option<(f64, Vec<TaskId>)> {
         let most = match known {
             Some(_) => (driver::work(self.model, self.options) * PRICES_SHARE) as u64,
             None => u64::MAX,
         };
-        let orders = match (self.is_free(), &known) {
-            (false, _) => &[false][..],
-            (true, Some(_)) => &[true],
-            (true, None) => &[false, true],
-        };
-        let found = orders.iter().filter_map(|&free| {
+        let orders = [false, true]
+            .into_iter()
+            .take(1 + usize::from(self.is_free()));
+        let found = orders.filter_map(|free| {
             let mut walk = self.walk(u64::MAX, free);
             for k in 0..PRICES {
                 if walk.repairer.work > most || self.cutoff.reached() {
