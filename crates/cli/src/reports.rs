@@ -1,7 +1,8 @@
 //! The report and the trace that `plan` and `train` write.
 
 use anyhow::Result;
-use scrimp::plan::format_seconds;
+use scrimp::graph::Tiled;
+use scrimp::plan::{format_bytes, format_seconds};
 use scrimp::report::{Losses, ReportInput, html, perfetto, perfetto_measured};
 use scrimp::{Optimality, Outcome, PlanSummary, Planned};
 
@@ -28,6 +29,7 @@ impl Reports {
         &self,
         planned: &Planned,
         summary: &PlanSummary,
+        tiled: &[Tiled],
         outcome: Option<&Outcome>,
     ) -> Result<()> {
         if let Some(trace) = &self.trace {
@@ -39,13 +41,18 @@ impl Reports {
             trace.write(text.as_bytes())?;
         }
         if let Some(page) = &self.page {
-            page.write(report(planned, summary, outcome).as_bytes())?;
+            page.write(report(planned, summary, tiled, outcome).as_bytes())?;
         }
         Ok(())
     }
 }
 
-fn report(planned: &Planned, summary: &PlanSummary, outcome: Option<&Outcome>) -> String {
+fn report(
+    planned: &Planned,
+    summary: &PlanSummary,
+    tiled: &[Tiled],
+    outcome: Option<&Outcome>,
+) -> String {
     let widened = |losses: Vec<f32>| losses.into_iter().map(f64::from).collect::<Vec<_>>();
     let losses = outcome
         .map(|outcome| widened(outcome.planned.losses()))
@@ -61,7 +68,7 @@ fn report(planned: &Planned, summary: &PlanSummary, outcome: Option<&Outcome>) -
         method: summary.method,
         status,
         capacities: &planned.budgeted.within(summary.budget_bytes),
-        numbers: &numbers(planned, summary, outcome),
+        numbers: &numbers(planned, summary, tiled, outcome),
         base: &planned.budgeted.base,
         planned: planned.plan(),
         layout: Some(&planned.layout),
@@ -77,6 +84,7 @@ fn report(planned: &Planned, summary: &PlanSummary, outcome: Option<&Outcome>) -
 fn numbers(
     planned: &Planned,
     summary: &PlanSummary,
+    tiled: &[Tiled],
     outcome: Option<&Outcome>,
 ) -> Vec<(String, String)> {
     let units = planned.budgeted.problem.units();
@@ -90,6 +98,14 @@ fn numbers(
             format_seconds(summary.solve_seconds),
         ),
     ];
+    rows.extend(tiled.iter().map(|part| {
+        let name = format!("run by tiles: {} to {}", part.first, part.last);
+        let [tiles, halo, bytes] = tile_words(part);
+        (
+            name,
+            format!("{tiles} tiles, halos {halo}, one tile {bytes}"),
+        )
+    }));
     if let Some(outcome) = outcome {
         let run = &outcome.planned;
         rows.push(("steps".into(), run.records.len().to_string()));
@@ -107,4 +123,11 @@ fn numbers(
         }
     }
     rows
+}
+
+/// Tiles in each dimension, what halos add, and the bytes of a tile.
+pub fn tile_words(part: &Tiled) -> [String; 3] {
+    let tiles: Vec<String> = part.tiles.iter().map(usize::to_string).collect();
+    let halo = format!("{:+.1} %", 100.0 * part.halo);
+    [tiles.join("×"), halo, format_bytes(part.tile_bytes)]
 }

@@ -147,9 +147,17 @@ pub fn recipe_within(
         tile: TileArg::Given(Tiles::Off),
         ..*args
     };
-    match (args.tile, budget) {
-        (TileArg::Auto, Some(&Budget::Bytes(bytes))) => {
-            let recipe = recipe(&untiled, graph)?;
+    let bytes = match budget {
+        Some(&Budget::Bytes(bytes)) => bytes,
+        _ => return recipe(args, graph),
+    };
+    let tiles = match args.tile {
+        TileArg::Given(_) => return recipe(args, graph),
+        TileArg::Sft(count) => Tiles::Published {
+            capacity: bytes,
+            count,
+        },
+        TileArg::Auto => {
             let options = Options {
                 time_limit: search.time_limit,
                 seed: search.seed.unwrap_or(0),
@@ -157,20 +165,28 @@ pub fn recipe_within(
                 stop: Some(interrupt::flag()),
                 ..Options::default()
             };
-            let tiles = scrimp::choose_tiles(graph, recipe, devices.first(), bytes, &options)?;
-            Ok(Recipe { tiles, ..recipe })
+            let recipe = recipe(&untiled, graph)?;
+            scrimp::choose_tiles(graph, recipe, devices.first(), bytes, &options)?
         }
-        _ => recipe(args, graph),
+    };
+    let recipe = recipe(&untiled, graph)?;
+    Ok(Recipe { tiles, ..recipe })
+}
+
+/// What is run by tiles, if that is a number or nothing.
+pub fn given(tile: TileArg) -> Result<Tiles> {
+    match tile {
+        TileArg::Given(tiles) => Ok(tiles),
+        TileArg::Auto | TileArg::Sft(_) => {
+            let sentence = "--tile auto and sft are for plan and train with one device and its budget in bytes; give a number of tiles";
+            Err(Failure::new(Kind::Usage, sentence).into())
+        }
     }
 }
 
 /// What a training step of a graph does.
 pub fn recipe(args: &RecipeArgs, graph: &Graph) -> Result<Recipe> {
-    let TileArg::Given(tiles) = args.tile else {
-        let sentence =
-            "--tile auto needs one device and its budget in bytes; give them, or a number of tiles";
-        return Err(Failure::new(Kind::Usage, sentence).into());
-    };
+    let tiles = given(args.tile)?;
     let RecipeArgs {
         momentum,
         weight_decay,

@@ -281,7 +281,12 @@ impl GraphBuilder {
     pub fn dropout(&mut self, name: &str, x: TensorId, p: f64) -> Result<TensorId, GraphError> {
         let seed = self.seed()?;
         let stream = self.node_count() as u64;
-        self.add1(name, Op::Dropout { p, stream }, &[x, seed])
+        let op = Op::Dropout {
+            p,
+            stream,
+            place: None,
+        };
+        self.add1(name, op, &[x, seed])
     }
 
     /// Rows of a new table [count, width], normal with standard deviation `std`; returns the rows

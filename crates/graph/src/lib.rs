@@ -55,7 +55,7 @@ pub use dtype::DType;
 pub use error::GraphError;
 pub use graph::{Graph, Init, Node, NodeId, Role, Tensor, TensorId};
 pub use lower::{ALIGN, Lowered, Phases, Target, lower, lower_onto};
-pub use op::{Binary, Norm, Op, Optimizer, Reduction, Unary, Window};
+pub use op::{Binary, Norm, Op, Optimizer, Place, Reduction, Unary, Window};
 pub use properties::Saves;
 pub use repeat::{Repeated, repeated};
 pub use rewrite::inference;

@@ -25,6 +25,15 @@ pub struct Window {
     pub pad_end: [usize; 2],
 }
 
+/// Where a tensor lies in a larger one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Its first element, per axis.
+    pub start: Vec<usize>,
+    /// Shape of the larger tensor.
+    pub shape: Vec<usize>,
+}
+
 /// `f(x)`, element by element.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unary {
@@ -318,6 +327,8 @@ pub enum Op {
         p: f64,
         /// Tells the dropouts of a graph apart.
         stream: u64,
+        /// If x is a part of a tensor: indices are those of that tensor.
+        place: Option<Place>,
     },
     /// `x -> y`
     Concat {

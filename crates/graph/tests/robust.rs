@@ -159,7 +159,11 @@ fn with_numbers() -> impl Strategy<Value = Op> {
                 activation: trans_a.then_some(Unary::LeakyRelu { slope: b }),
             },
             9 => Op::RunningStats { momentum: a, count },
-            10 => Op::Dropout { p: a, stream: 0 },
+            10 => Op::Dropout {
+                p: a,
+                stream: 0,
+                place: None,
+            },
             11 => Op::CrossEntropyGrad,
             12 => Op::MeanSquaredError,
             _ => Op::Update(Optimizer::Sgd {

@@ -365,7 +365,11 @@ fn elementwise_and_reductions() {
         &[],
         "larger than the limit",
     );
-    let dropout = |p| Op::Dropout { p, stream: 0 };
+    let dropout = |p| Op::Dropout {
+        p,
+        stream: 0,
+        place: None,
+    };
     check(dropout(0.5), &[X, (&[1], I64)], &[X]);
     reject(dropout(1.0), &[X, (&[1], I64)], "below 1");
     reject(dropout(0.5), &[X, (&[1], F32)], "must be i64");

@@ -4,31 +4,48 @@
 
 use scrimp_graph::networks::{NetworkOptions, build};
 use scrimp_graph::{
-    Binary, DType, Graph, GraphBuilder, GraphError, Init, Loss, Norm, Op, Tiles, TrainingGraph,
-    Unary, Window, train, train_tiled,
+    Binary, DType, Graph, GraphBuilder, GraphError, Init, Loss, Norm, Op, Role, Tiles,
+    TrainingGraph, Unary, Window, train, train_tiled,
 };
-use scrimp_run::{Compiled, Cpu, Processor, interpret};
+use scrimp_run::{Compiled, Cpu, Data, Processor, interpret};
 use std::collections::BTreeMap;
 
-/// The loss and the gradients by parameter.
+/// The loss, and by name the gradients of parameters and the new running statistics.
 fn step(training: &TrainingGraph) -> (f64, BTreeMap<String, Vec<f64>>) {
     let cpu = Cpu::new(1).unwrap();
     let graph = &training.graph;
     let compiled = Compiled::new(graph, Processor::Cpu(&cpu));
-    let tensors = interpret(&compiled, &[], 3).unwrap();
-    let gradients = training.gradients.iter().map(|&(parameter, gradient)| {
-        let name = graph.tensor(parameter).name.clone();
-        (name, tensors.floats(graph, gradient))
+    let most = graph.given().map(|(_, tensor)| tensor.elements()).max();
+    let waves: Vec<f64> = (0..most.unwrap_or(0))
+        .map(|i| (0.7 * i as f64).sin())
+        .collect();
+    let data = graph.given().filter_map(|(id, tensor)| match tensor.role {
+        Role::Seed => Some((id, Data::I64(&[7]))),
+        Role::Input if tensor.dtype == DType::F64 => {
+            Some((id, Data::F64(&waves[..tensor.elements()])))
+        }
+        _ => None,
     });
-    (tensors.floats(graph, training.loss)[0], gradients.collect())
+    let tensors = interpret(&compiled, &data.collect::<Vec<_>>(), 3).unwrap();
+    let results = training.gradients.iter().chain(&training.updates);
+    let results = results.map(|&(parameter, result)| {
+        let name = graph.tensor(parameter).name.clone();
+        (name, tensors.floats(graph, result))
+    });
+    (tensors.floats(graph, training.loss)[0], results.collect())
 }
 
 /// Compares and returns the tiled training graph.
 #[track_caller]
 fn same(graph: &Graph, loss: Loss, tiles: usize) -> TrainingGraph {
+    same_by(graph, loss, Tiles::Count(tiles))
+}
+
+#[track_caller]
+fn same_by(graph: &Graph, loss: Loss, tiles: Tiles) -> TrainingGraph {
     let graph = graph.clone().with_float(DType::F64);
     let whole = step(&train(&graph, loss, None).unwrap());
-    let tiled = train_tiled(&graph, loss, None, Tiles::Count(tiles)).unwrap();
+    let tiled = train_tiled(&graph, loss, None, tiles).unwrap();
     let parts = step(&tiled);
     let near = |a: f64, b: f64, size: f64| (a - b).abs() <= 1e-12 * size.max(1.0);
     assert!(
@@ -159,4 +176,125 @@ fn a_transformer() {
         let tiled = same(&graph, Loss::CrossEntropy, tiles);
         assert_eq!(tiled.predictions, None, "the logits are never whole");
     }
+}
+
+/// Statistics are of the whole, not of a tile: they are sums of tiles, complete before anything is normalized.
+#[test]
+fn normalizations() {
+    for norm in [Norm::Instance, Norm::Group { groups: 2 }, Norm::Batch] {
+        let graph = image([13, 9], |b, x| {
+            let x = b.conv("a", x, 4, Window::square(3).pad(1), 1, true)?;
+            let x = match norm {
+                Norm::Batch => b.batch_norm("norm", x)?,
+                _ => b.normalize("norm", x, norm, 1e-5)?,
+            };
+            let x = b.relu("relu", x)?;
+            let x = b.conv("b", x, 4, Window::square(3).pad(1).stride(2), 1, true)?;
+            let x = b.batch_norm("last", x)?;
+            b.unary("gelu", Unary::Gelu, x)
+        });
+        for tiles in [2, 3, 64] {
+            let tiled = same(&graph, Loss::MeanSquaredError, tiles);
+            assert_eq!(tiled.tiled.len(), 1, "the norms don't end the segment");
+        }
+    }
+}
+
+#[test]
+fn networks_with_normalizations_and_skips() {
+    let unet = NetworkOptions {
+        batch: 2,
+        image: Some([16, 24]),
+        width: Some(2),
+        ..NetworkOptions::default()
+    };
+    same(&build("unet", &unet).unwrap(), Loss::CrossEntropy, 2);
+    let plain = NetworkOptions {
+        batch: 2,
+        image: Some([9, 11]),
+        ..NetworkOptions::default()
+    };
+    same(&build("plain20", &plain).unwrap(), Loss::CrossEntropy, 3);
+}
+
+/// Dropout draws by the position in the whole tensor.
+#[test]
+fn dropout() {
+    let graph = image([9, 14], |b, x| {
+        let x = b.conv("a", x, 4, Window::square(3).pad(1), 1, true)?;
+        let x = b.dropout("drop", x, 0.4)?;
+        b.conv("b", x, 2, Window::square(3).pad(1), 1, true)
+    });
+    for tiles in [2, 5] {
+        assert_eq!(same(&graph, Loss::MeanSquaredError, tiles).tiled.len(), 1);
+    }
+}
+
+/// A trunk that fits is not tiled; one that doesn't is, and the results are the same.
+#[test]
+fn segments_within_bytes() {
+    let options = NetworkOptions {
+        batch: 1,
+        image: Some([64, 96]),
+        ..NetworkOptions::default()
+    };
+    let graph = build("vgg16-trunk", &options).unwrap();
+    let graph = graph.with_float(DType::F64);
+    let tiled = |bytes| train_tiled(&graph, Loss::Output, None, Tiles::Within(bytes)).unwrap();
+    assert_eq!(tiled(u64::MAX / 4).tiled, []);
+    let segments = tiled(5 << 20).tiled;
+    assert!(!segments.is_empty());
+    same_by(&graph, Loss::Output, Tiles::Within(5 << 20));
+}
+
+/// Central differences of the loss of a tiled network.
+#[test]
+fn finite_differences() {
+    let graph = image([7, 6], |b, x| {
+        let x = b.conv("a", x, 3, Window::square(3).pad(1), 1, true)?;
+        let x = b.batch_norm("norm", x)?;
+        let x = b.unary("silu", Unary::Silu, x)?;
+        b.conv("b", x, 2, Window::square(3).pad(1), 1, true)
+    });
+    let graph = graph.with_float(DType::F64);
+    let training = train_tiled(&graph, Loss::MeanSquaredError, None, Tiles::Count(3)).unwrap();
+    let graph = &training.graph;
+    let cpu = Cpu::new(1).unwrap();
+    let compiled = Compiled::new(graph, Processor::Cpu(&cpu));
+    let tensors = interpret(&compiled, &[], 3).unwrap();
+    for &(parameter, gradient) in &training.gradients {
+        let gradient = tensors.floats(graph, gradient);
+        let at = gradient.len() / 2;
+        let loss = |by: f64| {
+            let mut moved = tensors.floats(graph, parameter);
+            moved[at] += by;
+            let moved = interpret(&compiled, &[(parameter, Data::F64(&moved))], 3).unwrap();
+            moved.floats(graph, training.loss)[0]
+        };
+        let step = 1e-5;
+        let slope = (loss(step) - loss(-step)) / (2.0 * step);
+        let name = &graph.tensor(parameter).name;
+        assert!(
+            (slope - gradient[at]).abs() < 1e-8,
+            "{name}: {slope} and {}",
+            gradient[at]
+        );
+    }
+}
+
+/// The features of one sample: each layer needs all of them.
+#[test]
+fn nothing_to_tile() {
+    let mut b = GraphBuilder::new("sample");
+    let x = b.input("x", &[1, 8], DType::F32).unwrap();
+    let x = b.linear("up", x, 16, true).unwrap();
+    let x = b.unary("gelu", Unary::Gelu, x).unwrap();
+    let x = b.linear("down", x, 4, true).unwrap();
+    b.output(x);
+    let graph = b.finish().unwrap();
+    let tiled = train_tiled(&graph, Loss::CrossEntropy, None, Tiles::Count(3));
+    let sentence = tiled.err().map(|error| error.to_string());
+    let expected = "nothing of graph 'sample' can be run by tiles: node 'down' (MatMul) needs all of \
+                    what is before it; train it without tiles";
+    assert_eq!(sentence.as_deref(), Some(expected));
 }

@@ -12,11 +12,11 @@ use scrimp::plan::{Budget, PerDevice, SwapMemory, parse_bytes};
 pub use explore::{
     BenchArgs, BenchCommand, HomeArgs, MaxBatchArgs, OrdersArg, PapersArgs, PlacingArgs, SweepArgs,
 };
-use shared::positive;
 pub use shared::{
     CostsArg, DevicesArgs, EnergyArgs, LibraryArg, LossArg, OptimizerArg, RecipeArgs, ReportArgs,
     SearchArgs, ShapeArgs, SolveArgs, TargetArgs, TileArg,
 };
+use shared::{positive, tiles};
 
 /// The most batches that one plan runs.
 const MOST_IN_FLIGHT: u64 = 1 << 10;
@@ -93,6 +93,7 @@ pub struct InspectArgs {
 #[command(after_help = "Examples:
   scrimp plan resnet50 --batch 8 --budget 50% -o plan.json --problem-out problem.json
   scrimp plan model.onnx --budget 2GiB --report plan.html --trace plan.trace.json
+  scrimp plan vgg16-trunk --image 10240 --batch 1 --budget 11GiB --tile auto
   scrimp plan instance.json --budget 80% --method chen-sqrt-n
   scrimp plan instance.json --budget 6GiB --swap host=64GiB@12GB/s
   scrimp plan resnet18 --devices cpu:0/1@onednn,cpu:1/1@native --budget cpu:0=60%,cpu:1=100MB
@@ -148,6 +149,7 @@ pub struct CheckArgs {
   scrimp train resnet50 --batch 8 --budget 50% --steps 2 --compare --json
   scrimp train resnet50 --batch 8 --budget 300MiB --swap disk:/scratch=50GiB --steps 2
   scrimp train unet --devices cpu:0/1,cpu:1/1 --budget cpu:0=50%,cpu:1=50% --steps 2 --compare
+  scrimp train darknet19-trunk --image 2048 --batch 1 --budget 1GiB --tile auto --steps 1
   scrimp train model.onnx --budget 2GiB --steps 100 --data train.npz --optimizer adam --save w.safetensors
   scrimp train model.onnx --budget 2GiB --steps 100 --data train.npz --optimizer adam --resume w.safetensors")]
 pub struct TrainArgs {
@@ -247,6 +249,9 @@ pub struct RunArgs {
     /// Run without a plan too, and say whether every output is the same bits
     #[arg(long)]
     pub compare: bool,
+    /// Run what can be cut by so many tiles in each dimension: off or a number
+    #[arg(long, default_value = "off", value_parser = tiles, value_name = "TILES")]
+    pub tile: TileArg,
     /// Whose kernels run
     #[arg(long, value_enum, default_value_t = LibraryArg::Auto)]
     pub library: LibraryArg,

@@ -81,7 +81,8 @@ pub struct RecipeArgs {
     #[arg(long, default_value_t = 0.0, value_parser = not_negative)]
     pub weight_decay: f64,
     /// Run what can be cut, such as convolutions of images and losses of tokens, by so many tiles in each
-    /// dimension: off, a number, or auto (plan, train) for the fastest within a budget in bytes
+    /// dimension: off or a number; for plan and train within a budget in bytes also auto for the fastest, or sft:NUMBER for
+    /// the segments that Xu et al., CC 2022, publish
     #[arg(long, default_value = "off", value_parser = tiles, value_name = "TILES")]
     pub tile: TileArg,
     /// Whose kernels run
@@ -361,25 +362,25 @@ fn size(text: &str) -> Result<usize, String> {
 pub enum TileArg {
     /// What is fastest within the budget.
     Auto,
+    /// As SFT does, with this many tiles in each dimension.
+    Sft(usize),
     /// As asked.
     Given(Tiles),
 }
 
-/// `off`, `auto` or a number of tiles.
-fn tiles(text: &str) -> Result<TileArg, String> {
-    match text {
-        "off" => Ok(TileArg::Given(Tiles::Off)),
-        "auto" => Ok(TileArg::Auto),
-        number => number
-            .parse()
-            .ok()
-            .filter(|count| (1..=1 << 12).contains(count))
-            .map(|count| TileArg::Given(Tiles::Count(count)))
-            .ok_or(format!(
-                "give off, auto or a whole number from 1 to {}",
-                1 << 12
-            )),
-    }
+/// `off`, `auto`, a number of tiles, or `sft:` and a number.
+pub fn tiles(text: &str) -> Result<TileArg, String> {
+    const MOST: usize = 1 << 12;
+    let count = |text: &str| text.parse().ok().filter(|count| (1..=MOST).contains(count));
+    let found = match (text, text.strip_prefix("sft:")) {
+        ("off", _) => Some(TileArg::Given(Tiles::Off)),
+        ("auto", _) => Some(TileArg::Auto),
+        (_, Some(number)) => count(number).map(TileArg::Sft),
+        (number, None) => count(number).map(|count| TileArg::Given(Tiles::Count(count))),
+    };
+    found.ok_or(format!(
+        "give off, auto, a whole number from 1 to {MOST}, or sft: and such a number"
+    ))
 }
 
 /// `224` or `416x608`.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use scrimp::graph::Tiled;
-use scrimp::plan::{Budget, Units, format_bytes, format_seconds, plan_to_json, problem_to_json};
+use scrimp::plan::{Budget, Units, format_seconds, plan_to_json, problem_to_json};
 use scrimp::solve::{Method, Options, Progress, SolveError};
 use scrimp::{Budgeted, Error, Fit, Homes, Optimality, PlanSummary, Planned};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use crate::failure::{Failure, Kind};
 use crate::interrupt;
 use crate::output::Outputs;
 use crate::progress::Line;
-use crate::reports::Reports;
+use crate::reports::{Reports, tile_words};
 use crate::table::Table;
 use crate::target;
 
@@ -65,7 +65,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         output.write(text.as_bytes())?;
     }
     let summary = PlanSummary::new(&planned);
-    reports.write(&planned, &summary, None)?;
+    reports.write(&planned, &summary, &tiled, None)?;
     let text = describe(&summary, budgeted.asked, problem.units()) + &tiles_text(&tiled);
     let mut json = serde_json::to_value(&summary)?;
     add_tiles(&mut json, &tiled);
@@ -80,18 +80,9 @@ pub fn tiles_text(tiled: &[Tiled]) -> String {
     }
     let mut table = Table::new("llrrr");
     table.row(["from", "to", "tiles", "halos", "one tile"]);
-    for Tiled {
-        first,
-        last,
-        tiles,
-        halo,
-        tile_bytes,
-    } in tiled
-    {
-        let tiles: Vec<String> = tiles.iter().map(usize::to_string).collect();
-        let halo = format!("{:+.1} %", 100.0 * halo);
-        let bytes = format_bytes(*tile_bytes);
-        table.row([first, last, &tiles.join("×"), &halo, &bytes]);
+    for part in tiled {
+        let [tiles, halo, bytes] = tile_words(part);
+        table.row([&part.first, &part.last, &tiles, &halo, &bytes]);
     }
     format!("\nRun by tiles\n{table}")
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Result;
 use scrimp::graph::data::{Arrays, Contents, Feed, Rows, Saved, save_npz};
 use scrimp::graph::weights::WeightsFile;
-use scrimp::graph::{Graph, Repeated, TensorId, inference, repeated};
+use scrimp::graph::{Graph, Repeated, TensorId, Tiled, Tiles, inference, repeated};
 use scrimp::machine::{EnergyCounter, NoEnergyCounter, peak_resident};
 use scrimp::plan::{Budget, Capacities, format_bytes, format_seconds};
 use scrimp::run::{RunError, StepTrace};
@@ -34,6 +34,10 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
     // What there is to remark concerns training.
     let graph = target::import(&args.model, &args.shape, true)?;
     let graph = inference(&graph).map_err(Error::from)?;
+    let (graph, tiled) = match target::given(args.tile)? {
+        Tiles::Off => (graph, Vec::new()),
+        tiles => scrimp::graph::tile::tiled(&graph, tiles).map_err(Error::from)?,
+    };
     let source = Source::new(args, &graph)?;
     let weights = args.weights.as_deref().map(WeightsFile::open);
     let weights = weights.transpose().map_err(Error::from)?;
@@ -113,7 +117,7 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
         output.write_with(|out| save_npz(out, &done.saved))?;
     }
     let summary = PlanSummary::new(&planned);
-    reports.write(&planned, &summary, None)?;
+    reports.write(&planned, &summary, &tiled, None)?;
     let times = scrimp::predicted(&planned.layout, &network.lowered, &measured.profiles);
     let told = Told {
         args,
@@ -121,6 +125,7 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
         predicted: times.makespan(),
         source: &source,
         done: &done,
+        tiled: &tiled,
         arena_bytes: forward.arena_bytes(),
         energy: counter.map(|_| done.joules / source.batches() as f64),
         devices: &devices,
@@ -323,6 +328,7 @@ struct Told<'a> {
     predicted: f64,
     source: &'a Source,
     done: &'a Done,
+    tiled: &'a [Tiled],
     arena_bytes: u64,
     /// Joules per batch, of all that the machine did meanwhile.
     energy: Result<f64, NoEnergyCounter>,
@@ -344,8 +350,10 @@ impl Told<'_> {
         if let (Value::Object(all), Value::Object(run)) = (&mut json, self.object()) {
             all.extend(run);
         }
+        plan::add_tiles(&mut json, self.tiled);
         let units = self.planned.budgeted.problem.units();
-        let text = plan::describe(summary, self.planned.budgeted.asked, units);
+        let text = plan::describe(summary, self.planned.budgeted.asked, units)
+            + &plan::tiles_text(self.tiled);
         let mut answer = Answer::new(json, format!("{text}\n{}", self.table()));
         if let Some(what) = &self.done.different {
             let sentence = format!(

@@ -120,7 +120,12 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let outcome = execute(args, job, &planned, &base, quiet, &mut finish)?;
     let accuracy = evaluation.map(|evaluation| accuracy(&evaluation, quiet));
     let accuracy = accuracy.transpose()?;
-    reports.write(&planned, &PlanSummary::new(&planned), Some(&outcome))?;
+    reports.write(
+        &planned,
+        &PlanSummary::new(&planned),
+        &training.tiled,
+        Some(&outcome),
+    )?;
     let predicted = |layout: &CheckedLayout| scrimp::predicted(layout, &lowered, &profiles);
     let times = predicted(&planned.layout);
     answer(&Told {

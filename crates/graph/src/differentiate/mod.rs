@@ -19,7 +19,7 @@ use crate::graph::{Graph, NodeId, TensorId};
 use crate::lower::Phases;
 use crate::op::Optimizer;
 use crate::rewrite::Rewrite;
-use crate::tile::{self, Rewritten, Tiled, Tiles};
+use crate::tile::{self, Expanded, Rewritten, Tiled, Tiles};
 
 /// What training minimizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -137,12 +137,16 @@ impl Forward {
         }
         let order: Vec<NodeId> = builder.nodes().keys().collect();
         let (graph, numbers) = builder.finish_ordered(&order)?;
+        let Expanded { graph, map: moved } = tile::expand(&graph)?;
         let Rewritten {
             builder,
             map,
             tiled,
         } = tile::rewrite(&graph, &tiles.of(&graph)?)?;
-        let find = |id: TensorId| numbers.tensors[id].expand().and_then(|id| map[id].expand());
+        let find = |id: TensorId| {
+            let id = moved[numbers.tensors[id].expand()?].expand()?;
+            map[id].expand()
+        };
         let kept = |id: TensorId| find(id).expect("losses and states are whole in every rewrite");
         Ok(Forward {
             builder,

@@ -2,8 +2,9 @@
 
 use super::error::ShapeError;
 use super::signature::{Inferred, Signature, attribute, exactly, expect_shape, floating, integer};
+use super::size::checked_bytes;
 use crate::dtype::DType;
-use crate::op::Unary;
+use crate::op::{Place, Unary};
 use crate::properties::Saves;
 
 /// The common shape of two by numpy's rules.
@@ -147,12 +148,32 @@ pub(super) fn fill(
     }
 }
 
-pub(super) fn dropout(inputs: &[Signature<'_>], p: f64) -> Result<Inferred, ShapeError> {
+pub(super) fn dropout(
+    inputs: &[Signature<'_>],
+    p: f64,
+    place: Option<&Place>,
+) -> Result<Inferred, ShapeError> {
     let [x, seed] = exactly(inputs, "2")?;
     if !(0.0..1.0).contains(&p) {
         return Err(attribute("p", p, "it must be at least 0 and below 1"));
     }
     integer(1, seed)?;
     expect_shape(1, seed.0, &[1])?;
+    if let Some(place) = place {
+        let rank = x.0.len();
+        let ends = place
+            .start
+            .iter()
+            .zip(x.0)
+            .map(|(start, length)| start.checked_add(*length));
+        let inside = |(end, &length): (Option<usize>, &usize)| end.is_some_and(|end| end <= length);
+        if place.start.len() != rank
+            || place.shape.len() != rank
+            || checked_bytes(&place.shape, x.1).is_err()
+            || !ends.zip(&place.shape).all(inside)
+        {
+            return Err(attribute("place", place, "x must lie in the larger tensor"));
+        }
+    }
     Ok((x.0.to_vec(), floating(&inputs[..1])?))
 }

@@ -48,7 +48,7 @@ fn dispatch(op: &Op, inputs: &[Signature<'_>]) -> Result<Vec<Inferred>, ShapeErr
         Op::SumTo { shape } => one(elementwise::sum_to(inputs, shape)?),
         Op::Expand { shape, scale } => one(elementwise::expand(inputs, shape, *scale)?),
         Op::Fill { shape, dtype, .. } => one(elementwise::fill(inputs, shape, *dtype)?),
-        Op::Dropout { p, .. } => one(elementwise::dropout(inputs, *p)?),
+        Op::Dropout { p, place, .. } => one(elementwise::dropout(inputs, *p, place.as_ref())?),
         Op::BatchNorm { epsilon, momentum } => {
             one(normalize::batch_norm(inputs, *epsilon, *momentum)?)
         }

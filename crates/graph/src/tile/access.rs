@@ -142,8 +142,10 @@ pub fn access(op: &Op, inputs: &[&[usize]], output: &[usize]) -> Access {
             }
         },
         Op::NormApply { norm, .. } => match statistics(*norm, inputs[0]) {
-            // The statistics of a part would be others than those of the whole.
-            Statistics::All => {}
+            Statistics::All => {
+                access.same(0);
+                access.inputs[0][1] = Need::Whole;
+            }
             Statistics::Leading(lead) => {
                 for (_, to, reach) in regrouped(&inputs[1][1..], lead) {
                     access.inputs[0][to] = Need::Along(to, Reach::SAME);
@@ -217,8 +219,8 @@ pub fn access(op: &Op, inputs: &[&[usize]], output: &[usize]) -> Access {
                 access.inputs[1][from] = Need::Along(axis + from, Reach::SAME);
             }
         }
-        // Dropout draws by the position in the whole tensor, which a part doesn't know. The rest is not in
-        // the forward part of a graph, or changes state.
+        Op::Dropout { place: None, .. } => access.same(0),
+        // Not in the forward part of a graph, or changes state.
         Op::Dropout { .. }
         | Op::SumTo { .. }
         | Op::BatchNorm { .. }

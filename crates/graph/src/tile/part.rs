@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::access::{Need, access};
 use super::interval::Reach;
-use crate::op::{Op, Window};
+use crate::op::{Op, Place, Window};
 
 /// A part of a tensor: an interval per axis.
 pub type Region = Vec<Range<usize>>;
@@ -110,6 +110,14 @@ pub fn part(
                 value: *value,
             }
         }
+        Op::Dropout { p, stream, .. } => Op::Dropout {
+            p: *p,
+            stream: *stream,
+            place: Some(Place {
+                start: parts[0].iter().map(|interval| interval.start).collect(),
+                shape: inputs[0].to_vec(),
+            }),
+        },
         other => other.clone(),
     };
     Some(Part {

@@ -5,7 +5,7 @@
 
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, SecondaryMap};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use super::part::{Region, all, extents, part};
@@ -65,6 +65,20 @@ impl Tiling {
             .collect()
     }
 
+    /// Operations of all tiles as if each were the one in the middle, and the bytes of that one
+    /// ([`Tiled::tile_bytes`]).
+    ///
+    /// # Errors
+    /// If that tile lies wholly in padding.
+    pub fn estimate(&self, graph: &Graph) -> Result<(f64, u64), GraphError> {
+        let nodes = self.nodes(graph);
+        let middle: Vec<_> = self.tiles.iter().map(|&count| (count / 2, count)).collect();
+        let wanted = Wanted::new(graph, &self.segment, &nodes, &middle)?;
+        let count: usize = self.tiles.iter().product();
+        let work = count as f64 * wanted.work(graph);
+        Ok((work, wanted.bytes(graph, &self.segment)))
+    }
+
     /// What the rewrite makes of the segment.
     ///
     /// # Errors
@@ -74,12 +88,7 @@ impl Tiling {
         let (mut work, mut largest) = (0.0, 0);
         for place in self.places() {
             let wanted = Wanted::new(graph, &self.segment, &nodes, &place)?;
-            let shares = nodes
-                .iter()
-                .filter_map(|id| Some((id, wanted.nodes.get(id)?)));
-            work += shares
-                .map(|(&id, part)| flops(graph, graph.node(id)) * part.share)
-                .sum::<f64>();
+            work += wanted.work(graph);
             largest = largest.max(wanted.bytes(graph, &self.segment));
         }
         let whole: f64 = nodes.iter().map(|&id| flops(graph, graph.node(id))).sum();
@@ -165,90 +174,97 @@ impl Rewriter<'_> {
     fn segment(&mut self, tiling: &Tiling) -> Result<(), GraphError> {
         let source = self.source;
         let nodes = tiling.nodes(source);
-        // What nothing is cut of runs once: before the tiles, or after them where it waits for a sum.
-        let mut waiting = Vec::new();
-        for index in tiling.segment.nodes.clone() {
-            let id = NodeId::new(index);
-            if nodes.contains(&id) {
-                continue;
+        let mut tiles = Vec::new();
+        for place in tiling.places() {
+            let wanted = Wanted::new(source, &tiling.segment, &nodes, &place)?;
+            tiles.push((wanted, Locals::new()));
+        }
+        let level = |id: NodeId| tiling.segment.levels[&id];
+        let all = || tiling.segment.nodes.clone().map(NodeId::new);
+        for now in 0..=all().map(level).max().unwrap_or(0) {
+            // What nothing is cut of runs once.
+            for id in all().filter(|&id| level(id) == now && !nodes.contains(&id)) {
+                self.copy(id.index()..id.index() + 1)?;
             }
-            let inputs = &source.node(id).inputs;
-            match inputs.iter().all(|&input| self.to.map[input].is_some()) {
-                true => self.copy(index..index + 1)?,
-                false => waiting.push(index),
+            for (number, (wanted, locals)) in tiles.iter_mut().enumerate() {
+                for &id in nodes.iter().filter(|&&id| level(id) == now) {
+                    self.node(&tiling.segment, id, number, wanted, locals)?;
+                }
             }
         }
-        for (number, place) in tiling.places().enumerate() {
-            self.tile(&tiling.segment, &nodes, number, &place)?;
-        }
-        for index in waiting {
-            self.copy(index..index + 1)?;
+        let summed = tiling
+            .segment
+            .sums
+            .iter()
+            .map(|&id| source.node(id).outputs[0]);
+        for tensor in tiling.segment.joined.iter().copied().chain(summed) {
+            let whole = self.get(tensor);
+            self.to.builder.rename(whole, &source.tensor(tensor).name);
         }
         self.to.tiled.push(tiling.measure(source)?);
         Ok(())
     }
 
-    /// One tile: number `number`, at these of how many places of each dimension.
-    fn tile(
+    /// A node of a tile, number `number`.
+    fn node(
         &mut self,
         segment: &Segment,
-        nodes: &[NodeId],
+        id: NodeId,
         number: usize,
-        place: &[(usize, usize)],
+        wanted: &Wanted,
+        locals: &mut Locals,
     ) -> Result<(), GraphError> {
         let source = self.source;
-        let wanted = Wanted::new(source, segment, nodes, place)?;
-        let mut locals = Locals::new();
-        for &id in nodes {
-            let Some(plan) = wanted.nodes.get(&id) else {
-                continue;
-            };
-            let node = source.node(id);
-            let name = format!("{}@{number}", node.name);
-            let mut inputs = Vec::new();
-            for (&input, region) in node.inputs.iter().zip(&plan.inputs) {
-                inputs.push(self.local(input, region, &wanted, &mut locals, number)?);
-            }
-            let made = self.to.builder.add1(&name, plan.op.clone(), &inputs)?;
-            let output = node.outputs[0];
-            if segment.sums.contains(&id) {
-                let part = match plan.weight {
-                    1.0 => made,
-                    scale => {
-                        let op = Op::Unary(Unary::Affine { scale, shift: 0.0 });
-                        self.to
-                            .builder
-                            .add1(&format!("{name}.share"), op, &[made])?
-                    }
-                };
-                let sum = match self.to.map[output].expand() {
-                    None => part,
-                    Some(sum) => {
-                        let op = Op::Binary(Binary::Add);
-                        self.to
-                            .builder
-                            .add1(&format!("{name}.sum"), op, &[sum, part])?
-                    }
-                };
-                self.to.map[output] = sum.into();
-                continue;
-            }
-            locals.insert(output, (made, plan.made.clone()));
-            if segment.joined.contains(&output) {
-                let region = &wanted.joined[&output];
-                let part = self.cut(made, &plan.made, region, &format!("{name}.part"))?;
-                let shape = source.tensor(output).shape.clone();
-                let op = Op::SliceGrad {
-                    start: region.iter().map(|interval| interval.start).collect(),
-                    step: vec![1; shape.len()],
-                    shape,
-                };
-                let mut inputs = vec![part];
-                inputs.extend(self.to.map[output].expand());
-                let joined = self.to.builder.add1(&format!("{name}.join"), op, &inputs)?;
-                self.to.map[output] = joined.into();
-            }
+        let Some(plan) = wanted.nodes.get(&id) else {
+            return Ok(());
+        };
+        let node = source.node(id);
+        let name = format!("{}@{number}", node.name);
+        let mut inputs = Vec::new();
+        for (&input, region) in node.inputs.iter().zip(&plan.inputs) {
+            inputs.push(self.local(input, region, wanted, locals, number)?);
         }
+        let made = self.to.builder.add1(&name, plan.op.clone(), &inputs)?;
+        let output = node.outputs[0];
+        if segment.sums.contains(&id) {
+            return self.add_share(output, made, plan.weight, &name);
+        }
+        locals.insert(output, (made, plan.made.clone()));
+        if segment.joined.contains(&output) {
+            let region = &wanted.joined[&output];
+            let part = self.cut(made, &plan.made, region, &format!("{name}.part"))?;
+            let shape = source.tensor(output).shape.clone();
+            let op = Op::SliceGrad {
+                start: region.iter().map(|interval| interval.start).collect(),
+                step: vec![1; shape.len()],
+                shape,
+            };
+            let mut inputs = vec![part];
+            inputs.extend(self.to.map[output].expand());
+            let joined = self.to.builder.add1(&format!("{name}.join"), op, &inputs)?;
+            self.to.map[output] = joined.into();
+        }
+        Ok(())
+    }
+
+    /// Adds what a tile makes of a sum.
+    fn add_share(
+        &mut self,
+        output: TensorId,
+        mut part: TensorId,
+        scale: f64,
+        name: &str,
+    ) -> Result<(), GraphError> {
+        let builder = &mut self.to.builder;
+        if scale != 1.0 {
+            let op = Op::Unary(Unary::Affine { scale, shift: 0.0 });
+            part = builder.add1(&format!("{name}.share"), op, &[part])?;
+        }
+        if let Some(sum) = self.to.map[output].expand() {
+            let op = Op::Binary(Binary::Add);
+            part = builder.add1(&format!("{name}.sum"), op, &[sum, part])?;
+        }
+        self.to.map[output] = part.into();
         Ok(())
     }
 
@@ -303,7 +319,7 @@ struct Wanted {
     regions: HashMap<TensorId, Region>,
     /// The part of each joined tensor that the tile writes.
     joined: HashMap<TensorId, Region>,
-    nodes: HashMap<NodeId, NodePart>,
+    nodes: BTreeMap<NodeId, NodePart>,
 }
 
 struct NodePart {
@@ -340,7 +356,7 @@ impl Wanted {
                 .iter()
                 .map(|&tensor| (tensor, own(tensor)))
                 .collect(),
-            nodes: HashMap::new(),
+            nodes: BTreeMap::new(),
         };
         wanted.regions.extend(wanted.joined.clone());
         for &id in nodes.iter().rev() {
@@ -388,6 +404,13 @@ impl Wanted {
 }
 
 impl Wanted {
+    /// Operations of the tile.
+    fn work(&self, source: &Graph) -> f64 {
+        let nodes = self.nodes.iter();
+        let work = |(&id, part): (&NodeId, &NodePart)| flops(source, source.node(id)) * part.share;
+        nodes.map(work).sum()
+    }
+
     /// What [`Tiled::tile_bytes`] counts.
     fn bytes(&self, source: &Graph, segment: &Segment) -> u64 {
         let bytes = |tensor: TensorId, region: &Region| {

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use super::access::{Access, Need, access};
+use super::rewrite::Tiling;
 use crate::graph::{Graph, Node, NodeId, Role, TensorId};
-use crate::op::Op;
+use crate::op::{Norm, Op};
 
 /// A dimension: the axes that are cut together. A tensor has at most one.
 pub type Dim = BTreeMap<TensorId, usize>;
@@ -21,8 +22,10 @@ pub struct Segment {
     pub dims: Vec<Dim>,
     /// Tensors that are made inside and read outside, or wanted: they are joined of tiles.
     pub joined: Vec<TensorId>,
-    /// Nodes that add up over all dimensions, such as a loss: each tile adds its part.
+    /// Nodes that add up over all dimensions, such as a mean or a loss: each tile adds its part.
     pub sums: Vec<NodeId>,
+    /// How many sums, one after the other, a node waits for. All tiles of a level come before the next level.
+    pub levels: HashMap<NodeId, usize>,
 }
 
 /// What a node reads for a part of its output.
@@ -32,10 +35,23 @@ pub fn access_of(graph: &Graph, node: &Node) -> Access {
     access(&node.op, &inputs, shape(&node.outputs[0]))
 }
 
+/// Whether an operator works on windows of height and width.
+pub fn has_window(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Conv { .. }
+            | Op::ConvInputGrad { .. }
+            | Op::MaxPool { .. }
+            | Op::AvgPool { .. }
+            | Op::ResizeNearest { .. }
+    )
+}
+
 impl Segment {
     /// The longest segments one after the other, without those that have no tensor inside: they would save
-    /// nothing. A segment of images is cut along height and width, and preferred; another along one dimension.
-    pub fn longest(graph: &Graph) -> Vec<Segment> {
+    /// nothing. A segment of images is cut along height and width, and preferred; another along one dimension, if
+    /// there is one along one that is long enough for this many tiles.
+    pub fn longest(graph: &Graph, tiles: usize) -> Vec<Segment> {
         let count = graph.nodes().len();
         let mut found = Vec::new();
         let mut start = 0;
@@ -48,7 +64,11 @@ impl Segment {
                     true => segment.dims.len(),
                     false => 0,
                 };
-                (dims, segment.nodes.len())
+                (
+                    dims,
+                    segment.length(graph, 0).min(tiles),
+                    segment.nodes.len(),
+                )
             });
             match best {
                 Some(segment) => {
@@ -61,13 +81,15 @@ impl Segment {
         found
     }
 
-    /// The node after the first nodes that share a dimension: why there is no segment, if there is none.
+    /// The node after the first nodes that share a dimension, else the first node: why there is no segment, if
+    /// there is none.
     pub fn obstacle(graph: &Graph) -> Option<&Node> {
         let runs = (0..graph.nodes().len()).map(|start| Segment::starting(graph, start));
         let ends = runs.filter_map(|runs| runs.iter().map(|segment| segment.nodes.end).max());
         ends.filter(|&end| end < graph.nodes().len())
             .map(|end| graph.node(NodeId::new(end)))
             .next()
+            .or_else(|| graph.nodes().values().next())
     }
 
     /// The segments from this node on as far as each of them goes: along height and width, then along
@@ -84,39 +106,61 @@ impl Segment {
 
     /// With the nodes that follow, as long as they share its dimensions.
     fn extended(mut self, graph: &Graph) -> Segment {
-        while self.nodes.end < graph.nodes().len() {
-            let draft = Draft::new(graph, self.nodes.start..self.nodes.end + 1);
-            let roots: Option<Vec<(TensorId, usize)>> = self
-                .dims
-                .iter()
-                .map(|dim| {
-                    let root =
-                        draft.root(dim.iter().map(|(&tensor, &axis)| (tensor, axis)).next()?);
-                    (!draft.blocked.contains(&root)).then_some(root)
-                })
-                .collect();
-            match roots.and_then(|roots| draft.with(&roots)) {
-                Some(longer) => self = longer,
-                None => break,
+        let mut step = 1;
+        while step > 0 {
+            match self.longer(graph, step) {
+                Some(longer) => {
+                    self = longer;
+                    step *= 2;
+                }
+                None => step /= 2,
             }
         }
         self
     }
 
+    /// With so many nodes more, if they share its dimensions.
+    fn longer(&self, graph: &Graph, more: usize) -> Option<Segment> {
+        let end = self.nodes.end + more;
+        if end > graph.nodes().len() {
+            return None;
+        }
+        let draft = Draft::new(graph, self.nodes.start..end);
+        let root = |dim: &Dim| {
+            let root = draft.root(dim.iter().map(|(&tensor, &axis)| (tensor, axis)).next()?);
+            (!draft.blocked.contains(&root)).then_some(root)
+        };
+        let roots: Option<Vec<_>> = self.dims.iter().map(root).collect();
+        draft.with(&roots?)
+    }
+
+    /// These nodes along height and width, or along the longest dimension.
+    pub fn of(graph: &Graph, nodes: Range<usize>, images: bool) -> Option<Segment> {
+        let draft = Draft::new(graph, nodes);
+        let mut roots = draft.candidates(images);
+        if !images {
+            roots.truncate(1);
+        }
+        let segment = draft.with(&roots).filter(|_| !roots.is_empty())?;
+        Some(segment.trimmed(graph))
+    }
+
+    /// With this many tiles in each dimension, or as many as it is long.
+    pub fn tiled(self, graph: &Graph, count: usize) -> Tiling {
+        let dims = 0..self.dims.len();
+        let tiles = dims.map(|dim| count.clamp(1, self.length(graph, dim)));
+        Tiling {
+            tiles: tiles.collect(),
+            segment: self,
+        }
+    }
+
     /// Whether it has a convolution, pooling or resizing that is cut along height or width.
-    fn is_of_images(&self, graph: &Graph) -> bool {
+    pub fn is_of_images(&self, graph: &Graph) -> bool {
         self.nodes.clone().any(|index| {
             let node = graph.node(NodeId::new(index));
-            let windowed = matches!(
-                node.op,
-                Op::Conv { .. }
-                    | Op::ConvInputGrad { .. }
-                    | Op::MaxPool { .. }
-                    | Op::AvgPool { .. }
-                    | Op::ResizeNearest { .. }
-            );
             let axis = |dim: &Dim| dim.get(&node.outputs[0]).copied();
-            windowed && self.dims.iter().filter_map(axis).any(|axis| axis >= 2)
+            has_window(&node.op) && self.dims.iter().filter_map(axis).any(|axis| axis >= 2)
         })
     }
 
@@ -284,12 +328,17 @@ impl<'a> Draft<'a> {
                     blocked.push((node.outputs[0], axis));
                 }
             }
-            // A gradient goes through statistics that are made of the same tile.
-            if let Op::NormApply { .. } = node.op
-                && !self.inside.contains(&node.inputs[1])
-            {
+            // A gradient goes through statistics, which must be those of the tile, or given.
+            if let Op::NormApply { norm, .. } = node.op {
+                let allowed = match norm {
+                    Norm::Batch => graph.producer(node.inputs[1]).is_none(),
+                    _ => self.inside.contains(&node.inputs[1]),
+                };
                 let axes = 0..access.tileable.len();
-                blocked.extend(axes.map(|axis| (node.outputs[0], axis)));
+                blocked.extend(
+                    axes.filter(|_| !allowed)
+                        .map(|axis| (node.outputs[0], axis)),
+                );
             }
             for (slot, (&input, needs)) in node.inputs.iter().zip(&access.inputs).enumerate() {
                 tensors.extend(self.flows(input).then_some(input));
@@ -357,36 +406,33 @@ impl<'a> Draft<'a> {
         }
         let cut = |tensor: TensorId| dims.iter().filter(|dim| dim.contains_key(&tensor)).count();
         let mut sums = Vec::new();
-        // What depends on sums that aren't complete before the last tile.
-        let mut late: HashSet<TensorId> = HashSet::new();
+        let mut levels = HashMap::new();
+        // The level at which a tensor is complete.
+        let mut complete: HashMap<TensorId, usize> = HashMap::new();
         for (id, node, access) in self.each() {
             let output = node.outputs[0];
             let over = |axis: &usize| {
-                access
-                    .sums
-                    .as_ref()
-                    .is_some_and(|sums| sums.over.contains(axis))
+                let sums = access.sums.as_ref();
+                sums.is_some_and(|sums| sums.over.contains(axis))
             };
-            let first = node
-                .inputs
-                .first()
-                .filter(|input| self.inside.contains(input));
-            let summed = first.map_or(0, |input| {
-                dims.iter()
-                    .filter(|dim| dim.get(input).is_some_and(over))
-                    .count()
+            let first = node.inputs.first();
+            let summed = first.filter(|input| self.inside.contains(input));
+            let summed = summed.map_or(0, |input| {
+                let axes = dims.iter().filter_map(|dim| dim.get(input));
+                axes.filter(|axis| over(axis)).count()
             });
-            let waits = node.inputs.iter().any(|input| late.contains(input));
-            match summed {
-                0 if waits && cut(output) > 0 => return None,
-                0 if waits => late.extend(&node.outputs),
-                0 => {}
-                _ if summed == dims.len() && cut(output) == 0 && !waits => {
+            let waits = node.inputs.iter().filter_map(|input| complete.get(input));
+            let level = waits.copied().max().unwrap_or(0);
+            levels.insert(id, level);
+            let done = match summed {
+                0 => level,
+                _ if summed == dims.len() && cut(output) == 0 => {
                     sums.push(id);
-                    late.extend(&node.outputs);
+                    level + 1
                 }
                 _ => return None,
-            }
+            };
+            complete.extend(node.outputs.iter().map(|&output| (output, done)));
         }
         let whole = self
             .leaving
@@ -403,6 +449,7 @@ impl<'a> Draft<'a> {
             dims,
             joined,
             sums,
+            levels,
         })
     }
 }

@@ -1,10 +1,14 @@
 //! Tilings of the trunks against numbers that were computed by hand from the list of layers.
 
-use super::{Segment, Tiling};
+use cranelift_entity::EntityRef;
+
+use super::{Segment, Tiles, Tiling, tiled};
+use crate::builder::GraphBuilder;
 use crate::costs::flops;
-use crate::graph::Graph;
+use crate::dtype::DType;
+use crate::graph::{Graph, NodeId};
 use crate::networks::{NetworkOptions, build};
-use crate::op::Op;
+use crate::op::{Op, Window};
 
 fn trunk(name: &str, side: usize) -> Graph {
     let options = NetworkOptions {
@@ -16,7 +20,7 @@ fn trunk(name: &str, side: usize) -> Graph {
 }
 
 fn tiling(graph: &Graph, tiles: usize) -> Tiling {
-    let mut segments = Segment::longest(graph);
+    let mut segments = Segment::longest(graph, tiles);
     assert_eq!(segments.len(), 1, "one segment for all of the trunk");
     Tiling {
         segment: segments.remove(0),
@@ -96,4 +100,55 @@ fn halos_and_tiles_of_trunks() {
             "{name} {side} {tiles}"
         );
     }
+}
+
+/// Listing 3's segments end at the first output that is smaller than the memory.
+#[test]
+fn published_segments() {
+    let graph = trunk("vgg16-trunk", 1024);
+    let tiles = |capacity| {
+        let tiles = Tiles::Published { capacity, count: 4 };
+        tiles.of(&graph).unwrap()
+    };
+    // Pooled, the maps of the first blocks take 64, 32 and 16 MiB, before that four times as much, those of the
+    // third 64; the fourth block's take 32.
+    let found = tiles(48 << 20);
+    let ends: Vec<&str> = found
+        .iter()
+        .map(|tiling| {
+            let last = NodeId::new(tiling.segment.nodes.end - 1);
+            graph.node(last).name.as_str()
+        })
+        .collect();
+    assert_eq!(ends, ["features.pool2", "features.pool3"]);
+    assert_eq!(found[0].tiles, [4, 4]);
+    assert!(tiles(1 << 30).is_empty());
+}
+
+/// Figure 7's forward pass: two convolutions of 3 × 3 and two poolings by 2 on 1024 × 1024 pixels, 4 tiles in each
+/// dimension. Of the output a tile has 64 rows, of the input 256 and the halos. The figure has 66 in place
+/// of 64, since SFT makes the gradients of disjoint input tiles and so reads a halo of the output's; here,
+/// the halos of input gradients are added up instead.
+#[test]
+fn extents_of_figure_7() {
+    let mut b = GraphBuilder::new("figure 7");
+    let mut x = b.input("in", &[1, 1, 1024, 1024], DType::F32).unwrap();
+    for number in [1, 2] {
+        let window = Window::square(3).pad(1);
+        x = b
+            .conv(&format!("conv{number}"), x, 1, window, 1, false)
+            .unwrap();
+        let window = Window::square(2).stride(2);
+        x = b.max_pool(&format!("pool{number}"), x, window).unwrap();
+    }
+    b.output(x);
+    let graph = b.finish().unwrap();
+    let rewritten = tiled(&graph, Tiles::Count(4)).unwrap().0;
+    let rows = |tensor: &str| {
+        // The tile in row 1 and column 1.
+        let id = rewritten.find(&format!("{tensor}@5")).unwrap();
+        rewritten.tensor(id).shape[2]
+    };
+    let found = ["in", "conv1", "pool1", "conv2", "pool2"].map(rows);
+    assert_eq!(found, [262, 260, 130, 128, 64]);
 }

@@ -415,7 +415,11 @@ fn dropout_is_reproducible_and_has_its_rate() {
         ints: Some(vec![seed]),
     };
     for p in [0.0, 0.1, 0.5] {
-        let op = |stream| Op::Dropout { p, stream };
+        let op = |stream| Op::Dropout {
+            p,
+            stream,
+            place: None,
+        };
         let first = same_in_all_ways(&op(1), &[x.clone(), seed(7)]);
         let dropped = first.iter().filter(|&&y| y == 0.0).count() as f64 / 40_000.0;
         assert!(

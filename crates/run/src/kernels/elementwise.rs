@@ -1,7 +1,7 @@
 //! Elementwise kernels: unary functions and their gradients, binary operators with broadcasting, dropout,
 //! constants. All of them can overwrite an input.
 
-use scrimp_graph::{Binary, Unary};
+use scrimp_graph::{Binary, Place, Unary};
 
 use super::activation::{Activation, Clip, LeakyRelu, Relu};
 use super::strides::Broadcast;
@@ -359,8 +359,34 @@ pub fn fill<T: Real>(slots: usize, value: f64, args: Args<'_>) -> Result<(), Run
     Ok(())
 }
 
+/// The elements of a tensor from the one of this index on that follow each other in the larger tensor, too: the
+/// index of the first there, and how many they are.
+fn run(place: Option<&Place>, shape: &[usize], mut index: usize) -> (usize, usize) {
+    let Some(place) = place else {
+        return (index, usize::MAX);
+    };
+    let (mut at, mut stride, mut count) = (0, 1, 1);
+    for axis in (0..shape.len()).rev() {
+        let position = index % shape[axis];
+        index /= shape[axis];
+        if axis + 1 == shape.len() {
+            count = shape[axis] - position;
+        }
+        at += (place.start[axis] + position) * stride;
+        stride *= place.shape[axis];
+    }
+    (at, count)
+}
+
 /// `x, seed -> y`: x/(1−p), or 0 if the draw for the element's index says so.
-pub fn dropout<T: Real>(slots: usize, p: f64, stream: u64, args: Args<'_>) -> Result<(), RunError> {
+pub fn dropout<T: Real>(
+    slots: usize,
+    p: f64,
+    stream: u64,
+    place: Option<&Place>,
+    args: Args<'_>,
+) -> Result<(), RunError> {
+    let shape = args.inputs.shape(0);
     let (x, [y]) = (args.inputs.source::<T>(0)?, args.outputs.take::<T, _>()?);
     let seed = args.inputs.get::<i64>(1)?[0] as u64;
     let key = mix(mix(seed).wrapping_add(stream));
@@ -375,25 +401,34 @@ pub fn dropout<T: Real>(slots: usize, p: f64, stream: u64, args: Args<'_>) -> Re
             x * scale
         }
     };
-    par::pieces(slots, y, PIECE, |start, y| match &x {
-        Source::InPlace => wide(
-            #[inline(always)]
-            || {
-                for (i, y) in y.iter_mut().enumerate() {
-                    *y = draw(start + i, *y);
+    par::pieces(slots, y, PIECE, |start, mut y| {
+        let mut at = start;
+        while !y.is_empty() {
+            let (first, count) = run(place, shape, at);
+            let (now, rest) = y.split_at_mut(count.min(y.len()));
+            match &x {
+                Source::InPlace => wide(
+                    #[inline(always)]
+                    || {
+                        for (i, y) in now.iter_mut().enumerate() {
+                            *y = draw(first + i, *y);
+                        }
+                    },
+                ),
+                Source::From(x) => {
+                    let x = &x[at..at + now.len()];
+                    wide(
+                        #[inline(always)]
+                        || {
+                            for (i, (y, &x)) in now.iter_mut().zip(x).enumerate() {
+                                *y = draw(first + i, x);
+                            }
+                        },
+                    );
                 }
-            },
-        ),
-        Source::From(x) => {
-            let x = &x[start..start + y.len()];
-            wide(
-                #[inline(always)]
-                || {
-                    for (i, (y, &x)) in y.iter_mut().zip(x).enumerate() {
-                        *y = draw(start + i, x);
-                    }
-                },
-            );
+            }
+            at += now.len();
+            y = rest;
         }
     });
     Ok(())

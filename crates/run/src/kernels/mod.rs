@@ -212,7 +212,9 @@ fn run_on<T: Real, W: Pod + Send + Sync>(
         Op::LogSoftmax { axis } => softmax::softmax::<T>(slots, *axis, true, args),
         Op::SoftmaxGrad { axis } => softmax::softmax_grad::<T>(slots, *axis, false, args),
         Op::LogSoftmaxGrad { axis } => softmax::softmax_grad::<T>(slots, *axis, true, args),
-        Op::Dropout { p, stream } => elementwise::dropout::<T>(slots, *p, *stream, args),
+        Op::Dropout { p, stream, place } => {
+            elementwise::dropout::<T>(slots, *p, *stream, place.as_ref(), args)
+        }
         Op::Concat { axis } => shape::concat::<W>(slots, *axis, args),
         Op::Slice { start, step, .. } => shape::slice::<W>(slots, start, step, args),
         Op::SliceGrad { start, step, .. } => shape::slice_grad::<T>(slots, start, step, args),

@@ -100,7 +100,17 @@ pub fn lower(
         Op::LogSoftmax { axis } => softmax(&mut b, *axis, true),
         Op::SoftmaxGrad { axis } => softmax_grad(&mut b, *axis, false),
         Op::LogSoftmaxGrad { axis } => softmax_grad(&mut b, *axis, true),
-        Op::Dropout { p, stream } => {
+        Op::Dropout { place: Some(_), .. } => {
+            return Err(unsupported(
+                op,
+                "it draws for whole tensors only, not for tiles",
+            ));
+        }
+        Op::Dropout {
+            p,
+            stream,
+            place: None,
+        } => {
             // As in the CPU's kernel: the draw is below the threshold with probability p.
             let threshold = (p * 4_294_967_296.0) as u64;
             let numbers = [

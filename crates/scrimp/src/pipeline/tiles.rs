@@ -8,16 +8,18 @@ use scrimp_solve::{Options, SolveError, floor_bytes};
 use super::{Fit, Recipe, budget, differentiate, estimate, find_plan, lower};
 use crate::error::{Error, Result};
 
-/// The numbers of tiles in each dimension that are tried: steps of at most a half.
-const COUNTS: [usize; 12] = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96];
+/// Each number of bytes for which tiles are chosen is this part of the one before, this often at most.
+const PART: f64 = 0.8;
+const MOST_CHOICES: i32 = 20;
 
 /// A step of more tasks isn't planned.
 const MOST_TASKS: usize = 200_000;
 
-/// The tiles with which training is fastest within a budget of so many bytes. Every plan runs each task at
-/// least once, and what tiles compute beyond the untiled network grows with their number. So the search ends
-/// where running each task once takes longer than the best plan so far. If no plan meets the budget, the
-/// answer is the tiles with the least budget for which one was found.
+/// The tiles with which training is fastest within a budget of so many bytes: none, or those for a falling number
+/// of bytes ([`Tiles::Within`]). Every plan runs each task at least once, and what tiles compute beyond the
+/// untiled network grows as they become smaller. So the search ends where running each task once takes longer
+/// than the best plan so far. If no plan meets the budget, the answer is the tiles with the least budget for which one
+/// was found.
 ///
 /// # Errors
 /// As for [`differentiate`] and [`lower`].
@@ -31,8 +33,9 @@ pub fn choose_tiles(
     let mut best: Option<(f64, Tiles)> = None;
     let mut nearest = (u64::MAX, Tiles::Off);
     let mut last = Vec::new();
-    let counts = COUNTS.into_iter().map(Tiles::Count);
-    for tiles in std::iter::once(Tiles::Off).chain(counts) {
+    let within = |power: i32| Tiles::Within((bytes as f64 * PART.powi(power)) as u64);
+    let choices = std::iter::once(Tiles::Off).chain((0..MOST_CHOICES).map(within));
+    for tiles in choices {
         let training = match differentiate(graph, Recipe { tiles, ..recipe }) {
             Err(Error::Graph(
                 GraphError::NothingToTile { .. } | GraphError::NotTileable { .. },
@@ -41,10 +44,11 @@ pub fn choose_tiles(
             }
             training => training?,
         };
-        if tiles != Tiles::Off && training.tiled == last
-            || training.graph.nodes().len() > MOST_TASKS
-        {
+        if training.graph.nodes().len() > MOST_TASKS {
             break;
+        }
+        if tiles != Tiles::Off && training.tiled == last {
+            continue;
         }
         last.clone_from(&training.tiled);
         let costs = estimate(&Compiled::new(&training.graph, Processor::Cpu(cpu)));

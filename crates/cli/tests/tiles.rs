@@ -1,0 +1,125 @@
+//! `--tile` on the command line: the same results in less memory, and sentences for what can't be done.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
+mod support;
+
+use std::path::Path;
+
+use scrimp::graph::data::{Arrays, Contents};
+use support::{fails, object};
+use tempfile::tempdir;
+
+const TRUNK: [&str; 5] = ["vgg16-trunk", "--image", "96x64", "--batch", "1"];
+
+fn training<'a>(with: &[&'a str]) -> Vec<&'a str> {
+    let step = [
+        "--steps",
+        "1",
+        "--costs",
+        "static",
+        "--time-limit",
+        "1",
+        "--threads",
+        "1",
+    ];
+    [&["train"], &TRUNK[..], &step, with].concat()
+}
+
+#[test]
+fn training_by_tiles_is_the_same_step() {
+    let loss = |with: &[&str]| object(&training(with))["losses"][0].as_f64().unwrap();
+    let whole = loss(&["--budget", "100%"]);
+    for tile in ["2", "3"] {
+        let tiled = loss(&["--budget", "200MiB", "--tile", tile]);
+        assert!(
+            (tiled - whole).abs() < 1e-5 * whole,
+            "{tile}: {tiled} and {whole}"
+        );
+    }
+}
+
+#[test]
+fn as_many_tiles_as_a_budget_needs() {
+    let plan = |budget: &str| {
+        let image = ["plan", "vgg16-trunk", "--image", "512x384", "--batch", "1"];
+        let flags = ["--budget", budget, "--tile", "auto", "--time-limit", "0.3"];
+        object(&[image, flags].concat())
+    };
+    assert!(plan("1GiB")["segments"].is_null());
+    let tiled = plan("180MiB");
+    assert!(tiled["peak_bytes"].as_u64().unwrap() <= 180 << 20);
+    let segments = tiled["segments"].as_array().unwrap();
+    assert!(!segments.is_empty());
+    assert!(
+        segments
+            .iter()
+            .all(|part| part["halo_percent"].as_f64().unwrap() < 60.0)
+    );
+}
+
+/// Outputs of a network that runs by tiles against those of the network as it is.
+#[test]
+fn inference_by_tiles() {
+    let folder = tempdir().unwrap();
+    let outputs = ["off", "3"].map(|tile| {
+        let path = folder
+            .path()
+            .join(format!("{tile}.npz"))
+            .display()
+            .to_string();
+        let unet = [
+            "run", "unet", "--image", "32", "--width", "4", "--batch", "1",
+        ];
+        let told = object(&[&unet[..], &["--tile", tile, "--outputs", &path]].concat());
+        assert_eq!(told["segments"].is_null(), tile == "off");
+        let arrays = Arrays::read(Path::new(&path), 1 << 30).unwrap().0;
+        let (name, array) = arrays.into_iter().next().unwrap();
+        match array.contents {
+            Contents::Floats(floats) => (name, array.shape, floats),
+            Contents::Ints(_) => panic!("the mask is of floats"),
+        }
+    });
+    let [(name, shape, whole), (tiled_name, tiled_shape, tiled)] = outputs;
+    assert_eq!((name, shape), (tiled_name, tiled_shape));
+    let size = whole.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    assert!(size > 0.0);
+    for (a, b) in whole.iter().zip(&tiled) {
+        assert!((a - b).abs() <= 1e-5 * size, "{a} and {b}");
+    }
+}
+
+#[test]
+fn what_can_not_be_done_is_told() {
+    let cases = [
+        (
+            2,
+            ["--budget", "50%", "--tile", "auto"],
+            "one device and its budget in bytes",
+        ),
+        (
+            2,
+            ["--budget", "1GiB", "--tile", "0"],
+            "give off, auto, a whole number from 1 to 4096",
+        ),
+        (
+            2,
+            ["--budget", "1GiB", "--tile", "sft:x"],
+            "or sft: and such a number",
+        ),
+        (
+            4,
+            ["--budget", "1KiB", "--tile", "sft:4"],
+            "no plan within 1.00 KiB",
+        ),
+        (
+            4,
+            ["--budget", "1KiB", "--tile", "auto"],
+            "no plan within 1.00 KiB",
+        ),
+    ];
+    for (code, with, sentence) in cases {
+        let message = fails(code, &training(&with));
+        assert!(message.contains(sentence), "{with:?}: {message}");
+    }
+}
