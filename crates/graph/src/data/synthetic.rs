@@ -17,7 +17,7 @@ pub(super) fn limit(graph: &Graph, tensor: TensorId) -> Option<usize> {
         match node.op {
             Op::Gather { axis } => first.get(axis).copied(),
             Op::CrossEntropy | Op::CrossEntropyGrad => first.get(1).copied(),
-            Op::Reshape { .. } => limit(graph, *node.outputs.first()?),
+            Op::Reshape { .. } | Op::Slice { .. } => limit(graph, *node.outputs.first()?),
             _ => None,
         }
     });

@@ -40,7 +40,7 @@ pub enum Tiles {
     /// Segments that are cut where that saves work, each with as few tiles as let a tile and what is whole
     /// beside it take about this many bytes.
     Within(u64),
-    /// SFT's segments: only what a memory can't hold ([`sft`]).
+    /// SFT's segments: only what a memory can't hold (listing 3 of the paper).
     Published {
         /// Bytes of the memory.
         capacity: u64,

@@ -189,14 +189,10 @@ impl Segment {
         self.dims.iter().any(|dim| dim.contains_key(&tensor))
     }
 
-    /// The least length of a dimension among what is joined and summed over: there can't be more tiles.
+    /// The least length of a dimension among the tensors that it cuts: with more tiles some would share an element.
     pub fn length(&self, graph: &Graph, dim: usize) -> usize {
-        let summed = self.sums.iter().map(|&node| graph.node(node).inputs[0]);
-        self.joined
-            .iter()
-            .copied()
-            .chain(summed)
-            .filter_map(|tensor| Some(graph.tensor(tensor).shape[*self.dims[dim].get(&tensor)?]))
+        let cut = self.dims[dim].iter();
+        cut.map(|(&tensor, &axis)| graph.tensor(tensor).shape[axis])
             .min()
             .unwrap_or(1)
     }
