@@ -16,11 +16,15 @@ const COUNTS: [usize; 12] = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96];
 /// The most nodes of all tiles of a part.
 const MOST_RUNS: usize = 50_000;
 
+/// The most cuts in a row that may make it no better: often only two or three together do.
+const MOST_WORSE: usize = 3;
+
 /// The most places to cut a segment that are tried.
 const MOST_PLACES: usize = 24;
 
 /// The longest segments in parts, and their tiles: of those that take at most `bytes`, the ones with the
-/// least work, else those that take the least. One cut after the other is added while that makes it better.
+/// least work, else those that take the least. One cut after the other is added, the best of all places each time,
+/// until so many in a row have made it no better.
 pub fn within(graph: &Graph, bytes: u64) -> Vec<Tiling> {
     let mut tilings = Vec::new();
     for segment in Segment::longest(graph, COUNTS[0]) {
@@ -32,20 +36,29 @@ pub fn within(graph: &Graph, bytes: u64) -> Vec<Tiling> {
         };
         let places = places(graph, &segment);
         let (mut cuts, mut best) = (Vec::new(), parts.of(&segment.nodes, &[]));
-        loop {
-            let mut better = None;
+        let mut worse = 0;
+        while worse < MOST_WORSE {
+            let mut next: Option<(Found, Vec<usize>)> = None;
             for place in places.iter().filter(|place| !cuts.contains(*place)) {
                 let mut tried = cuts.clone();
                 tried.push(*place);
                 tried.sort_unstable();
                 let found = parts.of(&segment.nodes, &tried);
-                if found.is_better_than(&best) {
-                    (best, better) = (found, Some(tried));
+                if next
+                    .as_ref()
+                    .is_none_or(|(best, _)| found.is_better_than(best))
+                {
+                    next = Some((found, tried));
                 }
             }
-            match better {
-                Some(tried) => cuts = tried,
-                None => break,
+            let Some((found, tried)) = next else {
+                break;
+            };
+            cuts = tried;
+            if found.is_better_than(&best) {
+                (best, worse) = (found, 0);
+            } else {
+                worse += 1;
             }
         }
         let cut = |tiling: &Tiling| tiling.tiles.iter().any(|&count| count > 1);
