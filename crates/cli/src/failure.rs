@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use scrimp::Error;
-use scrimp::run::RunError;
+use scrimp::run::{OpenClError, RunError};
 use scrimp::solve::SolveError;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ pub enum Kind {
     Differs,
     /// This machine has too little memory for what was asked.
     Memory,
-    /// A library that the method or `--library` needs is missing or fails.
+    /// A library or driver that the method, `--library` or `--devices` needs is missing or fails.
     Solver,
     /// A loss of `train` wasn't a finite number.
     Diverged,
@@ -127,26 +127,12 @@ impl From<Error> for Failure {
                 Kind::Memory,
                 json!({ "needed_bytes": needed, "available_bytes": available }),
             ),
-            Error::Run(RunError::OutOfMemory { bytes }) => {
-                (Kind::Memory, json!({ "needed_bytes": bytes }))
-            }
-            Error::Run(RunError::SwapRoom {
-                needed, available, ..
-            }) => (
-                Kind::Memory,
-                json!({ "needed_bytes": needed, "available_bytes": available }),
-            ),
-            Error::Run(RunError::SwapFolder { .. } | RunError::SwapFile { .. }) => {
-                (Kind::Memory, Value::Null)
-            }
-            Error::Run(RunError::OneDnn(_)) => (Kind::Solver, Value::Null),
-            Error::Run(RunError::Panicked { .. }) => (Kind::Internal, Value::Null),
+            Error::Run(error) => running(error),
             Error::Weights(_)
             | Error::Resume { .. }
             | Error::Npz(_)
             | Error::Data(_)
-            | Error::NoAccuracy { .. }
-            | Error::Run(_) => (Kind::Input, Value::Null),
+            | Error::NoAccuracy { .. } => (Kind::Input, Value::Null),
             Error::NoDevice(_)
             | Error::Device(_)
             | Error::LeastOfSeveral { .. }
@@ -233,6 +219,27 @@ impl From<Error> for Failure {
             sentence,
             details,
         }
+    }
+}
+
+/// Why the runtime ended, and more keys of the JSON error object.
+fn running(error: &RunError) -> (Kind, Value) {
+    match error {
+        RunError::Node { source, .. } => running(source),
+        RunError::OutOfMemory { bytes } | RunError::OpenCl(OpenClError::OutOfMemory { bytes }) => {
+            (Kind::Memory, json!({ "needed_bytes": bytes }))
+        }
+        RunError::SwapRoom {
+            needed, available, ..
+        } => (
+            Kind::Memory,
+            json!({ "needed_bytes": needed, "available_bytes": available }),
+        ),
+        RunError::SwapFolder { .. } | RunError::SwapFile { .. } => (Kind::Memory, Value::Null),
+        RunError::OpenCl(OpenClError::NoDevice { .. }) => (Kind::Usage, Value::Null),
+        RunError::OneDnn(_) | RunError::OpenCl(_) => (Kind::Solver, Value::Null),
+        RunError::Panicked { .. } => (Kind::Internal, Value::Null),
+        _ => (Kind::Input, Value::Null),
     }
 }
 

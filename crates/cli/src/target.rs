@@ -12,7 +12,7 @@ use scrimp::plan::file::{self, Content};
 use scrimp::plan::{
     Budget, Capacities, NoDevice, PerDevice, Problem, SwapMemory, UnknownDeviceName,
 };
-use scrimp::run::{Compiled, CostCache, Cpu, Profile, ProfileProgress};
+use scrimp::run::{Compiled, CostCache, Cpu, Processor, Profile, ProfileProgress};
 use scrimp::solve::{Layer, Options};
 use scrimp::{Crossing, DeviceSpec, Devices, Error, Fit, Homes, ModelSource, Recipe, Swap};
 
@@ -335,7 +335,7 @@ pub fn cpu(threads: usize, library: LibraryArg) -> Result<Cpu> {
 pub fn devices(specs: &[DeviceSpec], threads: usize, library: LibraryArg) -> Result<Devices> {
     match specs.is_empty() {
         true => Ok(Devices::one(cpu(threads, library)?)),
-        false => Ok(Devices::start(specs, library.into())?),
+        false => Ok(Devices::start(specs, threads, library.into())?),
     }
 }
 
@@ -363,7 +363,10 @@ pub fn costs(
     quiet: bool,
 ) -> Result<Measured> {
     let budgets = budgets(devices, costing)?;
-    let mut caches: Vec<Option<CostCache>> = devices.iter().map(|(_, cpu)| cache(cpu)).collect();
+    let mut caches: Vec<Option<CostCache>> = devices
+        .iter()
+        .map(|(_, device)| cache(device))
+        .collect();
     let swap = links(
         costing.swap,
         devices.first(),
@@ -398,7 +401,7 @@ pub fn costs(
     }
     let room = budgets.iter().copied().map(room).min().unwrap_or(0);
     let cache = caches[0].as_mut();
-    let crossing = Crossing::measure(devices, compiled, room, cache, costing.afresh)?;
+    let crossing = Crossing::measure(compiled, room, cache, costing.afresh)?;
     for text in caches.iter().flatten().filter_map(CostCache::note) {
         if !quiet {
             tell(text);
@@ -450,19 +453,19 @@ fn budgets(devices: &Devices, costing: &Costing<'_>) -> Result<Vec<Budget>> {
 }
 
 /// The user's cache of measured costs.
-pub fn cache(cpu: &Cpu) -> Option<CostCache> {
-    scrimp::machine::cache_folder().map(|folder| CostCache::new(&folder, cpu))
+pub fn cache(device: Processor<'_>) -> Option<CostCache> {
+    scrimp::machine::cache_folder().map(|folder| CostCache::new(&folder, device))
 }
 
 /// Memories to swap to with the speed of their links. Measuring takes no more memory than a budget in bytes.
 pub fn links(
     memories: &[SwapMemory],
-    cpu: &Cpu,
+    device: Processor<'_>,
     budget: Budget,
     cache: Option<&mut CostCache>,
     afresh: bool,
 ) -> Result<Swap> {
-    Ok(Swap::measure(memories, cpu, room(budget), cache, afresh)?)
+    Ok(Swap::measure(memories, device, room(budget), cache, afresh)?)
 }
 
 /// The most bytes that measuring a link may take.

@@ -31,12 +31,12 @@ pub enum OpenClError {
         reason: String,
     },
     /// There is no device of this number.
-    #[error("there is no OpenCL device {number}, only {found}; `scrimp doctor` lists them")]
+    #[error("there is no OpenCL device {number}; {}", list(devices))]
     NoDevice {
         /// Which was asked for, from 0.
         number: usize,
-        /// How many there are.
-        found: usize,
+        /// The names of those that are there.
+        devices: Vec<String>,
     },
     /// A device that lacks what is needed.
     #[error("the OpenCL device {device:?} can't be used: {missing}; choose another device")]
@@ -90,6 +90,17 @@ pub enum OpenClError {
         /// The library's status.
         status: i32,
     },
+}
+
+/// The devices that may be asked for.
+fn list(devices: &[String]) -> String {
+    let each = devices.iter().enumerate();
+    let each: Vec<String> = each.map(|(number, name)| format!("{number} ({name})")).collect();
+    match &each[..] {
+        [] => "no driver has one, so install the driver of your GPU, or `pocl-opencl-icd` for a device on the CPU".into(),
+        [only] => format!("the only one is {only}"),
+        all => format!("those that are there are {}", all.join(", ")),
+    }
 }
 
 /// Turns a status into a result.

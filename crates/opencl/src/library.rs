@@ -132,10 +132,12 @@ impl Library {
     /// There are fewer devices, or a driver doesn't answer.
     pub fn device(&'static self, number: usize) -> Result<Device, OpenClError> {
         let platforms = self.platforms()?;
-        let devices: Vec<Device> = platforms.into_iter().flat_map(|p| p.devices).collect();
-        let found = devices.len();
-        let device = devices.into_iter().nth(number);
-        device.ok_or(OpenClError::NoDevice { number, found })
+        let mut devices: Vec<Device> = platforms.into_iter().flat_map(|p| p.devices).collect();
+        if number < devices.len() {
+            return Ok(devices.swap_remove(number));
+        }
+        let devices = devices.into_iter().map(|device| device.name).collect();
+        Err(OpenClError::NoDevice { number, devices })
     }
 }
 

@@ -37,7 +37,7 @@ pub struct Kernel {
 }
 
 impl Program {
-    /// Compiles a source with these options. With a folder, the result is kept there and taken from there the
+    /// Compiles a source with these options. With a folder, the result is kept there, and taken from there the
     /// next time; a folder that can't be read or written costs only time.
     ///
     /// # Errors
@@ -149,7 +149,10 @@ impl Program {
     fn keep(&self, file: &Path) {
         let Ok(binary) = self.binary() else { return };
         let beside = file.with_extension(format!("{}.part", std::process::id()));
-        let written = fs::write(&beside, binary).and_then(|()| fs::rename(&beside, file));
+        let folder = file.parent().unwrap_or(Path::new("."));
+        let written = fs::create_dir_all(folder)
+            .and_then(|()| fs::write(&beside, binary))
+            .and_then(|()| fs::rename(&beside, file));
         if written.is_err() {
             let _ = fs::remove_file(&beside);
         }

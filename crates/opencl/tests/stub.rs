@@ -76,7 +76,7 @@ fn each_failure_is_a_sentence() {
             "WITHOUT_FILL",
             Some("it has no function `clEnqueueFillBuffer`, which OpenCL 1.2 has"),
         ),
-        ("NO_DRIVER", Some("there is no OpenCL device 0, only 0")),
+        ("NO_DRIVER", Some("there is no OpenCL device 0; no driver has one")),
         ("TOO_OLD", Some("it has OpenCL 1.1 and needs 1.2")),
         (
             "BUILD_FAILS",

@@ -36,8 +36,8 @@ pub use cpu::{Cpu, Library};
 pub use data::Data;
 pub use error::RunError;
 pub use executor::{
-    CopyTrace, Executor, ExecutorOptions, FIXED_OVERHEAD_BYTES, Observer, RunEvent, RunTrace,
-    StepTrace,
+    CopyTrace, Executor, ExecutorOptions, FIXED_OVERHEAD_BYTES, Observer, Output, RunEvent,
+    RunTrace, StepTrace,
 };
 pub use file::swap_room;
 pub use format::{Format, Formats};
@@ -45,7 +45,7 @@ pub use interpret::{Tensors, interpret};
 pub use opencl::OpenCl;
 pub use processor::Processor;
 pub use profile::{
-    Alone, CostCache, LinkProfile, Profile, ProfileOptions, ProfileProgress, ProfileWatch,
+    Alone, CostCache, FarEnd, LinkProfile, Profile, ProfileOptions, ProfileProgress, ProfileWatch,
     Rehearsal, conversion_seconds, converted, profile, profile_link, timeline, wake_seconds,
 };
 pub use scrimp_onednn::{OneDnnError, wait_briefly};

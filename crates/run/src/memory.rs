@@ -13,7 +13,10 @@ use crate::error::RunError;
 use crate::file::FileMemory;
 use crate::opencl::DeviceMemory;
 use crate::processor::Processor;
-use crate::span::Span;
+use crate::span::{PAGE, Span};
+
+/// The most bytes that pass through main memory at a time.
+const STAGED: u64 = 4 << 20;
 
 /// The memory of one device, of fixed size.
 #[derive(Debug)]
@@ -68,11 +71,7 @@ impl Memory {
             _ => Arena::new(self.bytes())?,
         };
         let bytes = arena.bytes();
-        match &self {
-            Memory::OpenCl(memory) => memory.load(0, arena.bytes_at_mut(0, bytes))?,
-            Memory::File(file) => file.read(0, arena.bytes_at_mut(0, bytes))?,
-            Memory::Ram(_) | Memory::Null(_) => {}
-        }
+        self.load(0, arena.bytes_at_mut(0, bytes))?;
         Ok(arena)
     }
 
@@ -134,11 +133,23 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies a span of another memory to a span of this one; both have the same length. A conversion applies
-    /// between memories with addresses only.
+    /// Bytes of main memory through which a copy of so many bytes from another memory to this one passes; 0 if the
+    /// one memory is copied to the other.
+    pub fn staging_bytes(&self, source: &Memory, bytes: u64, converted: bool) -> u64 {
+        match (source, self) {
+            (Memory::OpenCl(_), Memory::OpenCl(_) | Memory::File(_))
+            | (Memory::File(_), Memory::OpenCl(_)) => bytes.min(STAGED).next_multiple_of(PAGE),
+            // A format is changed at once.
+            (Memory::OpenCl(_), Memory::Ram(_)) | (Memory::Ram(_), Memory::OpenCl(_)) if converted => bytes,
+            _ => 0,
+        }
+    }
+
+    /// Copies a span of another memory to a span of this one; both have the same length. `staging` has at least
+    /// [`Memory::staging_bytes`] bytes.
     ///
     /// # Errors
-    /// A file fails.
+    /// A file or a device fails, or the format changes between memories of which neither has addresses.
     ///
     /// # Safety
     /// Meanwhile nothing else uses the span of this memory, or writes the other span.
@@ -148,30 +159,62 @@ impl Memory {
         from: Span,
         to: Span,
         conversion: Option<&Conversion>,
+        staging: &mut Arena,
     ) -> Result<(), RunError> {
         // SAFETY: the caller's promise.
         let here = unsafe { self.write_beside(to) };
-        match (here, source.read(from), self, source) {
-            (Some(here), Some(there), ..) => match conversion {
-                Some(conversion) => conversion.copy(there, here),
-                None => here.copy_from_slice(there),
-            },
-            (Some(here), None, _, Memory::File(file)) => file.read(from.offset, here)?,
-            (None, Some(there), Memory::File(file), _) => file.write(to.offset, there)?,
-            (Some(here), None, _, Memory::OpenCl(memory)) if conversion.is_none() => {
-                memory.load(from.offset, here)?;
+        match (here, source.read(from), conversion) {
+            _ if matches!((self, source), (Memory::Null(_), _) | (_, Memory::Null(_))) => Ok(()),
+            (Some(here), Some(there), None) => {
+                here.copy_from_slice(there);
+                Ok(())
             }
-            (None, Some(there), Memory::OpenCl(memory), _) if conversion.is_none() => {
-                memory.store(there, to.offset)?;
+            (Some(here), Some(there), Some(conversion)) => {
+                conversion.copy(there, here);
+                Ok(())
             }
-            (.., Memory::Null(_)) | (.., Memory::Null(_), _) => {}
-            _ => {
-                return Err(RunError::WrongPlan {
-                    reason: "between an OpenCL device and a file, another such device or another format nothing is copied"
-                        .into(),
-                });
+            (Some(here), None, None) => source.load(from.offset, here),
+            (None, Some(there), None) => self.store(there, to.offset),
+            (Some(here), None, Some(conversion)) => {
+                let staged = staging.bytes_at_mut(0, from.bytes);
+                source.load(from.offset, staged)?;
+                conversion.copy(staged, here);
+                Ok(())
             }
+            (None, Some(there), Some(conversion)) => {
+                let staged = staging.bytes_at_mut(0, to.bytes);
+                conversion.copy(there, staged);
+                self.store(staged, to.offset)
+            }
+            (None, None, None) => {
+                for start in (0..to.bytes).step_by(STAGED as usize) {
+                    let staged = staging.bytes_at_mut(0, STAGED.min(to.bytes - start));
+                    source.load(from.offset + start, staged)?;
+                    self.store(staged, to.offset + start)?;
+                }
+                Ok(())
+            }
+            (None, None, Some(_)) => Err(RunError::WrongPlan {
+                reason: "it changes a format between two devices or files".into(),
+            }),
         }
-        Ok(())
+    }
+
+    /// Reads from a memory without addresses.
+    fn load(&self, offset: u64, to: &mut [u8]) -> Result<(), RunError> {
+        match self {
+            Memory::OpenCl(memory) => Ok(memory.load(offset, to)?),
+            Memory::File(file) => file.read(offset, to),
+            Memory::Ram(_) | Memory::Null(_) => Ok(()),
+        }
+    }
+
+    /// Writes to a memory without addresses.
+    fn store(&self, from: &[u8], offset: u64) -> Result<(), RunError> {
+        match self {
+            Memory::OpenCl(memory) => Ok(memory.store(from, offset)?),
+            Memory::File(file) => file.write(offset, from),
+            Memory::Ram(_) | Memory::Null(_) => Ok(()),
+        }
     }
 }

@@ -42,6 +42,15 @@ impl Processor<'_> {
         }
     }
 
+    /// Bytes of the largest arena that this processor's own memory can hold; `None` if it computes in this machine's
+    /// main memory.
+    pub fn own_memory(self) -> Option<u64> {
+        match self {
+            Processor::OpenCl(device) => device.own_memory(),
+            Processor::Cpu(_) | Processor::Null => None,
+        }
+    }
+
     /// The formats that a graph's tensors have on this processor.
     pub(crate) fn formats(self, graph: &Graph) -> Formats {
         match self {

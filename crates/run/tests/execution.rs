@@ -51,7 +51,10 @@ fn execute(case: &Case, plan: &CheckedPlan, cpu: &Cpu) -> Bits {
         set_inputs(graph, &mut executor, step);
         let mut count = 0;
         let mut observer = |event: &scrimp_run::RunEvent<'_>| {
-            let bits: Vec<u64> = event.outputs().map(|(_, bytes)| hash(bytes)).collect();
+            let bits: Vec<u64> = event
+                .outputs()
+                .map(|(_, output)| hash(&output.bytes().unwrap()))
+                .collect();
             let first = seen
                 .entry((step, event.task))
                 .or_insert_with(|| bits.clone());

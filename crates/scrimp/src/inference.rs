@@ -76,8 +76,12 @@ impl<'a> Inference<'a> {
         arena_bytes: u64,
         seed: u64,
     ) -> Result<Forward<'_>> {
-        let beside = self.swap.ram_bytes(layout) + training::others(layout);
-        training::fits(arena_bytes.saturating_add(beside))?;
+        training::fits(training::main_memory(
+            &self.compiled,
+            layout,
+            arena_bytes,
+            &self.swap,
+        ))?;
         let options = ExecutorOptions {
             seed,
             arena_bytes,

@@ -23,6 +23,7 @@
 
 pub mod batch;
 pub mod checkpoint;
+mod crossing;
 mod devices;
 pub mod error;
 mod evaluate;
@@ -48,7 +49,8 @@ pub use batch::{
     AtBatch, Attempt, BatchProgress, LargestBatch, Limit, MOST_BATCH, largest_batch, largest_scaled,
 };
 pub use checkpoint::Start;
-pub use devices::{Crossing, DeviceError, DeviceSpec, Devices};
+pub use crossing::Crossing;
+pub use devices::{DeviceError, DeviceKind, DeviceSpec, Devices};
 pub use error::{Error, Result};
 pub use evaluate::Evaluation;
 pub use history::{History, Moment};

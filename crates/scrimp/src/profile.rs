@@ -5,6 +5,7 @@ use scrimp_graph::{Lowered, Phases};
 use scrimp_plan::{Budget, Capacities, CheckedLayout, Timeline, simulate};
 use scrimp_run::{Compiled, Profile, ProfileOptions, ProfileWatch, Rehearsal, RunError, timeline};
 use scrimp_solve::{Method, Options, Order, SolveError, place};
+use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -50,16 +51,18 @@ pub fn profile(
         ..pipeline::budget(&problem, budget)?
     };
     let keep_all = place(&budgeted.base, &Capacities::unlimited())?;
-    let layout = rehearsed(&budgeted, &keep_all, swap, &options)?;
+    let own = compiled.processor().own_memory();
+    let layout = rehearsed(&budgeted, own, &keep_all, swap, &options)?;
     if stop.load(Ordering::SeqCst) {
         return Err(RunError::Stopped.into());
     }
     let layout = layout.as_ref().unwrap_or(&keep_all);
-    training::fits(
-        layout
-            .arena_bytes(budgeted.device)
-            .saturating_add(swap.ram_bytes(layout)),
-    )?;
+    training::fits(training::main_memory(
+        slice::from_ref(compiled),
+        layout,
+        0,
+        swap,
+    ))?;
     let rehearsal = Rehearsal {
         compiled,
         lowered: &lowered,
@@ -71,17 +74,18 @@ pub fn profile(
     Ok(scrimp_run::profile(&rehearsal, &options, stop, watch)?)
 }
 
-/// A plan within the budget and half of the free memory; `None` if a step that keeps everything fits, with what
-/// may be swapped to in RAM.
+/// A plan within the budget and half of the free memory, or all of the device's `own`; `None` if a step that keeps
+/// everything fits, in main memory with what may be swapped to there.
 fn rehearsed(
     budgeted: &Budgeted,
+    own: Option<u64>,
     keep_all: &CheckedLayout,
     swap: &Swap,
     options: &Options,
 ) -> Result<Option<CheckedLayout>> {
-    let room = machine::memory()
-        .available
-        .map_or(UNKNOWN, |bytes| bytes / 2);
+    let half = || machine::memory().available.map(|bytes| bytes / 2);
+    let room = own.or_else(half).unwrap_or(UNKNOWN);
+    let beside = own.map_or_else(|| swap.ram_capacity(), |_| 0);
     let kept = keep_all.arena_bytes(budgeted.device);
     let within = |budget_bytes: Option<u64>, options: &Options| {
         let limited = Budgeted {
@@ -99,7 +103,7 @@ fn rehearsed(
         None => return within(None, &quick),
         Some(bytes) => bytes.min(room),
     };
-    if kept <= limit.saturating_add(swap.ram_capacity()).min(room) {
+    if kept <= limit.saturating_add(beside).min(room) {
         return Ok(None);
     }
     match within(Some(limit), &quick) {

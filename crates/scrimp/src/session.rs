@@ -116,17 +116,24 @@ impl<'a> Session<'a> {
         let training = self.job.training;
         let mut gradients = vec![0; if hash { training.gradients.len() } else { 0 }];
         let mut hashing = 0.0;
+        let mut failed = None;
         let mut observe = |event: &RunEvent<'_>| {
             let start = Instant::now();
-            for (tensor, bytes) in event.outputs() {
+            for (tensor, output) in event.outputs() {
                 if let Some(&index) = self.gradients.get(&tensor) {
-                    gradients[index] = xxh3_64(bytes);
+                    match output.bytes() {
+                        Ok(bytes) => gradients[index] = xxh3_64(&bytes),
+                        Err(error) => failed = Some(error),
+                    }
                 }
             }
             hashing += start.elapsed().as_secs_f64();
         };
         let observer: Option<Observer<'_>> = if hash { Some(&mut observe) } else { None };
         let trace = self.executor.step(observer)?;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
         self.trace.clone_from(trace);
         self.trace.seconds -= hashing;
         self.breakdown.add(&self.trace, self.job.lowered, training);

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use scrimp_plan::{Capacities, CheckedLayout, DeviceId, Problem, SwapMemory};
-use scrimp_run::{CostCache, Cpu, LinkProfile, PAGE, RunError, profile_link, swap_room};
+use scrimp_run::{
+    CostCache, FarEnd, LinkProfile, PAGE, Processor, RunError, profile_link, swap_room,
+};
 
 use crate::error::{Error, Result};
 
@@ -63,14 +65,14 @@ pub struct Swap {
 }
 
 impl Swap {
-    /// Measures the links of the memories for which no speed is stated, unless the cache has them. On each
-    /// side, measuring takes at most `room` bytes.
+    /// Measures the links between a device that computes and the memories for which no speed is stated, unless the
+    /// cache has them. On each side, measuring takes at most `room` bytes.
     ///
     /// # Errors
     /// If there isn't enough memory, or a folder can't hold a file or has no room.
     pub fn measure(
         memories: &[SwapMemory],
-        cpu: &Cpu,
+        device: Processor<'_>,
         room: u64,
         mut cache: Option<&mut CostCache>,
         afresh: bool,
@@ -87,7 +89,8 @@ impl Swap {
             if let Some(kept) = kept.filter(|_| !afresh) {
                 return Ok(Some(kept));
             }
-            let made = profile_link(cpu, folder, room)?;
+            let far = folder.map_or(FarEnd::Ram, FarEnd::File);
+            let made = profile_link(device, far, room)?;
             if let Some(cache) = cache.as_deref_mut() {
                 cache.keep_link(&name, &made);
             }

@@ -1,15 +1,17 @@
 //! Trains under a plan and, for a comparison bit by bit, also without one.
 
+use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use scrimp_graph::TensorId;
 use scrimp_plan::CheckedLayout;
-use scrimp_run::{RunError, StepTrace};
+use scrimp_run::{Compiled, RunError, StepTrace};
 
 use crate::Planned;
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::session::{Breakdown, Job, Session, StepRecord};
+use crate::swap::Swap;
 
 /// The result of a run.
 #[derive(Clone, Debug)]
@@ -61,16 +63,14 @@ pub fn run<E: From<Error>>(
 ) -> Result<Outcome, E> {
     let hash = base.is_some();
     let needed = planned.reserved_bytes();
-    let beside = job.swap.ram_bytes(&planned.layout) + others(&planned.layout);
-    let base_needed = base.map_or(0, |layout| {
-        layout
-            .arena_bytes(planned.budgeted.device)
-            .saturating_add(others(layout))
+    let taken = |layout, first| main_memory(job.compiled, layout, first, job.swap);
+    let own = taken(&planned.layout, needed);
+    let base_needed = base.map_or(0, |layout| taken(layout, 0));
+    let together = base.is_some_and(|base| {
+        there_is(own.saturating_add(base_needed))
+            && devices_hold(job.compiled, [&planned.layout, base])
     });
-    let both = needed.saturating_add(base_needed).saturating_add(beside);
-    let together = base.is_some() && there_is(both);
-    let most = needed.saturating_add(beside).max(base_needed);
-    fits(most.saturating_add(SPARE as u64))?;
+    fits(own.max(base_needed).saturating_add(SPARE as u64))?;
     let mut first = Session::new(job, &planned.layout, needed)?;
     let mut second = match base {
         Some(layout) if together => Some(Session::new(job, layout, 0)?),
@@ -107,14 +107,35 @@ pub fn run<E: From<Error>>(
     Ok(Outcome { planned, base })
 }
 
-/// Bytes of the arenas of all devices that compute but the first.
-pub(crate) fn others(layout: &CheckedLayout) -> u64 {
+/// The bytes of a layout on each device that computes, in their order.
+fn arenas(layout: &CheckedLayout) -> impl Iterator<Item = u64> {
     let devices = layout.plan().problem().devices().iter();
     let computing = devices.filter(|(_, what)| what.computes);
-    computing
-        .skip(1)
-        .map(|(device, _)| layout.arena_bytes(device))
-        .sum()
+    computing.map(|(device, _)| layout.arena_bytes(device))
+}
+
+/// Bytes of main memory that a layout takes: the arenas of the devices that compute there, the first of which has at
+/// least `first` bytes, and what is swapped to in RAM.
+pub(crate) fn main_memory(
+    compiled: &[Compiled<'_>],
+    layout: &CheckedLayout,
+    first: u64,
+    swap: &Swap,
+) -> u64 {
+    let least = iter::once(first).chain(iter::repeat(0));
+    let each = compiled.iter().zip(arenas(layout)).zip(least);
+    let here = each.filter(|((compiled, _), _)| compiled.processor().own_memory().is_none());
+    let bytes = here.map(|((_, bytes), least)| bytes.max(least));
+    bytes.fold(swap.ram_bytes(layout), u64::saturating_add)
+}
+
+/// Whether devices with a memory of their own hold the arenas of both layouts at once.
+fn devices_hold(compiled: &[Compiled<'_>], [a, b]: [&CheckedLayout; 2]) -> bool {
+    let mut each = compiled.iter().zip(arenas(a).zip(arenas(b)));
+    each.all(|(compiled, (a, b))| {
+        let own = compiled.processor().own_memory();
+        own.is_none_or(|own| a.saturating_add(b) <= own)
+    })
 }
 
 /// Ends a session and gives its memory back.

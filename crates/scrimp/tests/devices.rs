@@ -54,7 +54,7 @@ fn losses_do_not_depend_on_the_placement() {
         ("a/1,b/1,c/1", "a=100%,b=100%,c=100%", 2),
     ] {
         let specs: Vec<_> = list.split(',').map(|text| text.parse().unwrap()).collect();
-        let devices = Devices::start(&specs, Library::Native).unwrap();
+        let devices = Devices::start(&specs, 1, Library::Native).unwrap();
         let compiled = devices.compiled(&step.graph);
         let costs: Vec<_> = compiled.iter().map(pipeline::estimate).collect();
         let crossing = Crossing::estimate(&compiled);
@@ -118,7 +118,7 @@ fn percentages_are_of_each_device_alone() {
     };
     let step = pipeline::differentiate(&graph, recipe).unwrap();
     let specs = ["a/1", "b/1"].map(|text| text.parse().unwrap());
-    let devices = Devices::start(&specs, Library::Native).unwrap();
+    let devices = Devices::start(&specs, 1, Library::Native).unwrap();
     let compiled = devices.compiled(&step.graph);
     let mut costs: Vec<_> = compiled.iter().map(pipeline::estimate).collect();
     // The second device is the faster one.

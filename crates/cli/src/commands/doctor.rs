@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use scrimp::plan::format_bytes;
 use scrimp::run::{
-    CostCache, Cpu, Library as Kernels, LinkProfile, OneDnnError, OpenClError, OpenClLibrary,
-    OpenClPlatform as Platform, RunError,
+    Cpu, Library as Kernels, LinkProfile, OneDnnError, OpenClError, OpenClLibrary,
+    OpenClPlatform as Platform, Processor, RunError,
 };
 use scrimp::solve::Method;
 use scrimp::solve::solvers::{Installed, Library, SolverError, installed};
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::Answer;
 use crate::args::DoctorArgs;
 use crate::table::Table;
+use crate::target;
 
 /// Asks the operating system and the processor.
 pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
@@ -53,7 +54,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
             "a plan's workspaces belong to it",
         ])
         .row(["oneDNN", &kernels.0, &kernels.1]);
-    let mut cache = machine::cache_folder().map(|folder| CostCache::new(&folder, cpu));
+    let mut cache = target::cache(Processor::Cpu(cpu));
     let folders = [std::env::temp_dir(), PathBuf::from(".")];
     let places = swap_places(&folders, cache.as_mut());
     for place in &places {

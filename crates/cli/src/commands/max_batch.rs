@@ -10,7 +10,7 @@ use scrimp::plan::{
     Budget, Capacities, CheckedPlan, Problem, format_bytes, format_seconds, plan_to_json,
     problem_to_json, simulate,
 };
-use scrimp::run::{Compiled, CostCache, Processor};
+use scrimp::run::{Compiled, Processor};
 use scrimp::solve::published::{MaxBatchOptions, max_batch};
 use scrimp::solve::{Formulation, Method, Options, Published};
 use scrimp::{
@@ -78,8 +78,9 @@ fn of_model(args: &MaxBatchArgs, line: &Line) -> Result<Found> {
         return Err(Failure::new(Kind::Usage, sentence).into());
     }
     let cpu = target::cpu(args.solve.search.threads(), args.recipe.library)?;
-    let mut cache = scrimp::machine::cache_folder().map(|folder| CostCache::new(&folder, &cpu));
-    let swap = Swap::measure(&args.swap, &cpu, args.memory, cache.as_mut(), false)?;
+    let device = Processor::Cpu(&cpu);
+    let mut cache = target::cache(device);
+    let swap = Swap::measure(&args.swap, device, args.memory, cache.as_mut(), false)?;
     let model = target::Model::find(&args.target, &args.shape)?;
     let recipe = target::recipe(&args.recipe, &model.import(Some(1))?)?;
     let mut make = |batch: u64| -> Result<Option<AtBatch>, Error> {
@@ -88,7 +89,7 @@ fn of_model(args: &MaxBatchArgs, line: &Line) -> Result<Found> {
         };
         let problem = || -> Result<Problem, Error> {
             let training = scrimp::differentiate(&model.import(Some(size))?, recipe)?;
-            let costs = scrimp::estimate(&Compiled::new(&training.graph, Processor::Cpu(&cpu)));
+            let costs = scrimp::estimate(&Compiled::new(&training.graph, device));
             Ok(scrimp::lower(&training, &costs)?.problem)
         };
         match problem().and_then(|problem| swap.add(&problem)) {

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use super::memories::Memories;
 use super::play::Stage;
+use super::schedule::Transfer;
 use super::trace::CopyTrace;
 use super::waits::Errand;
+use crate::arena::Arena;
 use crate::error::{RunError, unless_panicked};
 use crate::random::mix;
 use crate::span::{PAGE, Span};
@@ -23,17 +25,42 @@ pub(super) struct Queue {
     /// The number of its counter.
     counter: usize,
     errands: Vec<Errand>,
+    work: Mutex<Work>,
+}
+
+#[derive(Debug)]
+struct Work {
     /// The copies of this step so far.
-    done: Mutex<Vec<CopyTrace>>,
+    done: Vec<CopyTrace>,
+    /// Main memory through which those copies pass that can't be done directly.
+    staging: Arena,
 }
 
 impl Queue {
-    pub fn new(counter: usize, errands: Vec<Errand>) -> Queue {
-        Queue {
+    /// Takes what its copies need beside the memories between which they are.
+    ///
+    /// # Errors
+    /// There isn't enough memory.
+    pub fn new(
+        counter: usize,
+        errands: Vec<Errand>,
+        memories: &Memories,
+    ) -> Result<Queue, RunError> {
+        let staged = errands.iter().map(|errand| {
+            let Transfer { from, to, conversion, .. } = &errand.transfer;
+            let (source, bytes) = (memories.of(from.device), to.span.bytes);
+            let destination = memories.of(to.device);
+            destination.staging_bytes(source, bytes, conversion.is_some())
+        });
+        let work = Work {
+            staging: Arena::new(staged.max().unwrap_or(0))?,
+            done: Vec::with_capacity(errands.len()),
+        };
+        Ok(Queue {
             counter,
-            done: Mutex::new(Vec::with_capacity(errands.len())),
+            work: Mutex::new(work),
             errands,
-        }
+        })
     }
 
     /// Does the copies of a step. If that fails, the step ends for all.
@@ -44,7 +71,8 @@ impl Queue {
     }
 
     fn copy_all(&self, stage: &Stage<'_, '_>) -> Result<(), RunError> {
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let Work { done, staging } = &mut *work;
         done.clear();
         for (index, errand) in self.errands.iter().enumerate() {
             stage.progress.let_copier_wait(&errand.after)?;
@@ -52,7 +80,7 @@ impl Queue {
             let delay = stage.delays.map(|seed| seed ^ (errand.step as u64) << 8);
             // SAFETY: nothing else writes the source or uses the destination now, as `Waits` and the checked layout
             // make sure.
-            unsafe { copy(stage.memories, errand, delay)? };
+            unsafe { copy(stage.memories, errand, delay, staging)? };
             done.push(CopyTrace {
                 step: errand.step,
                 value: errand.transfer.value,
@@ -67,8 +95,8 @@ impl Queue {
 
     /// Adds the copies of the last step to a trace.
     pub fn trace(&mut self, trace: &mut Vec<CopyTrace>) {
-        let done = self.done.get_mut();
-        trace.extend_from_slice(done.unwrap_or_else(PoisonError::into_inner));
+        let work = self.work.get_mut();
+        trace.extend_from_slice(&work.unwrap_or_else(PoisonError::into_inner).done);
     }
 }
 
@@ -76,12 +104,18 @@ impl Queue {
 ///
 /// # Safety
 /// Nothing else writes the source or uses the destination.
-unsafe fn copy(memories: &Memories, errand: &Errand, delay: Option<u64>) -> Result<(), RunError> {
+unsafe fn copy(
+    memories: &Memories,
+    errand: &Errand,
+    delay: Option<u64>,
+    staging: &mut Arena,
+) -> Result<(), RunError> {
     let (from, to) = (errand.transfer.from, errand.transfer.to);
     let (source, destination) = (memories.of(from.device), memories.of(to.device));
     let conversion = errand.transfer.conversion.as_deref();
     // SAFETY: the caller's promise.
-    let copy = |from, to| unsafe { destination.copy_from(source, from, to, conversion) };
+    let mut copy =
+        |from, to| unsafe { destination.copy_from(source, from, to, conversion, staging) };
     let Some(seed) = delay else {
         return copy(from.span, to.span);
     };

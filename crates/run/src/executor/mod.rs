@@ -38,7 +38,7 @@ use std::time::Instant;
 use self::copiers::Queue;
 use self::crew::Crew;
 use self::memories::{Location, Memories};
-pub use self::play::{Observer, RunEvent};
+pub use self::play::{Observer, Output, RunEvent};
 use self::play::{Player, Stage};
 use self::progress::Progress;
 use self::schedule::{Schedule, wrong};
@@ -142,9 +142,6 @@ impl<'a> Executor<'a> {
         let devices = devices.map(|device| format!("scrimp-{}", name(device)));
         let copiers = (0..queues.len()).map(|queue| format!("scrimp-copy-{queue}"));
         let crew = Crew::new(devices.chain(copiers).collect())?;
-        let queues = queues.into_iter().enumerate();
-        let queues = queues.map(|(queue, errands)| Queue::new(computing.len() + queue, errands));
-        let queues: Vec<Queue> = queues.collect();
         let size = |device| {
             let asked = match device == computing[0] {
                 true => options.arena_bytes,
@@ -169,11 +166,15 @@ impl<'a> Executor<'a> {
                 None => Memory::beside(processor, size(device), folder(device))?,
             });
         }
+        let memories = Memories::new(memories, options.poison)?;
+        let queues = queues.into_iter().enumerate();
+        let queue = |(queue, errands)| Queue::new(computing.len() + queue, errands, &memories);
+        let queues: Vec<Queue> = queues.map(queue).collect::<Result<_, _>>()?;
         let mut executor = Executor {
             compiled,
             graph: first.graph(),
             seed: options.seed,
-            memories: Memories::new(memories, options.poison)?,
+            memories,
             players: computing.iter().enumerate().map(player).collect(),
             others: others
                 .map(|&(device, _)| Record::new(device, &schedule))

@@ -8,6 +8,7 @@
 
 use scrimp_graph::{Graph, NodeId, TensorId};
 use scrimp_plan::{DeviceId, TaskId};
+use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -17,6 +18,7 @@ use super::schedule::{Action, Launch, Schedule, Transfer};
 use super::trace::{Record, RunTrace};
 use crate::compiled::Compiled;
 use crate::error::{RunError, unless_panicked};
+use crate::memory::Memory;
 use crate::span::Span;
 
 /// A run that has just ended, as observers see it.
@@ -37,13 +39,38 @@ pub struct RunEvent<'a> {
 }
 
 impl RunEvent<'_> {
-    /// The memory of each of the node's outputs, unrounded and in the device's format. There is none if
-    /// nothing is computed.
-    pub fn outputs(&self) -> impl Iterator<Item = (TensorId, &[u8])> {
+    /// Each of the node's outputs. There is none if nothing is computed.
+    pub fn outputs(&self) -> impl Iterator<Item = (TensorId, Output<'_>)> {
         let tensors = self.graph.node(self.node).outputs.iter();
-        tensors
-            .zip(&self.launch.outputs)
-            .filter_map(|(&tensor, &at)| Some((tensor, self.memories.read(at)?)))
+        let each = tensors.zip(&self.launch.outputs);
+        let each = each.filter(|(_, at)| !matches!(self.memories.of(at.device), Memory::Null(_)));
+        each.map(|(&tensor, &at)| {
+            let memory = self.memories.of(at.device);
+            let span = at.span;
+            (tensor, Output { memory, span })
+        })
+    }
+}
+
+/// An output of a run that has just ended.
+#[derive(Debug)]
+pub struct Output<'a> {
+    memory: &'a Memory,
+    span: Span,
+}
+
+impl<'a> Output<'a> {
+    /// Its memory, unrounded and in the device's format. From a memory without addresses it is copied.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub fn bytes(&self) -> Result<Cow<'a, [u8]>, RunError> {
+        let Memory::OpenCl(memory) = self.memory else {
+            return Ok(Cow::Borrowed(self.memory.read(self.span).unwrap_or_default()));
+        };
+        let mut bytes = vec![0; self.span.bytes as usize];
+        memory.load(self.span.offset, &mut bytes)?;
+        Ok(Cow::Owned(bytes))
     }
 }
 

@@ -12,7 +12,7 @@ mod windows;
 
 use scrimp_graph::{DType, Op};
 use scrimp_opencl::{
-    Buffer, Context, Event, Kernel, Library, OpenClError, Program as Compiled, Queue, Value,
+    Buffer, Context, Event, Kernel, Kind, Library, OpenClError, Program as Compiled, Queue, Value,
 };
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -83,11 +83,19 @@ impl OpenCl {
     pub fn signature(&self) -> String {
         let device = self.context.device();
         format!(
-            "opencl/{}/{}/{}",
+            "opencl/{}/{}/{}/{} units",
             env!("CARGO_PKG_VERSION"),
             device.name,
-            device.driver
+            device.driver,
+            device.units
         )
+    }
+
+    /// Bytes of the largest arena that the device's own memory can hold; `None` if it is the host's memory.
+    pub(crate) fn own_memory(&self) -> Option<u64> {
+        let device = self.context.device();
+        let bytes = device.largest_buffer_bytes.min(device.memory_bytes);
+        (device.kind != Kind::Cpu).then_some(bytes)
     }
 
     /// What an operator runs on arguments in rows.

@@ -11,8 +11,8 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use super::{Distinct, LinkProfile, Profile, Times, last_level_cache};
 use crate::compiled::Compiled;
-use crate::cpu::Cpu;
 use crate::error::RunError;
+use crate::processor::Processor;
 
 const FORMAT: &str = "scrimp-costs";
 /// Changes whenever what is measured changes, or how.
@@ -61,14 +61,14 @@ pub struct CostCache {
 
 impl CostCache {
     /// The cache for a device in a folder. Neither the folder nor the file needs to exist.
-    pub fn new(folder: &Path, cpu: &Cpu) -> CostCache {
+    pub fn new(folder: &Path, device: Processor<'_>) -> CostCache {
         let (version, build) = (env!("CARGO_PKG_VERSION"), env!("SCRIMP_KERNELS"));
         let built = if cfg!(debug_assertions) {
             " with assertions"
         } else {
             ""
         };
-        let (signature, processor) = (cpu.signature(), processor());
+        let (signature, processor) = (device.signature(), processor());
         let cache = last_level_cache().map_or(0, |cache| cache.bytes);
         let device = format!(
             "scrimp {version} {build}{built}, {signature}, {processor} with {cache} bytes of cache"
@@ -284,7 +284,7 @@ fn processor() -> String {
 mod tests {
     use super::super::tests::{measured, training};
     use super::*;
-    use crate::processor::Processor;
+    use crate::cpu::Cpu;
 
     /// The profile, and whether it was measured.
     fn profile(cache: &mut CostCache, cpu: &Cpu) -> (Profile, bool) {
@@ -303,23 +303,23 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let folder = folder.path().join("not").join("there");
         let cpu = Cpu::new(1).expect("threads start");
-        let (first, measured) = profile(&mut CostCache::new(&folder, &cpu), &cpu);
+        let (first, measured) = profile(&mut CostCache::new(&folder, Processor::Cpu(&cpu)), &cpu);
         assert!(measured);
-        let mut cache = CostCache::new(&folder, &cpu);
+        let mut cache = CostCache::new(&folder, Processor::Cpu(&cpu));
         let (second, measured) = profile(&mut cache, &cpu);
         assert!(!measured && cache.note().is_none());
         assert_eq!(first.times, second.times);
         assert_eq!(first.costs.nodes, second.costs.nodes);
         // A device with another number of threads is another device.
         let two = Cpu::new(2).expect("threads start");
-        assert!(profile(&mut CostCache::new(&folder, &two), &two).1);
+        assert!(profile(&mut CostCache::new(&folder, Processor::Cpu(&two)), &two).1);
     }
 
     #[test]
     fn a_damaged_file_is_ignored_and_mended() {
         let folder = tempfile::tempdir().expect("a folder");
         let cpu = Cpu::new(1).expect("threads start");
-        let mut cache = CostCache::new(folder.path(), &cpu);
+        let mut cache = CostCache::new(folder.path(), Processor::Cpu(&cpu));
         profile(&mut cache, &cpu);
         let good = fs::read_to_string(cache.path()).expect("it was written");
         let mut slow: CostFile = serde_json::from_str(&good).expect("it is whole");
@@ -334,11 +334,11 @@ mod tests {
         ];
         for damaged in damages {
             fs::write(cache.path(), &damaged).expect("written");
-            let mut cache = CostCache::new(folder.path(), &cpu);
+            let mut cache = CostCache::new(folder.path(), Processor::Cpu(&cpu));
             assert!(profile(&mut cache, &cpu).1, "{damaged}");
             let note = cache.note().expect("it is told");
             assert!(note.contains("ignored"), "{note}");
-            let mut cache = CostCache::new(folder.path(), &cpu);
+            let mut cache = CostCache::new(folder.path(), Processor::Cpu(&cpu));
             assert!(!profile(&mut cache, &cpu).1 && cache.note().is_none());
         }
     }
@@ -347,7 +347,7 @@ mod tests {
     fn what_processes_add_at_the_same_time_is_all_there() {
         let folder = tempfile::tempdir().expect("a folder");
         let cpu = Cpu::new(1).expect("threads start");
-        let cache = CostCache::new(folder.path(), &cpu);
+        let cache = CostCache::new(folder.path(), Processor::Cpu(&cpu));
         let times = Times {
             seconds: 1.0,
             warm: 1.0,
@@ -371,7 +371,7 @@ mod tests {
     fn links_are_kept_beside_costs() {
         let folder = tempfile::tempdir().expect("a folder");
         let cpu = Cpu::new(1).expect("threads start");
-        let mut cache = CostCache::new(folder.path(), &cpu);
+        let mut cache = CostCache::new(folder.path(), Processor::Cpu(&cpu));
         profile(&mut cache, &cpu);
         let link = LinkProfile {
             out: 1e9,
@@ -382,7 +382,7 @@ mod tests {
         };
         cache.keep_link("ram", &link);
         assert!(!profile(&mut cache, &cpu).1);
-        let mut cache = CostCache::new(folder.path(), &cpu);
+        let mut cache = CostCache::new(folder.path(), Processor::Cpu(&cpu));
         assert_eq!(cache.find_link("ram"), Some(link));
         assert_eq!(cache.find_link("disk"), None);
         cache.keep_link("ram", &LinkProfile { out: 0.0, ..link });
@@ -395,7 +395,7 @@ mod tests {
     fn a_pipe_in_the_place_of_the_file_is_told() {
         let folder = tempfile::tempdir().expect("a folder");
         let cpu = Cpu::new(1).expect("threads start");
-        let mut cache = CostCache::new(folder.path(), &cpu);
+        let mut cache = CostCache::new(folder.path(), Processor::Cpu(&cpu));
         let pipe = std::process::Command::new("mkfifo")
             .arg(cache.path())
             .status();
@@ -408,7 +408,7 @@ mod tests {
     fn a_folder_that_cannot_be_written_is_told() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let cpu = Cpu::new(1).expect("threads start");
-        let mut cache = CostCache::new(file.path(), &cpu);
+        let mut cache = CostCache::new(file.path(), Processor::Cpu(&cpu));
         assert!(profile(&mut cache, &cpu).1);
         assert!(cache.note().expect("told").contains("can't be kept"));
     }

@@ -4,11 +4,20 @@ use std::fs;
 use std::path::Path;
 
 use super::locality::Cache;
+use crate::processor::Processor;
 
 /// The largest cache that the first processor reads through; `None` where the system doesn't tell. Only Linux
 /// does.
 pub fn last_level_cache() -> Option<Cache> {
     in_folder(Path::new("/sys/devices/system/cpu/cpu0/cache"))
+}
+
+/// The cache whose contents times on a processor are taken to depend on: a CPU's.
+pub fn cache_of(processor: Processor<'_>) -> Option<Cache> {
+    match processor {
+        Processor::Cpu(_) => last_level_cache(),
+        Processor::OpenCl(_) | Processor::Null => None,
+    }
 }
 
 fn in_folder(folder: &Path) -> Option<Cache> {

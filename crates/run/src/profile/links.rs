@@ -13,9 +13,7 @@ use std::time::{Duration, Instant};
 use super::alone::Alone;
 use super::typical::typical;
 use crate::arena::Arena;
-use crate::cpu::Cpu;
 use crate::error::RunError;
-use crate::file::FileMemory;
 use crate::memory::Memory;
 use crate::processor::Processor;
 use crate::span::{PAGE, Span};
@@ -72,20 +70,35 @@ impl LinkProfile {
     }
 }
 
-/// Measures the links between memory and a file in `folder`, or else memory. Takes about a second and, on each
-/// side, at most `room` bytes.
+/// The other end of the links of a device that computes.
+#[derive(Clone, Copy, Debug)]
+pub enum FarEnd<'a> {
+    /// This machine's main memory.
+    Ram,
+    /// A file in a folder.
+    File(&'a Path),
+    /// The memory of another device that computes.
+    Device(Processor<'a>),
+}
+
+/// Measures the links between the memory of a device that computes and another one. Takes about a second and, on
+/// each side, at most `room` bytes.
 ///
 /// # Errors
-/// There isn't enough memory, or no room in the folder.
-pub fn profile_link(cpu: &Cpu, folder: Option<&Path>, room: u64) -> Result<LinkProfile, RunError> {
+/// There isn't enough memory, or no room in the folder, or a device fails.
+pub fn profile_link(
+    near: Processor<'_>,
+    far: FarEnd<'_>,
+    room: u64,
+) -> Result<LinkProfile, RunError> {
     let area = (room.min(AREA) / PAGE * PAGE).max(LEAST * PAGE);
-    let there = match folder {
-        Some(folder) => Memory::File(FileMemory::new(folder, area)?),
-        None => Memory::Ram(Arena::new(area)?),
-    };
     let link = Measured {
-        here: Memory::Ram(Arena::new(area)?),
-        there,
+        here: Memory::of(near, area)?,
+        there: match far {
+            FarEnd::Ram => Memory::beside(near, area, None)?,
+            FarEnd::File(folder) => Memory::beside(near, area, Some(folder))?,
+            FarEnd::Device(far) => Memory::of(far, area)?,
+        },
         area,
     };
     // The first time, a file's blocks are taken.
@@ -112,7 +125,7 @@ pub fn profile_link(cpu: &Cpu, folder: Option<&Path>, room: u64) -> Result<LinkP
         back,
         latency: latencies,
         both: link.both()?,
-        drag: link.drag(cpu, 1.0 / out + 1.0 / back)?,
+        drag: link.drag(near, 1.0 / out + 1.0 / back)?,
     })
 }
 
@@ -153,26 +166,33 @@ impl Measured {
     /// Copies spans of one size one after the other, and gives the seconds of each.
     fn copies(&self, direction: Direction, size: u64, count: u64) -> Result<Vec<f64>, RunError> {
         let slots = self.area / size;
-        let one = |k: u64| {
+        let mut staging = self.staging(size)?;
+        let mut one = |k: u64| {
             let span = Span {
                 offset: k % slots * size,
                 bytes: size,
             };
             let start = Instant::now();
-            self.copy(direction, span)?;
+            self.copy(direction, span, &mut staging)?;
             Ok(start.elapsed().as_secs_f64())
         };
-        (0..count).map(one).collect()
+        (0..count).map(&mut one).collect()
     }
 
-    fn copy(&self, direction: Direction, span: Span) -> Result<(), RunError> {
+    /// What copies of this size in either direction pass through.
+    fn staging(&self, size: u64) -> Result<Arena, RunError> {
+        let out = self.there.staging_bytes(&self.here, size, false);
+        Arena::new(out.max(self.here.staging_bytes(&self.there, size, false)))
+    }
+
+    fn copy(&self, direction: Direction, span: Span, staging: &mut Arena) -> Result<(), RunError> {
         let (to, from) = match direction {
             Direction::Out => (&self.there, &self.here),
             Direction::Back => (&self.here, &self.there),
         };
         // SAFETY: the memories are this measurement's own, and whoever copies at the same time uses other
         // spans.
-        unsafe { to.copy_from(from, span, span, None) }
+        unsafe { to.copy_from(from, span, span, None, staging) }
     }
 
     /// Copies in one half of the memories until told to stop, and gives the bytes copied.
@@ -182,16 +202,14 @@ impl Measured {
             Direction::Out => 0,
             Direction::Back => half,
         };
-        let mut bytes = 0;
+        let (mut bytes, mut staging) = (0, self.staging(size)?);
         while !stop.load(Ordering::Relaxed) {
             let offset = start + bytes % (half / size * size);
-            self.copy(
-                direction,
-                Span {
-                    offset,
-                    bytes: size,
-                },
-            )?;
+            let span = Span {
+                offset,
+                bytes: size,
+            };
+            self.copy(direction, span, &mut staging)?;
             bytes += size;
         }
         Ok(bytes)
@@ -219,8 +237,8 @@ impl Measured {
 
     /// Seconds that computing loses by copies that would take a second if nothing else ran: beside compute they take
     /// longer. `seconds_per_byte` are those of copying a byte out and back.
-    fn drag(&self, cpu: &Cpu, seconds_per_byte: f64) -> Result<f64, RunError> {
-        let mut work = Work::new(cpu)?;
+    fn drag(&self, device: Processor<'_>, seconds_per_byte: f64) -> Result<f64, RunError> {
+        let mut work = Work::new(device)?;
         work.pace()?; // warms up
         let alone = work.pace()?;
         let stop = AtomicBool::new(false);
@@ -250,7 +268,7 @@ impl Measured {
 struct Work<'a>([Alone<'a>; 2]);
 
 impl<'a> Work<'a> {
-    fn new(cpu: &'a Cpu) -> Result<Work<'a>, RunError> {
+    fn new(device: Processor<'a>) -> Result<Work<'a>, RunError> {
         let matrix = (&[512, 512][..], DType::F32);
         let tensor = (&[1 << 20][..], DType::F32);
         let product = Op::MatMul {
@@ -258,12 +276,8 @@ impl<'a> Work<'a> {
             trans_b: false,
         };
         Ok(Work([
-            Alone::new(Processor::Cpu(cpu), &product, &[matrix, matrix])?,
-            Alone::new(
-                Processor::Cpu(cpu),
-                &Op::Binary(Binary::Add),
-                &[tensor, tensor],
-            )?,
+            Alone::new(device, &product, &[matrix, matrix])?,
+            Alone::new(device, &Op::Binary(Binary::Add), &[tensor, tensor])?,
         ]))
     }
 
@@ -282,6 +296,7 @@ impl<'a> Work<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::Cpu;
 
     #[test]
     fn a_line_is_found_again() {
@@ -300,9 +315,10 @@ mod tests {
     fn links_are_measured() {
         let cpu = Cpu::new(1).expect("threads start");
         let folder = tempfile::tempdir().expect("a folder");
-        for folder in [None, Some(folder.path())] {
+        let cpu = Processor::Cpu(&cpu);
+        for far in [FarEnd::Ram, FarEnd::File(folder.path()), FarEnd::Device(cpu)] {
             for room in [0, 8 << 20] {
-                let profile = profile_link(&cpu, folder, room).expect("room");
+                let profile = profile_link(cpu, far, room).expect("room");
                 assert!(profile.is_sound(), "{profile:?}");
             }
         }

@@ -32,8 +32,8 @@ pub use alone::Alone;
 pub use cache::CostCache;
 pub use conversions::{conversion_seconds, converted};
 use distinct::{Distinct, Times};
-use last_level::last_level_cache;
-pub use links::{LinkProfile, profile_link};
+use last_level::{cache_of, last_level_cache};
+pub use links::{FarEnd, LinkProfile, profile_link};
 use locality::moved_bytes;
 use passes::{Pass, Passes};
 pub use wakes::wake_seconds;
@@ -159,7 +159,7 @@ pub fn profile(
     let copies = copies
         .filter(|step| matches!(step, Step::Copy { .. }))
         .count();
-    let warm = match last_level_cache() {
+    let warm = match cache_of(rehearsal.compiled.processor()) {
         Some(_) if copies == 0 => WARM_PASSES.min(measured),
         _ => 0,
     };

@@ -17,7 +17,7 @@ use std::slice;
 
 use super::Rehearsal;
 use super::distinct::{Distinct, Times};
-use super::last_level::last_level_cache;
+use super::last_level::cache_of;
 use super::locality::{Access, Recency, accesses, moved_bytes};
 use super::typical::typical;
 use crate::data::Data;
@@ -178,7 +178,7 @@ impl<'a> Passes<'a> {
     }
 
     fn moved(&self) -> Vec<Moved> {
-        let Some(cache) = last_level_cache() else {
+        let Some(cache) = cache_of(self.rehearsal.compiled.processor()) else {
             return vec![Moved::default(); self.runs.len()];
         };
         let mut recency = Recency::new(cache);
@@ -203,7 +203,7 @@ impl<'a> Passes<'a> {
         let Rehearsal {
             lowered, keep_all, ..
         } = *self.rehearsal;
-        let Some(cache) = last_level_cache() else {
+        let Some(cache) = cache_of(self.rehearsal.compiled.processor()) else {
             return Vec::new();
         };
         let moved = moved_bytes(keep_all, self.device, cache);

@@ -2,7 +2,7 @@
 
 use scrimp_graph::{Graph, GraphError, Tiles};
 use scrimp_plan::Budget;
-use scrimp_run::{Compiled, Cpu, Processor};
+use scrimp_run::{Compiled, Processor};
 use scrimp_solve::{Options, SolveError, floor_bytes};
 
 use super::{Fit, Recipe, budget, differentiate, estimate, find_plan, lower};
@@ -26,7 +26,7 @@ const MOST_TASKS: usize = 200_000;
 pub fn choose_tiles(
     graph: &Graph,
     recipe: Recipe,
-    cpu: &Cpu,
+    device: Processor<'_>,
     bytes: u64,
     options: &Options,
 ) -> Result<Tiles> {
@@ -51,7 +51,7 @@ pub fn choose_tiles(
             continue;
         }
         last.clone_from(&training.tiled);
-        let costs = estimate(&Compiled::new(&training.graph, Processor::Cpu(cpu)));
+        let costs = estimate(&Compiled::new(&training.graph, device));
         let problem = lower(&training, &costs)?.problem;
         let floor = floor_bytes(&problem)?;
         if floor > bytes {
