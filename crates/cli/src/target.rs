@@ -363,10 +363,8 @@ pub fn costs(
     quiet: bool,
 ) -> Result<Measured> {
     let budgets = budgets(devices, costing)?;
-    let mut caches: Vec<Option<CostCache>> = devices
-        .iter()
-        .map(|(_, device)| cache(device))
-        .collect();
+    let mut caches: Vec<Option<CostCache>> =
+        devices.iter().map(|(_, device)| cache(device)).collect();
     let swap = links(
         costing.swap,
         devices.first(),
@@ -465,7 +463,13 @@ pub fn links(
     cache: Option<&mut CostCache>,
     afresh: bool,
 ) -> Result<Swap> {
-    Ok(Swap::measure(memories, device, room(budget), cache, afresh)?)
+    Ok(Swap::measure(
+        memories,
+        device,
+        room(budget),
+        cache,
+        afresh,
+    )?)
 }
 
 /// The most bytes that measuring a link may take.

@@ -95,7 +95,9 @@ pub enum OpenClError {
 /// The devices that may be asked for.
 fn list(devices: &[String]) -> String {
     let each = devices.iter().enumerate();
-    let each: Vec<String> = each.map(|(number, name)| format!("{number} ({name})")).collect();
+    let each: Vec<String> = each
+        .map(|(number, name)| format!("{number} ({name})"))
+        .collect();
     match &each[..] {
         [] => "no driver has one, so install the driver of your GPU, or `pocl-opencl-icd` for a device on the CPU".into(),
         [only] => format!("the only one is {only}"),
@@ -107,8 +109,8 @@ fn list(devices: &[String]) -> String {
 pub(crate) fn done(call: &'static str, status: Status) -> Result<(), OpenClError> {
     match status {
         ffi::SUCCESS => Ok(()),
-        // A kernel that faults ends in the second one.
-        ffi::DEVICE_NOT_AVAILABLE | ffi::OUT_OF_RESOURCES => {
+        // A kernel that faults ends in the second one, and what waits for it in the third.
+        ffi::DEVICE_NOT_AVAILABLE | ffi::OUT_OF_RESOURCES | ffi::FAILED_IN_WAIT_LIST => {
             Err(OpenClError::Lost { call, status })
         }
         status => Err(OpenClError::Failed { call, status }),

@@ -17,6 +17,7 @@ pub(crate) const MEM_OBJECT_ALLOCATION_FAILURE: Status = -4;
 pub(crate) const OUT_OF_RESOURCES: Status = -5;
 pub(crate) const OUT_OF_HOST_MEMORY: Status = -6;
 pub(crate) const BUILD_PROGRAM_FAILURE: Status = -11;
+pub(crate) const FAILED_IN_WAIT_LIST: Status = -14;
 pub(crate) const INVALID_BUFFER_SIZE: Status = -61;
 /// `CL_PLATFORM_NOT_FOUND_KHR`: the loader is there, but no driver.
 pub(crate) const PLATFORM_NOT_FOUND: Status = -1001;
@@ -53,6 +54,7 @@ pub(crate) const PROGRAM_BINARY_SIZES: u32 = 0x1165;
 pub(crate) const PROGRAM_BINARIES: u32 = 0x1166;
 pub(crate) const PROGRAM_BUILD_LOG: u32 = 0x1183;
 /// `CL_PROFILING_COMMAND_…`
+pub(crate) const PROFILING_QUEUED: u32 = 0x1280;
 pub(crate) const PROFILING_START: u32 = 0x1282;
 pub(crate) const PROFILING_END: u32 = 0x1283;
 
@@ -120,6 +122,7 @@ functions! {
     fill = "clEnqueueFillBuffer": fn(
         Handle, Handle, *const c_void, usize, usize, usize, u32, *const Handle, *mut Handle
     ) -> Status;
+    flush = "clFlush": fn(Handle) -> Status;
     finish = "clFinish": fn(Handle) -> Status;
     wait = "clWaitForEvents": fn(u32, *const Handle) -> Status;
     profiling = "clGetEventProfilingInfo":

@@ -18,4 +18,4 @@ pub use device::{Device, Kind, LEAST_GROUP_ITEMS};
 pub use error::OpenClError;
 pub use library::{FILE_NAME, Library, Platform, VARIABLE};
 pub use program::{Kernel, Program, Value};
-pub use queue::{Event, Queue};
+pub use queue::{Event, Queue, Times};

@@ -3,19 +3,32 @@
 #![allow(unsafe_code, reason = "calls into a C library")]
 
 use std::ptr;
+use std::sync::Arc;
 
 use crate::context::{Buffer, Context, Owned};
 use crate::error::{OpenClError, done};
 use crate::ffi::{self, Handle, Status};
 use crate::program::{Kernel, Value};
 
-/// Commands that run one after the other, beside those of other queues.
+/// Commands that run one after the other, beside those of other queues. A command begins after those before it in its
+/// queue and after the events that it is given, which are of the same context.
 #[derive(Debug)]
 pub struct Queue(Owned);
 
-/// A command that was given to a queue.
-#[derive(Debug)]
-pub struct Event(Owned);
+/// A command that was given to a queue. Clones are the same command.
+#[derive(Clone, Debug)]
+pub struct Event(Arc<Owned>);
+
+/// When a command was given to its queue, began and ended, in nanoseconds of the device's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// When it was given to its queue.
+    pub queued: u64,
+    /// When it began.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
+}
 
 impl Queue {
     /// A queue whose commands have timestamps.
@@ -48,27 +61,142 @@ impl Queue {
         arguments: &[Value<'_>],
         groups: usize,
         items: usize,
+        after: &[Event],
     ) -> Result<Event, OpenClError> {
         let _arguments = kernel.bind(arguments)?;
         let function = kernel.owned.handle;
         let global = groups.saturating_mul(items);
-        self.command("clEnqueueNDRangeKernel", |event| {
+        self.command("clEnqueueNDRangeKernel", after, |count, events, event| {
             // SAFETY: one dimension with its sizes; the caller promises the rest.
             unsafe {
-                let launch = self.0.api().launch;
-                launch(
+                (self.0.api().launch)(
                     self.0.handle,
                     function,
                     1,
                     ptr::null(),
                     &global,
                     &items,
-                    0,
-                    ptr::null(),
+                    count,
+                    events,
                     event,
                 )
             }
         })
+    }
+
+    /// Begins to copy a buffer's bytes from `start` on to the host. There is no command for no bytes.
+    ///
+    /// # Errors
+    /// The buffer has fewer bytes, or the driver fails.
+    ///
+    /// # Safety
+    /// Until the command is done, `to` lives and nobody else uses it.
+    pub unsafe fn begin_read(
+        &self,
+        from: &Buffer,
+        start: u64,
+        to: &mut [u8],
+        after: &[Event],
+    ) -> Result<Option<Event>, OpenClError> {
+        from.has(start, to.len() as u64)?;
+        let (buffer, bytes, to) = (from.owned.handle, to.len(), to.as_mut_ptr().cast());
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let enqueue = |count, events, event| {
+            // SAFETY: `to` has room for the bytes, and the caller promises that it lives.
+            unsafe {
+                (self.0.api().read)(
+                    self.0.handle,
+                    buffer,
+                    0,
+                    start as usize,
+                    bytes,
+                    to,
+                    count,
+                    events,
+                    event,
+                )
+            }
+        };
+        self.command("clEnqueueReadBuffer", after, enqueue)
+            .map(Some)
+    }
+
+    /// Begins to copy bytes of the host to a buffer's bytes from `start` on. There is no command for no bytes.
+    ///
+    /// # Errors
+    /// As for [`Queue::begin_read`].
+    ///
+    /// # Safety
+    /// Until the command is done, `from` lives and nobody writes it.
+    pub unsafe fn begin_write(
+        &self,
+        from: &[u8],
+        to: &Buffer,
+        start: u64,
+        after: &[Event],
+    ) -> Result<Option<Event>, OpenClError> {
+        to.has(start, from.len() as u64)?;
+        let (buffer, bytes, from) = (to.owned.handle, from.len(), from.as_ptr().cast());
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let enqueue = |count, events, event| {
+            // SAFETY: `from` has that many bytes, and the caller promises that it lives.
+            unsafe {
+                (self.0.api().write)(
+                    self.0.handle,
+                    buffer,
+                    0,
+                    start as usize,
+                    bytes,
+                    from,
+                    count,
+                    events,
+                    event,
+                )
+            }
+        };
+        self.command("clEnqueueWriteBuffer", after, enqueue)
+            .map(Some)
+    }
+
+    /// Begins to fill so many bytes of a buffer from `start` on. There is no command for no bytes.
+    ///
+    /// # Errors
+    /// The buffer has fewer bytes, or the driver fails.
+    pub fn begin_fill(
+        &self,
+        to: &Buffer,
+        start: u64,
+        bytes: u64,
+        byte: u8,
+        after: &[Event],
+    ) -> Result<Option<Event>, OpenClError> {
+        to.has(start, bytes)?;
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let enqueue = |count, events, event| {
+            let pattern = (&raw const byte).cast();
+            // SAFETY: the pattern is one byte, which the call copies.
+            unsafe {
+                (self.0.api().fill)(
+                    self.0.handle,
+                    to.owned.handle,
+                    pattern,
+                    1,
+                    start as usize,
+                    bytes as usize,
+                    count,
+                    events,
+                    event,
+                )
+            }
+        };
+        self.command("clEnqueueFillBuffer", after, enqueue)
+            .map(Some)
     }
 
     /// Copies a buffer's bytes from `start` on to the host, and waits until they are there.
@@ -76,29 +204,8 @@ impl Queue {
     /// # Errors
     /// The buffer has fewer bytes, or the driver fails.
     pub fn read(&self, from: &Buffer, start: u64, to: &mut [u8]) -> Result<(), OpenClError> {
-        from.has(start, to.len() as u64)?;
-        let (buffer, start, bytes) = (from.owned.handle, start as usize, to.len());
-        if bytes == 0 {
-            return Ok(());
-        }
-        done("clEnqueueReadBuffer", {
-            // SAFETY: the call returns when the bytes are in `to`, which has room for them.
-            unsafe {
-                let read = self.0.api().read;
-                let to = to.as_mut_ptr().cast();
-                read(
-                    self.0.handle,
-                    buffer,
-                    1,
-                    start,
-                    bytes,
-                    to,
-                    0,
-                    ptr::null(),
-                    ptr::null_mut(),
-                )
-            }
-        })
+        // SAFETY: the call returns when the command is done.
+        self.until(unsafe { self.begin_read(from, start, to, &[])? })
     }
 
     /// Copies bytes of the host to a buffer's bytes from `start` on, and waits until they are there.
@@ -106,60 +213,34 @@ impl Queue {
     /// # Errors
     /// As for [`Queue::read`].
     pub fn write(&self, from: &[u8], to: &Buffer, start: u64) -> Result<(), OpenClError> {
-        to.has(start, from.len() as u64)?;
-        let (buffer, start, bytes) = (to.owned.handle, start as usize, from.len());
-        if bytes == 0 {
-            return Ok(());
-        }
-        done("clEnqueueWriteBuffer", {
-            // SAFETY: the call returns when the bytes of `from` were read.
-            unsafe {
-                let write = self.0.api().write;
-                let from = from.as_ptr().cast();
-                write(
-                    self.0.handle,
-                    buffer,
-                    1,
-                    start,
-                    bytes,
-                    from,
-                    0,
-                    ptr::null(),
-                    ptr::null_mut(),
-                )
-            }
-        })
+        // SAFETY: the call returns when the command is done.
+        self.until(unsafe { self.begin_write(from, to, start, &[])? })
     }
 
     /// Fills so many bytes of a buffer from `start` on, and waits until that is done.
     ///
     /// # Errors
-    /// The buffer has fewer bytes, or the driver fails.
+    /// As for [`Queue::read`].
     pub fn fill(&self, to: &Buffer, start: u64, bytes: u64, byte: u8) -> Result<(), OpenClError> {
-        to.has(start, bytes)?;
-        if bytes == 0 {
-            return Ok(());
-        }
-        let (buffer, start, bytes) = (to.owned.handle, start as usize, bytes as usize);
-        let event = self.command("clEnqueueFillBuffer", |event| {
-            // SAFETY: the pattern is one byte, which the call copies.
-            unsafe {
-                let fill = self.0.api().fill;
-                let byte = (&raw const byte).cast();
-                fill(
-                    self.0.handle,
-                    buffer,
-                    byte,
-                    1,
-                    start,
-                    bytes,
-                    0,
-                    ptr::null(),
-                    event,
-                )
-            }
-        })?;
-        event.wait()
+        self.until(self.begin_fill(to, start, bytes, byte, &[])?)
+    }
+
+    /// Waits for a command of this queue.
+    fn until(&self, event: Option<Event>) -> Result<(), OpenClError> {
+        event.map_or(Ok(()), |event| {
+            let flushed = self.flush();
+            // Also if that fails, since the command may have begun.
+            event.wait().and(flushed)
+        })
+    }
+
+    /// Hands all commands to the device, which commands of other queues that wait for them need.
+    ///
+    /// # Errors
+    /// The driver fails.
+    pub fn flush(&self) -> Result<(), OpenClError> {
+        // SAFETY: the queue is alive.
+        done("clFlush", unsafe { (self.0.api().flush)(self.0.handle) })
     }
 
     /// Waits until all commands are done.
@@ -171,21 +252,34 @@ impl Queue {
         done("clFinish", unsafe { (self.0.api().finish)(self.0.handle) })
     }
 
+    /// Gives a command to the queue; `enqueue` gets the number of events to wait for, the events, and where the new
+    /// one goes.
     fn command(
         &self,
         call: &'static str,
-        enqueue: impl FnOnce(*mut Handle) -> Status,
+        after: &[Event],
+        enqueue: impl FnOnce(u32, *const Handle, *mut Handle) -> Status,
     ) -> Result<Event, OpenClError> {
+        let events: Vec<Handle> = after.iter().map(|event| event.0.handle).collect();
+        let list = match events.is_empty() {
+            true => ptr::null(),
+            false => events.as_ptr(),
+        };
         let mut event = ptr::null_mut();
-        done(call, enqueue(&mut event))?;
-        Ok(Event(Owned::new(&self.0.device, event, |api| {
-            api.release_event
-        })))
+        done(call, enqueue(events.len() as u32, list, &mut event))?;
+        let owned = Owned::new(&self.0.device, event, |api| api.release_event);
+        Ok(Event(Arc::new(owned)))
+    }
+
+    /// Whether commands of this queue may wait for an event: it is of the same context.
+    #[must_use]
+    pub fn knows(&self, event: &Event) -> bool {
+        Arc::ptr_eq(&self.0.device, &event.0.device)
     }
 }
 
 impl Event {
-    /// Waits until the command is done.
+    /// Waits until the command is done. Its queue was flushed.
     ///
     /// # Errors
     /// It failed.
@@ -196,29 +290,25 @@ impl Event {
         })
     }
 
-    /// When the command began and ended by the device's clock, in nanoseconds. Only after it is done.
+    /// Its times. Only after it is done.
     ///
     /// # Errors
     /// It isn't done, or the driver keeps no times.
-    pub fn times(&self) -> Result<[u64; 2], OpenClError> {
-        let mut times = [0u64; 2];
-        for (time, what) in times
-            .iter_mut()
-            .zip([ffi::PROFILING_START, ffi::PROFILING_END])
-        {
+    pub fn times(&self) -> Result<Times, OpenClError> {
+        let ask = |what| {
+            let mut time = 0u64;
             // SAFETY: the answer has 8 bytes.
             let status = unsafe {
                 let ask = self.0.api().profiling;
-                ask(
-                    self.0.handle,
-                    what,
-                    8,
-                    (&raw mut *time).cast(),
-                    ptr::null_mut(),
-                )
+                let to = (&raw mut time).cast();
+                ask(self.0.handle, what, 8, to, ptr::null_mut())
             };
-            done("clGetEventProfilingInfo", status)?;
-        }
-        Ok(times)
+            done("clGetEventProfilingInfo", status).map(|()| time)
+        };
+        Ok(Times {
+            queued: ask(ffi::PROFILING_QUEUED)?,
+            start: ask(ffi::PROFILING_START)?,
+            end: ask(ffi::PROFILING_END)?,
+        })
     }
 }

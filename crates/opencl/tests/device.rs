@@ -56,10 +56,10 @@ fn a_kernel_reads_and_writes_parts_of_one_buffer() {
             Value::Bytes(&by),
         ];
         // SAFETY: both parts are inside of the buffer.
-        let event = unsafe { queue.launch(&kernel, &arguments, 1, 256) }.expect("launched");
+        let event = unsafe { queue.launch(&kernel, &arguments, 1, 256, &[]) }.expect("launched");
         event.wait().expect("it runs");
-        let [start, end] = event.times().expect("it has times");
-        assert!(start <= end && end > 0);
+        let times = event.times().expect("it has times");
+        assert!(times.queued <= times.start && times.start <= times.end && times.end > 0);
         let mut y = [0u8; 44];
         queue.read(&buffer, 128, &mut y).expect("read");
         let floats = y[..40]
@@ -70,6 +70,26 @@ fn a_kernel_reads_and_writes_parts_of_one_buffer() {
             (0..10).map(|i| i as f32 + 5.5).collect::<Vec<_>>()
         );
         assert_eq!(y[40..], [0xff; 4], "nothing behind the tenth is written");
+    }
+}
+
+#[test]
+fn a_command_waits_for_those_of_another_queue() {
+    let Some(context) = context() else { return };
+    let [first, second] = [(); 2].map(|()| Queue::new(&context).expect("a queue"));
+    let buffer = context.buffer(1 << 22).expect("memory");
+    for byte in 1..20 {
+        let filled = first.begin_fill(&buffer, 0, 1 << 22, byte, &[]);
+        let filled = filled.expect("it begins").expect("there are bytes");
+        first.flush().expect("flushed");
+        assert!(second.knows(&filled));
+        let mut last = [0];
+        // SAFETY: `last` lives until the command is done.
+        let read = unsafe { second.begin_read(&buffer, (1 << 22) - 1, &mut last, &[filled]) };
+        let read = read.expect("it begins").expect("there are bytes");
+        second.flush().expect("flushed");
+        read.wait().expect("read");
+        assert_eq!(last, [byte]);
     }
 }
 

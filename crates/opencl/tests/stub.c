@@ -78,10 +78,12 @@ int32_t clEnqueueNDRangeKernel(handle q, handle k, uint32_t d, size_t *o, size_t
 int32_t clEnqueueReadBuffer(handle q, handle b, uint32_t block, size_t at, size_t bytes, void *to, uint32_t n, handle *w,
                             handle *event) {
     memset(to, 7, bytes);
+    *event = &object;
     return 0;
 }
 int32_t clEnqueueWriteBuffer(handle q, handle b, uint32_t block, size_t at, size_t bytes, void *from, uint32_t n,
                              handle *w, handle *event) {
+    *event = &object;
     return 0;
 }
 #ifndef WITHOUT_FILL
@@ -91,6 +93,7 @@ int32_t clEnqueueFillBuffer(handle q, handle b, void *v, size_t vb, size_t at, s
     return 0;
 }
 #endif
+int32_t clFlush(handle q) { return 0; }
 int32_t clFinish(handle q) {
 #ifdef LOST
     return -5;

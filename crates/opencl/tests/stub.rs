@@ -4,7 +4,7 @@
 #![allow(unsafe_code, reason = "kernels are launched")]
 #![allow(clippy::print_stdout, reason = "a skipped test says so")]
 
-use scrimp_opencl::{Context, Library, OpenClError, Program, Queue};
+use scrimp_opencl::{Context, Library, OpenClError, Program, Queue, Times};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -45,9 +45,10 @@ fn run(stub: &Stub) -> Result<(), OpenClError> {
     let program = Program::new(&context, "kernel", "", None)?;
     let kernel = program.kernel("kernel")?;
     // SAFETY: the stub runs nothing.
-    let event = unsafe { queue.launch(&kernel, &[], 1, 1)? };
+    let event = unsafe { queue.launch(&kernel, &[], 1, 1, &[])? };
     event.wait()?;
-    assert_eq!(event.times()?, [0x1282, 0x1283]);
+    let [queued, start, end] = [0x1280, 0x1282, 0x1283];
+    assert_eq!(event.times()?, Times { queued, start, end });
     queue.fill(&buffer, 0, 64, 0)?;
     queue.write(&[1; 32], &buffer, 32)?;
     let mut bytes = [0; 32];
@@ -76,7 +77,10 @@ fn each_failure_is_a_sentence() {
             "WITHOUT_FILL",
             Some("it has no function `clEnqueueFillBuffer`, which OpenCL 1.2 has"),
         ),
-        ("NO_DRIVER", Some("there is no OpenCL device 0; no driver has one")),
+        (
+            "NO_DRIVER",
+            Some("there is no OpenCL device 0; no driver has one"),
+        ),
         ("TOO_OLD", Some("it has OpenCL 1.1 and needs 1.2")),
         (
             "BUILD_FAILS",

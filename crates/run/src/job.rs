@@ -7,6 +7,7 @@
 )]
 
 use scrimp_graph::{DType, Op};
+use scrimp_opencl::Event;
 use std::sync::Arc;
 
 use crate::arena::Arena;
@@ -15,7 +16,7 @@ use crate::cpu::{Cpu, Kernel};
 use crate::error::RunError;
 use crate::format::{Change, Format, Operand, View, view};
 use crate::kernels::norm::Layout;
-use crate::opencl::{DeviceMemory, OpenCl};
+use crate::opencl::{DeviceMemory, Launched, OpenCl};
 use crate::span::{ALIGN, Span};
 
 /// An argument as the kernel sees it and, if the tensor has another format, the change from the one to the
@@ -329,23 +330,41 @@ impl Job {
         device: &OpenCl,
         memory: &DeviceMemory,
     ) -> Result<(), RunError> {
-        for (step, bindings) in self.recipe.steps.iter().zip(&self.bindings) {
-            match &step.kernel {
-                Kernel::OpenCl(program) => {
-                    bindings.within(memory.bytes())?;
-                    let (spans, workspace) = bindings.spans();
-                    // SAFETY: the spans are in the memory, and as long as the program was made for, as the
-                    // bindings proved. The caller promises the rest.
-                    unsafe { device.run(program, memory, spans, workspace)? };
-                }
-                Kernel::Failed(error) => return Err(error.clone()),
-                Kernel::Native(_) | Kernel::OneDnn(_) => {
-                    return Err(RunError::WrongPlan {
-                        reason: "a kernel is for another device".into(),
-                    });
-                }
+        // SAFETY: the caller's promise, and nothing returns before the node is done.
+        let launched = unsafe { self.begin_on_opencl(device, memory, &[])? };
+        let flushed = memory.flush().map_err(RunError::from);
+        launched
+            .map_or(Ok(()), |launched| launched.finish())
+            .and(flushed)
+    }
+
+    /// Gives the node to the device, to run after all before it and after these events; nothing if it launches
+    /// nothing.
+    ///
+    /// # Safety
+    /// As for [`Job::run_on_cpu`], until the node is done, but for what runs before it or waits for it.
+    pub unsafe fn begin_on_opencl(
+        &self,
+        device: &OpenCl,
+        memory: &DeviceMemory,
+        after: &[Event],
+    ) -> Result<Option<Launched>, RunError> {
+        // A node in rows is one step; a node that needs no work is none.
+        let Some((step, bindings)) = self.recipe.steps.iter().zip(&self.bindings).next() else {
+            return Ok(None);
+        };
+        match &step.kernel {
+            Kernel::OpenCl(program) => {
+                bindings.within(memory.bytes())?;
+                let (spans, workspace) = bindings.spans();
+                // SAFETY: the spans are in the memory, and as long as the program was made for, as the
+                // bindings proved. The caller promises the rest.
+                unsafe { device.begin(program, memory, spans, workspace, after) }
             }
+            Kernel::Failed(error) => Err(error.clone()),
+            Kernel::Native(_) | Kernel::OneDnn(_) => Err(RunError::WrongPlan {
+                reason: "a kernel is for another device".into(),
+            }),
         }
-        Ok(())
     }
 }

@@ -140,7 +140,11 @@ impl Memory {
             (Memory::OpenCl(_), Memory::OpenCl(_) | Memory::File(_))
             | (Memory::File(_), Memory::OpenCl(_)) => bytes.min(STAGED).next_multiple_of(PAGE),
             // A format is changed at once.
-            (Memory::OpenCl(_), Memory::Ram(_)) | (Memory::Ram(_), Memory::OpenCl(_)) if converted => bytes,
+            (Memory::OpenCl(_), Memory::Ram(_)) | (Memory::Ram(_), Memory::OpenCl(_))
+                if converted =>
+            {
+                bytes
+            }
             _ => 0,
         }
     }

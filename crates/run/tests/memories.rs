@@ -157,9 +157,10 @@ fn bits(case: &Case, plan: &CheckedPlan, processor: Processor<'_>) -> Vec<(NodeI
         set_inputs(case.graph(), &mut executor, step);
         let mut observer = |event: &scrimp_run::RunEvent<'_>| {
             let outputs = event.outputs();
-            bits.extend(outputs.map(|(tensor, output)| {
-                (event.node, tensor, hash(&output.bytes().unwrap()))
-            }));
+            bits.extend(
+                outputs
+                    .map(|(tensor, output)| (event.node, tensor, hash(&output.bytes().unwrap()))),
+            );
         };
         agrees(executor.step(Some(&mut observer)).unwrap(), plan);
     }

@@ -227,7 +227,10 @@ mod tests {
         };
         for (text, device) in [
             ("cpu:0/1", spec("cpu:0", Some(1), None)),
-            ("a/b/12@onednn", spec("a/b", Some(12), Some(Library::OneDnn))),
+            (
+                "a/b/12@onednn",
+                spec("a/b", Some(12), Some(Library::OneDnn)),
+            ),
             (" x/2@native ", spec("x", Some(2), Some(Library::Native))),
             ("cpu", spec("cpu", None, None)),
             ("cpu@onednn", spec("cpu", None, Some(Library::OneDnn))),

@@ -85,7 +85,7 @@ impl Trainer {
         let cpu = Cpu::new(self.threads)?;
         let costs = pipeline::estimate(&Compiled::new(&training.graph, Processor::Cpu(&cpu)));
         let lowered = pipeline::lower(&training, &costs)?;
-        let swap = Swap::measure(&self.swap, &cpu, MEASURED, None, false)?;
+        let swap = Swap::measure(&self.swap, Processor::Cpu(&cpu), MEASURED, None, false)?;
         let (problem, beside) = swap.add(&lowered.problem)?;
         let budgeted = Budgeted {
             beside,

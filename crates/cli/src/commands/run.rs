@@ -377,7 +377,11 @@ impl Told<'_> {
             .iter()
             .map(|saved| (saved.name.clone(), json!(saved.shape)));
         let compared = !done.base_seconds.is_empty();
-        let threads: usize = self.devices.iter().map(|(_, device)| device.threads()).sum();
+        let threads: usize = self
+            .devices
+            .iter()
+            .map(|(_, device)| device.threads())
+            .sum();
         json!({
             "samples": source.samples(),
             "batches": source.batches(),

@@ -47,7 +47,12 @@ impl Queue {
         memories: &Memories,
     ) -> Result<Queue, RunError> {
         let staged = errands.iter().map(|errand| {
-            let Transfer { from, to, conversion, .. } = &errand.transfer;
+            let Transfer {
+                from,
+                to,
+                conversion,
+                ..
+            } = &errand.transfer;
             let (source, bytes) = (memories.of(from.device), to.span.bytes);
             let destination = memories.of(to.device);
             destination.staging_bytes(source, bytes, conversion.is_some())

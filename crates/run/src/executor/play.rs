@@ -66,10 +66,12 @@ impl<'a> Output<'a> {
     /// The device fails.
     pub fn bytes(&self) -> Result<Cow<'a, [u8]>, RunError> {
         let Memory::OpenCl(memory) = self.memory else {
-            return Ok(Cow::Borrowed(self.memory.read(self.span).unwrap_or_default()));
+            return Ok(Cow::Borrowed(
+                self.memory.read(self.span).unwrap_or_default(),
+            ));
         };
         let mut bytes = vec![0; self.span.bytes as usize];
-        memory.load(self.span.offset, &mut bytes)?;
+        memory.load_results(self.span.offset, &mut bytes)?;
         Ok(Cow::Owned(bytes))
     }
 }

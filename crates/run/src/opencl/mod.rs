@@ -6,18 +6,20 @@
 #[cfg(test)]
 mod cuda;
 mod lower;
+mod memory;
 mod norm;
 mod program;
 mod windows;
 
 use scrimp_graph::{DType, Op};
 use scrimp_opencl::{
-    Buffer, Context, Event, Kernel, Kind, Library, OpenClError, Program as Compiled, Queue, Value,
+    Context, Event, Kernel, Kind, Library, OpenClError, Program as Compiled, Value,
 };
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub(crate) use self::memory::{DeviceMemory, Launched};
 pub(crate) use self::program::Program;
 use self::program::{Argument, ITEMS, Launch};
 use crate::error::RunError;
@@ -54,7 +56,6 @@ const COMPUTES: [&str; 12] = [
 #[derive(Debug)]
 pub struct OpenCl {
     context: Context,
-    queue: Queue,
     folder: Option<PathBuf>,
     /// The program of each type of elements, compiled when the type is first met.
     programs: Mutex<HashMap<DType, Compiled>>,
@@ -70,7 +71,6 @@ impl OpenCl {
     pub fn new(number: usize, folder: Option<PathBuf>) -> Result<OpenCl, OpenClError> {
         let context = Context::new(&Library::load(None)?.device(number)?)?;
         Ok(OpenCl {
-            queue: Queue::new(&context)?,
             context,
             folder,
             programs: Mutex::default(),
@@ -120,47 +120,55 @@ impl OpenCl {
 
     /// Memory of the device.
     pub(crate) fn memory(&self, bytes: u64) -> Result<DeviceMemory, OpenClError> {
-        Ok(DeviceMemory {
-            buffer: self.context.buffer(bytes)?,
-            in_queue: Queue::new(&self.context)?,
-            out_queue: Queue::new(&self.context)?,
-        })
+        DeviceMemory::new(&self.context, bytes)
     }
 
-    /// Runs a program, and waits until it is done.
+    /// Gives a program to the device, to run after all before it and after these events; nothing if it launches
+    /// nothing.
     ///
     /// # Safety
-    /// The spans are in the memory and as long as the program was made for. Meanwhile nothing else writes
-    /// them, or reads outputs or workspace.
-    pub(crate) unsafe fn run(
+    /// The spans are in the memory and as long as the program was made for. Until the program is done, nothing else
+    /// writes them, or reads outputs or workspace, but what runs before it or waits for it.
+    pub(crate) unsafe fn begin(
         &self,
         program: &Program,
         memory: &DeviceMemory,
         spans: [&[Span]; 2],
         workspace: Span,
-    ) -> Result<(), RunError> {
+        after: &[Event],
+    ) -> Result<Option<Launched>, RunError> {
+        let mut launched: Option<Launched> = None;
         for launch in &program.launches {
+            let after = launched.as_ref().map_or(after, |_| &[]);
             // SAFETY: the caller's promise; kernels stay within their arguments.
-            unsafe { self.launch(program.dtype, launch, memory, spans, workspace)? };
+            let event =
+                unsafe { self.launch(program.dtype, launch, memory, spans, workspace, after)? };
+            if let Some(launched) = &mut launched {
+                launched.last = event;
+                continue;
+            }
+            let launched = launched.insert(Launched {
+                first: event.clone(),
+                last: event,
+                answer: vec![0; 2],
+                complaint: None,
+            });
+            if let Some(complaint) = program.complaint {
+                // SAFETY: the answer lives until the command is done, since dropping it waits.
+                let read = unsafe {
+                    let answer = bytemuck::cast_slice_mut(&mut launched.answer);
+                    let (from, at) = (&memory.buffer, workspace.offset);
+                    memory.compute.begin_read(from, at, answer, &[])?
+                };
+                launched.complaint = Some(complaint);
+                launched.last = read.unwrap_or_else(|| launched.first.clone());
+            }
         }
-        self.queue.finish()?;
-        let Some(complaint) = program.complaint else {
-            return Ok(());
-        };
-        let mut answer = [0u8; 16];
-        memory.load(workspace.offset, &mut answer)?;
-        match bytemuck::cast::<[u8; 16], [i64; 2]>(answer) {
-            [0, _] => Ok(()),
-            [_, index] => Err(RunError::IndexOutOfRange {
-                op: complaint.op,
-                index,
-                length: complaint.length,
-            }),
-        }
+        Ok(launched)
     }
 
     /// # Safety
-    /// That of [`OpenCl::run`].
+    /// That of [`OpenCl::begin`].
     unsafe fn launch(
         &self,
         dtype: DType,
@@ -168,6 +176,7 @@ impl OpenCl {
         memory: &DeviceMemory,
         [inputs, outputs]: [&[Span]; 2],
         workspace: Span,
+        after: &[Event],
     ) -> Result<Event, RunError> {
         let kernel = self.kernel(dtype, launch.kernel)?;
         let start = |argument: &Argument| match argument {
@@ -183,7 +192,11 @@ impl OpenCl {
             .chain(values)
             .collect();
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.queue.launch(&kernel, &values, launch.groups, ITEMS)? })
+        let event = unsafe {
+            let queue = &memory.compute;
+            queue.launch(&kernel, &values, launch.groups, ITEMS, after)?
+        };
+        Ok(event)
     }
 
     /// The kernel of this name for elements of this type.
@@ -218,34 +231,4 @@ fn source(prelude: &str, dtype: DType) -> String {
     [&[types, prelude], &MOVES[..], computes]
         .concat()
         .join("\n")
-}
-
-/// Memory of an OpenCL device. Copies in each direction have a queue of their own, beside the kernels'.
-#[derive(Debug)]
-pub(crate) struct DeviceMemory {
-    buffer: Buffer,
-    in_queue: Queue,
-    out_queue: Queue,
-}
-
-impl DeviceMemory {
-    pub fn bytes(&self) -> u64 {
-        self.buffer.bytes()
-    }
-
-    /// Copies bytes to the device, and waits until they are there.
-    pub fn store(&self, from: &[u8], offset: u64) -> Result<(), OpenClError> {
-        self.in_queue.write(from, &self.buffer, offset)
-    }
-
-    /// Fills a span with a byte, and waits until that is done.
-    pub fn fill(&self, span: Span, byte: u8) -> Result<(), OpenClError> {
-        self.in_queue
-            .fill(&self.buffer, span.offset, span.bytes, byte)
-    }
-
-    /// Copies bytes from the device.
-    pub fn load(&self, offset: u64, to: &mut [u8]) -> Result<(), OpenClError> {
-        self.out_queue.read(&self.buffer, offset, to)
-    }
 }

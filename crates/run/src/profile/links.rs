@@ -316,7 +316,11 @@ mod tests {
         let cpu = Cpu::new(1).expect("threads start");
         let folder = tempfile::tempdir().expect("a folder");
         let cpu = Processor::Cpu(&cpu);
-        for far in [FarEnd::Ram, FarEnd::File(folder.path()), FarEnd::Device(cpu)] {
+        for far in [
+            FarEnd::Ram,
+            FarEnd::File(folder.path()),
+            FarEnd::Device(cpu),
+        ] {
             for room in [0, 8 << 20] {
                 let profile = profile_link(cpu, far, room).expect("room");
                 assert!(profile.is_sound(), "{profile:?}");
