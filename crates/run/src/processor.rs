@@ -51,6 +51,11 @@ impl Processor<'_> {
         }
     }
 
+    /// Whether a driver is given runs ahead of time, and tells afterwards when they were.
+    pub(crate) fn goes_ahead(self) -> bool {
+        matches!(self, Processor::OpenCl(_))
+    }
+
     /// The formats that a graph's tensors have on this processor.
     pub(crate) fn formats(self, graph: &Graph) -> Formats {
         match self {

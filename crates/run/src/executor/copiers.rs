@@ -1,8 +1,10 @@
 //! Copies beside compute: each queue of links does its copies in the plan's order, each as soon as what it waits for
-//! has happened.
+//! has happened. Copies between main memory and a device with a driver are given to the driver; the host goes on, and
+//! waits at the end of the step.
 
 #![allow(unsafe_code, reason = "copies are done beside compute")]
 
+use scrimp_opencl::Event;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +15,8 @@ use super::trace::CopyTrace;
 use super::waits::Errand;
 use crate::arena::Arena;
 use crate::error::{RunError, unless_panicked};
+use crate::memory::Memory;
+use crate::opencl::DeviceMemory;
 use crate::random::mix;
 use crate::span::{PAGE, Span};
 
@@ -79,13 +83,37 @@ impl Queue {
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         let Work { done, staging } = &mut *work;
         done.clear();
+        let mut begun: Vec<Begun<'_>> = Vec::new();
         for (index, errand) in self.errands.iter().enumerate() {
-            stage.progress.let_copier_wait(&errand.after)?;
+            let mut events = stage.progress.let_copier_wait(&errand.after)?;
+            // Copies of a queue are done one after the other.
+            events.extend(begun.last().map(|copy| copy.event.clone()));
             let start = stage.now();
             let delay = stage.delays.map(|seed| seed ^ (errand.step as u64) << 8);
-            // SAFETY: nothing else writes the source or uses the destination now, as `Waits` and the checked layout
-            // make sure.
-            unsafe { copy(stage.memories, errand, delay, staging)? };
+            let given = match delay {
+                // SAFETY: nothing else writes the source or uses the destination until the copy is done, as `Waits`
+                // and the checked layout make sure.
+                None => unsafe { begin(stage.memories, errand, &mut events)? },
+                Some(_) => None,
+            };
+            let told = match given {
+                Some((memory, event)) => {
+                    let told = vec![event.clone()];
+                    begun.push(Begun {
+                        number: index,
+                        second: start,
+                        memory,
+                        event,
+                    });
+                    told
+                }
+                None => {
+                    events.iter().try_for_each(Event::wait)?;
+                    // SAFETY: as above.
+                    unsafe { copy(stage.memories, errand, delay, staging)? };
+                    Vec::new()
+                }
+            };
             done.push(CopyTrace {
                 step: errand.step,
                 value: errand.transfer.value,
@@ -93,7 +121,13 @@ impl Queue {
                 start,
                 seconds: stage.now() - start,
             });
-            stage.progress.copied(self.counter, index + 1);
+            stage.progress.copied(self.counter, index + 1, told);
+        }
+        for copy in &begun {
+            copy.event.wait()?;
+            let [start, end] = copy.memory.seconds(&copy.event, copy.second)?;
+            let trace = &mut done[copy.number];
+            (trace.start, trace.seconds) = (start.max(0.0), end - start);
         }
         Ok(())
     }
@@ -103,6 +137,63 @@ impl Queue {
         let work = self.work.get_mut();
         trace.extend_from_slice(&work.unwrap_or_else(PoisonError::into_inner).done);
     }
+}
+
+/// A copy that a driver was given.
+struct Begun<'a> {
+    /// Its number in the queue.
+    number: usize,
+    /// When it was given.
+    second: f64,
+    memory: &'a DeviceMemory,
+    event: Event,
+}
+
+/// The driver uses the memories until it is done.
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let _ = self.event.wait();
+    }
+}
+
+/// Gives a driver a copy that it does after these events, if there is one that can. Afterwards only those events are
+/// left of which it knows.
+///
+/// # Safety
+/// Until the copy is done, nothing else writes the source or uses the destination but what the events are of.
+unsafe fn begin<'a>(
+    memories: &'a Memories,
+    errand: &Errand,
+    events: &mut Vec<Event>,
+) -> Result<Option<(&'a DeviceMemory, Event)>, RunError> {
+    let Transfer {
+        from,
+        to,
+        conversion: None,
+        ..
+    } = &errand.transfer
+    else {
+        return Ok(None);
+    };
+    let (source, destination) = (memories.of(from.device), memories.of(to.device));
+    let (Memory::OpenCl(memory), Memory::Ram(_)) | (Memory::Ram(_), Memory::OpenCl(memory)) =
+        (source, destination)
+    else {
+        return Ok(None);
+    };
+    for event in events.extract_if(.., |event| !memory.knows(event)) {
+        event.wait()?;
+    }
+    // SAFETY: the caller's promise.
+    let here = unsafe { destination.write_beside(to.span) };
+    let event = match (here, source.read(from.span)) {
+        // SAFETY: as above; memories live as long as the executor, and no step ends before its copies.
+        (Some(here), _) => unsafe { memory.begin_load(from.span.offset, here, events)? },
+        // SAFETY: as above.
+        (_, Some(there)) => unsafe { memory.begin_store(there, to.span.offset, events)? },
+        (None, None) => None,
+    };
+    Ok(event.map(|event| (memory, event)))
 }
 
 /// Does one copy; with a seed, in two parts, with random delays before, between and after them.

@@ -57,15 +57,8 @@ impl Memories {
         self.memories[at.device].write(at.span)
     }
 
-    /// Overwrites a place with NaN, if that is asked for.
-    ///
-    /// # Safety
-    /// Nothing else uses the place.
-    pub unsafe fn spoil(&self, at: Location) -> Result<(), RunError> {
-        if !self.poison {
-            return Ok(());
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.memories[at.device].fill_beside(at.span, POISON) }
+    /// The byte with which places are overwritten, if that is asked for.
+    pub fn poison(&self) -> Option<u8> {
+        self.poison.then_some(POISON)
     }
 }

@@ -16,6 +16,7 @@
 //! the old one. Inputs, settings and seeds may be freed during a step and must be set again before the next.
 //! Outputs can be read until a tensor is set.
 
+mod ahead;
 mod between;
 mod copiers;
 mod crew;

@@ -7,11 +7,13 @@
 )]
 
 use scrimp_graph::{Graph, NodeId, TensorId};
+use scrimp_opencl::Event;
 use scrimp_plan::{DeviceId, TaskId};
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use super::ahead::Ahead;
 use super::memories::{Location, Memories};
 use super::progress::Progress;
 use super::schedule::{Action, Launch, Schedule, Transfer};
@@ -19,6 +21,7 @@ use super::trace::{Record, RunTrace};
 use crate::compiled::Compiled;
 use crate::error::{RunError, unless_panicked};
 use crate::memory::Memory;
+use crate::processor::Processor;
 use crate::span::Span;
 
 /// A run that has just ended, as observers see it.
@@ -100,6 +103,11 @@ pub(super) struct Stage<'a, 'o> {
 }
 
 impl Stage<'_, '_> {
+    /// The name of a node.
+    fn name(&self, node: NodeId) -> &str {
+        &self.compiled[0].graph().node(node).name
+    }
+
     /// Seconds since the step began.
     pub fn now(&self) -> f64 {
         self.start.elapsed().as_secs_f64()
@@ -129,10 +137,17 @@ impl Player {
     pub fn play(&mut self, stage: &Stage<'_, '_>) {
         let processor = stage.compiled[self.number].processor();
         self.record.begin();
+        let memory = stage.memories.of(self.record.device);
         let part = Part {
             number: self.number,
             stage,
             record: &mut self.record,
+            ahead: match (processor, memory) {
+                (Processor::OpenCl(device), Memory::OpenCl(memory)) => {
+                    Some(Ahead::new(device, memory))
+                }
+                _ => None,
+            },
         };
         let play = || processor.enter(|| part.play());
         if let Err(error) = unless_panicked(&self.name, play) {
@@ -146,6 +161,8 @@ struct Part<'a, 'o> {
     number: usize,
     stage: &'a Stage<'a, 'o>,
     record: &'a mut Record,
+    /// What a driver was given, on a device whose host goes ahead.
+    ahead: Option<Ahead<'a>>,
 }
 
 impl Part<'_, '_> {
@@ -159,26 +176,55 @@ impl Part<'_, '_> {
                 Action::Free(at) => self.free(*at)?,
                 Action::Copy(transfer) => self.copy(transfer)?,
             }
-            self.after(step);
+            self.after(step)?;
         }
-        Ok(())
+        let Some(ahead) = self.ahead.take() else {
+            return Ok(());
+        };
+        let runs: Vec<usize> = self.record.runs.iter().map(|run| run.step).collect();
+        ahead.end(self.record, &|run| match &self.stage.schedule.actions[runs[run]] {
+            Action::Run(launch) => self.stage.name(launch.node).into(),
+            _ => String::new(),
+        })
     }
 
     /// Waits for the copies that must precede a step.
     fn before(&mut self, step: usize) -> Result<(), RunError> {
         let clock = &self.stage.schedule.waits.before[step];
-        if !clock.is_empty() {
-            let start = self.stage.now();
-            self.stage.progress.let_device_wait(clock)?;
-            self.record.waiting += self.stage.now() - start;
+        if clock.is_empty() {
+            return Ok(());
         }
+        let start = self.stage.now();
+        let events = self.stage.progress.let_device_wait(clock)?;
+        if let Some(ahead) = &mut self.ahead {
+            return ahead.wait(events);
+        }
+        events.iter().try_for_each(Event::wait)?;
+        self.record.waiting += self.stage.now() - start;
         Ok(())
     }
 
     /// Tells the copies that wait for it that a step is done.
-    fn after(&self, step: usize) {
+    fn after(&self, step: usize) -> Result<(), RunError> {
         if self.stage.schedule.waits.awaited[step] {
-            self.stage.progress.stepped(self.number, step + 1);
+            let events = self.ahead.as_ref().map_or(Ok(Vec::new()), Ahead::so_far)?;
+            self.stage.progress.stepped(self.number, step + 1, events);
+        }
+        Ok(())
+    }
+
+    /// Overwrites a place with NaN, if that is asked for.
+    ///
+    /// # Safety
+    /// Nothing uses the place but what the device was given before.
+    unsafe fn spoil(&mut self, at: Location) -> Result<(), RunError> {
+        match (self.stage.memories.poison(), &mut self.ahead) {
+            (None, _) => Ok(()),
+            (Some(byte), Some(ahead)) => ahead.fill(at.span, byte),
+            // SAFETY: the caller's promise.
+            (Some(byte), None) => unsafe {
+                self.stage.memories.of(at.device).fill_beside(at.span, byte)
+            },
         }
     }
 
@@ -187,21 +233,29 @@ impl Part<'_, '_> {
         let (compiled, memories) = (&self.stage.compiled[self.number], self.stage.memories);
         for &at in launch.fresh.iter().chain(&launch.workspace) {
             // SAFETY: the checked layout gives this place to this run alone.
-            unsafe { memories.spoil(at)? };
+            unsafe { self.spoil(at)? };
         }
         self.record.run(launch);
         let start = self.stage.now();
         let memory = memories.of(launch.device);
         // SAFETY: the copies that write what this run reads, and those that read or write what it writes, are
-        // done or haven't begun: `before` waited for the former, and the latter wait for this run. All other
-        // copies use other places, as the checked layout proves, and other devices use other memories.
-        let done = unsafe { compiled.processor().run_beside(&launch.job, memory) };
-        done.map_err(|error| RunError::in_node(&compiled.graph().node(node).name, error))?;
+        // done or haven't begun: `before` waited for the former or has the device wait for them, and the latter wait
+        // for this run. All other copies use other places, as the checked layout proves, and other devices use other
+        // memories.
+        let done = unsafe {
+            match &mut self.ahead {
+                Some(ahead) => ahead.run(&launch.job, self.record.runs.len(), start),
+                None => compiled.processor().run_beside(&launch.job, memory),
+            }
+        };
+        done.map_err(|error| RunError::in_node(self.stage.name(node), error))?;
+        // Where the host goes ahead, the device tells the times at the end.
+        let seconds = self.stage.now() - start;
         self.record.runs.push(RunTrace {
             step,
             task,
             start,
-            seconds: self.stage.now() - start,
+            seconds,
         });
         if let Some(observer) = self.stage.observer {
             let mut observer = observer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -221,14 +275,14 @@ impl Part<'_, '_> {
 
     fn free(&mut self, at: Location) -> Result<(), RunError> {
         self.record.free(at);
-        // SAFETY: all copies of the buffer are done, and nothing has taken its place yet.
-        unsafe { self.stage.memories.spoil(at) }
+        // SAFETY: all copies of the buffer are done, or the device waits for them; nothing has taken its place yet.
+        unsafe { self.spoil(at) }
     }
 
     /// Takes the bytes of a copy, which a copier does.
     fn copy(&mut self, transfer: &Transfer) -> Result<(), RunError> {
         self.record.copy(transfer);
         // SAFETY: the place is free, and the copy into it waits for this step.
-        unsafe { self.stage.memories.spoil(transfer.to) }
+        unsafe { self.spoil(transfer.to) }
     }
 }

@@ -42,6 +42,11 @@ impl Clock {
         self.0.is_empty()
     }
 
+    /// The counters and their numbers.
+    pub fn marks(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.0.iter().copied()
+    }
+
     /// Whether the counters are as far as this.
     pub fn reached(&self, counters: &[usize]) -> bool {
         let mut each = self.0.iter();

@@ -109,6 +109,11 @@ impl DeviceMemory {
         self.compute.knows(event)
     }
 
+    /// Waits until all that was launched is done.
+    pub fn finish(&self) -> Result<(), OpenClError> {
+        self.compute.finish()
+    }
+
     /// Hands everything to the device that was launched.
     pub fn flush(&self) -> Result<(), OpenClError> {
         self.compute.flush()

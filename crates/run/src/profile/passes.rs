@@ -68,6 +68,8 @@ pub(super) struct Passes<'a> {
     device: DeviceId,
     executor: Executor<'a>,
     runs: Vec<Run>,
+    /// Whether what a driver takes between two runs counts as part of the second: where it doesn't wait for copies.
+    with_gaps: bool,
     /// Seconds of each pass with runs in their places.
     totals: Vec<f64>,
 }
@@ -89,8 +91,9 @@ impl<'a> Passes<'a> {
         let device = device.ok_or_else(|| RunError::WrongPlan {
             reason: "it runs tasks on several devices".into(),
         })?;
-        let steps = layout.plan().steps().iter().enumerate();
-        let runs = steps.filter_map(|(index, step)| match *step {
+        let steps = layout.plan().steps();
+        let copies = steps.iter().any(|step| matches!(step, Step::Copy { .. }));
+        let runs = steps.iter().enumerate().filter_map(|(index, step)| match *step {
             Step::Run { task, .. } => Some(Run {
                 node: lowered.nodes[task],
                 touches: accesses(layout, index),
@@ -104,6 +107,7 @@ impl<'a> Passes<'a> {
             device,
             executor,
             runs: runs.collect(),
+            with_gaps: compiled.processor().goes_ahead() && !copies,
             totals: Vec::new(),
         })
     }
@@ -133,12 +137,18 @@ impl<'a> Passes<'a> {
         };
         let trace = self.executor.step(Some(&mut observe))?;
         let mut total = 0.0;
+        let mut before = trace.runs.first().map_or(0.0, |run| run.start);
         for (run, trace) in runs.iter_mut().zip(&trace.runs) {
-            total += trace.seconds;
+            let end = trace.start + trace.seconds;
+            let seconds = match self.with_gaps {
+                true => end - std::mem::replace(&mut before, end),
+                false => trace.seconds,
+            };
+            total += seconds;
             match kind {
                 Pass::Unmeasured => {}
-                Pass::InPlace => run.seconds.push(trace.seconds),
-                Pass::Warm => run.warm.push(trace.seconds),
+                Pass::InPlace => run.seconds.push(seconds),
+                Pass::Warm => run.warm.push(seconds),
             }
         }
         if kind == Pass::InPlace {
