@@ -176,10 +176,11 @@ unsafe fn begin<'a>(
         return Ok(None);
     };
     let (source, destination) = (memories.of(from.device), memories.of(to.device));
-    let (Memory::OpenCl(memory), Memory::Ram(_)) | (Memory::Ram(_), Memory::OpenCl(memory)) =
-        (source, destination)
-    else {
-        return Ok(None);
+    let memory = match (source, destination) {
+        (Memory::OpenCl(memory), Memory::Ram(_)) | (Memory::Ram(_), Memory::OpenCl(memory)) => {
+            memory
+        }
+        _ => return Ok(None),
     };
     for event in events.extract_if(.., |event| !memory.knows(event)) {
         event.wait()?;

@@ -182,10 +182,13 @@ impl Part<'_, '_> {
             return Ok(());
         };
         let runs: Vec<usize> = self.record.runs.iter().map(|run| run.step).collect();
-        ahead.end(self.record, &|run| match &self.stage.schedule.actions[runs[run]] {
-            Action::Run(launch) => self.stage.name(launch.node).into(),
-            _ => String::new(),
-        })
+        ahead.end(
+            self.record,
+            &|run| match &self.stage.schedule.actions[runs[run]] {
+                Action::Run(launch) => self.stage.name(launch.node).into(),
+                _ => String::new(),
+            },
+        )
     }
 
     /// Waits for the copies that must precede a step.

@@ -93,15 +93,18 @@ impl<'a> Passes<'a> {
         })?;
         let steps = layout.plan().steps();
         let copies = steps.iter().any(|step| matches!(step, Step::Copy { .. }));
-        let runs = steps.iter().enumerate().filter_map(|(index, step)| match *step {
-            Step::Run { task, .. } => Some(Run {
-                node: lowered.nodes[task],
-                touches: accesses(layout, index),
-                seconds: Vec::new(),
-                warm: Vec::new(),
-            }),
-            _ => None,
-        });
+        let runs = steps
+            .iter()
+            .enumerate()
+            .filter_map(|(index, step)| match *step {
+                Step::Run { task, .. } => Some(Run {
+                    node: lowered.nodes[task],
+                    touches: accesses(layout, index),
+                    seconds: Vec::new(),
+                    warm: Vec::new(),
+                }),
+                _ => None,
+            });
         Ok(Passes {
             rehearsal,
             device,
