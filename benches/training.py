@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""Training at half of the memory: `scrimp train` at batch 8 and 50 % on the built-in networks.
+"""Training within a budget: `scrimp train` at batch 8 on the built-in networks.
 
-    benches/training.py [--scrimp target/release/scrimp] [--library auto] [--threads 2] [NETWORK ...]
+    benches/training.py [--scrimp target/release/scrimp] [--library auto] [--threads 2] [NETWORK[:BUDGET] ...]
 
 In each round costs are measured afresh, a plan is made, and steps are trained with it and without, in turn.
-There are as many rounds of each network as fit into `--seconds`, at least one. The table has peaks of plans,
-and compares seconds with what was planned: medians over the rounds, of medians over steps, with the rounds'
+There are as many rounds of each network as fit into `--seconds`, at least one, or `--rounds`. The table has peaks of
+plans, and compares seconds with what was planned: medians over the rounds, of medians over steps, with the rounds'
 least and greatest prediction errors. Only a quiet machine says anything about seconds.
+
+The budget is 50 % where none is given. With `--swap`, which may be given several times, each network is trained with each of
+the memories, and the table has the seconds that computing waits for copies. How well steps with copies are predicted:
+
+    benches/training.py --rounds 5 --swap ram=8GiB --swap disk:/tmp=8GiB resnet50:131MB unet:80MB transformer:112MB
 """
 
 import argparse
@@ -34,32 +39,35 @@ HEADS = [
     "planning, s",
     "rounds",
 ]
+WITH_COPIES = ["waiting predicted, s", "waiting, s"]
 
 
-def train(arguments, network):
+def train(arguments, network, memory):
     """What `scrimp train` answers."""
-    command = (
-        f"{arguments.scrimp} train {network} --batch 8 --budget 50% --compare --fresh-costs --json --quiet"
-    )
-    command += f" --steps {arguments.steps} --time-limit 5s"
+    name, _, budget = network.partition(":")
+    command = f"{arguments.scrimp} train {name} --batch 8 --budget {budget or '50%'} --compare --fresh-costs"
+    command += f" --json --quiet --steps {arguments.steps} --time-limit 5s"
     command += f" --library {arguments.library} --threads {arguments.threads}"
+    if memory:
+        command += f" --swap {memory}"
     done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(done.stderr.strip())
     return json.loads(done.stdout)
 
 
-def rounds(arguments, network):
-    """The answers of as many runs as there is time for."""
+def rounds(arguments, network, memory):
+    """The answers of as many runs as were asked for or there is time for."""
     start, runs = time.monotonic(), []
     while True:
-        runs.append(train(arguments, network))
+        runs.append(train(arguments, network, memory))
         spent = time.monotonic() - start
-        if spent * (len(runs) + 1) / len(runs) > arguments.seconds:
+        late = spent * (len(runs) + 1) / len(runs) > arguments.seconds
+        if len(runs) == arguments.rounds or (arguments.rounds is None and late):
             return runs
 
 
-def row(runs):
+def row(runs, memory):
     """The cells of one network."""
 
     def median(key):
@@ -77,8 +85,10 @@ def row(runs):
     def always(what):
         return "yes" if all(map(what, runs)) else "no"
 
+    copies = [f"{median('predicted_waiting_seconds'):.3f}"]
+    copies.append(f"{statistics.median(run['seconds_per_step']['waiting'] for run in runs):.3f}")
     return [
-        runs[0]["name"],
+        runs[0]["name"] + (f", {memory}" if memory else ""),
         mebibytes("base_peak_bytes"),
         mebibytes("budget_bytes"),
         mebibytes("planned_peak_bytes"),
@@ -91,6 +101,7 @@ def row(runs):
         *times(""),
         f"{median('solve_seconds'):.1f}",
         str(len(runs)),
+        *(copies if memory else []),
     ]
 
 
@@ -104,12 +115,17 @@ def main():
         "--steps", type=int, default=9, help="with the plan and as many without, in each round"
     )
     parser.add_argument("--seconds", type=float, default=120, help="most for the rounds of one network")
-    parser.add_argument("networks", nargs="*", default=NETWORKS)
+    parser.add_argument("--rounds", type=int, help="of each network, in place of --seconds")
+    parser.add_argument("--swap", action="append", default=[], metavar="MEMORY", help="as scrimp's --swap")
+    parser.add_argument("networks", nargs="*", default=NETWORKS, metavar="NETWORK[:BUDGET]")
     arguments = parser.parse_args()
-    print(f"| {' | '.join(HEADS)} |")
-    print(f"|{'---|' * len(HEADS)}")
+    heads = HEADS + (WITH_COPIES if arguments.swap else [])
+    print(f"| {' | '.join(heads)} |")
+    print(f"|{'---|' * len(heads)}")
     for network in arguments.networks:
-        print(f"| {' | '.join(row(rounds(arguments, network)))} |", flush=True)
+        for memory in arguments.swap or [None]:
+            runs = rounds(arguments, network, memory)
+            print(f"| {' | '.join(row(runs, memory))} |", flush=True)
 
 
 if __name__ == "__main__":

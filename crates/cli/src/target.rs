@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use scrimp::graph::networks::NetworkOptions;
 use scrimp::graph::{Costs, Graph, Loss, Optimizer, Phases, TensorId, Tiled, Tiles};
+use scrimp::machine::Others;
 use scrimp::plan::file::{self, Content};
 use scrimp::plan::{
     Budget, Capacities, NoDevice, PerDevice, Problem, SwapMemory, UnknownDeviceName,
@@ -350,6 +351,9 @@ pub struct Measured {
     pub crossing: Crossing,
     /// The memories to swap to, with their links.
     pub swap: Swap,
+    /// The most of the processors' time that others took while nodes were measured; `None` if it isn't known or none
+    /// were.
+    pub others: Option<f64>,
 }
 
 /// What each node costs on each device, estimated or measured within its budget, each link to a memory and each copy
@@ -378,9 +382,10 @@ pub fn costs(
             profiles: Vec::new(),
             crossing: Crossing::estimate(compiled),
             swap,
+            others: None,
         });
     }
-    let mut profiles = Vec::new();
+    let (mut profiles, mut others) = (Vec::new(), None);
     for ((compiled, &budget), cache) in compiled.iter().zip(&budgets).zip(&mut caches) {
         let kept = match cache {
             Some(cache) if !costing.afresh => cache.find(compiled).map_err(Error::from)?,
@@ -389,7 +394,9 @@ pub fn costs(
         profiles.push(match kept {
             Some(kept) => kept,
             None => {
+                let watch = Others::watch();
                 let made = measured(phases, compiled, budget, costing, &swap, quiet)?;
+                others = watch.share().into_iter().chain(others).reduce(f64::max);
                 if let Some(cache) = cache {
                     cache.keep(&made);
                 }
@@ -410,6 +417,7 @@ pub fn costs(
         profiles,
         crossing,
         swap,
+        others,
     })
 }
 

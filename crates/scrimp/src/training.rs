@@ -37,6 +37,8 @@ pub struct Outcome {
     pub planned: Trained,
     /// The run without a plan.
     pub base: Option<Trained>,
+    /// The part of the processors' time that others took during the steps; `None` if that isn't known.
+    pub others: Option<f64>,
 }
 
 /// Bytes that the end of a run takes outside of the arena, to save weights and to report.
@@ -78,6 +80,7 @@ pub fn run<E: From<Error>>(
     };
     let spare = spare()?;
     let (mut records, mut base_records) = (Vec::new(), Vec::new());
+    let others = machine::Others::watch();
     for index in 0..steps {
         if stop.load(Ordering::SeqCst) {
             break;
@@ -89,6 +92,7 @@ pub fn run<E: From<Error>>(
             base_records.push(second.step(hash)?);
         }
     }
+    let others = others.share();
     drop(spare);
     finish(&first)?;
     let done = records.len() as u64;
@@ -104,7 +108,11 @@ pub fn run<E: From<Error>>(
             Some(ended(session, records, hash)?)
         }
     };
-    Ok(Outcome { planned, base })
+    Ok(Outcome {
+        planned,
+        base,
+        others,
+    })
 }
 
 /// The bytes of a layout on each device that computes, in their order.

@@ -69,6 +69,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         profiles,
         crossing,
         swap,
+        others,
     } = target::costs(&training.phases, &compiled, &devices, &costing, quiet)?;
     let lowered = devices.lower(&training.graph, &training.phases, &costs, &crossing)?;
     let (problem, beside) = swap.add(&lowered.problem)?;
@@ -138,6 +139,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         predicted: times.makespan(),
         predicted_waiting: waiting(&problem, &times),
         base_predicted: predicted(&base).makespan(),
+        others_while_measuring: others,
     })
 }
 

@@ -33,6 +33,8 @@ pub struct Told<'a> {
     pub predicted_waiting: f64,
     /// Seconds of a step without a plan.
     pub base_predicted: f64,
+    /// The part of the processors' time that others took while costs were measured.
+    pub others_while_measuring: Option<f64>,
 }
 
 /// The plan's numbers and the run's, and a failure if the run stopped early or differed.
@@ -90,6 +92,13 @@ fn diverged(told: &Told<'_>) -> Option<usize> {
         .map(|index| index + 1)
 }
 
+/// The percentage of the processors' time taken by others from which on times say little.
+const MUCH: f64 = 5.0;
+
+fn percent(share: Option<f64>) -> Option<f64> {
+    share.map(|share| share * 100.0)
+}
+
 fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
     let (run, base) = (&told.outcome.planned, told.outcome.base.as_ref());
     let processors = told.job.compiled.iter().map(|on| on.processor());
@@ -114,6 +123,8 @@ fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
         "predicted_waiting_seconds": told.predicted_waiting,
         "memories": memories(told),
         "measured_devices": measured(&told.planned.layout, &run.trace),
+        "others_percent": percent(told.outcome.others),
+        "others_percent_while_measuring": percent(told.others_while_measuring),
         "seconds_per_step": run.breakdown,
         "bit_identical": told.outcome.bit_identical(told.job),
         "first_difference": difference,
@@ -227,6 +238,17 @@ fn describe(told: &Told<'_>, difference: Option<&str>) -> String {
         &format_seconds(run.step_seconds()),
         &predicted,
     ]);
+    for (others, when) in [
+        (told.others_while_measuring, "predicted"),
+        (told.outcome.others, "measured"),
+    ] {
+        if let Some(percent) = percent(others).filter(|&percent| percent >= MUCH) {
+            let note = format!(
+                "of the processors' time while seconds were {when}, which is why they differ"
+            );
+            table.row(["  others took", &format!("{percent:.0} %"), &note]);
+        }
+    }
     if !run.trace.copies.is_empty() {
         let predicted = format!(
             "measured, for copies, mean; {} predicted",

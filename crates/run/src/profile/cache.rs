@@ -16,7 +16,7 @@ use crate::processor::Processor;
 
 const FORMAT: &str = "scrimp-costs";
 /// Changes whenever what is measured changes, or how.
-const VERSION: u64 = 6;
+const VERSION: u64 = 7;
 /// The most measurements in a file; beyond that the oldest are dropped.
 const MOST: usize = 1 << 16;
 /// No operator runs this long, and no byte takes this long to move: larger numbers mean a damaged file.
@@ -378,6 +378,7 @@ mod tests {
             back: 2e9,
             latency: 1e-5,
             both: 2.5e9,
+            slowed: 1.5,
             drag: 0.25,
         };
         cache.keep_link("ram", &link);

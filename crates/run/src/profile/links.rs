@@ -6,6 +6,7 @@
 use scrimp_graph::{Binary, DType, Op};
 use scrimp_plan::LinkSpeed;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -27,8 +28,10 @@ const LEAST: u64 = 4;
 const MOST: u64 = 16;
 /// The size of copies where only bytes matter.
 const LARGE: u64 = 4 << 20;
-/// Time that computing is watched, with copies and without.
-const WATCHED: Duration = Duration::from_millis(150);
+/// Time that copies in both directions are watched, and computing with copies and without, each time.
+const WATCHED: Duration = Duration::from_millis(60);
+/// How often computing is watched with copies and without.
+const ROUNDS: usize = 5;
 
 /// What is known of the links between a memory and the device that computes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,20 +45,22 @@ pub struct LinkProfile {
     pub latency: f64,
     /// Bytes per second of both directions together, when both copy at once.
     pub both: f64,
-    /// Seconds that the device that computes loses by copies that would take a second if nothing else ran.
+    /// How many times as long copies take while the device computes; at least 1.
+    pub slowed: f64,
+    /// The part of its time that the device that computes loses while something is copied.
     pub drag: f64,
 }
 
 impl LinkProfile {
-    /// The links as a problem has them: two queues if both directions at once are closer to the speed of two
-    /// links than to that of one.
+    /// The links as a problem has them, beside a device that computes: two queues if both directions at once are
+    /// closer to the speed of two links than to that of one.
     #[must_use]
     pub fn speed(&self) -> LinkSpeed {
         let (fastest, sum) = (self.out.max(self.back), self.out + self.back);
         LinkSpeed {
-            out: self.out,
-            back: self.back,
-            latency: self.latency,
+            out: self.out / self.slowed,
+            back: self.back / self.slowed,
+            latency: self.latency * self.slowed,
             half: self.both < (fastest + sum) / 2.0,
             drag: self.drag,
         }
@@ -66,7 +71,9 @@ impl LinkProfile {
         let least = |number: f64| number.is_finite() && number >= 0.0;
         [self.out, self.back, self.both].into_iter().all(positive)
             && least(self.latency)
-            && least(self.drag)
+            && (1.0..).contains(&self.slowed)
+            && self.slowed.is_finite()
+            && (0.0..=1.0).contains(&self.drag)
     }
 }
 
@@ -120,12 +127,14 @@ pub fn profile_link(
         points.push(bandwidth);
     }
     let [out, back] = [points[0], points[1]];
+    let (drag, rate) = link.beside(near)?;
     Ok(LinkProfile {
         out,
         back,
         latency: latencies,
         both: link.both()?,
-        drag: link.drag(near, 1.0 / out + 1.0 / back)?,
+        slowed: (2.0 / (1.0 / out + 1.0 / back) / rate).max(1.0),
+        drag,
     })
 }
 
@@ -133,6 +142,12 @@ pub fn profile_link(
 enum Direction {
     Out,
     Back,
+}
+
+/// The middle number of an odd number of them.
+fn median(numbers: &mut [f64]) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
 }
 
 /// The latency and the bandwidth that make the relative errors smallest, in the sense of least squares.
@@ -195,35 +210,43 @@ impl Measured {
         unsafe { to.copy_from(from, span, span, None, staging) }
     }
 
-    /// Copies in one half of the memories until told to stop, and gives the bytes copied.
-    fn until(&self, direction: Direction, stop: &AtomicBool) -> Result<u64, RunError> {
-        let (size, half) = (self.large(), self.area / 2 / PAGE * PAGE);
-        let start = match direction {
-            Direction::Out => 0,
-            Direction::Back => half,
-        };
-        let (mut bytes, mut staging) = (0, self.staging(size)?);
+    /// Copies in these directions in turn until told to stop, through a part of the memories, and gives the bytes copied.
+    fn until(
+        &self,
+        directions: &[Direction],
+        part: Range<u64>,
+        stop: &AtomicBool,
+    ) -> Result<u64, RunError> {
+        let size = self.large();
+        let slots = (part.end - part.start) / size;
+        let (mut copies, mut staging) = (0, self.staging(size)?);
         while !stop.load(Ordering::Relaxed) {
-            let offset = start + bytes % (half / size * size);
+            let direction = directions[copies as usize % directions.len()];
+            let offset = part.start + copies % slots * size;
             let span = Span {
                 offset,
                 bytes: size,
             };
             self.copy(direction, span, &mut staging)?;
-            bytes += size;
+            copies += 1;
         }
-        Ok(bytes)
+        Ok(copies * size)
     }
 
     /// Bytes per second when both directions copy at once.
     fn both(&self) -> Result<f64, RunError> {
         let stop = AtomicBool::new(false);
+        let half = self.area / 2 / PAGE * PAGE;
+        let parts = [
+            (Direction::Out, 0..half),
+            (Direction::Back, half..self.area),
+        ];
         let start = Instant::now();
         let bytes = std::thread::scope(|scope| {
-            let others = [Direction::Out, Direction::Back].map(|direction| {
+            let others = parts.map(|(direction, part)| {
                 scope.spawn({
                     let stop = &stop;
-                    move || self.until(direction, stop)
+                    move || self.until(&[direction], part, stop)
                 })
             });
             std::thread::sleep(WATCHED);
@@ -235,32 +258,30 @@ impl Measured {
         Ok(bytes as f64 / start.elapsed().as_secs_f64())
     }
 
-    /// Seconds that computing loses by copies that would take a second if nothing else ran: beside compute they take
-    /// longer. `seconds_per_byte` are those of copying a byte out and back.
-    fn drag(&self, device: Processor<'_>, seconds_per_byte: f64) -> Result<f64, RunError> {
+    /// The part of its time that computing loses while something is copied, and the bytes per second that are
+    /// copied meanwhile.
+    fn beside(&self, device: Processor<'_>) -> Result<(f64, f64), RunError> {
         let mut work = Work::new(device)?;
         work.pace()?; // warms up
-        let alone = work.pace()?;
-        let stop = AtomicBool::new(false);
-        let start = Instant::now();
-        let (beside, bytes) = std::thread::scope(|scope| {
-            let copies = scope.spawn(|| {
-                let mut bytes = 0;
-                while !stop.load(Ordering::Relaxed) {
-                    self.copies(Direction::Out, self.large(), 1)?;
-                    self.copies(Direction::Back, self.large(), 1)?;
-                    bytes += self.large();
-                }
-                Ok::<u64, RunError>(bytes)
-            });
-            let beside = work.pace();
-            stop.store(true, Ordering::Relaxed);
-            let bytes = copies.join().unwrap_or(Ok(0))?;
-            Ok::<_, RunError>((beside?, bytes))
-        })?;
-        let lost = (1.0 - beside / alone).max(0.0) * start.elapsed().as_secs_f64();
-        let copied = bytes.max(self.large()) as f64 * seconds_per_byte;
-        Ok(lost / copied)
+        let (mut lost, mut seconds_per_byte) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let alone = work.pace()?;
+            let stop = AtomicBool::new(false);
+            let start = Instant::now();
+            let (beside, bytes) = std::thread::scope(|scope| {
+                let directions = [Direction::Out, Direction::Back];
+                let stop = &stop;
+                let copies = scope.spawn(move || self.until(&directions, 0..self.area, stop));
+                let beside = work.pace();
+                stop.store(true, Ordering::Relaxed);
+                let bytes = copies.join().unwrap_or(Ok(0))?;
+                Ok::<_, RunError>((beside?, bytes))
+            })?;
+            lost.push((1.0 - beside / alone).max(0.0));
+            let bytes = bytes.max(self.large()) as f64;
+            seconds_per_byte.push(start.elapsed().as_secs_f64() / bytes);
+        }
+        Ok((median(&mut lost), 1.0 / median(&mut seconds_per_byte)))
     }
 }
 
@@ -335,6 +356,7 @@ mod tests {
             back: 2e9,
             latency: 0.0,
             both,
+            slowed: 1.0,
             drag: 0.0,
         };
         assert!(profile(1.9e9).speed().half && !profile(2.8e9).speed().half);

@@ -3,6 +3,7 @@
 mod energy;
 mod groups;
 mod memory;
+mod others;
 mod room;
 
 use std::env;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 
 pub use energy::{EnergyCounter, NoEnergyCounter};
 pub use memory::{memory, peak_resident};
+pub use others::Others;
 pub use room::HostMemory;
 
 /// Threads that can run at the same time.
