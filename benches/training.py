@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training within a budget: `scrimp train` at batch 8 on the built-in networks.
+r"""Training within a budget: `scrimp train` at batch 8 on the built-in networks.
 
     benches/training.py [--scrimp target/release/scrimp] [--library auto] [--threads 2] [NETWORK[:BUDGET] ...]
 
@@ -11,7 +11,11 @@ least and greatest prediction errors. Only a quiet machine says anything about s
 The budget is 50 % where none is given. With `--swap`, which may be given several times, each network is trained with each of
 the memories, and the table has the seconds that computing waits for copies. How well steps with copies are predicted:
 
-    benches/training.py --rounds 5 --swap ram=8GiB --swap disk:/tmp=8GiB resnet50:131MB unet:80MB transformer:112MB
+    benches/training.py --rounds 5 --swap ram=8GiB --swap disk:/tmp=8GiB resnet50:131MB unet:80MB \
+        transformer:112MB mobilenet:40%
+
+The last columns are the least and the most of the processors' time, over the rounds, that other programs and other guests
+of the same host took while costs were measured and during the steps.
 """
 
 import argparse
@@ -40,6 +44,7 @@ HEADS = [
     "rounds",
 ]
 WITH_COPIES = ["waiting predicted, s", "waiting, s"]
+OTHERS = ["others while measuring, %", "others, %"]
 
 
 def train(arguments, network, memory):
@@ -85,6 +90,10 @@ def row(runs, memory):
     def always(what):
         return "yes" if all(map(what, runs)) else "no"
 
+    def spread(key):
+        known = sorted(run[key] for run in runs if run[key] is not None)
+        return f"{known[0]:.0f} to {known[-1]:.0f}" if known else "?"
+
     copies = [f"{median('predicted_waiting_seconds'):.3f}"]
     copies.append(f"{statistics.median(run['seconds_per_step']['waiting'] for run in runs):.3f}")
     return [
@@ -102,6 +111,8 @@ def row(runs, memory):
         f"{median('solve_seconds'):.1f}",
         str(len(runs)),
         *(copies if memory else []),
+        spread("others_percent_while_measuring"),
+        spread("others_percent"),
     ]
 
 
@@ -119,7 +130,7 @@ def main():
     parser.add_argument("--swap", action="append", default=[], metavar="MEMORY", help="as scrimp's --swap")
     parser.add_argument("networks", nargs="*", default=NETWORKS, metavar="NETWORK[:BUDGET]")
     arguments = parser.parse_args()
-    heads = HEADS + (WITH_COPIES if arguments.swap else [])
+    heads = HEADS + (WITH_COPIES if arguments.swap else []) + OTHERS
     print(f"| {' | '.join(heads)} |")
     print(f"|{'---|' * len(heads)}")
     for network in arguments.networks:

@@ -29,7 +29,7 @@ const RACE_SHARE: f64 = 0.3;
 const IDLE_SHARE: f64 = 0.3;
 
 /// The number of the lineage from what comes of that.
-const LATER: u64 = 3;
+const LATER: u64 = 2;
 
 /// The number of prices at which the given order is repaired.
 const PRICES: u32 = 8;
@@ -139,19 +139,12 @@ impl<'m> Search<'m> {
             cutoff: options.cutoff(began, end),
             ..*self
         };
-        let kept = first.repaired(false, paged);
+        let first = first.repaired(paged);
         let mut lineages: Vec<Lineage<'m>> = Vec::new();
-        let mut begin = |from: Option<(f64, Vec<TaskId>)>, free: bool| {
-            if let Some(from) = from {
-                tell(from.0);
-                lineages.push(self.lineage(lineages.len() as u64, from, free));
-            }
-        };
-        begin(alone.clone(), self.is_free());
-        if self.is_free() {
-            begin(first.repaired(true, kept.clone()), true);
+        for from in alone.clone().into_iter().chain(first) {
+            tell(from.0);
+            lineages.push(self.lineage(lineages.len() as u64, from));
         }
-        begin(kept, false);
         let total = driver::work(self.model, options);
         let spent = if plain.is_some() { PLAIN_SHARE } else { 0.0 };
         let mut left = (total * (1.0 - spent)) as u64;
@@ -178,7 +171,7 @@ impl<'m> Search<'m> {
             let better = self.without_copies(plain, share, Some(alone.1));
             if let Some(better) = better.filter(|better| better.0 < best.best.0) {
                 tell(better.0);
-                best = self.lineage(LATER, better, self.is_free());
+                best = self.lineage(LATER, better);
             }
         }
         let idle = (total * IDLE_SHARE) as u64;
@@ -223,9 +216,9 @@ impl<'m> Search<'m> {
 
     /// A lineage from a plan. If the order is free, one walk changes it and the other keeps what it is, which
     /// is often easier to improve.
-    fn lineage(&self, number: u64, best: (f64, Vec<TaskId>), free: bool) -> Lineage<'m> {
+    fn lineage(&self, number: u64, best: (f64, Vec<TaskId>)) -> Lineage<'m> {
         let walks = WALKS as u64;
-        let walk = |k| self.walk(number * walks + k, free && k > 0);
+        let walk = |k| self.walk(number * walks + k, self.is_free() && k > 0);
         let walks = (0..walks).map(walk).collect();
         Lineage::new(best, walks, FIRST_EPOCH * u64::from(self.model.tasks))
     }
@@ -258,26 +251,30 @@ impl<'m> Search<'m> {
         best
     }
 
-    /// The best of a known plan and of those that one repair of the given order, or of a free one, finds at several
-    /// prices.
-    fn repaired(
-        &self,
-        free: bool,
-        known: Option<(f64, Vec<TaskId>)>,
-    ) -> Option<(f64, Vec<TaskId>)> {
+    /// The best of a known plan and of those that one repair of the given order finds, at several prices.
+    fn repaired(&self, known: Option<(f64, Vec<TaskId>)>) -> Option<(f64, Vec<TaskId>)> {
         let most = match known {
             Some(_) => (driver::work(self.model, self.options) * PRICES_SHARE) as u64,
             None => u64::MAX,
         };
-        let mut walk = self.walk(u64::MAX, free);
-        for k in 0..PRICES {
-            if walk.repairer.work > most || self.cutoff.reached() {
-                break;
+        let orders = [false, true]
+            .into_iter()
+            .take(1 + usize::from(self.is_free()));
+        let found = orders.filter_map(|free| {
+            let mut walk = self.walk(u64::MAX, free);
+            for k in 0..PRICES {
+                if walk.repairer.work > most || self.cutoff.reached() {
+                    break;
+                }
+                walk.repair_at(f64::from(k) / f64::from(PRICES));
             }
-            walk.repair_at(f64::from(k) / f64::from(PRICES));
-        }
-        let found = walk.best.into_iter().chain(known);
-        found.min_by(|a, b| a.0.total_cmp(&b.0))
+            walk.best
+        });
+        let found: Vec<_> = found.collect();
+        found
+            .into_iter()
+            .chain(known)
+            .min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     /// The least budget for which paging or repair finds a plan, with that plan; at worst the given order.
