@@ -92,7 +92,7 @@ fn diverged(told: &Told<'_>) -> Option<usize> {
         .map(|index| index + 1)
 }
 
-/// The percentage of the processors' time taken by others from which on times say little.
+/// From this percentage of the processors' time on, what others took is told.
 const MUCH: f64 = 5.0;
 
 fn percent(share: Option<f64>) -> Option<f64> {
@@ -239,13 +239,11 @@ fn describe(told: &Told<'_>, difference: Option<&str>) -> String {
         &predicted,
     ]);
     for (others, when) in [
-        (told.others_while_measuring, "predicted"),
-        (told.outcome.others, "measured"),
+        (told.others_while_measuring, "while costs were measured"),
+        (told.outcome.others, "during the steps"),
     ] {
         if let Some(percent) = percent(others).filter(|&percent| percent >= MUCH) {
-            let note = format!(
-                "of the processors' time while seconds were {when}, which is why they differ"
-            );
+            let note = format!("of the processors' time {when}");
             table.row(["  others took", &format!("{percent:.0} %"), &note]);
         }
     }
