@@ -10,10 +10,12 @@ use common::{
 };
 use scrimp_graph::{Binary, DType, Graph, GraphBuilder, Op, Optimizer, Role, Unary};
 use scrimp_plan::testing::{Unstructured, plan as random_plan, random_bytes};
-use scrimp_plan::{CheckedPlan, DeviceId, Plan, Problem, Sequence, Step, check};
+use scrimp_plan::{CheckedPlan, DeviceId, Plan, Problem, Sequence, Step, ValueId, check};
 use scrimp_run::{
-    Compiled, Cpu, Data, Executor, ExecutorOptions, Processor, RunError, RunEvent, interpret,
+    Compiled, Cpu, Data, Executor, ExecutorOptions, Processor, RunError, RunEvent, StepTrace,
+    interpret,
 };
+use std::collections::HashMap;
 
 const MOMENTUM: Optimizer = Optimizer::Sgd {
     momentum: 0.9,
@@ -254,7 +256,51 @@ fn an_opencl_device_swaps_to_memory() {
     let (problem, devices) = beside_a_host(&alone);
     let away = swapped(&keep, &problem, devices);
     assert!(away.profile(devices[0]).iter().max() < keep.profile(devices[0]).iter().max());
-    assert!(results(&case, &compiled, &away, Some(1)) == expected);
+    for delays in [None, Some(1)] {
+        assert!(results(&case, &compiled, &away, delays) == expected);
+    }
+    let layout = place(&away);
+    let mut executor = Executor::new(&compiled, &case.lowered, &layout, options(None)).unwrap();
+    set_inputs(case.graph(), &mut executor, 0);
+    in_order(&away, executor.step(None).unwrap());
+}
+
+/// By the device's clock, nothing begins before what it reads is written.
+fn in_order(plan: &CheckedPlan, trace: &StepTrace) {
+    // A value on a device, and when it was there.
+    let mut written: HashMap<(ValueId, DeviceId), f64> = HashMap::new();
+    let (mut runs, mut copies) = (trace.runs.iter(), trace.copies.iter());
+    let mut waited = 0;
+    for step in plan.steps() {
+        let (reads, writes, start, seconds) = match *step {
+            Step::Free { .. } => continue,
+            Step::Run { task, device } => {
+                let (what, run) = (plan.problem().task(task), runs.next().unwrap());
+                let on = |values: &[ValueId]| values.iter().map(|&v| (v, device)).collect();
+                let (reads, writes): (Vec<_>, Vec<_>) = (on(&what.inputs), on(&what.outputs));
+                (reads, writes, run.start, run.seconds)
+            }
+            Step::Copy { value, from, to } => {
+                let copy = copies.next().unwrap();
+                (
+                    vec![(value, from)],
+                    vec![(value, to)],
+                    copy.start,
+                    copy.seconds,
+                )
+            }
+        };
+        for read in reads {
+            let there = written.get(&read).copied().unwrap_or(0.0);
+            assert!(
+                there <= start + 1e-9,
+                "{step:?} began at {start}, not after {there}"
+            );
+            waited += usize::from(there > 0.0);
+        }
+        written.extend(writes.into_iter().map(|write| (write, start + seconds)));
+    }
+    assert!(waited > 50, "{waited}");
 }
 
 /// What the first OpenCL device says to an operator on integers that lie outside of what they index.

@@ -18,6 +18,8 @@ pub(super) struct Device {
     pub processors: [Processor<'static>; 2],
     /// Whether its kernels are this crate's, whose results don't depend on the number of threads.
     pub ours: bool,
+    /// Whether it computes in 64 bits.
+    pub double: bool,
     /// The formats that images can have.
     pub formats: &'static [Format],
 }
@@ -32,6 +34,7 @@ pub(super) static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
             processors: [1, 3]
                 .map(|threads| processor(Cpu::narrowed(threads, isa).expect("threads start"))),
             ours: true,
+            double: true,
             formats: &[Format::Rows],
         });
     native.chain(theirs()).chain(opencl()).collect()
@@ -47,10 +50,15 @@ fn opencl() -> Option<Device> {
         }
         Err(error) => panic!("{error}"),
     };
+    let double = device.computes_in_64_bits();
+    if !double {
+        println!("the OpenCL device isn't tested in 64 bits, in which it doesn't compute");
+    }
     let processor = Processor::OpenCl(Box::leak(Box::new(device)));
     Some(Device {
         processors: [processor; 2],
         ours: true,
+        double,
         formats: &[Format::Rows],
     })
 }
@@ -64,6 +72,7 @@ fn theirs() -> Option<Device> {
     Some(Device {
         processors: [processor(onednn(1)?), processor(onednn(3)?)],
         ours: false,
+        double: true,
         formats: &[Format::Rows, Format::ChannelsLast],
     })
 }

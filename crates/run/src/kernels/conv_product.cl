@@ -11,12 +11,25 @@ FUNCTION real read_input(MEMORY, ulong x, Convolution c, uint group, uint d, uin
     return h < c.w.in[0] && v < c.w.in[1] ? REALS(x)[(channel * c.w.in[0] + h) * c.w.in[1] + v] : R(0.0);
 }
 
+// The positions of an input that have the same distance to a stride before them, and the taps that read them: others
+// read none of them. Position (i, j) of these is first + (i, j)·stride, tap (i, j) is tap + (i, j)·tap_step.
+typedef struct {
+    uint first[2];
+    uint count[2];
+    uint tap[2];
+    uint taps[2];
+    uint tap_step[2];
+} Phase;
+
+FUNCTION uint position_of(Phase p, Convolution c, uint axis, uint i) { return p.first[axis] + i * c.w.stride[axis]; }
+
+FUNCTION uint tap_of(Phase p, uint axis, uint i) { return p.tap[axis] + i * p.tap_step[axis]; }
+
 // What weight d of an input, (output, tap), is multiplied with at position n of all samples.
-FUNCTION real read_gradient(MEMORY, ulong dy, Convolution c, uint group, uint d, uint n) {
-    uint taps = c.w.kernel_size[0] * c.w.kernel_size[1], size = c.w.in[0] * c.w.in[1];
-    uint tap = d % taps, at = n % size;
-    uint oh = read_by(c.w, 0, at / c.w.in[1], tap / c.w.kernel_size[1]);
-    uint ow = read_by(c.w, 1, at % c.w.in[1], tap % c.w.kernel_size[1]);
+FUNCTION real read_gradient(MEMORY, ulong dy, Convolution c, Phase p, uint group, uint d, uint n) {
+    uint taps = p.taps[0] * p.taps[1], size = p.count[0] * p.count[1], tap = d % taps, at = n % size;
+    uint oh = read_by(c.w, 0, position_of(p, c, 0, at / p.count[1]), tap_of(p, 0, tap / p.taps[1]));
+    uint ow = read_by(c.w, 1, position_of(p, c, 1, at % p.count[1]), tap_of(p, 1, tap % p.taps[1]));
     uint channel = (n / size * c.groups + group) * c.outputs + d / taps;
     return oh < c.w.out[0] && ow < c.w.out[1] ? REALS(dy)[(channel * c.w.out[0] + oh) * c.w.out[1] + ow] : R(0.0);
 }
@@ -40,22 +53,25 @@ KERNEL conv_product(MEMORY, ulong x, ulong weight, ulong bias, ulong y, uint sam
     }
 }
 
-// dy, w -> dx
-KERNEL conv_input_grad_product(MEMORY, ulong dy, ulong weight, ulong dx, uint samples, Convolution c) {
-    uint taps = c.w.kernel_size[0] * c.w.kernel_size[1], depth = c.outputs * taps, size = c.w.in[0] * c.w.in[1];
-    uint columns = samples * size;
+// dy, w -> dx at the positions of a phase
+KERNEL conv_input_grad_product(MEMORY, ulong dy, ulong weight, ulong dx, uint samples, Convolution c, Phase p) {
+    uint all = c.w.kernel_size[0] * c.w.kernel_size[1], taps = p.taps[0] * p.taps[1], depth = c.outputs * taps;
+    uint size = p.count[0] * p.count[1], columns = samples * size;
     Square s = square_of(GROUP, c.inputs, columns);
     uint first = s.product * c.outputs;
-#define A(m, d) REALS(weight)[((first + (d) / taps) * c.inputs + (m)) * taps + (d) % taps]
-#define B(d, n) read_gradient(memory, dy, c, s.product, d, n)
+#define TAP(t) (tap_of(p, 0, (t) / p.taps[1]) * c.w.kernel_size[1] + tap_of(p, 1, (t) % p.taps[1]))
+#define A(m, d) REALS(weight)[((first + (d) / taps) * c.inputs + (m)) * all + TAP((d) % taps)]
+#define B(d, n) read_gradient(memory, dy, c, p, s.product, d, n)
     SUMS(sums, c.inputs, columns, 0, depth, s.top, s.left, false, false, A, B, row, column)
 #undef A
 #undef B
+#undef TAP
     for (uint i = 0; i < SIDE * SIDE; ++i) {
         uint m = row + i / SIDE, n = column + i % SIDE;
         if (m >= c.inputs || n >= columns) continue;
-        uint channel = (n / size * c.groups + s.product) * c.inputs + m;
-        REALS(dx)[channel * size + n % size] = sums[i];
+        uint channel = (n / size * c.groups + s.product) * c.inputs + m, at = n % size;
+        uint h = position_of(p, c, 0, at / p.count[1]), v = position_of(p, c, 1, at % p.count[1]);
+        REALS(dx)[(channel * c.w.in[0] + h) * c.w.in[1] + v] = sums[i];
     }
 }
 

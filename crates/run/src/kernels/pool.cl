@@ -30,19 +30,28 @@ KERNEL max_pool(MEMORY, ulong x, ulong y, uint count, Windows w) {
     REALS(y)[i] = at < size ? REALS(x)[plane + at] : -INFINITY;
 }
 
-// x, dy -> dx: an item has an element, and asks each of its windows.
-KERNEL max_pool_grad(MEMORY, ulong x, ulong dy, ulong dx, uint count, Windows w) {
+// x -> the place of the largest element of each window
+KERNEL max_pool_places(MEMORY, ulong x, ulong places, uint count, Windows w) {
     uint i = INDEX;
     if (i >= count) return;
-    uint size = w.in[0] * w.in[1], at = i % size, plane = i - at;
-    uint windows = plane / size * w.out[0] * w.out[1];
+    uint windows = w.out[0] * w.out[1], o = i % windows;
+    uint plane = i / windows * w.in[0] * w.in[1];
+    ((GLOBAL uint *)(memory + places))[i] = largest(memory, x, w, plane, o / w.out[1], o % w.out[1]);
+}
+
+// places, dy -> dx: an item has an element, and asks each of its windows.
+KERNEL max_pool_grad(MEMORY, ulong places, ulong dy, ulong dx, uint count, Windows w) {
+    uint i = INDEX;
+    if (i >= count) return;
+    uint size = w.in[0] * w.in[1], at = i % size;
+    uint first = i / size * w.out[0] * w.out[1];
     real sum = R(0.0);
     for (uint a = w.kernel_size[0]; a-- > 0;) {
         uint oh = read_by(w, 0, at / w.in[1], a);
         for (uint b = w.kernel_size[1]; b-- > 0 && oh < w.out[0];) {
             uint ow = read_by(w, 1, at % w.in[1], b);
-            if (ow < w.out[1] && largest(memory, x, w, plane, oh, ow) == at)
-                sum += REALS(dy)[windows + oh * w.out[1] + ow];
+            uint window = first + oh * w.out[1] + ow;
+            if (ow < w.out[1] && ((GLOBAL uint *)(memory + places))[window] == at) sum += REALS(dy)[window];
         }
     }
     REALS(dx)[i] = sum;

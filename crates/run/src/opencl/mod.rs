@@ -91,6 +91,12 @@ impl OpenCl {
         )
     }
 
+    /// Whether it computes in 64 bits.
+    #[must_use]
+    pub fn computes_in_64_bits(&self) -> bool {
+        self.context.device().double
+    }
+
     /// Bytes of the largest arena that the device's own memory can hold; `None` if it is the host's memory.
     pub(crate) fn own_memory(&self) -> Option<u64> {
         let device = self.context.device();
@@ -109,7 +115,7 @@ impl OpenCl {
         outputs: &[Operand<'_>],
     ) -> Result<Program, RunError> {
         let program = lower::lower(op, inputs, outputs)?;
-        if program.dtype == DType::F64 && !self.context.device().double {
+        if program.dtype == DType::F64 && !self.computes_in_64_bits() {
             return Err(program::unsupported(
                 op,
                 "the OpenCL device doesn't compute in 64 bits",

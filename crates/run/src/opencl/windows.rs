@@ -80,10 +80,32 @@ pub fn conv(b: &mut Builder<'_>, window: &Window, groups: usize) {
     );
 }
 
+/// Positions that are a multiple of the stride from each other, and the taps that read them, as
+/// `kernels/conv_product.cl` has them.
+#[repr(C)]
+#[derive(Clone, Copy, NoUninit)]
+struct Phase {
+    first: [u32; 2],
+    count: [u32; 2],
+    tap: [u32; 2],
+    taps: [u32; 2],
+    tap_step: [u32; 2],
+}
+
+/// Along one axis: the number of these positions, the first tap, the number of taps, and their distance.
+fn phase(window: &Window, axis: usize, length: usize, first: usize) -> [u32; 4] {
+    let (stride, dilation) = (window.stride[axis], window.dilation[axis]);
+    let reads = |tap: &usize| (first + window.pad_begin[axis]) % stride == tap * dilation % stride;
+    let taps: Vec<usize> = (0..window.kernel[axis]).filter(reads).collect();
+    let step = taps.get(1).map_or(1, |second| second - taps[0]);
+    let tap = taps.first().copied().unwrap_or(0);
+    [(length - first).div_ceil(stride), tap, taps.len(), step].map(|x| x as u32)
+}
+
 pub fn conv_input_grad(b: &mut Builder<'_>, window: &Window, groups: usize) {
     let geometry = Convolution::new(window, groups, b.to(), b.shape(0));
     let [samples, inputs, height, width] = dims(b.to());
-    let (rows, columns) = (inputs / groups, samples * height * width);
+    let rows = inputs / groups;
     let arguments = |first| {
         vec![
             Input(0),
@@ -93,14 +115,31 @@ pub fn conv_input_grad(b: &mut Builder<'_>, window: &Window, groups: usize) {
             constant(&geometry),
         ]
     };
-    if rows < LEAST || columns < LEAST {
+    if rows < LEAST || samples * height * width < LEAST {
         return b.items("conv_input_grad", b.count(), arguments(b.count()));
     }
-    b.groups(
-        "conv_input_grad_product",
-        squares(rows, columns) * groups,
-        arguments(samples),
-    );
+    for down in 0..window.stride[0].min(height) {
+        for right in 0..window.stride[1].min(width) {
+            let axes = [
+                phase(window, 0, height, down),
+                phase(window, 1, width, right),
+            ];
+            let [count, tap, taps, tap_step] = [0, 1, 2, 3].map(|what| axes.map(|of| of[what]));
+            let phase = Phase {
+                first: [down as u32, right as u32],
+                count,
+                tap,
+                taps,
+                tap_step,
+            };
+            let columns = samples * count[0] as usize * count[1] as usize;
+            b.groups(
+                "conv_input_grad_product",
+                squares(rows, columns) * groups,
+                [arguments(samples), vec![constant(&phase)]].concat(),
+            );
+        }
+    }
 }
 
 /// Groups that a device should have to work with, and windows that one should at least sum over.
@@ -153,8 +192,15 @@ pub fn max_pool_grad(b: &mut Builder<'_>, window: &Window) {
     let windows = Windows::new(window, b.to(), b.shape(1));
     let tensors = [Input(0), Input(1), Output(0)].into_iter();
     if !window.tiles() {
-        let rest = [word(b.count()), constant(&windows)];
-        return b.items("max_pool_grad", b.count(), tensors.chain(rest).collect());
+        // The largest element of each window is found once, however many windows an element is in.
+        let count = b.shape(1).iter().product();
+        let places = b.scratch(count);
+        let arguments = vec![Input(0), places.clone(), word(count), constant(&windows)];
+        b.items("max_pool_places", count, arguments);
+        let (gradients, count) = ([Input(1), Output(0)], b.count());
+        let arguments = [places].into_iter().chain(gradients);
+        let rest = [word(count), constant(&windows)];
+        return b.items("max_pool_grad", count, arguments.chain(rest).collect());
     }
     let [n, c, h, w] = dims(b.to());
     let along = |axis: usize, length: usize| {

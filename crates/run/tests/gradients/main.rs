@@ -1,5 +1,6 @@
 //! Gradients against central differences in 64 bits: every differentiable operator in several shapes,
-//! then small whole networks. Gradients are built by `scrimp-graph`, evaluated by the interpreter.
+//! then small whole networks. Gradients are built by `scrimp-graph`, evaluated by the interpreter, on the CPU and on an
+//! OpenCL device if there is one; differences are the CPU's.
 
 mod movement;
 mod networks;
@@ -12,7 +13,7 @@ use scrimp_graph::{
     Binary, DType, Graph, GraphBuilder, GraphError, Init, Loss, Op, Reduction, Role, TensorId,
     train,
 };
-use scrimp_run::{Compiled, Cpu, Data, Processor, RunError, interpret};
+use scrimp_run::{Compiled, Cpu, Data, OpenCl, OpenClError, Processor, RunError, interpret};
 use std::error::Error;
 
 /// What a case builds on.
@@ -122,6 +123,12 @@ fn compare(graph: &Graph, loss: Loss, ints: &[(&str, &[i64])]) -> Result<(), Box
         interpret(&compiled, &inputs, 1)
     };
     let base = evaluate(None)?;
+    let device = opencl()?;
+    let elsewhere = device.as_ref().map(|device| {
+        let compiled = Compiled::new(&graph, Processor::OpenCl(device));
+        interpret(&compiled, &given, 1)
+    });
+    let elsewhere = elsewhere.transpose()?;
     assert!(
         !training.gradients.is_empty(),
         "there is nothing to compare"
@@ -129,7 +136,8 @@ fn compare(graph: &Graph, loss: Loss, ints: &[(&str, &[i64])]) -> Result<(), Box
     for &(parameter, gradient) in &training.gradients {
         let name = &graph.tensor(parameter).name;
         let mut values = base.floats(&graph, parameter);
-        let exact = base.floats(&graph, gradient);
+        let found = [&base].into_iter().chain(&elsewhere);
+        let found: Vec<Vec<f64>> = found.map(|run| run.floats(&graph, gradient)).collect();
         for i in (0..values.len()).step_by(values.len().div_ceil(MOVED)) {
             let here = values[i];
             let mut loss = |value| -> Result<f64, RunError> {
@@ -139,17 +147,27 @@ fn compare(graph: &Graph, loss: Loss, ints: &[(&str, &[i64])]) -> Result<(), Box
             };
             let difference = (loss(here + STEP)? - loss(here - STEP)?) / (2.0 * STEP);
             values[i] = here;
-            let error = (exact[i] - difference).abs() / exact[i].abs().max(1.0);
-            // Written so that NaN fails.
-            let close = error <= TOLERANCE;
-            assert!(
-                close,
-                "gradient of {name}[{i}] is {}, differences give {difference}, in\n{graph}",
-                exact[i]
-            );
+            for exact in found.iter().map(|gradient| gradient[i]) {
+                let error = (exact - difference).abs() / exact.abs().max(1.0);
+                // Written so that NaN fails.
+                let close = error <= TOLERANCE;
+                assert!(
+                    close,
+                    "gradient of {name}[{i}] is {exact}, differences give {difference}, in\n{graph}"
+                );
+            }
         }
     }
     Ok(())
+}
+
+/// The first OpenCL device that computes in 64 bits. Its kernels are compiled once for all tests.
+fn opencl() -> Result<Option<OpenCl>, OpenClError> {
+    match OpenCl::new(0, Some(env!("CARGO_TARGET_TMPDIR").into())) {
+        Ok(device) => Ok(device.computes_in_64_bits().then_some(device)),
+        Err(OpenClError::NotFound | OpenClError::NoDevice { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Numbers between −1 and 1 for every floating-point input, by a small generator of our own.
