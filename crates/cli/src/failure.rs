@@ -135,7 +135,6 @@ impl From<Error> for Failure {
             | Error::NoAccuracy { .. } => (Kind::Input, Value::Null),
             Error::NoDevice(_)
             | Error::Device(_)
-            | Error::LeastOfSeveral { .. }
             | Error::NoBudget { .. }
             | Error::MemoryBudget { .. } => (Kind::Usage, Value::Null),
             Error::Solve(SolveError::EnergyCap {

@@ -356,7 +356,7 @@ pub struct Measured {
     pub others: Option<f64>,
 }
 
-/// What each node costs on each device, estimated or measured within its budget, each link to a memory and each copy
+/// What each node costs on each device, estimated or measured within the budgets, each link to a memory and each copy
 /// between devices. Measurements are kept in the user's cache and taken from there unless `afresh` is set. Each device
 /// is measured while the others do nothing.
 pub fn costs(
@@ -385,8 +385,9 @@ pub fn costs(
             others: None,
         });
     }
+    let within = scrimp::shared_budgets(phases, compiled, &budgets)?;
     let (mut profiles, mut others) = (Vec::new(), None);
-    for ((compiled, &budget), cache) in compiled.iter().zip(&budgets).zip(&mut caches) {
+    for ((compiled, &budget), cache) in compiled.iter().zip(&within).zip(&mut caches) {
         let kept = match cache {
             Some(cache) if !costing.afresh => cache.find(compiled).map_err(Error::from)?,
             _ => None,

@@ -163,7 +163,6 @@ fn lists_of_devices_are_checked_before_any_work() {
             "no device `gpu`; the devices are a, b",
         ),
         ("digits", TWO, "a=60%", "no budget for device `b`"),
-        ("digits", TWO, "a=60%,b=min", "bytes or a percentage"),
         (json, TWO, "a=60%,b=60%", "leave --devices out"),
     ] {
         let sentence = fails(
@@ -184,6 +183,36 @@ fn lists_of_devices_are_checked_before_any_work() {
     ];
     let sentence = fails(2, &train);
     assert!(sentence.contains("no device `c`"), "{sentence}");
+}
+
+/// A larger budget never gives a slower plan, and the least one is below what one device needs.
+#[test]
+fn two_devices_are_swept() {
+    let model = ["digits", "--batch", "4", "--devices", TWO, "--time-limit", "500ms"];
+    let sweep = |more: &[&str]| object(&[&["sweep"], &model[..], more].concat());
+    let swept = sweep(&["--budgets", "30%,100%,60%"]);
+    let costs = |swept: &Value| {
+        let mut budgets = swept["curves"][0]["budgets"].as_array().unwrap().clone();
+        budgets.sort_by_key(|entry| entry["budget_bytes"].as_u64());
+        let costs = budgets.iter().filter_map(|entry| entry["cost"].as_f64());
+        costs.collect::<Vec<f64>>()
+    };
+    let falling = costs(&swept);
+    assert!(falling.len() > 1 && falling.is_sorted_by(|a, b| a >= b), "{falling:?}");
+    for entry in swept["curves"][0]["budgets"].as_array().unwrap() {
+        assert_eq!(entry["devices"][1]["name"], "b");
+    }
+    let one = sweep(&["--budgets", "100%,50%", "--beside", "b=40%"]);
+    assert!(costs(&one).is_sorted_by(|a, b| a >= b));
+    let plan = |budget: &str| {
+        let planned = object(&[&["plan"], &model[..], &["--budget", budget]].concat());
+        let capacity = |name: &str| planned["devices"][name]["capacity_bytes"].as_u64().unwrap();
+        (capacity("a"), capacity("b"), planned["base_peak_bytes"].as_u64().unwrap())
+    };
+    let (a, b, alone) = plan("a=min,b=min");
+    assert!(a < alone && b < alone, "{a} {b} {alone}");
+    let (a, _, alone) = plan("a=min,b=100%");
+    assert!(a < alone / 2, "{a} {alone}");
 }
 
 #[test]

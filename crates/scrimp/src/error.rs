@@ -71,14 +71,6 @@ pub enum Error {
         /// A device that computes.
         device: String,
     },
-    /// The least budget of several devices.
-    #[error(
-        "the least budget is found for one device only; give each of several devices bytes or a percentage, like `--budget {device}=60%,…`"
-    )]
-    LeastOfSeveral {
-        /// The first that computes.
-        device: String,
-    },
     /// A setting names a device that the problem doesn't have, or names none of several.
     #[error(transparent)]
     NoDevice(#[from] NoDevice),

@@ -74,6 +74,34 @@ pub fn profile(
     Ok(scrimp_run::profile(&rehearsal, &options, stop, watch)?)
 }
 
+/// The budget within which each device is measured. Devices are measured one after another, so each of those in main
+/// memory may take what they may take together: alone it may need more than its own budget.
+///
+/// # Errors
+/// A graph can't be planned.
+pub fn shared_budgets(
+    phases: &Phases,
+    compiled: &[Compiled<'_>],
+    budgets: &[Budget],
+) -> Result<Vec<Budget>> {
+    let in_main = |compiled: &Compiled<'_>| compiled.processor().own_memory().is_none();
+    let mut sum = Some(0u64);
+    for (compiled, &budget) in compiled.iter().zip(budgets) {
+        if in_main(compiled) {
+            let costs = pipeline::estimate(compiled);
+            let lowered = scrimp_graph::lower(compiled.graph(), phases, &costs, "cpu")?;
+            let bytes = pipeline::budget(&lowered.problem, budget)?.budget_bytes;
+            sum = sum.zip(bytes).map(|(sum, bytes)| sum.saturating_add(bytes));
+        }
+    }
+    let each = compiled.iter().zip(budgets);
+    let shared = each.map(|(one, &budget)| match sum {
+        Some(sum) if in_main(one) && compiled.len() > 1 => Budget::Bytes(sum),
+        _ => budget,
+    });
+    Ok(shared.collect())
+}
+
 /// A plan within the budget and half of the free memory, or all of the device's `own`; `None` if a step that keeps
 /// everything fits, in main memory with what may be swapped to there.
 fn rehearsed(

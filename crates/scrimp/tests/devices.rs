@@ -3,16 +3,18 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use scrimp::graph::data::Feed;
 use scrimp::graph::networks::NetworkOptions;
 use scrimp::graph::{Loss, Optimizer, Tiles};
 use scrimp::plan::{
-    Budget, Capacities, DeviceId, PerDevice, Problem, SavedPlan, Sequence, TaskId, check,
+    Budget, Capacities, DeviceId, PerDevice, Problem, SavedPlan, Sequence, Step, TaskId, check,
 };
 use scrimp::run::Library;
+use scrimp::solve::{Options, place};
 use scrimp::{
-    Budgeted, Crossing, Devices, Error, Homes, Job, ModelSource, Recipe, Start, Swap, adopt,
+    Budgeted, Crossing, Devices, Error, Fit, Homes, Job, ModelSource, Recipe, Start, Swap, adopt,
     pipeline, training,
 };
 
@@ -149,4 +151,95 @@ fn percentages_are_of_each_device_alone() {
     assert_eq!(half.beside.bytes(a), Some(half.fixed_bytes));
     let middle = half.fixed_bytes + (half.base_peak() - half.fixed_bytes) / 2;
     assert_eq!(half.budget_bytes, Some(middle));
+}
+
+/// Losses under budgets are those of the same placement without budgets, and of one device alone.
+#[test]
+fn budgets_change_no_bits() {
+    let unet = NetworkOptions {
+        batch: 1,
+        image: Some([32, 32]),
+        width: Some(8),
+        ..NetworkOptions::default()
+    };
+    let transformer = NetworkOptions {
+        batch: 2,
+        layers: Some(2),
+        width: Some(16),
+        heads: Some(2),
+        sequence: Some(8),
+        vocabulary: Some(32),
+        ..NetworkOptions::default()
+    };
+    let mut copies = 0;
+    for (name, options) in [("unet", unet), ("transformer", transformer)] {
+        let graph = pipeline::import(&ModelSource::find(name).unwrap(), &options, None).unwrap();
+        let recipe = Recipe {
+            loss: Loss::CrossEntropy,
+            optimizer: OPTIMIZER,
+            tiles: Tiles::Off,
+        };
+        let step = pipeline::differentiate(&graph, recipe).unwrap();
+        let feed = Feed::synthetic(&step.graph, 0);
+        let start = Start::new(0);
+        let mut losses = Vec::new();
+        for (list, asked) in [
+            ("a/1", "a=100%"),
+            ("a/1,b/1", "a=50%,b=40%"),
+            ("a/1,b/1,c/1", "a=40%,b=30%,c=30%"),
+        ] {
+            let specs: Vec<_> = list.split(',').map(|text| text.parse().unwrap()).collect();
+            let devices = Devices::start(&specs, Library::Native).unwrap();
+            let compiled = devices.compiled(&step.graph);
+            let costs: Vec<_> = compiled.iter().map(pipeline::estimate).collect();
+            let crossing = Crossing::estimate(&compiled);
+            let lowered = devices
+                .lower(&step.graph, &step.phases, &costs, &crossing)
+                .unwrap();
+            let none = Capacities::unlimited();
+            let asked = budgets(asked);
+            let budgeted = scrimp::budgets(&lowered.problem, Some(&asked), &none, Homes::Free);
+            let options = Options {
+                time_limit: Duration::from_millis(600),
+                ..Options::default()
+            };
+            let planned =
+                pipeline::find_plan(&budgeted.unwrap(), Fit::Layout, &options, &mut |_| {});
+            let planned = planned.unwrap();
+            let capacities = planned.budgeted.within(planned.budget_bytes);
+            for device in planned.plan().problem().devices().keys() {
+                let needed = planned.layout.needed_bytes(device);
+                assert!(Some(needed) <= capacities.bytes(device), "{name} {list}");
+            }
+            copies += planned.plan().steps().iter().filter(|step| matches!(step, Step::Copy { .. })).count();
+            let job = Job {
+                training: &step,
+                lowered: &lowered,
+                compiled: &compiled,
+                feed: &feed,
+                optimizer: OPTIMIZER,
+                learning_rate: 0.01,
+                start: &start,
+                swap: &Swap::default(),
+            };
+            let base = place(&planned.compared().unwrap(), &none).unwrap();
+            let never = AtomicBool::new(false);
+            let done = training::run::<Error>(
+                job,
+                &planned,
+                Some(&base),
+                2,
+                &never,
+                &mut |_, _| {},
+                &mut |_| Ok(()),
+            );
+            let done = done.unwrap();
+            let without = done.base.unwrap();
+            assert_eq!(done.planned.hashes, without.hashes, "{name} {list}");
+            losses.push(done.planned.losses());
+        }
+        assert!(losses[0].iter().all(|loss| loss.is_finite()));
+        assert!(losses.iter().all(|other| *other == losses[0]), "{name}: {losses:?}");
+    }
+    assert!(copies > 0);
 }

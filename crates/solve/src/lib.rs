@@ -31,6 +31,7 @@ mod sweep;
 mod variants;
 
 pub use bound::devices::cost as lower_bound;
+pub use checked::sequence_of;
 pub use cutoff::Cutoff;
 pub use error::{Shortage, SolveError};
 pub use frontier::{Frontier, solve_frontier};
@@ -39,7 +40,7 @@ pub use method::{
     Reading, Rounding, UnknownName, Wording,
 };
 pub use options::{Options, Progress, Solved};
-pub use place::{PlaceError, Placement, place, place_by, place_intervals, place_reordered};
+pub use place::{Overflow, PlaceError, Placement, place, place_by, place_intervals, place_reordered};
 pub use published::Layer;
 pub use solve::{floor_bytes, leanest, solve};
 pub use sweep::{Outcomes, solve_sweep};

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use scrimp::Limit;
-use scrimp::plan::{Rates, SwapError, SwapMemory, parse_bytes, parse_seconds};
+use scrimp::plan::{Budget, PerDevice, Rates, SwapError, SwapMemory, parse_bytes, parse_seconds};
 use scrimp::solve::{Method, Objective};
 
-use super::shared::{self, PowerArgs, PublishedArgs, RecipeArgs, ShapeArgs, SolveArgs, TargetArgs};
+use super::shared::{self, DevicesArgs, PowerArgs, PublishedArgs, RecipeArgs, ShapeArgs, SolveArgs, TargetArgs};
 use crate::budgets::Budgets;
 
 /// Plan for many budgets: the trade-off between memory and time
@@ -19,6 +19,7 @@ use crate::budgets::Budgets;
   scrimp sweep resnet50 --budgets 30%..100%:5% --report curve.html --csv curve.csv
   scrimp sweep instance.json --budgets 4GiB..10GiB:1GiB --order fixed --json
   scrimp sweep instance.json --swap host=64GiB --speeds 6GB/s,12GB/s,25GB/s --apart
+  scrimp sweep resnet18 --devices cpu:0/1@onednn,cpu:1/1@native --costs measured --budgets 25%..100%:25%
   scrimp sweep instance.json --budgets 60%,40% --energy --watts 15 --report curves.html
   scrimp sweep instance.json --methods search,chen-sqrt-n,checkmate-rounding --report curves.html")]
 pub struct SweepArgs {
@@ -51,10 +52,16 @@ pub struct SweepArgs {
     #[arg(long, requires = "swap")]
     pub apart: bool,
     /// Trade time for energy instead: under each budget plans from the fastest to the most frugal
-    #[arg(long, conflicts_with_all = ["methods", "speeds", "apart", "csv"])]
+    #[arg(long, conflicts_with_all = ["methods", "speeds", "apart", "csv", "devices"])]
     pub energy: bool,
+    /// Of several devices, those whose budgets stay the same, separated by commas: NAME=BUDGET. All
+    /// others get each budget of the list
+    #[arg(long, requires = "devices", value_name = "BUDGETS")]
+    pub beside: Option<PerDevice<Budget>>,
     #[command(flatten)]
     pub target: TargetArgs,
+    #[command(flatten)]
+    pub devices: DevicesArgs,
     /// The time limit is that of each budget and curve
     #[command(flatten)]
     pub solve: SolveArgs,

@@ -1,13 +1,12 @@
 //! `scrimp plan`: a plan for a model, an instance or a problem.
 
 use std::path::Path;
-use std::time::Instant;
 
 use anyhow::Result;
 use scrimp::graph::Tiled;
 use scrimp::plan::{Budget, Units, format_seconds, plan_to_json, problem_to_json};
 use scrimp::solve::{Method, Options, Progress, SolveError};
-use scrimp::{Budgeted, Error, Fit, Homes, Optimality, PlanSummary, Planned};
+use scrimp::{Budgeted, Error, Fit, Optimality, PlanSummary, Planned};
 use serde_json::{Value, json};
 
 use crate::Answer;
@@ -53,7 +52,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         layers,
         ..options(&args.solve)
     };
-    let planned = solve(&budgeted, fit, homes, &options, quiet)?;
+    let planned = solve(&budgeted, fit, &options, quiet)?;
     if let Some(output) = &problem_out {
         let capacities = budgeted.within(planned.budget_bytes);
         let problem = &planned.budgeted.problem;
@@ -107,7 +106,6 @@ pub fn add_tiles(json: &mut Value, tiled: &[Tiled]) {
 pub fn solve(
     budgeted: &Budgeted,
     fit: Fit,
-    homes: Homes,
     options: &Options,
     quiet: bool,
 ) -> Result<Planned> {
@@ -121,15 +119,6 @@ pub fn solve(
                 .map_or("none yet".into(), |cost| format!("{:+.2} %", over(cost)));
             format!("best {best}, bound {:+.2} %", over(news.lower_bound))
         });
-    };
-    let began = Instant::now();
-    let budgeted = &match homes {
-        Homes::Given => budgeted.clone(),
-        Homes::Free => scrimp::find_homes(budgeted, options)?,
-    };
-    let options = &Options {
-        time_limit: options.time_limit.saturating_sub(began.elapsed()),
-        ..options.clone()
     };
     let planned = scrimp::find_plan(budgeted, fit, options, &mut watch);
     Ok(planned.map_err(|error| too_little(error, budgeted))?)

@@ -11,7 +11,7 @@ use scrimp::machine::{EnergyCounter, NoEnergyCounter, peak_resident};
 use scrimp::plan::{Budget, Capacities, format_bytes, format_seconds};
 use scrimp::run::{RunError, StepTrace};
 use scrimp::solve::place;
-use scrimp::{Devices, Error, Fit, Forward, Homes, Inference, ModelSource, PlanSummary, Planned};
+use scrimp::{Devices, Error, Fit, Forward, Inference, ModelSource, PlanSummary, Planned};
 use serde_json::{Value, json};
 
 use super::{plan, trained};
@@ -71,7 +71,6 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
     let planned = plan::solve(
         &budgeted,
         Fit::Layout,
-        Homes::Free,
         &plan::options(&args.solve),
         quiet,
     )?;

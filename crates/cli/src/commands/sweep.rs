@@ -3,12 +3,14 @@
 use std::path::Path;
 
 use anyhow::Result;
-use scrimp::plan::{Budget, Capacities, CheckedPlan, PerDevice, Problem, SwapMemory, Units};
+use scrimp::plan::{
+    Budget, Capacities, CheckedPlan, Device, DeviceId, PerDevice, Problem, SwapMemory, Units,
+};
 use scrimp::report::{Curve, FoundPoint, Point, TradeOff, tradeoff};
 use scrimp::solve::{
     Method, Options, Order, Progress, SolveError, Solved, floor_bytes, solve_variants,
 };
-use scrimp::{Budgeted, Error, percent_over};
+use scrimp::{Budgeted, DeviceSpec, Error, Fit, Planned, percent_over};
 use serde_json::{Value, json};
 
 use super::plan;
@@ -26,23 +28,52 @@ pub fn run(args: &SweepArgs, quiet: bool) -> Result<Answer> {
     let mut outputs = Outputs::beside([Path::new(&args.target.name)]);
     let report = outputs.claim(args.report.as_ref())?;
     let csv = outputs.claim(args.csv.as_ref())?;
-    let all = Budget::Percent(100.0);
-    let problem = target::problem(
+    let devices = &args.devices.devices;
+    let within = |budget: Budget| per_device(budget, devices, args.beside.as_ref());
+    let all = within(Budget::Percent(100.0));
+    let target::Target {
+        problem,
+        fit,
+        homes,
+        ..
+    } = target::problem(
         &args.target,
-        Some(&PerDevice::Sole(all)),
-        &[],
+        Some(&all),
+        devices,
         &args.solve.search,
         &[],
         quiet,
-    )?
-    .problem;
-    let budgeted = scrimp::budget(&problem, all)?;
+    )?;
+    let none = Capacities::unlimited();
+    let at = |budget: PerDevice<Budget>| scrimp::budgets(&problem, Some(&budget), &none, homes);
+    let budgeted = at(all)?;
+    let budgets = Budgets::all(&args.budgets);
+    let several = match budgeted.problem.sole_device() {
+        Some(_) => Vec::new(),
+        None => {
+            let each = budgets.iter().map(|&budget| at(within(budget)));
+            each.collect::<Result<_, Error>>()?
+        }
+    };
+    let device = swept(&budgeted, args.beside.as_ref());
+    let asked = match several.is_empty() {
+        true => asked(&budgets, &budgeted)?,
+        false => {
+            let bytes = |at: &Budgeted| at.capacities().bytes(device).unwrap_or(u64::MAX);
+            budgets.into_iter().zip(several.iter().map(bytes)).collect()
+        }
+    };
     let variants = variants(args, &budgeted)?;
-    let floors = variants.iter().map(|variant| floor_bytes(&variant.problem));
-    let floors: Result<Vec<u64>, SolveError> = floors.collect();
     let sweep = Sweep {
-        asked: asked(&Budgets::all(&args.budgets), &budgeted)?,
-        floor: floors.map_err(Error::from)?.into_iter().min().unwrap_or(0),
+        asked,
+        device,
+        fit,
+        floor: match several.is_empty() {
+            true => floor(&variants)?,
+            // Values may be on any of them.
+            false => 0,
+        },
+        several,
         variants,
         order: args.solve.order,
         curves: Vec::new(),
@@ -58,6 +89,47 @@ pub fn run(args: &SweepArgs, quiet: bool) -> Result<Answer> {
     let mut answer = Answer::new(sweep.object(), sweep.text());
     answer.failure = sweep.failure();
     Ok(answer)
+}
+
+/// A budget for all devices except those whose budgets stay the same.
+fn per_device(
+    budget: Budget,
+    devices: &[DeviceSpec],
+    beside: Option<&PerDevice<Budget>>,
+) -> PerDevice<Budget> {
+    if devices.is_empty() {
+        return PerDevice::Sole(budget);
+    }
+    let mut named: Vec<(String, Budget)> = match beside {
+        Some(PerDevice::Named(named)) => named.clone(),
+        // Refused as soon as the devices are known.
+        Some(sole @ PerDevice::Sole(_)) => return sole.clone(),
+        None => Vec::new(),
+    };
+    for device in devices {
+        if !named.iter().any(|(name, _)| *name == device.name) {
+            named.push((device.name.clone(), budget));
+        }
+    }
+    PerDevice::Named(named)
+}
+
+/// The device whose bytes are told: of those that get each budget, the one that alone is the fastest, or else the first.
+fn swept(budgeted: &Budgeted, beside: Option<&PerDevice<Budget>>) -> DeviceId {
+    let mut devices = budgeted.problem.devices().iter();
+    let stays = |device: &Device| beside.is_some_and(|beside| beside.named(&device.name).is_some());
+    if !stays(&budgeted.problem.devices()[budgeted.device]) {
+        return budgeted.device;
+    }
+    let other = devices.find(|(_, what)| what.computes && !stays(what));
+    other.map_or(budgeted.device, |(id, _)| id)
+}
+
+/// Below these bytes no variant has a plan.
+fn floor(variants: &[Variant]) -> Result<u64> {
+    let floors = variants.iter().map(|variant| floor_bytes(&variant.problem));
+    let floors: Result<Vec<u64>, SolveError> = floors.collect();
+    Ok(floors.map_err(Error::from)?.into_iter().min().unwrap_or(0))
 }
 
 /// What the budgets are in the problem's unit.
@@ -138,6 +210,11 @@ struct Sweep {
     variants: Vec<Variant>,
     budgeted: Budgeted,
     asked: Vec<(Budget, u64)>,
+    /// Where several devices compute: the budgets of all of them for each that was asked.
+    several: Vec<Budgeted>,
+    /// The device whose bytes are told.
+    device: DeviceId,
+    fit: Fit,
     floor: u64,
     order: Order,
     curves: Vec<Made>,
@@ -156,13 +233,41 @@ struct Made {
 
 /// Whether an error says that there is no plan, and not that none can be made.
 fn is_too_little(error: &SolveError) -> bool {
-    matches!(error, SolveError::Infeasible { .. })
+    matches!(
+        error,
+        SolveError::Infeasible { .. } | SolveError::Short(_) | SolveError::NoRoom { .. }
+    )
+}
+
+/// A plan for several devices with its bound, as a planner for one device gives it.
+fn solved(planned: &Planned, options: &Options) -> Solved {
+    let plan = planned.plan().clone();
+    let cost = options.objective.cost(&plan, options.alpha);
+    let provenance = planned.provenance.clone().unwrap_or_default();
+    Solved {
+        cost,
+        plan,
+        lower_bound: provenance.lower_bound.min(cost),
+        optimal: provenance.optimal,
+        method: provenance.method,
+        elapsed: provenance.elapsed,
+        note: provenance.note,
+    }
 }
 
 /// Bytes that all copies move.
 pub(super) fn swapped_bytes(plan: &CheckedPlan) -> u64 {
     let links = plan.problem().links().keys();
     links.map(|link| plan.copied(link).bytes).sum()
+}
+
+/// The peak of each device.
+fn peaks(plan: &CheckedPlan) -> Vec<Value> {
+    let devices = plan.problem().devices().iter();
+    let peak = |(id, device): (DeviceId, &Device)| {
+        json!({ "name": device.name, "peak_bytes": plan.peak(id) })
+    };
+    devices.map(peak).collect()
 }
 
 fn least_found(outcome: &Result<Solved, SolveError>) -> Option<u64> {
@@ -173,6 +278,23 @@ fn least_found(outcome: &Result<Solved, SolveError>) -> Option<u64> {
 }
 
 impl Made {
+    fn new(
+        method: Method,
+        variant: Option<String>,
+        outcomes: Vec<Option<Result<Solved, SolveError>>>,
+    ) -> Made {
+        let mut errors = outcomes.iter().flatten().filter_map(|o| o.as_ref().err());
+        let failure = errors
+            .find(|error| !is_too_little(error))
+            .map(|error| Failure::from(Error::Solve(error.clone())));
+        Made {
+            method,
+            variant,
+            outcomes,
+            failure,
+        }
+    }
+
     fn name(&self) -> String {
         named(self.method, self.variant.as_deref())
     }
@@ -202,7 +324,10 @@ impl Sweep {
                 method,
                 ..plan::options(&args.solve)
             };
-            let made = self.curves_of(&options, &line)?;
+            let made = match self.several.is_empty() {
+                true => self.curves_of(&options, &line)?,
+                false => vec![self.curve_of_several(&options, &line)?],
+            };
             self.curves.extend(made);
         }
         Ok(self)
@@ -241,18 +366,42 @@ impl Sweep {
                 found.map(|(_, outcome)| outcome.clone())
             };
             let outcomes: Vec<_> = self.asked.iter().map(outcome).collect();
-            let mut errors = outcomes.iter().flatten().filter_map(|o| o.as_ref().err());
-            let failure = errors
-                .find(|error| !is_too_little(error))
-                .map(|error| Failure::from(Error::Solve(error.clone())));
-            Made {
-                method: options.method,
-                variant: variant.name.clone(),
-                outcomes,
-                failure,
-            }
+            Made::new(options.method, variant.name.clone(), outcomes)
         });
         Ok(made.collect())
+    }
+
+    /// All budgets of several devices by one planner, from the smallest on.
+    fn curve_of_several(&self, options: &Options, line: &Line) -> Result<Made> {
+        let mut ascending: Vec<usize> = (0..self.asked.len()).collect();
+        ascending.sort_by_key(|&k| self.asked[k].1);
+        let budgets: Vec<Budgeted> = ascending.iter().map(|&k| self.several[k].clone()).collect();
+        let mut watch = |at: usize, news: Progress| {
+            line.say(|| {
+                let best = news.cost.map_or("none yet".into(), |cost| {
+                    format!("{:+.2} %", self.over(cost))
+                });
+                let (number, all) = (at + 1, budgets.len());
+                let asked = self.asked[ascending[at]].0;
+                format!("{number} of {all}: {asked}, best {best}")
+            });
+        };
+        let found = scrimp::find_ascending(&budgets, self.fit, options, &mut watch);
+        let mut outcomes = vec![None; self.asked.len()];
+        for (&at, planned) in ascending.iter().zip(found) {
+            outcomes[at] = Some(match planned {
+                Ok(planned) => Ok(solved(&planned, options)),
+                Err(Error::Solve(error)) => Err(error),
+                Err(Error::NoLayout { budget, needed }) => Err(SolveError::Infeasible {
+                    budget,
+                    least_found: needed,
+                    floor: 0,
+                    leanest: None,
+                }),
+                Err(error) => return Err(error.into()),
+            });
+        }
+        Ok(Made::new(options.method, None, outcomes))
     }
 
     fn units(&self) -> &Units {
@@ -337,7 +486,8 @@ impl Sweep {
             "done": outcome.is_some() || self.below(asked.1),
             "feasible": solved.is_some(),
             "least_found_bytes": outcome.and_then(least_found),
-            "peak_bytes": solved.map(|solved| solved.plan.peak(self.budgeted.device)),
+            "peak_bytes": solved.map(|solved| solved.plan.peak(self.device)),
+            "devices": solved.map(|solved| peaks(&solved.plan)),
             "cost": solved.map(|solved| solved.cost),
             "swapped_bytes": solved.map(|solved| swapped_bytes(&solved.plan)),
             "overhead_percent": solved.map(|solved| self.over(solved.cost)),
@@ -382,7 +532,7 @@ impl Sweep {
 
     fn page(&self) -> String {
         let found = |solved: &Solved| FoundPoint {
-            peak: solved.plan.peak(self.budgeted.device),
+            peak: solved.plan.peak(self.device),
             overhead: self.over(solved.cost),
             bound: self.over(solved.lower_bound),
             recomputed: solved.plan.recomputed(),
@@ -452,8 +602,7 @@ impl Sweep {
             let mut row = vec![asked.to_string(), self.units().format_memory(*bytes)];
             match outcome {
                 Some(Ok(solved)) => row.extend([
-                    self.units()
-                        .format_memory(solved.plan.peak(self.budgeted.device)),
+                    self.units().format_memory(solved.plan.peak(self.device)),
                     format!("{:+.2} %", self.over(solved.cost)),
                     format!("{:+.2} %", self.over(solved.lower_bound)),
                     solved.plan.recomputed().to_string(),

@@ -203,7 +203,6 @@ fn planned(args: &TrainArgs, budgeted: &Budgeted, device: &str, quiet: bool) -> 
         return plan::solve(
             budgeted,
             Fit::Layout,
-            Homes::Free,
             &plan::options(&args.solve),
             quiet,
         );

@@ -403,7 +403,7 @@ impl<'a> Hunt<'a> {
             Fit::LiveBytes => Ok(Some(plan)),
             Fit::Layout => match place(&plan, &capacities) {
                 Ok(_) => Ok(Some(plan)),
-                Err(PlaceError::OverCapacity { .. }) => Ok(None),
+                Err(PlaceError::OverCapacity(_)) => Ok(None),
                 Err(error) => Err(error.into()),
             },
         }

@@ -1,13 +1,11 @@
 //! Several devices that compute: what each takes alone, and where weights and optimizer state live between steps.
 
-use std::time::{Duration, Instant};
-
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use scrimp_plan::{
     CheckedLayout, CheckedPlan, DeviceId, Link, LinkId, Origin, Problem, Sequence, Step, TaskId,
     ValueId, check, check_layout,
 };
-use scrimp_solve::{Options, PlaceError, SolveError, Solved, solve};
+use scrimp_solve::PlaceError;
 
 use super::Homes;
 use crate::error::Result;
@@ -21,19 +19,18 @@ pub(super) fn alone(problem: &Problem, device: DeviceId, homes: Homes) -> Result
         Homes::Given => problem.clone(),
         Homes::Free => with_homes(problem, |_| Some(device))?,
     };
-    let place = |task: TaskId| {
-        let modes = &problem.task(task).modes;
-        let fastest = || {
-            let mut fastest = modes.iter();
-            let first = fastest.next()?;
-            Some(fastest.fold(first, |a, b| if b.seconds < a.seconds { b } else { a }))
-        };
-        let here = modes.iter().find(|mode| mode.device == device);
-        here.or_else(fastest).map_or(device, |mode| mode.device)
-    };
     let order = problem.tasks().keys();
-    let sequence = Sequence::placed(&problem, order.map(|task| (task, place(task))));
+    let placed = order.map(|task| (task, nearest(&problem, task, device)));
+    let sequence = Sequence::placed(&problem, placed);
     Ok(check(&problem, sequence.plan(&problem)?)?)
+}
+
+/// This device or, if the task can't run there, the fastest one for it.
+pub(super) fn nearest(problem: &Problem, task: TaskId, device: DeviceId) -> DeviceId {
+    let modes = &problem.task(task).modes;
+    let fastest = || modes.iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    let here = modes.iter().find(|mode| mode.device == device);
+    here.or_else(fastest).map_or(device, |mode| mode.device)
 }
 
 /// The first run of each task on the device and in the order of this plan; nothing is computed again, and
@@ -41,15 +38,19 @@ pub(super) fn alone(problem: &Problem, device: DeviceId, homes: Homes) -> Result
 pub(super) fn alike(plan: &CheckedPlan) -> Result<CheckedPlan> {
     let problem = plan.problem();
     let mut ran: SecondaryMap<TaskId, bool> = SecondaryMap::new();
-    let runs = plan.steps().iter().filter_map(|step| match *step {
-        Step::Run { task, device } => Some((task, device)),
-        _ => None,
-    });
-    let first = runs.filter(|&(task, _)| !std::mem::replace(&mut ran[task], true));
+    let first = runs(plan).filter(|&(task, _)| !std::mem::replace(&mut ran[task], true));
     Ok(check(
         problem,
         Sequence::placed(problem, first).plan(problem)?,
     )?)
+}
+
+/// The runs of a plan.
+pub(super) fn runs(plan: &CheckedPlan) -> impl Iterator<Item = (TaskId, DeviceId)> + '_ {
+    plan.steps().iter().filter_map(|step| match *step {
+        Step::Run { task, device } => Some((task, device)),
+        _ => None,
+    })
 }
 
 /// The problem with what is given on devices that compute at home elsewhere.
@@ -63,75 +64,35 @@ fn with_homes(problem: &Problem, home: impl Fn(ValueId) -> Option<DeviceId>) -> 
     Ok(moved.map_err(scrimp_plan::SwapError::from)?)
 }
 
-/// The shares of the time limit for each of the quick plans that decide homes, and the most of these plans.
-const TRIAL: u32 = 8;
-const TRIALS: usize = 3;
-
-/// The problem with weights, optimizer state and inputs at home where a quick plan uses them, as long as that makes
-/// the quick plan faster. With one device that computes, nothing changes.
-///
-/// # Errors
-/// The planner fails for another reason than a budget that is too small.
-pub fn find_homes(budgeted: &Budgeted, options: &Options) -> Result<Budgeted> {
-    let mut best = budgeted.clone();
-    if budgeted.problem.sole_device().is_some() {
-        return Ok(best);
-    }
-    let mut cost = f64::INFINITY;
-    let mut tried = budgeted.clone();
-    for _ in 0..TRIALS {
-        let Some(solved) = quick(&tried, options, options.time_limit / TRIAL)? else {
-            break;
-        };
-        if solved.cost >= cost {
-            break;
-        }
-        cost = solved.cost;
-        let uses = users(&solved.plan);
-        let problem = with_homes(&tried.problem, |value| uses[value])?;
-        let next = Budgeted {
-            fixed_bytes: problem.fixed_bytes(tried.device),
-            problem,
-            ..tried.clone()
-        };
-        best = std::mem::replace(&mut tried, next);
-        if options.stopped() {
-            break;
-        }
-    }
-    Ok(best)
+/// The problem with weights, optimizer state and inputs at home where these runs use them.
+pub(super) fn where_used(
+    budgeted: &Budgeted,
+    runs: impl IntoIterator<Item = (TaskId, DeviceId)>,
+) -> Result<Budgeted> {
+    let uses = users(&budgeted.problem, runs);
+    at_home(budgeted, with_homes(&budgeted.problem, |value| uses[value])?)
 }
 
-/// A plan made in a short time; `None` if there is none within the budgets.
-fn quick(budgeted: &Budgeted, options: &Options, limit: Duration) -> Result<Option<Solved>> {
-    let options = Options {
-        time_limit: limit,
-        deadline: Instant::now().checked_add(limit),
-        keeps_homes: true,
-        ..options.clone()
-    };
-    match solve(
-        &budgeted.problem,
-        &budgeted.capacities(),
-        &options,
-        &mut |_| {},
-    ) {
-        Ok(solved) => Ok(Some(solved)),
-        Err(SolveError::Infeasible { .. } | SolveError::NotFound { .. } | SolveError::Short(_)) => {
-            Ok(None)
-        }
-        Err(error) => Err(error.into()),
-    }
+/// The same with other homes.
+fn at_home(budgeted: &Budgeted, problem: Problem) -> Result<Budgeted> {
+    Ok(Budgeted {
+        fixed_bytes: problem.fixed_bytes(budgeted.device),
+        problem,
+        ..budgeted.clone()
+    })
 }
 
-/// The problem in which only the device that alone is the fastest computes, and everything is at home there; `None` if
-/// a task can't run there, or if no other device computes.
-pub(super) fn on_the_fastest(budgeted: &Budgeted) -> Result<Option<Budgeted>> {
-    let device = budgeted.device;
-    if budgeted.problem.sole_device().is_some() {
-        return Ok(None);
-    }
-    let mut parts = budgeted.base.problem().parts();
+/// The devices that compute.
+pub(super) fn computing(problem: &Problem) -> Vec<DeviceId> {
+    let devices = problem.devices().iter();
+    let devices = devices.filter(|(_, what)| what.computes);
+    devices.map(|(device, _)| device).collect()
+}
+
+/// The problem in which only this device computes, and everything is at home there; `None` if a task can't run there.
+pub(super) fn only(budgeted: &Budgeted, device: DeviceId) -> Result<Option<Budgeted>> {
+    let base = alone(&budgeted.problem, device, Homes::Free)?;
+    let mut parts = base.problem().parts();
     for task in parts.tasks.values_mut() {
         task.modes.retain(|mode| mode.device == device);
     }
@@ -157,30 +118,31 @@ pub(super) fn on_the_fastest(budgeted: &Budgeted) -> Result<Option<Budgeted>> {
     let problem = Problem::new(parts).map_err(scrimp_plan::SwapError::from)?;
     Ok(Some(Budgeted {
         fixed_bytes: problem.fixed_bytes(device),
+        budget_bytes: Some(budgeted.capacities().bytes(device).unwrap_or(u64::MAX)),
         problem,
+        device,
+        base,
         ..budgeted.clone()
     }))
 }
 
-/// A layout for [`on_the_fastest`] as one for the problem in which tasks may run elsewhere, too.
+/// A layout for [`only`] one device as one for the problem in which tasks may run elsewhere, too.
 pub(super) fn with_choice(
     budgeted: &Budgeted,
+    device: DeviceId,
     layout: &CheckedLayout,
 ) -> Result<(Budgeted, CheckedLayout)> {
-    let problem = budgeted.base.problem();
-    let plan = check(problem, layout.plan().plan().clone())?;
+    let problem = with_homes(&budgeted.problem, |_| Some(device))?;
+    let plan = check(&problem, layout.plan().plan().clone())?;
     let layout = check_layout(&plan, layout.layout().clone()).map_err(PlaceError::Defect)?;
-    let budgeted = Budgeted {
-        fixed_bytes: problem.fixed_bytes(budgeted.device),
-        problem: problem.clone(),
-        ..budgeted.clone()
-    };
-    Ok((budgeted, layout))
+    Ok((at_home(budgeted, problem)?, layout))
 }
 
 /// The device that uses each given value, or what overwrites it, most often.
-fn users(plan: &CheckedPlan) -> SecondaryMap<ValueId, Option<DeviceId>> {
-    let problem = plan.problem();
+fn users(
+    problem: &Problem,
+    runs: impl IntoIterator<Item = (TaskId, DeviceId)>,
+) -> SecondaryMap<ValueId, Option<DeviceId>> {
     let mut heads: SecondaryMap<ValueId, Option<ValueId>> = SecondaryMap::new();
     for (value, what) in problem.values().iter() {
         if matches!(what.origin, Origin::Given(_)) {
@@ -191,10 +153,7 @@ fn users(plan: &CheckedPlan) -> SecondaryMap<ValueId, Option<DeviceId>> {
     }
     let devices = problem.devices().len();
     let mut uses: SecondaryMap<ValueId, Vec<u32>> = SecondaryMap::new();
-    for step in plan.steps() {
-        let Step::Run { task, device } = *step else {
-            continue;
-        };
+    for (task, device) in runs {
         let what = problem.task(task);
         for &value in what.inputs.iter().chain(&what.outputs) {
             if let Some(head) = heads[value] {

@@ -48,9 +48,14 @@
 //! # }
 //! ```
 
+mod ascending;
+mod cuts;
 mod devices;
 mod find;
 pub(crate) mod homes;
+mod least;
+mod one;
+mod several;
 mod tiles;
 
 use std::path::{Path, PathBuf};
@@ -72,7 +77,7 @@ use crate::error::{Error, Result};
 use crate::history::History;
 use crate::machine;
 
-pub use devices::find_homes;
+pub use ascending::find_ascending;
 pub use find::{Fit, adopt, find_plan};
 pub use tiles::choose_tiles;
 
@@ -214,6 +219,11 @@ pub struct Budgeted {
     pub budget_bytes: Option<u64>,
     /// Other limits: bytes of other devices, and energy.
     pub beside: Capacities,
+    /// Whether planning for several devices that compute decides where what is given is.
+    pub homes: Homes,
+    /// Of several devices that compute, those whose least budget is asked, with the peak of running everything
+    /// there.
+    pub least: Vec<(DeviceId, u64)>,
 }
 
 impl Budgeted {
@@ -262,8 +272,8 @@ pub enum Homes {
 /// which a file may give. A percentage of a device's budget refers to running everything on that device alone.
 ///
 /// # Errors
-/// If there is no budget for a device that computes, the least budget is asked of one of several, or the budget of
-/// another memory isn't a number of bytes; if the given order can't be run.
+/// If there is no budget for a device that computes, or the budget of another memory isn't a number of bytes; if the
+/// given order can't be run.
 pub fn budgets(
     problem: &Problem,
     budgets: Option<&PerDevice<Budget>>,
@@ -281,17 +291,13 @@ pub fn budgets(
     let fastest = fastest.min_by(|a, b| seconds(a).total_cmp(&seconds(b)));
     let (device, base) = fastest.expect("a device of every problem computes");
     let (mut asked, mut beside) = ((Budget::Min, None), stated.clone());
+    let mut least = Vec::new();
     for (other, base) in &bases {
         let mut named = budgets.iter();
         let named = named.find(|(device, _)| device == other);
         let budget = named.map(|&(_, &budget)| budget);
         let budget = budget.or_else(|| stated.bytes(*other).map(Budget::Units));
         let budget = match (budget, homes, bases.len()) {
-            (Some(Budget::Min), _, 2..) => {
-                return Err(Error::LeastOfSeveral {
-                    device: name(*other),
-                });
-            }
             (Some(budget), ..) => budget,
             // A file may leave some of its devices without a limit.
             (None, Homes::Given, 2..) => Budget::Units(u64::MAX),
@@ -301,6 +307,9 @@ pub fn budgets(
                 });
             }
         };
+        if budget == Budget::Min && bases.len() > 1 {
+            least.push((*other, base.peak(*other)));
+        }
         let bytes = budget.bytes(base.problem(), *other, base.peak(*other))?;
         if other == device {
             asked = (budget, bytes);
@@ -328,6 +337,8 @@ pub fn budgets(
         asked,
         budget_bytes,
         beside,
+        homes,
+        least,
     })
 }
 

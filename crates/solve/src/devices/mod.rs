@@ -17,11 +17,11 @@ mod walk;
 use std::time::{Duration, Instant};
 
 use scrimp_plan::{
-    Capacities, CheckedPlan, DeviceId, Move, Problem, Sequence, Step, TaskId, ValueId,
+    Capacities, CheckedPlan, DeviceId, Move, Problem, Sequence, TaskId, ValueId,
 };
 
 use crate::bound;
-use crate::checked::checked;
+use crate::checked::{checked, sequence_of};
 use crate::cutoff::Cutoff;
 use crate::error::{Shortage, SolveError};
 use crate::method::{Method, Objective, Order};
@@ -99,12 +99,7 @@ pub(crate) fn plan(
     let walked = match found {
         Some(found) if found.over == 0.0 => Some(search.checked(&found)?),
         Some(found) if alone.is_none() => return Err(search.refusal(&found)),
-        None if alone.is_none() => {
-            return Err(SolveError::Unsupported(
-                "no order of the tasks was found in which every input can be where it is read: add links between the devices"
-                    .into(),
-            ));
-        }
+        None if alone.is_none() => return Err(search.unreached(&lists)),
         _ => None,
     };
     let (cost, plan) = walked
@@ -124,6 +119,18 @@ pub(crate) fn plan(
     })
 }
 
+/// The runs of a sequence.
+fn runs(sequence: &Sequence) -> Vec<Run> {
+    let runs = sequence.moves.iter().filter_map(|made| match *made {
+        Move::Run { task, device } => Some(Run {
+            task: task.index(),
+            device: device.index(),
+        }),
+        _ => None,
+    });
+    runs.collect()
+}
+
 struct Search<'a> {
     problem: &'a Problem,
     capacities: &'a Capacities,
@@ -140,12 +147,12 @@ impl Search<'_> {
         self.options.order == Order::Fixed
     }
 
-    /// The best plan of a single device that the search for one device finds, if memory makes that search
-    /// necessary, and all lists to start from.
+    /// A plan to start from, and all lists. The plan is the caller's if it gave one, or else the best of a single device
+    /// that the search for one device finds, if memory makes that search necessary.
     fn starts(&self) -> Result<(Option<Priced>, Vec<Vec<Run>>), SolveError> {
         let s = self.system;
         let mut lists = Vec::new();
-        let mut best: Option<Priced> = None;
+        let mut best = self.given();
         let devices: Vec<usize> = (0..s.devices).filter(|&d| s.computes[d]).collect();
         let mut walk = Walk::new(s, self.is_fixed(), Random::new(self.options.seed, 0));
         for &d in &devices {
@@ -154,7 +161,7 @@ impl Search<'_> {
             };
             let fits = walk.start(&list) && walk.best.take().is_some_and(|made| made.over == 0.0);
             lists.push(list);
-            if fits || s.concurrent[d] {
+            if fits || s.concurrent[d] || self.options.start.is_some() {
                 continue;
             }
             let share = self
@@ -162,14 +169,7 @@ impl Search<'_> {
                 .time_limit
                 .mul_f64(ALONE_SHARE / devices.len() as f64);
             if let Some(found) = self.alone(d, share)? {
-                let list = found.1.steps().iter().filter_map(|step| match *step {
-                    Step::Run { task, device } => Some(Run {
-                        task: task.index(),
-                        device: device.index(),
-                    }),
-                    _ => None,
-                });
-                lists.push(list.collect());
+                lists.push(runs(&sequence_of(&found.1)));
                 if best.as_ref().is_none_or(|best| found.0 < best.0) {
                     best = Some(found);
                 }
@@ -178,24 +178,24 @@ impl Search<'_> {
         lists.extend(starts::earliest(s, self.is_fixed()));
         lists.extend(starts::filled(s));
         if s.objective == Objective::Serial {
-            let runs = published::least_cut(self.problem, self.capacities, self.options);
+            let cut = published::least_cut(self.problem, self.capacities, self.options);
             let run = |(task, device): (TaskId, DeviceId)| Run {
                 task: task.index(),
                 device: device.index(),
             };
-            lists.extend(runs.map(|runs| runs.into_iter().map(run).collect()));
+            lists.extend(cut.map(|cut| cut.into_iter().map(run).collect()));
         }
-        if let Some(start) = &self.options.start {
-            let runs = start.moves.iter().filter_map(|made| match *made {
-                Move::Run { task, device } => Some(Run {
-                    task: task.index(),
-                    device: device.index(),
-                }),
-                _ => None,
-            });
-            lists.push(runs.collect());
-        }
+        lists.extend(self.options.start.as_ref().map(runs));
         Ok((best, lists))
+    }
+
+    /// The plan that the caller gave, if it is one within the capacities.
+    fn given(&self) -> Option<Priced> {
+        let start = self.options.start.as_ref()?;
+        let plan = checked(self.problem, start, Method::Search.name()).ok()?;
+        let fits = plan.within(self.capacities).is_ok() && (!self.is_fixed() || plan.keeps_order());
+        let cost = self.options.objective.cost(&plan, self.options.alpha);
+        fits.then_some((cost, plan))
     }
 
     /// A plan of one device within the capacities by the search for one device; the others are memories.
@@ -228,14 +228,7 @@ impl Search<'_> {
         let Ok(solved) = solve(&single, self.capacities, &options, &mut |_| {}) else {
             return Ok(None);
         };
-        let moves = solved.plan.steps().iter().map(|step| match *step {
-            Step::Run { task, device } => Move::Run { task, device },
-            Step::Copy { value, from, to } => Move::Copy { value, from, to },
-            Step::Free { value, device } => Move::Release { value, device },
-        });
-        let sequence = Sequence {
-            moves: moves.collect(),
-        };
+        let sequence = sequence_of(&solved.plan);
         let plan = checked(self.problem, &sequence, Method::Search.name())?;
         let cost = self.options.objective.cost(&plan, self.options.alpha);
         Ok(plan.within(self.capacities).is_ok().then_some((cost, plan)))
@@ -359,6 +352,36 @@ impl Search<'_> {
         });
         over.filter(|_| short.is_empty())
             .unwrap_or(SolveError::Short(short))
+    }
+
+    /// What the devices lack for a plan that keeps everything, if there is one.
+    fn unreached(&self, lists: &[Vec<Run>]) -> SolveError {
+        let unlimited = Capacities::unlimited();
+        let system = System::new(self.problem, &unlimited, self.options);
+        let roomy = Search {
+            capacities: &unlimited,
+            system: &system,
+            ..*self
+        };
+        let mut walk = Walk::new(&system, self.is_fixed(), Random::new(self.options.seed, 0));
+        let list = lists.iter().find(|list| walk.start(list));
+        let kept = list.and(walk.best.take());
+        let Some(Ok((_, plan))) = kept.map(|kept| roomy.checked(&kept)) else {
+            return SolveError::Unsupported(
+                "no order of the tasks was found in which every input can be where it is read: add links between the devices"
+                    .into(),
+            );
+        };
+        let devices = self.problem.devices().iter();
+        let short = devices.filter_map(|(id, device)| {
+            let (capacity, least_found) = (self.capacities.bytes(id)?, plan.peak(id));
+            (least_found > capacity).then(|| Shortage {
+                device: device.name.clone(),
+                capacity,
+                least_found,
+            })
+        });
+        SolveError::Short(short.collect())
     }
 
     fn over_the_cap(&self, device: DeviceId, cap: f64, least_found: Option<f64>) -> SolveError {

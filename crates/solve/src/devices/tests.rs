@@ -1,6 +1,7 @@
 //! Plans of random problems are right, and what the decoder counts is what the checker and the simulator say.
 
 use scrimp_plan::testing::{Shape, random_problem};
+use scrimp_plan::{Device, Keep, Link, Mode, Origin, Overwrite, Phase, ProblemParts, Task, Value};
 
 use super::roomy::Roomy;
 use super::*;
@@ -77,6 +78,84 @@ fn the_decoder_agrees_with_the_checker_and_the_simulator() {
         fit > 300 && copies > 100 && again > 10,
         "{made} {fit} {copies} {again}"
     );
+}
+
+/// A weight comes home after the last copy of what it replaces there, which a second run elsewhere reads after the
+/// update.
+#[test]
+fn a_value_comes_home_when_nothing_needs_what_it_replaces() {
+    let mut parts = ProblemParts::default();
+    let home = parts.devices.push(Device::computing("home"));
+    let away = parts.devices.push(Device::computing("away"));
+    parts.links.push(Link::new(home, away, 1.0, 0.0));
+    parts.links.push(Link::new(away, home, 1.0, 0.0));
+    let task = |parts: &mut ProblemParts, inputs: &[ValueId], bytes: u64, workspace: u64| {
+        let id = parts.tasks.next_key();
+        let output = parts.values.push(Value {
+            name: String::new(),
+            bytes,
+            origin: Origin::Task(id),
+            keep: Keep::No,
+        });
+        parts.tasks.push(Task {
+            name: String::new(),
+            phase: Phase::Forward,
+            inputs: inputs.to_vec(),
+            outputs: vec![output],
+            overwrites: Vec::new(),
+            modes: vec![Mode {
+                device: away,
+                seconds: 1.0,
+                joules: 0.0,
+                workspace,
+                resident: 0,
+            }],
+            rerunnable: true,
+        });
+        output
+    };
+    let weight = parts.values.push(Value {
+        name: "weight".into(),
+        bytes: 8,
+        origin: Origin::Given(home),
+        keep: Keep::No,
+    });
+    let made = task(&mut parts, &[weight], 4, 0);
+    let read = task(&mut parts, &[made], 1, 0);
+    let updated = task(&mut parts, &[weight], 8, 0);
+    let large = task(&mut parts, &[read], 0, 8);
+    let last = task(&mut parts, &[made, large], 0, 0);
+    parts.values[updated].keep = Keep::On(home);
+    parts.values[last].keep = Keep::Anywhere;
+    let update = &mut parts.tasks[TaskId::new(2)];
+    update.rerunnable = false;
+    update.overwrites.push(Overwrite {
+        input: weight,
+        output: updated,
+    });
+    let problem = Problem::new(parts).unwrap();
+    let capacities = Capacities::unlimited()
+        .with_bytes(home, Some(8))
+        .with_bytes(away, Some(20));
+    let options = Options {
+        keeps_homes: true,
+        ..Options::default()
+    };
+    let system = System::new(&problem, &capacities, &options);
+    let search = Search {
+        problem: &problem,
+        capacities: &capacities,
+        options: &options,
+        system: &system,
+        cutoff: Cutoff::NEVER,
+    };
+    let list = [0, 1, 2, 3, 0, 4].map(|task| Run { task, device: 1 });
+    let mut walk = Walk::new(&system, false, Random::new(0, 0));
+    assert!(walk.start(&list));
+    let found = walk.best.take().unwrap();
+    assert_eq!(found.over, 0.0);
+    let (_, plan) = search.checked(&found).unwrap();
+    assert_eq!((plan.recomputed(), plan.peak(home)), (1, 8));
 }
 
 /// Lists that have all tasks once, in a right order and on devices that can run them.

@@ -60,22 +60,35 @@ pub struct Placement {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PlaceError {
-    /// The best packing that was found is larger than the device.
-    #[error(
-        "the buffers were packed into {arena} bytes at best, but the device has {available}: tighten the budget to {} bytes or less and plan again",
-        available.saturating_sub(arena - available)
-    )]
-    OverCapacity {
-        /// The device.
-        device: DeviceId,
-        /// The end of the highest buffer.
-        arena: u64,
-        /// The capacity less resident bytes.
-        available: u64,
-    },
+    /// The best packings that were found are larger than these devices.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    OverCapacity(Vec<Overflow>),
     /// The packing isn't valid, which is a defect of this crate.
     #[error("internal error, please report: the placement is wrong: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Defect(Vec<LayoutViolation>),
+}
+
+/// A device for which the best packing that was found is too large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "the buffers were packed into {arena} bytes at best, but the device has {available}: tighten the budget to {} bytes or less and plan again",
+    available.saturating_sub(self.excess())
+)]
+pub struct Overflow {
+    /// The device.
+    pub device: DeviceId,
+    /// The end of the highest buffer.
+    pub arena: u64,
+    /// The capacity less resident bytes.
+    pub available: u64,
+}
+
+impl Overflow {
+    /// The bytes that are missing.
+    #[must_use]
+    pub fn excess(&self) -> u64 {
+        self.arena - self.available
+    }
 }
 
 /// Places all buffers of a plan within the capacities.
@@ -113,6 +126,7 @@ fn placed(
     let joined = homes.iter().filter(|&(&first, &last)| one(first, last));
     let joined: BTreeMap<BufferId, BufferId> =
         joined.map(|(&first, &last)| (last, first)).collect();
+    let mut over = Vec::new();
     for device in plan.problem().devices().keys() {
         let ids: Vec<BufferId> = plan
             .buffers()
@@ -133,7 +147,7 @@ fn placed(
         let available = capacity.map(|bytes| bytes.saturating_sub(plan.resident(device)));
         let placed = place_with(&intervals, available, work, cutoff);
         if let Some(available) = available.filter(|&bytes| placed.arena_bytes > bytes) {
-            return Err(PlaceError::OverCapacity {
+            over.push(Overflow {
                 device,
                 arena: placed.arena_bytes,
                 available,
@@ -142,6 +156,9 @@ fn placed(
         for (&id, offset) in ids.iter().zip(placed.offsets) {
             offsets[id] = offset;
         }
+    }
+    if !over.is_empty() {
+        return Err(PlaceError::OverCapacity(over));
     }
     for (last, first) in joined {
         offsets[last] = offsets[first];
@@ -189,7 +206,10 @@ pub fn place_reordered(
     let resident = plan.resident(device);
     let arena = |layout: &Result<CheckedLayout, PlaceError>| match layout {
         Ok(layout) => layout.arena_bytes(device),
-        Err(PlaceError::OverCapacity { arena, .. }) => *arena,
+        Err(PlaceError::OverCapacity(over)) => {
+            let here = over.iter().find(|over| over.device == device);
+            here.map_or(0, |over| over.arena)
+        }
         Err(PlaceError::Defect(_)) => u64::MAX,
     };
     let live = plan.peak(device) - resident;

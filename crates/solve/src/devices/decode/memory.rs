@@ -128,6 +128,10 @@ impl Decoder<'_> {
         let bytes = s.held(v, to);
         let (source, target) = (s.cell(v, from), s.cell(v, to));
         let mut key = self.here[source].since.max(self.here[target].touched);
+        for old in s.replaced(v, to).filter(|&old| self.is_on(old, to)) {
+            // A second run elsewhere may read it after the run that overwrote it.
+            key = key.max(self.here[s.cell(old, to)].touched);
+        }
         self.level[to] += bytes;
         if s.room[to].is_finite() && bytes > 0.0 {
             let room = self.room[to];
@@ -152,7 +156,6 @@ impl Decoder<'_> {
         here.touched = here.touched.max(key);
         here.sent = s.computes[from] && !s.concurrent[from];
         for old in s.replaced(v, to) {
-            // All that reads it is before the run that overwrote it elsewhere.
             let sent = self.here[s.cell(old, to)].sent;
             if self.is_on(old, to) {
                 self.remove(old, to);

@@ -1,0 +1,381 @@
+//! Stages 6 to 8 where one device computes, with the pipeline's loop.
+
+use std::time::{Duration, Instant};
+
+use scrimp_plan::{Capacities, CheckedLayout, Sequence, check};
+use scrimp_solve::{
+    Cutoff, Method, Options, Order, Overflow, PlaceError, Progress, SolveError, Solved, leanest, place_by,
+    place_reordered, solve,
+};
+
+use crate::error::{Error, Result};
+use crate::history::History;
+use crate::pipeline::{Budgeted, Planned, Provenance};
+
+/// The share of the time limit by which the first attempt ends, if the limit is at least this long. A shorter
+/// one may not suffice for a first plan.
+const FIRST_PART: f64 = 0.75;
+const FIRST_LIMIT: Duration = Duration::from_secs(4);
+/// A placement may take at least this time and this part of the limit, and a further attempt this part.
+const PLACE_TIME: Duration = Duration::from_millis(500);
+const PLACE_PART: u32 = 10;
+const AGAIN_PART: u32 = 20;
+
+/// What must fit the budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// The layout: the plan will be executed in an arena of the budget's size.
+    Layout,
+    /// The live bytes, which is what budgets of published instances mean. A layout is made all the same.
+    LiveBytes,
+}
+
+/// The most times that the planner is asked.
+const ATTEMPTS: u64 = 12;
+/// The first tightening removes, besides the missing bytes, one part in this many of what planning can
+/// change. Each further tightening removes twice as much as the one before. Another plan has other holes, so
+/// without a margin it may miss the budget by as much again.
+const MARGIN: u64 = 256;
+
+/// Stages 6 to 8 for one device that computes. If the plan's live bytes fit the budget but its layout doesn't, the
+/// planner is asked again. If the order is free, it is first asked for a plan in the given order, whose lifetimes are
+/// nested more neatly. Then it is asked for a plan that uses less by the missing bytes and a margin or, if there is
+/// none, for another plan.
+pub(super) fn find(
+    budgeted: &Budgeted,
+    fit: Fit,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Planned> {
+    match budgeted.budget_bytes {
+        Some(bytes) => under(budgeted, bytes, fit, options, watch),
+        None if options.method == Method::Search && !counts_energy(budgeted, options) => {
+            least(budgeted, fit, options, watch)
+        }
+        None => {
+            let bytes = least_of_method(budgeted, options, watch)?;
+            under(budgeted, bytes, fit, options, watch)
+        }
+    }
+}
+
+/// By how much a layout misses a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Missed {
+    excess: u64,
+    budget: u64,
+}
+
+impl Missed {
+    /// No layout was made.
+    pub const NONE: Missed = Missed {
+        excess: u64::MAX,
+        budget: 0,
+    };
+
+    /// That no layout fits.
+    pub fn error(self) -> Error {
+        Error::NoLayout {
+            budget: self.budget,
+            needed: self.budget.saturating_add(self.excess),
+        }
+    }
+}
+
+/// The device that misses its budget by the least.
+pub(super) fn least_missed(over: &[Overflow], asked: &Capacities) -> Missed {
+    let missed = over.iter().map(|over| Missed {
+        excess: over.excess(),
+        budget: asked.bytes(over.device).unwrap_or(u64::MAX),
+    });
+    missed.min().unwrap_or(Missed::NONE)
+}
+
+/// Capacities that are smaller by what is missing and a margin.
+pub(super) fn tighten(capacities: Capacities, over: &[Overflow], margin: u64) -> Capacities {
+    over.iter().fold(capacities, |capacities, over| {
+        let before = capacities.bytes(over.device).unwrap_or(u64::MAX);
+        let less = before.saturating_sub(over.excess().saturating_add(margin));
+        capacities.with_bytes(over.device, Some(less))
+    })
+}
+
+/// Whether energy has a price or a cap.
+fn counts_energy(budgeted: &Budgeted, options: &Options) -> bool {
+    options.alpha != 0.0 || budgeted.beside.joules(budgeted.device).is_some()
+}
+
+/// The plan under a budget in bytes.
+fn under(
+    budgeted: &Budgeted,
+    budget: u64,
+    fit: Fit,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Planned> {
+    // Published budgets are for live bytes. With the least budget, the layout gets what it needs.
+    let limit = match fit {
+        Fit::Layout => budgeted.capacities(),
+        Fit::LiveBytes => Capacities::unlimited(),
+    };
+    let asked = budgeted.within(budget);
+    let mut tightened = asked.clone();
+    let mut provenance = Provenance {
+        alpha: options.alpha,
+        history: History::new(budgeted.base.objective(options.alpha)),
+        ..Provenance::default()
+    };
+    let mut missed = Missed::NONE;
+    // A plan that fits, at whatever cost.
+    let mut spare: Option<CheckedLayout> = None;
+    let changeable = budgeted.base_peak().saturating_sub(budgeted.fixed_bytes);
+    let mut margin = changeable / MARGIN;
+    let first_limit = options.time_limit;
+    let began = Instant::now();
+    // From now on at least this part of the limit, and until the limit's end.
+    let left = |part: u32| {
+        let left = first_limit.saturating_sub(began.elapsed());
+        left.max(first_limit / part)
+    };
+    let order = options.order;
+    // An attempt's deadline is not that of its placement.
+    let whole = options;
+    let mut options = Options {
+        keeps_homes: fit == Fit::Layout,
+        ..options.clone()
+    };
+    if fit == Fit::Layout && first_limit >= FIRST_LIMIT {
+        // A plan made in the last moment is poor, so later attempts have time of their own.
+        let first = began.checked_add(first_limit.mul_f64(FIRST_PART));
+        options.deadline = options.deadline.into_iter().chain(first).min();
+    }
+    // With energy, the search is called for several prices of a joule.
+    let untold = counts_energy(budgeted, &options);
+    for attempt in 1..=ATTEMPTS {
+        let mut watch = |news| {
+            if attempt == 1 && !untold {
+                provenance.history.add(news);
+            }
+            watch(news);
+        };
+        let solved = match solve(&budgeted.problem, &tightened, &options, &mut watch) {
+            Ok(solved) => solved,
+            Err(refusal) if attempt == 1 => {
+                let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
+                return Err(match fit {
+                    Fit::Layout => with_layout(refusal, budgeted, &options, cutoff).0,
+                    Fit::LiveBytes => refusal,
+                }
+                .into());
+            }
+            // The budget was tightened too far: the bytes that are missing are the layout's, not the plan's.
+            Err(refusal @ (SolveError::Infeasible { .. } | SolveError::Short(_))) => {
+                if spare.is_none() {
+                    let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
+                    let (_, leanest) = with_layout(refusal, budgeted, &options, cutoff);
+                    spare = leanest.filter(|l| l.needed_bytes(budgeted.device) <= budget);
+                }
+                if spare.is_some() && began.elapsed() >= first_limit {
+                    break;
+                }
+                options.order = order;
+                options.seed = options.seed.wrapping_add(1);
+                (tightened, margin) = (asked.clone(), changeable / MARGIN);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if attempt == 1 {
+            provenance.history.end(&solved);
+        }
+        provenance = provenance.followed_by(&solved, order);
+        let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
+        let placed = match (fit, solved.method) {
+            (Fit::Layout, Method::Search) => {
+                place_reordered(&solved.plan, &limit, options.order, cutoff)
+            }
+            // A published planner's plan stays as it is.
+            _ => place_by(&solved.plan, &limit, cutoff),
+        };
+        match placed {
+            Ok(layout) => {
+                return Ok(budgeted.planned(layout, fit, budget, Some(provenance)));
+            }
+            Err(PlaceError::OverCapacity(over)) => {
+                options.time_limit = first_limit / 4;
+                options.deadline = Instant::now().checked_add(left(AGAIN_PART));
+                missed = missed.min(least_missed(&over, &asked));
+                if attempt == 1 && order == Order::Free {
+                    options.order = Order::Fixed;
+                    continue;
+                }
+                options.order = order;
+                tightened = tighten(tightened, &over, margin);
+                margin = margin.saturating_mul(2);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match spare {
+        Some(layout) => {
+            let provenance = provenance.ended_by(&layout);
+            Ok(budgeted.planned(layout, fit, budget, Some(provenance)))
+        }
+        None => Err(missed.error()),
+    }
+}
+
+/// The shares of the time limit after which the least budget and the plan under it must be known.
+const LEAST_SHARE: f64 = 0.75;
+const PLAN_SHARE: f64 = 0.9;
+/// The placement's share of the time limit.
+const PLACE_SHARE: f64 = 0.1;
+
+/// The plan under the least budget for which the search finds one. The time limit covers everything. If the
+/// search is stopped, the result is the leanest plan so far, at worst the one that keeps everything.
+fn least(
+    budgeted: &Budgeted,
+    fit: Fit,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Planned> {
+    let began = Instant::now();
+    let until = |share: f64| Options {
+        deadline: began.checked_add(options.time_limit.mul_f64(share)),
+        ..options.clone()
+    };
+    let (budget, mut solved) = leanest(
+        &budgeted.problem,
+        &budgeted.beside,
+        &until(LEAST_SHARE),
+        watch,
+    )?;
+    let mut history = History::new(budgeted.base.cost());
+    if !options.stopped() {
+        let (problem, capacities) = (&budgeted.problem, budgeted.within(budget));
+        let mut watch = |news| {
+            history.add(news);
+            watch(news);
+        };
+        let options = Options {
+            start: Some(Sequence::of_runs(budgeted.device, solved.plan.runs())),
+            ..until(PLAN_SHARE)
+        };
+        match solve(problem, &capacities, &options, &mut watch) {
+            Ok(cheaper) if cheaper.cost <= solved.cost => solved = cheaper,
+            Ok(_) | Err(SolveError::Infeasible { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    history.end(&solved);
+    solved.elapsed = began.elapsed();
+    let unlimited = Capacities::unlimited();
+    let cutoff = options.cutoff(Instant::now(), options.time_limit.mul_f64(PLACE_SHARE));
+    // With the least budget, the layout gets what it needs.
+    let layout = match fit {
+        Fit::Layout => place_reordered(&solved.plan, &unlimited, options.order, cutoff)?,
+        Fit::LiveBytes => place_by(&solved.plan, &unlimited, cutoff)?,
+    };
+    let provenance = Provenance {
+        history,
+        ..Provenance::default()
+    };
+    let provenance = provenance.followed_by(&solved, options.order);
+    Ok(budgeted.planned(layout, fit, budget, Some(provenance)))
+}
+
+/// A refusal that names the bytes of the leanest plan's layout, and this layout.
+fn with_layout(
+    refusal: SolveError,
+    budgeted: &Budgeted,
+    options: &Options,
+    cutoff: Cutoff<'_>,
+) -> (SolveError, Option<CheckedLayout>) {
+    let mut refusal = refusal;
+    let SolveError::Infeasible {
+        least_found,
+        leanest: Some(leanest),
+        ..
+    } = &mut refusal
+    else {
+        return (refusal, None);
+    };
+    let capacities = budgeted.within(u64::MAX);
+    let plan = leanest.plan(&budgeted.problem).ok();
+    let plan = plan.and_then(|plan| check(&budgeted.problem, plan).ok());
+    let layout =
+        plan.and_then(|plan| place_reordered(&plan, &capacities, options.order, cutoff).ok());
+    if let Some(layout) = &layout {
+        *least_found = layout.needed_bytes(budgeted.device).max(*least_found);
+    }
+    (refusal, layout)
+}
+
+/// The least budget for which a method other than the search finds a plan.
+fn least_of_method(
+    budgeted: &Budgeted,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<u64> {
+    match solve(&budgeted.problem, &budgeted.within(0), options, watch) {
+        Ok(solved) => Ok(solved.plan.peak(budgeted.device)),
+        Err(SolveError::Infeasible { least_found, .. }) => Ok(least_found),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Budgeted {
+    pub(super) fn planned(
+        &self,
+        layout: CheckedLayout,
+        fit: Fit,
+        budget_bytes: u64,
+        provenance: Option<Provenance>,
+    ) -> Planned {
+        // With the least budget, the layout gets what it needs.
+        let budget_bytes = match fit {
+            Fit::Layout => budget_bytes.max(layout.needed_bytes(self.device)),
+            Fit::LiveBytes => budget_bytes,
+        };
+        Planned {
+            budgeted: self.clone(),
+            budget_bytes,
+            layout,
+            provenance,
+            remark: None,
+        }
+    }
+}
+
+impl Provenance {
+    /// This provenance with a last attempt that gave the leanest plan, or one for a single device.
+    fn ended_by(self, layout: &CheckedLayout) -> Provenance {
+        let cost = layout.plan().objective(self.alpha);
+        Provenance {
+            optimal: cost <= self.lower_bound * (1.0 + 1e-9),
+            attempts: self.attempts + 1,
+            ..self
+        }
+    }
+
+    /// This provenance with one more attempt. Only the first attempt is made under the budget itself, so only
+    /// its bound is valid for the budget.
+    fn followed_by(self, solved: &Solved, order: Order) -> Provenance {
+        let lower_bound = if self.attempts == 0 {
+            solved.lower_bound
+        } else {
+            self.lower_bound
+        };
+        Provenance {
+            method: solved.method,
+            order,
+            alpha: self.alpha,
+            lower_bound,
+            optimal: solved.cost <= lower_bound * (1.0 + 1e-9),
+            elapsed: self.elapsed + solved.elapsed,
+            attempts: self.attempts + 1,
+            note: solved.note.clone(),
+            history: self.history,
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Stages 6 to 8 where several devices compute: what each can do alone, where weights and optimizer state live, and
+//! the plan for all of them with its layout.
+
+use std::time::{Duration, Instant};
+
+use scrimp_plan::{
+    Capacities, CheckedLayout, CheckedPlan, DeviceId, Move, Sequence, TaskId,
+};
+use scrimp_solve::{
+    Method, Options, PlaceError, Progress, SolveError, Solved, lower_bound, place_by, sequence_of, solve,
+};
+
+use crate::error::{Error, Result};
+use crate::history::History;
+use crate::pipeline::cuts::cuts;
+use crate::pipeline::one::{self, Missed};
+use crate::pipeline::{Budgeted, Fit, Homes, Planned, Provenance, devices};
+
+/// The shares of the time limit for the plans of single devices together, for each quick plan that decides homes, and
+/// for each further attempt at a layout.
+const ALONE_SHARE: f64 = 0.1;
+const TRIAL_SHARE: f64 = 0.1;
+const AGAIN_SHARE: f64 = 0.05;
+/// The share by which the first plan for all devices is made.
+const FIRST_SHARE: f64 = 0.8;
+/// A placement may take at least this time.
+const PLACE_TIME: Duration = Duration::from_millis(500);
+/// The most quick plans that decide homes.
+const TRIALS: usize = 3;
+/// The most attempts at a layout, and the most of them after the time limit.
+const ATTEMPTS: usize = 12;
+const MOST_AFTER: usize = 3;
+/// An attempt removes, besides the missing bytes, one part in this many of what planning can change, and each further
+/// one twice as much as the one before.
+const MARGIN: u64 = 256;
+
+/// A plan with its layout.
+struct Found {
+    budgeted: Budgeted,
+    layout: CheckedLayout,
+    cost: f64,
+}
+
+/// Plans for all devices within their budgets. The result is never slower than the best plan of a single device within its own budget.
+pub(super) fn within(
+    budgeted: &Budgeted,
+    fit: Fit,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Planned> {
+    let several = Several {
+        fit,
+        options,
+        began: Instant::now(),
+    };
+    let alone = several.alone(budgeted)?;
+    let (homed, start) = several.with_homes(budgeted, alone.as_ref())?;
+    let mut provenance = Provenance {
+        order: options.order,
+        alpha: options.alpha,
+        history: History::new(budgeted.base.objective(options.alpha)),
+        ..Provenance::default()
+    };
+    let together = several.together(&homed, start, alone.as_ref(), &mut provenance, watch);
+    let (found, together) = match (together, alone) {
+        (Ok(Some(found)), _) => (found, true),
+        (Ok(None), Some(alone)) => (alone, false),
+        (Err(error), Some(alone)) if is_too_little(&error) => (alone, false),
+        (Err(error), _) => return Err(error),
+        (Ok(None), None) => unreachable!("without a plan there is an error"),
+    };
+    if !together {
+        let problem = &found.budgeted.problem;
+        provenance.lower_bound = lower_bound(problem, &budgeted.capacities(), options);
+    }
+    provenance.optimal = found.cost <= provenance.lower_bound * (1.0 + 1e-9);
+    provenance.elapsed = several.began.elapsed();
+    let budget = budgeted.budget_bytes.unwrap_or(u64::MAX);
+    Ok(found.budgeted.planned(found.layout, fit, budget, Some(provenance)))
+}
+
+struct Several<'a> {
+    fit: Fit,
+    options: &'a Options,
+    began: Instant,
+}
+
+impl Several<'_> {
+    /// Options for work that takes this share of the time limit.
+    fn part(&self, share: f64) -> Options {
+        let limit = self.options.time_limit.mul_f64(share);
+        Options {
+            time_limit: limit,
+            deadline: Instant::now().checked_add(limit),
+            keeps_homes: self.fit == Fit::Layout,
+            ..self.options.clone()
+        }
+    }
+
+    /// The cheapest plan in which one device does everything, if what is given may be anywhere.
+    fn alone(&self, budgeted: &Budgeted) -> Result<Option<Found>> {
+        let mut best: Option<Found> = None;
+        if self.options.method != Method::Search || budgeted.homes == Homes::Given {
+            return Ok(None);
+        }
+        let devices = devices::computing(&budgeted.problem);
+        let share = ALONE_SHARE / devices.len() as f64;
+        for device in devices {
+            let Some(only) = devices::only(budgeted, device)? else {
+                continue;
+            };
+            let found = match one::find(&only, self.fit, &self.part(share), &mut |_| {}) {
+                Ok(planned) => planned.layout,
+                Err(error) if is_too_little(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            let (budgeted, layout) = devices::with_choice(budgeted, device, &found)?;
+            let cost = self.cost(layout.plan());
+            if best.as_ref().is_none_or(|best| cost < best.cost) {
+                best = Some(Found {
+                    budgeted,
+                    layout,
+                    cost,
+                });
+            }
+        }
+        Ok(best)
+    }
+
+    fn cost(&self, plan: &CheckedPlan) -> f64 {
+        self.options.objective.cost(plan, self.options.alpha)
+    }
+
+    /// The problem with weights, optimizer state and inputs at home where a quick plan uses them, and that plan. The first
+    /// quick plan starts from the best one of a single device or of a cut; others follow as long as they are faster.
+    fn with_homes(
+        &self,
+        budgeted: &Budgeted,
+        alone: Option<&Found>,
+    ) -> Result<(Budgeted, Option<Sequence>)> {
+        let mut best = match alone {
+            Some(alone) => (alone.budgeted.clone(), Some(sequence_of(alone.layout.plan()))),
+            None => (budgeted.clone(), None),
+        };
+        if budgeted.homes == Homes::Given {
+            return Ok(best);
+        }
+        let mut cost = alone.map_or(f64::INFINITY, |alone| alone.cost);
+        for cut in cuts(&budgeted.problem) {
+            let homed = devices::where_used(budgeted, cut.iter().copied())?;
+            let run = |&(task, device): &(TaskId, DeviceId)| Move::Run { task, device };
+            let start = Sequence {
+                moves: cut.iter().map(run).collect(),
+            };
+            let enough = Some(f64::INFINITY);
+            if let Some(solved) = self.quick(&homed, Some(start), enough)?
+                && solved.cost < cost
+            {
+                cost = solved.cost;
+                best = (homed, Some(sequence_of(&solved.plan)));
+            }
+        }
+        let mut tried = best.clone();
+        cost = f64::INFINITY;
+        for _ in 0..TRIALS {
+            let (homed, start) = tried;
+            let Some(solved) = self.quick(&homed, start, None)?.filter(|s| s.cost < cost) else {
+                break;
+            };
+            cost = solved.cost;
+            let start = Some(sequence_of(&solved.plan));
+            let next = devices::where_used(&homed, devices::runs(&solved.plan))?;
+            tried = (next, start.clone());
+            best = (homed, start);
+            if self.options.stopped() {
+                break;
+            }
+        }
+        Ok(best)
+    }
+
+    /// A plan made in a short time; `None` if there is none within the budgets.
+    fn quick(
+        &self,
+        budgeted: &Budgeted,
+        start: Option<Sequence>,
+        enough: Option<f64>,
+    ) -> Result<Option<Solved>> {
+        let options = Options {
+            method: Method::Search,
+            start,
+            enough,
+            ..self.part(TRIAL_SHARE)
+        };
+        match solve(&budgeted.problem, &budgeted.capacities(), &options, &mut |_| {}) {
+            Ok(solved) => Ok(Some(solved)),
+            Err(error) if is_short(&error) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A plan for all devices that has a layout and costs less than that of one device alone, if there is one.
+    fn together(
+        &self,
+        budgeted: &Budgeted,
+        start: Option<Sequence>,
+        alone: Option<&Found>,
+        provenance: &mut Provenance,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<Option<Found>> {
+        let asked = budgeted.capacities();
+        let limit = match self.fit {
+            Fit::Layout => asked.clone(),
+            Fit::LiveBytes => Capacities::unlimited(),
+        };
+        let share = self.began.elapsed().as_secs_f64() / self.options.time_limit.as_secs_f64();
+        let mut options = Options {
+            start,
+            ..self.part((FIRST_SHARE - share).max(TRIAL_SHARE))
+        };
+        let mut tightened = asked.clone();
+        let mut margin = budgeted.base_peak().saturating_sub(budgeted.fixed_bytes) / MARGIN;
+        let mut missed = Missed::NONE;
+        for attempt in 0..ATTEMPTS {
+            let late = self.began.elapsed() >= self.options.time_limit;
+            if attempt > MOST_AFTER && late || attempt > 0 && self.options.stopped() {
+                break;
+            }
+            let mut tell = |news| {
+                if attempt == 0 {
+                    provenance.history.add(news);
+                }
+                watch(news);
+            };
+            let solved = match solve(&budgeted.problem, &tightened, &options, &mut tell) {
+                Ok(solved) => solved,
+                // The bytes that are missing are the layout's, not the plan's.
+                Err(error) if attempt > 0 && is_short(&error) => {
+                    tightened = asked.clone();
+                    options = Options {
+                        seed: options.seed.wrapping_add(1),
+                        ..self.part(AGAIN_SHARE)
+                    };
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if attempt == 0 {
+                provenance.history.end(&solved);
+                provenance.lower_bound = solved.lower_bound;
+            }
+            provenance.attempts += 1;
+            provenance.method = solved.method;
+            provenance.note.clone_from(&solved.note);
+            if alone.is_some_and(|alone| alone.cost <= solved.cost) {
+                return Ok(None);
+            }
+            let left = self.options.time_limit.saturating_sub(self.began.elapsed());
+            let cutoff = self.options.cutoff(Instant::now(), left.max(PLACE_TIME));
+            let over = match place_by(&solved.plan, &limit, cutoff) {
+                Ok(layout) => {
+                    return Ok(Some(Found {
+                        budgeted: budgeted.clone(),
+                        cost: self.cost(layout.plan()),
+                        layout,
+                    }));
+                }
+                Err(PlaceError::OverCapacity(over)) => over,
+                Err(error) => return Err(error.into()),
+            };
+            missed = missed.min(one::least_missed(&over, &asked));
+            tightened = one::tighten(tightened, &over, margin);
+            margin = margin.saturating_mul(2);
+            options = Options {
+                start: Some(sequence_of(&solved.plan)),
+                seed: options.seed,
+                ..self.part(AGAIN_SHARE)
+            };
+        }
+        Err(missed.error())
+    }
+}
+
+/// Whether an error says that a planner found no plan within the budgets.
+fn is_short(error: &SolveError) -> bool {
+    matches!(
+        error,
+        SolveError::Infeasible { .. }
+            | SolveError::NotFound { .. }
+            | SolveError::OutsideModel { .. }
+            | SolveError::NoRoom { .. }
+            | SolveError::Short(_)
+            | SolveError::EnergyCap { .. }
+    )
+}
+
+/// Whether an error says that there is no plan within the budgets, or no layout.
+pub(super) fn is_too_little(error: &Error) -> bool {
+    match error {
+        Error::NoLayout { .. } => true,
+        Error::Solve(error) => is_short(error),
+        _ => false,
+    }
+}
