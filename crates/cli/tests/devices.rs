@@ -188,7 +188,15 @@ fn lists_of_devices_are_checked_before_any_work() {
 /// A larger budget never gives a slower plan, and the least one is below what one device needs.
 #[test]
 fn two_devices_are_swept() {
-    let model = ["digits", "--batch", "4", "--devices", TWO, "--time-limit", "500ms"];
+    let model = [
+        "digits",
+        "--batch",
+        "4",
+        "--devices",
+        TWO,
+        "--time-limit",
+        "500ms",
+    ];
     let sweep = |more: &[&str]| object(&[&["sweep"], &model[..], more].concat());
     let swept = sweep(&["--budgets", "30%,100%,60%"]);
     let costs = |swept: &Value| {
@@ -198,7 +206,10 @@ fn two_devices_are_swept() {
         costs.collect::<Vec<f64>>()
     };
     let falling = costs(&swept);
-    assert!(falling.len() > 1 && falling.is_sorted_by(|a, b| a >= b), "{falling:?}");
+    assert!(
+        falling.len() > 1 && falling.is_sorted_by(|a, b| a >= b),
+        "{falling:?}"
+    );
     for entry in swept["curves"][0]["budgets"].as_array().unwrap() {
         assert_eq!(entry["devices"][1]["name"], "b");
     }
@@ -207,7 +218,11 @@ fn two_devices_are_swept() {
     let plan = |budget: &str| {
         let planned = object(&[&["plan"], &model[..], &["--budget", budget]].concat());
         let capacity = |name: &str| planned["devices"][name]["capacity_bytes"].as_u64().unwrap();
-        (capacity("a"), capacity("b"), planned["base_peak_bytes"].as_u64().unwrap())
+        (
+            capacity("a"),
+            capacity("b"),
+            planned["base_peak_bytes"].as_u64().unwrap(),
+        )
     };
     let (a, b, alone) = plan("a=min,b=min");
     assert!(a < alone && b < alone, "{a} {b} {alone}");

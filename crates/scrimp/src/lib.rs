@@ -57,7 +57,8 @@ pub use history::{History, Moment};
 pub use inference::{Forward, Inference, forward};
 pub use pipeline::{
     Budgeted, Fit, Homes, ModelSource, Planned, Provenance, Recipe, adopt, budget, budgets,
-    choose_tiles, copy_of, differentiate, estimate, find_ascending, find_plan, import, layers, lower,
+    choose_tiles, copy_of, differentiate, estimate, find_ascending, find_plan, import, layers,
+    lower,
 };
 pub use profile::{predicted, profile, shared_budgets};
 pub use session::{Breakdown, Job, Session, StepRecord};

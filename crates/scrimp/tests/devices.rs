@@ -189,7 +189,7 @@ fn budgets_change_no_bits() {
             ("a/1,b/1,c/1", "a=40%,b=30%,c=30%"),
         ] {
             let specs: Vec<_> = list.split(',').map(|text| text.parse().unwrap()).collect();
-            let devices = Devices::start(&specs, Library::Native).unwrap();
+            let devices = Devices::start(&specs, 1, Library::Native).unwrap();
             let compiled = devices.compiled(&step.graph);
             let costs: Vec<_> = compiled.iter().map(pipeline::estimate).collect();
             let crossing = Crossing::estimate(&compiled);
@@ -211,7 +211,12 @@ fn budgets_change_no_bits() {
                 let needed = planned.layout.needed_bytes(device);
                 assert!(Some(needed) <= capacities.bytes(device), "{name} {list}");
             }
-            copies += planned.plan().steps().iter().filter(|step| matches!(step, Step::Copy { .. })).count();
+            copies += planned
+                .plan()
+                .steps()
+                .iter()
+                .filter(|step| matches!(step, Step::Copy { .. }))
+                .count();
             let job = Job {
                 training: &step,
                 lowered: &lowered,
@@ -239,7 +244,10 @@ fn budgets_change_no_bits() {
             losses.push(done.planned.losses());
         }
         assert!(losses[0].iter().all(|loss| loss.is_finite()));
-        assert!(losses.iter().all(|other| *other == losses[0]), "{name}: {losses:?}");
+        assert!(
+            losses.iter().all(|other| *other == losses[0]),
+            "{name}: {losses:?}"
+        );
     }
     assert!(copies > 0);
 }

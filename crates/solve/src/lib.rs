@@ -40,7 +40,9 @@ pub use method::{
     Reading, Rounding, UnknownName, Wording,
 };
 pub use options::{Options, Progress, Solved};
-pub use place::{Overflow, PlaceError, Placement, place, place_by, place_intervals, place_reordered};
+pub use place::{
+    Overflow, PlaceError, Placement, place, place_by, place_intervals, place_reordered,
+};
 pub use published::Layer;
 pub use solve::{floor_bytes, leanest, solve};
 pub use sweep::{Outcomes, solve_sweep};

@@ -9,7 +9,9 @@ use scrimp::Limit;
 use scrimp::plan::{Budget, PerDevice, Rates, SwapError, SwapMemory, parse_bytes, parse_seconds};
 use scrimp::solve::{Method, Objective};
 
-use super::shared::{self, DevicesArgs, PowerArgs, PublishedArgs, RecipeArgs, ShapeArgs, SolveArgs, TargetArgs};
+use super::shared::{
+    self, DevicesArgs, PowerArgs, PublishedArgs, RecipeArgs, ShapeArgs, SolveArgs, TargetArgs,
+};
 use crate::budgets::Budgets;
 
 /// Plan for many budgets: the trade-off between memory and time

@@ -103,12 +103,7 @@ pub fn add_tiles(json: &mut Value, tiled: &[Tiled]) {
 }
 
 /// Plans with progress on the terminal; the first Ctrl-C ends it with the best plan so far.
-pub fn solve(
-    budgeted: &Budgeted,
-    fit: Fit,
-    options: &Options,
-    quiet: bool,
-) -> Result<Planned> {
+pub fn solve(budgeted: &Budgeted, fit: Fit, options: &Options, quiet: bool) -> Result<Planned> {
     let line = Line::spinner(quiet, "planning");
     let base = budgeted.base.objective(options.alpha);
     let mut watch = |news: Progress| {

@@ -68,12 +68,7 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
         swap: measured.swap,
     };
     let budgeted = network.budget(&budget)?;
-    let planned = plan::solve(
-        &budgeted,
-        Fit::Layout,
-        &plan::options(&args.solve),
-        quiet,
-    )?;
+    let planned = plan::solve(&budgeted, Fit::Layout, &plan::options(&args.solve), quiet)?;
     let start = |layout, bytes| -> Result<Forward<'_>> {
         let mut forward = network.start(layout, bytes, args.solve.search.seed.unwrap_or(0))?;
         if let Some(file) = &weights {

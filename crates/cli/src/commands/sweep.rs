@@ -264,9 +264,7 @@ pub(super) fn swapped_bytes(plan: &CheckedPlan) -> u64 {
 /// The peak of each device.
 fn peaks(plan: &CheckedPlan) -> Vec<Value> {
     let devices = plan.problem().devices().iter();
-    let peak = |(id, device): (DeviceId, &Device)| {
-        json!({ "name": device.name, "peak_bytes": plan.peak(id) })
-    };
+    let peak = |(id, device): (DeviceId, &Device)| json!({ "name": device.name, "peak_bytes": plan.peak(id) });
     devices.map(peak).collect()
 }
 

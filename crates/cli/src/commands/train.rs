@@ -200,12 +200,7 @@ fn learning_rate(args: &TrainArgs) -> f32 {
 /// A plan from a file, or a new one.
 fn planned(args: &TrainArgs, budgeted: &Budgeted, device: &str, quiet: bool) -> Result<Planned> {
     let Some(path) = &args.plan else {
-        return plan::solve(
-            budgeted,
-            Fit::Layout,
-            &plan::options(&args.solve),
-            quiet,
-        );
+        return plan::solve(budgeted, Fit::Layout, &plan::options(&args.solve), quiet);
     };
     let in_plan = |source| Error::File {
         path: path.clone(),

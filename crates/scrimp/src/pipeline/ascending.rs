@@ -23,7 +23,9 @@ pub fn find_ascending(
         let mut planned = find_plan(budgeted, fit, options, &mut |news| watch(index, news));
         let cost = |planned: &Planned| options.objective.cost(planned.plan(), options.alpha);
         if let Some(before) = &best
-            && planned.as_ref().map_or(true, |own| cost(own) > cost(before))
+            && planned
+                .as_ref()
+                .map_or(true, |own| cost(own) > cost(before))
         {
             planned = Ok(taken_over(before, budgeted, options));
         }

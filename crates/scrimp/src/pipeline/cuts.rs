@@ -16,7 +16,10 @@ pub(super) fn cuts(problem: &Problem) -> Vec<Vec<(TaskId, DeviceId)>> {
     let forward = forward(problem);
     let mut bytes = vec![0.0; forward.len()];
     for (task, what) in problem.tasks().iter() {
-        let made = what.outputs.iter().map(|&value| problem.value(value).bytes as f64);
+        let made = what
+            .outputs
+            .iter()
+            .map(|&value| problem.value(value).bytes as f64);
         bytes[forward[task.as_u32() as usize]] += made.sum::<f64>();
     }
     let all: f64 = bytes.iter().sum();
@@ -55,16 +58,22 @@ fn forward(problem: &Problem) -> Vec<usize> {
     let mut of: Vec<usize> = Vec::new();
     for (index, (_, what)) in problem.tasks().iter().enumerate() {
         let is_forward = |task: TaskId| problem.task(task).phase == Phase::Forward;
-        let read = what.inputs.iter().filter_map(|&value| match problem.value(value).origin {
-            Origin::Task(task) => is_forward(task).then_some(task.as_u32() as usize),
-            Origin::Given(_) => {
-                let mut readers = problem.consumers(value).iter();
-                let reader = readers.find(|&&reader| is_forward(reader))?;
-                Some(reader.as_u32() as usize)
-            }
-        });
+        let read = what
+            .inputs
+            .iter()
+            .filter_map(|&value| match problem.value(value).origin {
+                Origin::Task(task) => is_forward(task).then_some(task.as_u32() as usize),
+                Origin::Given(_) => {
+                    let mut readers = problem.consumers(value).iter();
+                    let reader = readers.find(|&&reader| is_forward(reader))?;
+                    Some(reader.as_u32() as usize)
+                }
+            });
         let first = || {
-            let mut makers = what.inputs.iter().filter_map(|&value| problem.producer(value));
+            let mut makers = what
+                .inputs
+                .iter()
+                .filter_map(|&value| problem.producer(value));
             makers.next().map_or(0, |task| of[task.as_u32() as usize])
         };
         let own = match what.phase == Phase::Forward {

@@ -70,7 +70,10 @@ pub(super) fn where_used(
     runs: impl IntoIterator<Item = (TaskId, DeviceId)>,
 ) -> Result<Budgeted> {
     let uses = users(&budgeted.problem, runs);
-    at_home(budgeted, with_homes(&budgeted.problem, |value| uses[value])?)
+    at_home(
+        budgeted,
+        with_homes(&budgeted.problem, |value| uses[value])?,
+    )
 }
 
 /// The same with other homes.

@@ -78,4 +78,3 @@ fn check_again(budgeted: &Budgeted, plan: Plan) -> Result<Planned> {
         Err(error) => Err(error.into()),
     }
 }
-

@@ -52,7 +52,10 @@ pub(super) fn find(
     for &(device, _) in &budgeted.least {
         within.beside = within.beside.with_bytes(device, Some(needed(device)));
     }
-    let main = budgeted.least.iter().any(|&(device, _)| device == best.budgeted.device);
+    let main = budgeted
+        .least
+        .iter()
+        .any(|&(device, _)| device == best.budgeted.device);
     let budget_bytes = match main {
         true => needed(best.budgeted.device),
         false => best.budget_bytes,
@@ -66,9 +69,10 @@ pub(super) fn find(
 
 /// The largest share that a layout takes of what a device would need alone.
 fn used(budgeted: &Budgeted, planned: &Planned) -> f64 {
-    let shares = budgeted.least.iter().map(|&(device, all)| {
-        planned.layout.needed_bytes(device) as f64 / all.max(1) as f64
-    });
+    let shares = budgeted
+        .least
+        .iter()
+        .map(|&(device, all)| planned.layout.needed_bytes(device) as f64 / all.max(1) as f64);
     shares.fold(0.0, f64::max)
 }
 

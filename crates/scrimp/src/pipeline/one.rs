@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use scrimp_plan::{Capacities, CheckedLayout, Sequence, check};
 use scrimp_solve::{
-    Cutoff, Method, Options, Order, Overflow, PlaceError, Progress, SolveError, Solved, leanest, place_by,
-    place_reordered, solve,
+    Cutoff, Method, Options, Order, Overflow, PlaceError, Progress, SolveError, Solved, leanest,
+    place_by, place_reordered, solve,
 };
 
 use crate::error::{Error, Result};

@@ -3,11 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use scrimp_plan::{
-    Capacities, CheckedLayout, CheckedPlan, DeviceId, Move, Sequence, TaskId,
-};
+use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, DeviceId, Move, Sequence, TaskId};
 use scrimp_solve::{
-    Method, Options, PlaceError, Progress, SolveError, Solved, lower_bound, place_by, sequence_of, solve,
+    Method, Options, PlaceError, Progress, SolveError, Solved, lower_bound, place_by, sequence_of,
+    solve,
 };
 
 use crate::error::{Error, Result};
@@ -76,7 +75,9 @@ pub(super) fn within(
     provenance.optimal = found.cost <= provenance.lower_bound * (1.0 + 1e-9);
     provenance.elapsed = several.began.elapsed();
     let budget = budgeted.budget_bytes.unwrap_or(u64::MAX);
-    Ok(found.budgeted.planned(found.layout, fit, budget, Some(provenance)))
+    Ok(found
+        .budgeted
+        .planned(found.layout, fit, budget, Some(provenance)))
 }
 
 struct Several<'a> {
@@ -139,7 +140,10 @@ impl Several<'_> {
         alone: Option<&Found>,
     ) -> Result<(Budgeted, Option<Sequence>)> {
         let mut best = match alone {
-            Some(alone) => (alone.budgeted.clone(), Some(sequence_of(alone.layout.plan()))),
+            Some(alone) => (
+                alone.budgeted.clone(),
+                Some(sequence_of(alone.layout.plan())),
+            ),
             None => (budgeted.clone(), None),
         };
         if budgeted.homes == Homes::Given {
@@ -192,7 +196,12 @@ impl Several<'_> {
             enough,
             ..self.part(TRIAL_SHARE)
         };
-        match solve(&budgeted.problem, &budgeted.capacities(), &options, &mut |_| {}) {
+        match solve(
+            &budgeted.problem,
+            &budgeted.capacities(),
+            &options,
+            &mut |_| {},
+        ) {
             Ok(solved) => Ok(Some(solved)),
             Err(error) if is_short(&error) => Ok(None),
             Err(error) => Err(error.into()),

@@ -16,9 +16,7 @@ mod walk;
 
 use std::time::{Duration, Instant};
 
-use scrimp_plan::{
-    Capacities, CheckedPlan, DeviceId, Move, Problem, Sequence, TaskId, ValueId,
-};
+use scrimp_plan::{Capacities, CheckedPlan, DeviceId, Move, Problem, Sequence, TaskId, ValueId};
 
 use crate::bound;
 use crate::checked::{checked, sequence_of};
