@@ -21,7 +21,7 @@ use crate::budgets::Budgets;
   scrimp sweep resnet50 --budgets 30%..100%:5% --report curve.html --csv curve.csv
   scrimp sweep instance.json --budgets 4GiB..10GiB:1GiB --order fixed --json
   scrimp sweep instance.json --swap host=64GiB --speeds 6GB/s,12GB/s,25GB/s --apart
-  scrimp sweep resnet18 --devices cpu:0/1@onednn,cpu:1/1@native --costs measured --budgets 25%..100%:25%
+  scrimp sweep resnet18 --devices cpu:0/1,cpu:1/1 --budgets 25%..100%:25%
   scrimp sweep instance.json --budgets 60%,40% --energy --watts 15 --report curves.html
   scrimp sweep instance.json --methods search,chen-sqrt-n,checkmate-rounding --report curves.html")]
 pub struct SweepArgs {
