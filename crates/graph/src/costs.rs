@@ -101,7 +101,7 @@ pub fn flops(graph: &Graph, node: &Node) -> f64 {
     match &node.op {
         Op::Conv { .. } => 2.0 * output * per_filter(node.inputs[1]) + input(2).min(1.0) * output,
         Op::ConvInputGrad { .. } => 2.0 * input(0) * per_filter(node.inputs[1]),
-        Op::ConvWeightGrad { .. } => 2.0 * input(1) * per_filter(node.outputs[0]),
+        Op::ConvWeightGrad { .. } => 2.0 * input(1) * per_filter(node.outputs[0]) + input(2),
         Op::MatMul { trans_a, .. } => {
             let inner = last(node.inputs[0], if *trans_a { 2 } else { 1 });
             2.0 * output * inner + input(2).min(1.0) * output

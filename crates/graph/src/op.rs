@@ -172,15 +172,16 @@ pub enum Op {
         /// Height and width of dx.
         input_hw: [usize; 2],
     },
-    /// `x, dy -> dw`
+    /// `x, dy[, sum] -> dw`: sum (0 without it), plus the gradient. The gradients of several convolutions with one
+    /// weight add up in place this way.
     ConvWeightGrad {
         /// Geometry of the convolution this is the gradient of.
         window: Window,
         /// Groups of that convolution.
         groups: usize,
     },
-    /// `a[..,M,K], b[..,K,N][, bias[N]] -> c[..,M,N]`. Leading axes broadcast; with `trans_*` the
-    /// last two axes of that input are stored swapped.
+    /// `a[..,M,K], b[..,K,N][, addend] -> c[..,M,N]`. Leading axes broadcast; with `trans_*` the
+    /// last two axes of that input are stored swapped. The addend is a bias [N], or a sum of c's shape.
     MatMul {
         /// a is stored as [..,K,M].
         trans_a: bool,

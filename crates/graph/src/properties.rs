@@ -151,12 +151,12 @@ impl Op {
             Op::Binary(_) => may_share(&[(0, 0), (1, 0)]),
             Op::NormGrad { .. } => may_share(&[(3, 0), (0, 0)]),
             Op::SliceGrad { .. } => may_share(&[(1, 0)]),
-            Op::GatherGrad { .. } => may_share(&[(2, 0)]),
+            Op::GatherGrad { .. } | Op::ConvWeightGrad { .. } | Op::MatMul { .. } => {
+                may_share(&[(2, 0)])
+            }
             Op::MaxPoolGrad { window } if window.tiles() => may_share(&[(0, 0)]),
             Op::Conv { .. }
             | Op::ConvInputGrad { .. }
-            | Op::ConvWeightGrad { .. }
-            | Op::MatMul { .. }
             | Op::Reduce { .. }
             | Op::SumTo { .. }
             | Op::Expand { .. }

@@ -17,6 +17,8 @@ pub struct Engine {
     pub(crate) handle: Handle,
     /// Every primitive's attributes: its scratchpad is the caller's.
     pub(crate) attributes: Handle,
+    /// The same, and what is computed is added to what the destination holds.
+    pub(crate) adding: Handle,
     /// Who holds it runs a primitive.
     pub(crate) stream: Mutex<Stream>,
     pub(crate) threads: usize,
@@ -49,8 +51,10 @@ impl Drop for Engine {
             if !stream.0.is_null() {
                 (api.stream_destroy)(stream.0);
             }
-            if !self.attributes.is_null() {
-                (api.attr_destroy)(self.attributes);
+            for attributes in [self.attributes, self.adding] {
+                if !attributes.is_null() {
+                    (api.attr_destroy)(attributes);
+                }
             }
             (api.engine_destroy)(self.handle);
         }
@@ -73,6 +77,7 @@ impl Engine {
             library,
             handle,
             attributes: null_mut(),
+            adding: null_mut(),
             stream: Mutex::new(Stream(null_mut())),
             threads: threads.max(1),
         };
@@ -82,15 +87,48 @@ impl Engine {
             (api.stream_create)(&raw mut stream, handle, ffi::IN_ORDER)
         })?;
         engine.stream = Mutex::new(Stream(stream));
-        // SAFETY: as above.
-        done("dnnl_primitive_attr_create", unsafe {
-            (api.attr_create)(&raw mut engine.attributes)
-        })?;
-        // SAFETY: the attributes are alive.
-        done("dnnl_primitive_attr_set_scratchpad_mode", unsafe {
-            (api.attr_scratchpad)(engine.attributes, ffi::USER_SCRATCHPAD)
-        })?;
+        for attributes in [&mut engine.attributes, &mut engine.adding] {
+            // SAFETY: as above.
+            done("dnnl_primitive_attr_create", unsafe {
+                (api.attr_create)(attributes)
+            })?;
+            // SAFETY: the attributes are alive.
+            done("dnnl_primitive_attr_set_scratchpad_mode", unsafe {
+                (api.attr_scratchpad)(*attributes, ffi::USER_SCRATCHPAD)
+            })?;
+        }
+        engine.add_sum()?;
         Ok(Arc::new(engine))
+    }
+
+    /// Completes the attributes that add.
+    fn add_sum(&self) -> Result<(), OneDnnError> {
+        let api = &self.library.api;
+        let mut sum = null_mut();
+        // SAFETY: the place written to is ours.
+        done("dnnl_post_ops_create", unsafe {
+            (api.post_ops_create)(&raw mut sum)
+        })?;
+        // SAFETY: the list and the attributes are alive; the attributes keep a copy of the list, which is
+        // destroyed once.
+        let [appended, set, destroyed] = unsafe {
+            [
+                (api.post_ops_sum)(sum, 1.0, 0, ffi::UNDEFINED),
+                (api.attr_post_ops)(self.adding, sum),
+                (api.post_ops_destroy)(sum),
+            ]
+        };
+        done("dnnl_post_ops_append_sum", appended)?;
+        done("dnnl_primitive_attr_set_post_ops", set)?;
+        done("dnnl_post_ops_destroy", destroyed)
+    }
+
+    /// The attributes of a primitive that adds to its destination, or writes it.
+    pub(crate) fn attributes(&self, adds: bool) -> Handle {
+        match adds {
+            true => self.adding,
+            false => self.attributes,
+        }
     }
 
     /// The library.

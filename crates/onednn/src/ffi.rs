@@ -30,6 +30,8 @@ pub(crate) const CPU: c_int = 1;
 pub(crate) const IN_ORDER: c_uint = 1;
 /// `dnnl_format_tag_any`.
 pub(crate) const ANY: c_int = 1;
+/// `dnnl_data_type_undef`: that of the destination.
+pub(crate) const UNDEFINED: c_int = 0;
 /// `dnnl_scratchpad_mode_user`.
 pub(crate) const USER_SCRATCHPAD: c_int = 1;
 /// `DNNL_RUNTIME_OMP`.
@@ -127,6 +129,10 @@ functions! {
     attr_create = "dnnl_primitive_attr_create": fn(*mut Handle) -> Status;
     attr_destroy = "dnnl_primitive_attr_destroy": fn(Handle) -> Status;
     attr_scratchpad = "dnnl_primitive_attr_set_scratchpad_mode": fn(Handle, c_int) -> Status;
+    attr_post_ops = "dnnl_primitive_attr_set_post_ops": fn(Handle, Handle) -> Status;
+    post_ops_create = "dnnl_post_ops_create": fn(*mut Handle) -> Status;
+    post_ops_sum = "dnnl_post_ops_append_sum": fn(Handle, f32, i32, c_int) -> Status;
+    post_ops_destroy = "dnnl_post_ops_destroy": fn(Handle) -> Status;
     desc_strided = "dnnl_memory_desc_create_with_strides":
         fn(*mut Handle, c_int, *const Dims, c_int, *const Dims) -> Status;
     desc_tagged = "dnnl_memory_desc_create_with_tag":

@@ -13,11 +13,12 @@ use crate::primitive::{Arg, Primitive};
 
 impl Engine {
     /// `src, weights[, bias] -> dst`: matrices in the last two axes, axes before them alike or of
-    /// length 1; the bias has as many axes.
+    /// length 1; the bias has as many axes. If it `adds`, the product is added to what `dst` holds.
     pub fn matmul(
         self: &Arc<Engine>,
         [source, weights, destination]: [&Desc; 3],
         bias: Option<&Desc>,
+        adds: bool,
     ) -> Result<Option<Primitive>, OneDnnError> {
         let create = |pd, api: &Api| {
             // SAFETY: all objects are alive; no bias is null.
@@ -29,7 +30,7 @@ impl Engine {
                     weights.handle,
                     bias.map_or(null_mut(), |bias| bias.handle),
                     destination.handle,
-                    self.attributes,
+                    self.attributes(adds),
                 )
             }
         };

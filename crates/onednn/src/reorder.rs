@@ -20,6 +20,7 @@ impl Engine {
         self: &Arc<Engine>,
         from: &Desc,
         to: &Desc,
+        adds: bool,
     ) -> Result<Option<Primitive>, OneDnnError> {
         let create = |pd, api: &Api| {
             // SAFETY: all objects are alive.
@@ -30,7 +31,7 @@ impl Engine {
                     self.handle,
                     to.handle,
                     self.handle,
-                    self.attributes,
+                    self.attributes(adds),
                 )
             }
         };

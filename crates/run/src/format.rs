@@ -212,7 +212,8 @@ pub fn arguments<'a>(
         },
     };
     let each = inputs.iter().enumerate();
-    let inputs = each.map(|(i, input)| operand(input, convolves && i == 1));
+    let weights = |i: usize| convolves && i == 1 || weighs && i == 2;
+    let inputs = each.map(|(i, input)| operand(input, weights(i)));
     let outputs = outputs.iter().map(|output| operand(output, weighs));
     (inputs.collect(), outputs.collect())
 }

@@ -159,10 +159,9 @@ fn tokens_with_their_loss() {
     }
 }
 
-#[test]
-fn a_transformer() {
+fn transformer(batch: usize) -> Graph {
     let options = NetworkOptions {
-        batch: 1,
+        batch,
         layers: Some(2),
         width: Some(8),
         heads: Some(2),
@@ -171,11 +170,46 @@ fn a_transformer() {
         dropout: Some(0.0),
         ..NetworkOptions::default()
     };
-    let graph = build("transformer", &options).unwrap();
+    build("transformer", &options).unwrap()
+}
+
+#[test]
+fn a_transformer() {
     for tiles in [2, 3, 11] {
-        let tiled = same(&graph, Loss::CrossEntropy, tiles);
+        let tiled = same(&transformer(1), Loss::CrossEntropy, tiles);
         assert_eq!(tiled.predictions, None, "the logits are never whole");
     }
+}
+
+/// The tokens of all samples are rows of one matrix: there may be more tiles of them than samples.
+#[test]
+fn tokens_of_several_samples() {
+    let tiled = same(&transformer(2), Loss::CrossEntropy, 8);
+    let graph = &tiled.graph;
+    let rows = graph.tensors().values().filter(|tensor| tensor.shape.last() == Some(&50));
+    assert_eq!(rows.map(|tensor| tensor.shape[0]).max(), Some(3), "of 22 rows");
+}
+
+/// A tile's logits are computed once, and their gradient takes their place before the next tile begins. The gradient
+/// of the weight is one buffer.
+#[test]
+fn gradients_follow_the_tile_of_a_loss() {
+    let tiled = same(&transformer(1), Loss::CrossEntropy, 4);
+    let graph = &tiled.graph;
+    let vocabulary = |id: &scrimp_graph::TensorId| graph.tensor(*id).shape.last() == Some(&50);
+    let kinds: Vec<&str> = graph
+        .nodes()
+        .values()
+        .filter(|node| node.inputs.iter().chain(&node.outputs).any(vocabulary))
+        .map(|node| node.op.kind())
+        .collect();
+    let [made, read] = ["MatMul", "CrossEntropyGrad"];
+    let tile = [made, "CrossEntropy", read, made, made];
+    assert_eq!(kinds, tile.repeat(4));
+    let adds = graph.nodes().values().filter(|node| {
+        node.op == Op::Binary(Binary::Add) && graph.tensor(node.outputs[0]).shape == [50, 8]
+    });
+    assert_eq!(adds.count(), 0);
 }
 
 /// Statistics are of the whole, not of a tile: they are sums of tiles, complete before anything is normalized.

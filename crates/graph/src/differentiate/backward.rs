@@ -5,33 +5,43 @@
 //! the gradient of the next layer takes its place. A second contribution to a gradient is added as
 //! soon as it is there, in the order in which the walk meets them; the sum has no other reader and
 //! is overwritten in place.
+//!
+//! Tiles that meet only in the loss are walked in their own order, the first tile first: each one's gradients can
+//! then follow it, while what it made is still there.
 
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
+use std::ops::Range;
 
 use super::rules::{self, Contribution, gradient_name};
 use crate::builder::GraphBuilder;
 use crate::dtype::DType;
 use crate::error::GraphError;
-use crate::graph::{Node, NodeId, Role, TensorId};
+use crate::graph::{Node, Role, TensorId};
 use crate::op::{Binary, Op};
 
-/// Appends the backward part. Returns the parameters that the loss depends on, with their gradients.
+/// What the backward part is.
+pub(super) struct Backward {
+    /// The parameters that the loss depends on, with their gradients.
+    pub(super) gradients: Vec<(TensorId, TensorId)>,
+    /// How many nodes the builder had when the `ending` had been walked.
+    pub(super) ending: usize,
+}
+
+/// Appends the backward part. `ending` are the nodes of tiles that follow each other and meet only in what is
+/// after them.
 pub(super) fn run(
     builder: &mut GraphBuilder,
     loss: TensorId,
-) -> Result<Vec<(TensorId, TensorId)>, GraphError> {
+    ending: &[Range<usize>],
+) -> Result<Backward, GraphError> {
     let flow = Flow::new(builder);
     if !flow.wanted[loss] {
         return Err(GraphError::NoGradient {
             loss: builder.get(loss).name.clone(),
         });
     }
-    let forward: Vec<(NodeId, Node)> = builder
-        .nodes()
-        .iter()
-        .map(|(id, node)| (id, node.clone()))
-        .collect();
+    let forward: Vec<Node> = builder.nodes().values().cloned().collect();
     let mut sums = Sums::new();
     let one = Op::Fill {
         shape: builder.shape(loss).to_vec(),
@@ -41,34 +51,15 @@ pub(super) fn run(
     sums[loss] = builder
         .add1(&gradient_name(builder, loss), one, &[])?
         .into();
-    for (_, node) in forward.iter().rev() {
-        // No differentiable operator has several outputs; the rules say so if one comes up.
-        let Some(dy) = node
-            .outputs
-            .iter()
-            .find_map(|&output| sums[output].expand())
-        else {
-            continue;
-        };
-        let slots = flow.slots(node);
-        let mut rule = rules::Rule::new(builder, node, dy, &slots);
-        for &slot in &slots {
-            let input = node.inputs[slot];
-            if let Some(parts) = rule.concatenated_input(slot, flow.readers[input]) {
-                for part in parts.into_iter().filter(|part| flow.wanted[part.tensor]) {
-                    let gradient = rule.conv_part(&part)?;
-                    add(
-                        rule.builder,
-                        &mut sums,
-                        part.tensor,
-                        Contribution::Part(gradient),
-                    )?;
-                }
-                continue;
-            }
-            let contribution = rule.gradient(slot, sums[input].expand())?;
-            add(rule.builder, &mut sums, input, contribution)?;
-        }
+    let start = ending.first().map_or(0, |first| first.start);
+    let end = ending.last().map_or(0, |last| last.end);
+    let tiles = ending.iter().flat_map(|tile| tile.clone().rev());
+    for index in (end..forward.len()).rev().chain(tiles) {
+        visit(builder, &flow, &mut sums, &forward[index])?;
+    }
+    let ending = builder.node_count();
+    for index in (0..start).rev() {
+        visit(builder, &flow, &mut sums, &forward[index])?;
     }
     let parameters = builder
         .tensors()
@@ -77,7 +68,39 @@ pub(super) fn run(
             Role::Parameter(_) => sums[id].expand().map(|gradient| (id, gradient)),
             _ => None,
         });
-    Ok(parameters.collect())
+    Ok(Backward {
+        gradients: parameters.collect(),
+        ending,
+    })
+}
+
+/// Appends what a node contributes to the gradients of its inputs.
+fn visit(
+    builder: &mut GraphBuilder,
+    flow: &Flow,
+    sums: &mut Sums,
+    node: &Node,
+) -> Result<(), GraphError> {
+    // No differentiable operator has several outputs; the rules say so if one comes up.
+    let gradient = |&output: &TensorId| sums[output].expand();
+    let Some(dy) = node.outputs.iter().find_map(gradient) else {
+        return Ok(());
+    };
+    let slots = flow.slots(node);
+    let mut rule = rules::Rule::new(builder, node, dy, &slots);
+    for &slot in &slots {
+        let input = node.inputs[slot];
+        if let Some(parts) = rule.concatenated_input(slot, flow.readers[input]) {
+            for part in parts.into_iter().filter(|part| flow.wanted[part.tensor]) {
+                let gradient = Contribution::Part(rule.conv_part(&part)?);
+                add(rule.builder, sums, part.tensor, gradient)?;
+            }
+            continue;
+        }
+        let contribution = rule.gradient(slot, sums[input].expand())?;
+        add(rule.builder, sums, input, contribution)?;
+    }
+    Ok(())
 }
 
 type Sums = SecondaryMap<TensorId, PackedOption<TensorId>>;

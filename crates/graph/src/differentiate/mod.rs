@@ -13,6 +13,8 @@ mod rules;
 mod update;
 mod validate;
 
+use std::ops::Range;
+
 use crate::builder::GraphBuilder;
 use crate::error::GraphError;
 use crate::graph::{Graph, NodeId, TensorId};
@@ -92,13 +94,18 @@ pub fn train_tiled(
         ends,
         updates,
         tiled,
+        ending,
     } = Forward::new(builder, ends, updates, tiles)?;
     let forward = builder.node_count();
-    let gradients = backward::run(&mut builder, ends.loss)?;
+    let backward = backward::run(&mut builder, ends.loss, &ending)?;
     let mut draft = update::Draft {
         builder,
         forward,
-        gradients,
+        early: update::Early {
+            tiles: ending,
+            end: backward.ending,
+        },
+        gradients: backward.gradients,
         updates,
         ends,
         tiled,
@@ -118,6 +125,8 @@ struct Forward {
     ends: loss::Ends,
     updates: Vec<(TensorId, TensorId)>,
     tiled: Vec<Tiled>,
+    /// The nodes of each tile that can be followed by its gradients; see [`Rewritten::ending`].
+    ending: Vec<Range<usize>>,
 }
 
 impl Forward {
@@ -133,6 +142,7 @@ impl Forward {
                 ends,
                 updates,
                 tiled: Vec::new(),
+                ending: Vec::new(),
             });
         }
         let order: Vec<NodeId> = builder.nodes().keys().collect();
@@ -142,6 +152,7 @@ impl Forward {
             builder,
             map,
             tiled,
+            ending,
         } = tile::rewrite(&graph, &tiles.of(&graph)?)?;
         let find = |id: TensorId| {
             let id = moved[numbers.tensors[id].expand()?].expand()?;
@@ -159,6 +170,7 @@ impl Forward {
                 .map(|(old, new)| (kept(old), kept(new)))
                 .collect(),
             tiled,
+            ending,
         })
     }
 }

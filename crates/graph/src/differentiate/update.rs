@@ -2,12 +2,13 @@
 //!
 //! An update overwrites its parameter, so it comes after the last reader of the old value, through
 //! whatever view; and right after it, or after the gradient if that is later, so that the gradient
-//! dies at once.
+//! dies at once. Likewise the gradients of a tile of the loss follow that tile.
 
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, SecondaryMap};
 use scrimp_plan::Phase;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 
 use super::TrainingGraph;
 use super::loss::Ends;
@@ -23,10 +24,19 @@ pub(super) struct Draft {
     pub(super) builder: GraphBuilder,
     /// Number of forward nodes.
     pub(super) forward: usize,
+    pub(super) early: Early,
     pub(super) gradients: Vec<(TensorId, TensorId)>,
     pub(super) updates: Vec<(TensorId, TensorId)>,
     pub(super) ends: Ends,
     pub(super) tiled: Vec<Tiled>,
+}
+
+/// Backward nodes that may come among the forward ones.
+pub(super) struct Early {
+    /// The forward nodes of tiles that follow each other.
+    pub(super) tiles: Vec<Range<usize>>,
+    /// The end of the backward nodes that may follow one of these tiles.
+    pub(super) end: usize,
 }
 
 impl Draft {
@@ -109,24 +119,31 @@ impl Draft {
         }
     }
 
-    /// All nodes, each parameter update after the last of the nodes it has to wait for.
+    /// All nodes: gradients of tiles of the loss after their tile, each parameter update after the last of the
+    /// nodes it has to wait for.
     fn order(&self) -> Vec<NodeId> {
-        let last_use = self.last_uses();
+        let mut early = self.early();
+        let moved: HashSet<NodeId> = early.values().flatten().copied().collect();
         let mut rest = Vec::new();
+        for (id, node) in self.builder.nodes().iter() {
+            rest.extend(early.remove(&id.index()).unwrap_or_default());
+            if !moved.contains(&id) && !matches!(node.op, Op::Update(_)) {
+                rest.push(id);
+            }
+        }
+        let mut places = SecondaryMap::with_default(0);
+        for (place, &id) in rest.iter().enumerate() {
+            places[id] = place;
+        }
+        let last_use = self.last_uses(&rest);
         let mut after: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
         for (id, node) in self.builder.nodes().iter() {
-            let Op::Update(_) = node.op else {
-                rest.push(id);
-                continue;
-            };
-            let waits = node
-                .inputs
-                .iter()
-                .filter_map(|&input| last_use[input].expand())
-                .max();
-            match waits {
-                Some(last) => after.entry(last).or_default().push(id),
-                None => rest.push(id),
+            if let Op::Update(_) = node.op {
+                let waits = node.inputs.iter();
+                let waits = waits.filter_map(|&input| last_use[input].expand());
+                let last = waits.max_by_key(|&node| places[node]);
+                let last = last.expect("a gradient is made by a node");
+                after.entry(last).or_default().push(id);
             }
         }
         rest.into_iter()
@@ -134,15 +151,47 @@ impl Draft {
             .collect()
     }
 
-    /// For each tensor that no view is made of, the last node that isn't an update and that writes
-    /// it or reads it, through whatever view. A view's own entry is when it was made.
-    fn last_uses(&self) -> SecondaryMap<TensorId, PackedOption<NodeId>> {
+    /// Gradients of the tiles of the loss, by the forward node before which they come: the one after the tile. What
+    /// isn't known before a later forward node stays where it is.
+    fn early(&self) -> BTreeMap<usize, Vec<NodeId>> {
+        let mut early: BTreeMap<usize, Vec<NodeId>> = BTreeMap::new();
+        let Early { tiles, end } = &self.early;
+        let (Some(first), Some(last)) = (tiles.first(), tiles.last()) else {
+            return early;
+        };
+        // The forward node before which a tensor is there.
+        let mut known = SecondaryMap::with_default(first.start);
+        // A node doesn't come before those that were appended before it.
+        let mut reached = first.start;
+        for (id, node) in self.builder.nodes().iter().take(*end) {
+            let index = id.index();
+            let place = if index >= self.forward {
+                let inputs = node.inputs.iter().map(|&input| known[input]);
+                reached = inputs.fold(reached, usize::max);
+                reached
+            } else if index < first.start {
+                first.start
+            } else {
+                let after = tiles.partition_point(|tile| tile.end <= index);
+                tiles.get(after).map_or(usize::MAX, |tile| tile.end)
+            };
+            for &output in &node.outputs {
+                known[output] = place;
+            }
+            if index >= self.forward && place <= last.end {
+                early.entry(place).or_default().push(id);
+            }
+        }
+        early
+    }
+
+    /// For each tensor that no view is made of, the last of these nodes that writes it or reads it, through whatever
+    /// view. A view's own entry is when it was made.
+    fn last_uses(&self, order: &[NodeId]) -> SecondaryMap<TensorId, PackedOption<NodeId>> {
         let mut roots: SecondaryMap<TensorId, PackedOption<TensorId>> = SecondaryMap::new();
         let mut last: SecondaryMap<TensorId, PackedOption<NodeId>> = SecondaryMap::new();
-        for (id, node) in self.builder.nodes().iter() {
-            if matches!(node.op, Op::Update(_)) {
-                continue;
-            }
+        for &id in order {
+            let node = &self.builder.nodes()[id];
             for &input in &node.inputs {
                 let root = roots[input].expand().unwrap_or(input);
                 if let Role::Parameter(_) = self.builder.get(root).role {

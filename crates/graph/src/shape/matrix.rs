@@ -26,7 +26,7 @@ pub(super) fn matmul(
     trans_a: bool,
     trans_b: bool,
 ) -> Result<Inferred, ShapeError> {
-    let ([a, b], bias) = with_optional::<2>(inputs, "2 or 3")?;
+    let ([a, b], addend) = with_optional::<2>(inputs, "2 or 3")?;
     let dtype = floating(inputs)?;
     let (batch_a, m, inner) = split(0, a.0, trans_a)?;
     let (batch_b, inner_b, n) = split(1, b.0, trans_b)?;
@@ -37,10 +37,12 @@ pub(super) fn matmul(
             found: b.0.to_vec(),
         });
     }
-    if let Some(bias) = bias {
-        expect_shape(2, bias.0, &[n])?;
-    }
     let mut shape = broadcast(batch_a, batch_b)?;
     shape.extend([m, n]);
+    if let Some((addend, _)) = addend
+        && addend != shape
+    {
+        expect_shape(2, addend, &[n])?;
+    }
     Ok((shape, dtype))
 }

@@ -130,7 +130,7 @@ pub(super) fn conv_weight_grad(
     window: &Window,
     groups: usize,
 ) -> Result<Inferred, ShapeError> {
-    let [x, dy] = exactly(inputs, "2")?;
+    let ([x, dy], sum) = with_optional::<2>(inputs, "2 or 3")?;
     let dtype = floating(inputs)?;
     let [n, c, h, w] = four(0, x.0)?;
     let [_, c_out, ..] = four(1, dy.0)?;
@@ -143,10 +143,11 @@ pub(super) fn conv_weight_grad(
     }
     let [oh, ow] = window_counts(window, [h, w])?;
     expect_shape(1, dy.0, &[n, c_out, oh, ow])?;
-    Ok((
-        vec![c_out, c / groups, window.kernel[0], window.kernel[1]],
-        dtype,
-    ))
+    let shape = vec![c_out, c / groups, window.kernel[0], window.kernel[1]];
+    if let Some((sum, _)) = sum {
+        expect_shape(2, sum, &shape)?;
+    }
+    Ok((shape, dtype))
 }
 
 /// Every window of a pooling touches at least one element that isn't padding, so that a maximum and

@@ -81,8 +81,8 @@ pub fn access(op: &Op, inputs: &[&[usize]], output: &[usize]) -> Access {
                 access.inputs[slot][lead + 1] = Need::Whole;
                 access.inputs[slot][kept] = Need::Along(rank - 2 + slot, Reach::SAME);
             }
-            if let Some(bias) = access.inputs.get_mut(2) {
-                bias[0] = Need::Along(rank - 1, Reach::SAME);
+            if let Some(addend) = inputs.get(2) {
+                access.broadcast(2, addend, output);
             }
         }
         Op::Unary(_) | Op::UnaryGrad(_) | Op::Binary(_) => {

@@ -109,6 +109,8 @@ pub(crate) struct Rewritten {
     pub(crate) builder: GraphBuilder,
     pub(crate) map: SecondaryMap<TensorId, PackedOption<TensorId>>,
     pub(crate) tiled: Vec<Tiled>,
+    /// The builder's nodes of each tile of the last segment, if its tiles meet only in sums that follow them.
+    pub(crate) ending: Vec<Range<usize>>,
 }
 
 /// Rewrites a graph; `tilings` are of segments of it, in order and disjoint.
@@ -122,6 +124,7 @@ pub(crate) fn rewrite(source: &Graph, tilings: &[Tiling]) -> Result<Rewritten, G
             builder: GraphBuilder::new(source.name.clone()),
             map: SecondaryMap::new(),
             tiled: Vec::new(),
+            ending: Vec::new(),
         },
     };
     for (id, tensor) in source.given() {
@@ -181,23 +184,31 @@ impl Rewriter<'_> {
         }
         let level = |id: NodeId| tiling.segment.levels[&id];
         let all = || tiling.segment.nodes.clone().map(NodeId::new);
-        for now in 0..=all().map(level).max().unwrap_or(0) {
+        let last = all().map(level).max().unwrap_or(0);
+        self.to.ending.clear();
+        for now in 0..=last {
             // What nothing is cut of runs once.
             for id in all().filter(|&id| level(id) == now && !nodes.contains(&id)) {
                 self.copy(id.index()..id.index() + 1)?;
             }
+            let mut shares: BTreeMap<NodeId, Vec<TensorId>> = BTreeMap::new();
             for (number, (wanted, locals)) in tiles.iter_mut().enumerate() {
+                let start = self.to.builder.node_count();
                 for &id in nodes.iter().filter(|&&id| level(id) == now) {
-                    self.node(&tiling.segment, id, number, wanted, locals)?;
+                    let share = self.node(&tiling.segment, id, number, wanted, locals)?;
+                    if let Some(share) = share {
+                        shares.entry(id).or_default().push(share);
+                    }
+                }
+                if last == 0 && tiling.segment.joined.is_empty() {
+                    self.to.ending.push(start..self.to.builder.node_count());
                 }
             }
+            for (id, shares) in shares {
+                self.add_up(source.node(id), &shares)?;
+            }
         }
-        let summed = tiling
-            .segment
-            .sums
-            .iter()
-            .map(|&id| source.node(id).outputs[0]);
-        for tensor in tiling.segment.joined.iter().copied().chain(summed) {
+        for &tensor in &tiling.segment.joined {
             let whole = self.get(tensor);
             self.to.builder.rename(whole, &source.tensor(tensor).name);
         }
@@ -205,7 +216,7 @@ impl Rewriter<'_> {
         Ok(())
     }
 
-    /// A node of a tile, number `number`.
+    /// A node of a tile, number `number`; of a node that adds up, the tile's share of the sum.
     fn node(
         &mut self,
         segment: &Segment,
@@ -213,10 +224,10 @@ impl Rewriter<'_> {
         number: usize,
         wanted: &Wanted,
         locals: &mut Locals,
-    ) -> Result<(), GraphError> {
+    ) -> Result<Option<TensorId>, GraphError> {
         let source = self.source;
         let Some(plan) = wanted.nodes.get(&id) else {
-            return Ok(());
+            return Ok(None);
         };
         let node = source.node(id);
         let name = format!("{}@{number}", node.name);
@@ -227,7 +238,7 @@ impl Rewriter<'_> {
         let made = self.to.builder.add1(&name, plan.op.clone(), &inputs)?;
         let output = node.outputs[0];
         if segment.sums.contains(&id) {
-            return self.add_share(output, made, plan.weight, &name);
+            return self.share(made, plan.weight, &name).map(Some);
         }
         locals.insert(output, (made, plan.made.clone()));
         if segment.joined.contains(&output) {
@@ -244,27 +255,31 @@ impl Rewriter<'_> {
             let joined = self.to.builder.add1(&format!("{name}.join"), op, &inputs)?;
             self.to.map[output] = joined.into();
         }
-        Ok(())
+        Ok(None)
     }
 
-    /// Adds what a tile makes of a sum.
-    fn add_share(
-        &mut self,
-        output: TensorId,
-        mut part: TensorId,
-        scale: f64,
-        name: &str,
-    ) -> Result<(), GraphError> {
+    /// What a tile's part of a sum counts for.
+    fn share(&mut self, part: TensorId, scale: f64, name: &str) -> Result<TensorId, GraphError> {
+        if scale == 1.0 {
+            return Ok(part);
+        }
+        let op = Op::Unary(Unary::Affine { scale, shift: 0.0 });
+        self.to
+            .builder
+            .add1(&format!("{name}.share"), op, &[part])
+    }
+
+    /// Adds the shares of all tiles up to the output of a node.
+    fn add_up(&mut self, node: &Node, shares: &[TensorId]) -> Result<(), GraphError> {
         let builder = &mut self.to.builder;
-        if scale != 1.0 {
-            let op = Op::Unary(Unary::Affine { scale, shift: 0.0 });
-            part = builder.add1(&format!("{name}.share"), op, &[part])?;
+        let mut sum = shares[0];
+        for (number, &share) in shares.iter().enumerate().skip(1) {
+            let name = format!("{}@{number}.sum", node.name);
+            sum = builder.add1(&name, Op::Binary(Binary::Add), &[sum, share])?;
         }
-        if let Some(sum) = self.to.map[output].expand() {
-            let op = Op::Binary(Binary::Add);
-            part = builder.add1(&format!("{name}.sum"), op, &[sum, part])?;
-        }
-        self.to.map[output] = part.into();
+        let output = node.outputs[0];
+        builder.rename(sum, &self.source.tensor(output).name);
+        self.to.map[output] = sum.into();
         Ok(())
     }
 

@@ -64,7 +64,9 @@ pub(super) fn convolution(
         input_hw,
     };
     check(&input_grad, &[dy.clone(), weight]);
-    check(&Op::ConvWeightGrad { window, groups }, &[image, dy]);
+    let weight_grad = Op::ConvWeightGrad { window, groups };
+    check(&weight_grad, &[image.clone(), dy.clone()]);
+    check(&weight_grad, &[image, dy, floats(&w, key + 4)]);
 }
 
 #[test]
@@ -86,7 +88,7 @@ const PRODUCTS: &[(&[usize], &[usize])] = &[
     (&[300, 20], &[20, 500]),
 ];
 
-/// A matrix product's arguments, stored in the four possible ways, with and without a bias.
+/// A matrix product's arguments, stored in the four possible ways: without an addend, with a bias, and with a sum.
 pub(super) fn product(
     (a, b): (&[usize], &[usize]),
     key: u64,
@@ -104,10 +106,15 @@ pub(super) fn product(
         let op = Op::MatMul { trans_a, trans_b };
         let n = b[b.len() - 1];
         let (a, b) = (swapped(a, trans_a), swapped(b, trans_b));
-        let mut inputs = vec![floats(&a, key), floats(&b, 100 + key)];
-        check(&op, &inputs);
-        inputs.push(floats(&[n], 7));
-        check(&op, &inputs);
+        let factors = [floats(&a, key), floats(&b, 100 + key)];
+        check(&op, &factors);
+        let signatures = [(&a[..], DType::F64), (&b[..], DType::F64)];
+        let c = infer(&op, &signatures).expect("valid").remove(0).0;
+        for addend in [&[n][..], &c] {
+            let mut inputs = factors.to_vec();
+            inputs.push(floats(addend, 7));
+            check(&op, &inputs);
+        }
     }
 }
 

@@ -59,8 +59,8 @@ typedef struct {
     uint b_column;
 } Product;
 
-// a, b[, bias] -> c
-KERNEL matmul(MEMORY, ulong a, ulong b, ulong bias, ulong c, uint biased, Product p, Walk batch_a, Walk batch_b) {
+// a, b[, addend] -> c: `added` is 0 without an addend, 1 for a number per column, 2 for one per element
+KERNEL matmul(MEMORY, ulong a, ulong b, ulong addend, ulong c, uint added, Product p, Walk batch_a, Walk batch_b) {
     Square s = square_of(GROUP, p.rows, p.columns);
     uint from_a = walk(batch_a, s.product), from_b = walk(batch_b, s.product);
 #define A(m, d) REALS(a)[from_a + (m) * p.a_row + (d) * p.a_column]
@@ -70,7 +70,9 @@ KERNEL matmul(MEMORY, ulong a, ulong b, ulong bias, ulong c, uint biased, Produc
 #undef B
     for (uint i = 0; i < SIDE * SIDE; ++i) {
         uint m = row + i / SIDE, n = column + i % SIDE;
-        if (m < p.rows && n < p.columns)
-            REALS(c)[(s.product * p.rows + m) * p.columns + n] = biased ? sums[i] + REALS(bias)[n] : sums[i];
+        if (m < p.rows && n < p.columns) {
+            uint at = (s.product * p.rows + m) * p.columns + n;
+            REALS(c)[at] = added ? sums[i] + REALS(addend)[added == 1 ? n : at] : sums[i];
+        }
     }
 }

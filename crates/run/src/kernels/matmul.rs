@@ -4,6 +4,7 @@ use scrimp_graph::shape::MAX_RANK;
 
 use super::gemm::{self, Bias, Block, Left, Sizes, Target};
 use super::scratch::{self, Scratch};
+use super::shape::start_from;
 use super::strides::broadcast_steps;
 use crate::args::Args;
 use crate::error::RunError;
@@ -81,7 +82,7 @@ pub fn workspace<T: Real>(
     scratch::bytes::<T>(plan.sizes.scratch_elements::<T>(slots, isa))
 }
 
-/// `a, b[, bias] -> c`
+/// `a, b[, addend] -> c`
 pub fn matmul<T: Real>(
     slots: usize,
     isa: Isa,
@@ -96,8 +97,16 @@ pub fn matmul<T: Real>(
         args.outputs.shape(0),
     );
     let Sizes { m, n, k, .. } = plan.sizes;
-    let bias = args.inputs.optional(2)?.map_or(Bias::None, Bias::Columns);
     let [c] = args.outputs.take::<T, _>()?;
+    let elements = |shape: &[usize]| shape.iter().product::<usize>();
+    let bias = match args.inputs.count() {
+        2 => Bias::None,
+        _ if elements(args.inputs.shape(2)) == c.len() => {
+            start_from(slots, 2, args.inputs, c)?;
+            Bias::Sum
+        }
+        _ => Bias::Columns(args.inputs.get(2)?),
+    };
     let scratch =
         Scratch::new(args.workspace).take(plan.sizes.scratch_elements::<T>(slots, isa))?;
     let blocks = T::blocks(isa);

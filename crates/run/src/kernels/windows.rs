@@ -312,7 +312,7 @@ impl Windows {
     }
 
     /// The gradient of [`Windows::sums`] with respect to weights that are shared by all planes whose distance
-    /// is a multiple of `channels`: dw[channel, tap] ← Σ x·dy.
+    /// is a multiple of `channels`: dw[channel, tap] ← dw[channel, tap] + Σ x·dy.
     pub fn products<T: Real>(
         &self,
         slots: usize,
@@ -392,7 +392,7 @@ impl Windows {
                 }
                 empty(lanes, totals);
                 for (dw, &total) in dw.iter_mut().zip(&*totals) {
-                    *dw = T::of(total);
+                    *dw += T::of(total);
                 }
             }
         });

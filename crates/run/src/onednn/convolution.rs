@@ -22,7 +22,8 @@ pub struct Conv {
     y: Vec<usize>,
     /// Formats of x, the weights and y.
     formats: [Format; 3],
-    bias: bool,
+    /// Whether there is a bias or, for the gradient of the weights, a sum.
+    addend: bool,
 }
 
 /// With fewer channels per group the gradient of the input is a product of matrices without blocks. Blocks of
@@ -37,7 +38,7 @@ impl Conv {
         groups: usize,
         [x, y]: [Operand<'_>; 2],
         weights: Operand<'_>,
-        bias: bool,
+        addend: bool,
     ) -> Option<Conv> {
         let usable = x.shape.len() == 4 && weights.format != Format::ChannelsLast;
         usable.then(|| Conv {
@@ -48,7 +49,7 @@ impl Conv {
             w: weights.shape.to_vec(),
             y: y.shape.to_vec(),
             formats: [x.format, weights.format, y.format],
-            bias,
+            addend,
         })
     }
 
@@ -94,7 +95,8 @@ impl Conv {
         };
         let x = image(engine, &self.x, self.formats[0])?;
         let y = image(engine, &self.y, self.formats[2])?;
-        let bias = match self.bias {
+        let adds = self.addend && self.direction == Direction::Weights;
+        let bias = match self.addend && !adds {
             true => Some(engine.dense(&bias)?),
             false => None,
         };
@@ -113,7 +115,12 @@ impl Conv {
         };
         let arguments = self.arguments([&x, &w, &y], bias.as_ref());
         let mut builder = Builder::new(engine);
-        builder.add(primitive, &arguments)?;
+        if adds {
+            builder.start_from(2);
+            builder.add_sum(primitive, &arguments)?;
+        } else {
+            builder.add(primitive, &arguments)?;
+        }
         Ok(builder.finish())
     }
 

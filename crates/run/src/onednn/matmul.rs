@@ -12,7 +12,17 @@ pub struct MatMul {
     b: Matrices,
     /// Leading axes that broadcast, and the product's rows and columns.
     out: Vec<usize>,
-    bias: bool,
+    addend: Addend,
+}
+
+/// What is added to the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Addend {
+    None,
+    /// A number per column.
+    Bias,
+    /// A number per element.
+    Sum,
 }
 
 /// One factor: as many leading axes as the product has, and its matrices as they are multiplied.
@@ -49,13 +59,13 @@ impl Matrices {
 }
 
 impl MatMul {
-    pub fn new([trans_a, trans_b]: [bool; 2], [a, b, out]: [&[usize]; 3], bias: bool) -> MatMul {
+    pub fn new([trans_a, trans_b]: [bool; 2], [a, b, out]: [&[usize]; 3], addend: Addend) -> MatMul {
         let rank = out.len();
         let mut product = MatMul {
             a: Matrices::new(a, rank, trans_a),
             b: Matrices::new(b, rank, trans_b),
             out: out.to_vec(),
-            bias,
+            addend,
         };
         // There is one b for all a's, so the rows of all a's form one matrix.
         if rank > 2
@@ -79,11 +89,12 @@ impl MatMul {
         );
         let mut row = vec![1; self.out.len()];
         row[self.out.len() - 1] = self.out[self.out.len() - 1];
-        let bias = match self.bias {
-            true => Some(engine.dense(&row)?),
-            false => None,
+        let bias = match self.addend {
+            Addend::Bias => Some(engine.dense(&row)?),
+            Addend::None | Addend::Sum => None,
         };
-        let Some(primitive) = engine.matmul([&a, &b, &out], bias.as_ref())? else {
+        let adds = self.addend == Addend::Sum;
+        let Some(primitive) = engine.matmul([&a, &b, &out], bias.as_ref(), adds)? else {
             return Ok(None);
         };
         let mut arguments = vec![
@@ -93,6 +104,9 @@ impl MatMul {
         ];
         arguments.extend(bias.as_ref().map(|bias| (Arg::Bias, Slot::Input(2), bias)));
         let mut builder = Builder::new(engine);
+        if adds {
+            builder.start_from(2);
+        }
         builder.add(primitive, &arguments)?;
         Ok(builder.finish())
     }

@@ -49,6 +49,8 @@ const SCRATCH: usize = 0;
 pub struct Program {
     invocations: Vec<Invocation>,
     pieces: Vec<Piece>,
+    /// The input as which output 0 starts.
+    sum: Option<usize>,
 }
 
 const MOST_OUTPUTS: usize = 3;
@@ -87,8 +89,11 @@ impl Program {
         } = args;
         let workspace = Buffer::writing(workspace);
         let mut outputs = [workspace.part(0, 0); MOST_OUTPUTS];
-        for (output, memory) in outputs.iter_mut().zip(written.slices::<u8>()) {
-            *output = Buffer::writing(memory);
+        for (o, memory) in written.slices::<u8>().enumerate() {
+            if let (0, Some(sum)) = (o, self.sum) {
+                inputs.copy_to(sum, 0, memory)?;
+            }
+            outputs[o] = Buffer::writing(memory);
         }
         for invocation in &self.invocations {
             let mut buffers = [(Arg::Scratchpad, workspace.part(0, 0)); MOST_ARGUMENTS];
@@ -125,6 +130,7 @@ pub struct Builder<'a> {
     pieces: Vec<usize>,
     /// Whether the library had no usable implementation for a change of format.
     stuck: bool,
+    sum: Option<usize>,
 }
 
 impl<'a> Builder<'a> {
@@ -134,6 +140,7 @@ impl<'a> Builder<'a> {
             invocations: Vec::new(),
             pieces: vec![0],
             stuck: false,
+            sum: None,
         }
     }
 
@@ -155,8 +162,9 @@ impl<'a> Builder<'a> {
         &mut self,
         [from, to]: [&Desc; 2],
         [source, destination]: [Slot; 2],
+        adds: bool,
     ) -> Result<(), OneDnnError> {
-        match self.engine.reorder(from, to)? {
+        match self.engine.reorder(from, to, adds)? {
             Some(reorder) => self.push(
                 reorder,
                 vec![(Arg::Source, source), (Arg::Destination, destination)],
@@ -166,6 +174,11 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
+    /// Has output 0 start as a copy of this input, unless it overwrites it.
+    pub fn start_from(&mut self, input: usize) {
+        self.sum = Some(input);
+    }
+
     /// Adds a primitive, with the place of each argument and its format there. If the primitive wants another
     /// format, an input is changed before it and an output after it.
     pub fn add(
@@ -173,27 +186,46 @@ impl<'a> Builder<'a> {
         primitive: Primitive,
         arguments: &[(Arg, Slot, &Desc)],
     ) -> Result<(), OneDnnError> {
+        self.place(primitive, arguments, false)
+    }
+
+    /// Like [`Builder::add`], but what the primitive computes is added to what the outputs hold.
+    pub fn add_sum(
+        &mut self,
+        primitive: Primitive,
+        arguments: &[(Arg, Slot, &Desc)],
+    ) -> Result<(), OneDnnError> {
+        self.place(primitive, arguments, true)
+    }
+
+    fn place(
+        &mut self,
+        primitive: Primitive,
+        arguments: &[(Arg, Slot, &Desc)],
+        adds: bool,
+    ) -> Result<(), OneDnnError> {
         let mut slots = Vec::new();
         let mut after = Vec::new();
         for &(arg, slot, here) in arguments {
             let Some(there) = primitive.desc(arg) else {
                 continue;
             };
-            if here == there {
+            let output = matches!(slot, Slot::Output(_));
+            if here == there && !(adds && output) {
                 slots.push((arg, slot));
                 continue;
             }
             let piece = self.piece(there);
-            if let Slot::Output(_) = slot {
+            if output {
                 after.push((there.duplicate()?, here, [piece, slot]));
             } else {
-                self.reorder([here, there], [slot, piece])?;
+                self.reorder([here, there], [slot, piece], false)?;
             }
             slots.push((arg, piece));
         }
         self.push(primitive, slots);
         for (there, here, slots) in after {
-            self.reorder([&there, here], slots)?;
+            self.reorder([&there, here], slots, adds)?;
         }
         Ok(())
     }
@@ -213,6 +245,7 @@ impl<'a> Builder<'a> {
         Some(Program {
             invocations: self.invocations,
             pieces,
+            sum: self.sum,
         })
     }
 }

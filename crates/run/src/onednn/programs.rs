@@ -7,7 +7,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::convolution::{Blocked, Conv};
-use super::matmul::MatMul;
+use super::matmul::{Addend, MatMul};
 use super::normalization::LayerNormGrad;
 use super::pointwise::Pointwise;
 use super::pool::{Pool, Way};
@@ -114,17 +114,21 @@ fn wanted(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option<Wa
         _ => None,
     };
     let blocks = |one: &Operand<'_>| matches!(one.format, Format::Blocks(_));
-    let in_blocks = inputs.iter().chain(outputs).filter(|one| blocks(one));
+    let in_blocks = inputs.iter().take(2).chain(outputs).filter(|one| blocks(one));
     if in_blocks.count() > usize::from(weights.as_ref().is_some_and(blocks)) {
         return None;
     }
-    let bias = inputs.len() > 2;
+    // A bias is in rows, a sum of gradients is stored as they are.
+    let more = match (op, inputs.get(2)) {
+        (Op::ConvWeightGrad { .. }, Some(sum)) if sum.format != output.format => return None,
+        (_, more) => more.is_some(),
+    };
     let rows = |one: &Operand<'_>| one.format == Format::Rows;
     match op {
         Op::Conv { window, groups } => {
             let images = [inputs[0], output];
             let way = Direction::Forward;
-            Conv::new(way, window, *groups, images, weights?, bias).map(Wanted::Conv)
+            Conv::new(way, window, *groups, images, weights?, more).map(Wanted::Conv)
         }
         Op::ConvInputGrad { window, groups, .. } => {
             let images = [output, inputs[0]];
@@ -134,12 +138,18 @@ fn wanted(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option<Wa
         Op::ConvWeightGrad { window, groups } => {
             let images = [inputs[0], inputs[1]];
             let way = Direction::Weights;
-            Conv::new(way, window, *groups, images, weights?, false).map(Wanted::Conv)
+            Conv::new(way, window, *groups, images, weights?, more).map(Wanted::Conv)
         }
         Op::MatMul { trans_a, trans_b } => {
             let shapes = [inputs[0].shape, inputs[1].shape, output.shape];
+            let elements = |shape: &[usize]| shape.iter().product::<usize>();
+            let addend = match inputs.get(2) {
+                None => Addend::None,
+                Some(sum) if elements(sum.shape) == elements(output.shape) => Addend::Sum,
+                Some(_) => Addend::Bias,
+            };
             (inputs.iter().all(rows) && rows(&output))
-                .then(|| Wanted::MatMul(MatMul::new([*trans_a, *trans_b], shapes, bias)))
+                .then(|| Wanted::MatMul(MatMul::new([*trans_a, *trans_b], shapes, addend)))
         }
         Op::MaxPool { window } => {
             let way = Way::Forward;

@@ -20,7 +20,7 @@ pub fn formats(onednn: &OneDnn, graph: &Graph) -> Formats {
 }
 
 /// Puts the weights that only convolutions and updates use into the blocks in which their gradient is written
-/// or, if there is no gradient, into those that their first convolution reads. The gradient and the
+/// (the last one, if several add up) or, if there is no gradient, into those that their first convolution reads. The gradient and the
 /// optimizer's state follow. Tensors that would have padding in these blocks stay in rows.
 fn choose(onednn: &OneDnn, graph: &Graph, formats: &mut Formats) {
     let uses = Uses::new(graph);
@@ -80,6 +80,7 @@ impl<'a> Uses<'a> {
     /// The family of a parameter; `None` if any other node reads one of its tensors.
     fn family(&self, weights: TensorId) -> Option<Family> {
         let mut convolutions = Vec::new();
+        let mut tensors = vec![weights];
         let mut update = None;
         for &(node, input) in &self.readers[weights] {
             match (&self.graph.node(node).op, input) {
@@ -88,27 +89,32 @@ impl<'a> Uses<'a> {
                 _ => return None,
             }
         }
-        let mut tensors = vec![weights];
         let mut asked = *convolutions.first()?;
         if let Some(update) = update {
             let node = self.graph.node(update);
-            let gradient = node.inputs[1];
-            asked = self.graph.producer(gradient)?;
-            if !matches!(self.graph.node(asked).op, Op::ConvWeightGrad { .. }) {
-                return None;
-            }
-            convolutions.push(asked);
             let (states, after) = (&node.inputs[3..], &node.outputs);
-            let alone = |&tensor: &TensorId| matches!(self.readers[tensor][..], [(node, _)] if node == update);
+            let only = |tensor: TensorId, reader: NodeId| matches!(self.readers[tensor][..], [(node, _)] if node == reader);
+            let alone = |&tensor: &TensorId| only(tensor, update);
             let unread = |&tensor: &TensorId| self.readers[tensor].is_empty();
             let given = |&tensor: &TensorId| self.graph.producer(tensor).is_none();
-            if !alone(&gradient)
-                || !states.iter().all(|t| alone(t) && given(t))
+            asked = self.graph.producer(node.inputs[1])?;
+            let (mut gradient, mut reader) = (Some(node.inputs[1]), update);
+            while let Some(sum) = gradient {
+                let node = self.graph.producer(sum)?;
+                if !matches!(self.graph.node(node).op, Op::ConvWeightGrad { .. })
+                    || !only(sum, reader)
+                {
+                    return None;
+                }
+                tensors.push(sum);
+                convolutions.push(node);
+                (gradient, reader) = (self.graph.node(node).inputs.get(2).copied(), node);
+            }
+            if !states.iter().all(|t| alone(t) && given(t))
                 || !after.iter().all(unread)
             {
                 return None;
             }
-            tensors.push(gradient);
             tensors.extend(states.iter().chain(after));
         }
         let kept = |tensor: &TensorId| self.graph.outputs().contains(tensor);

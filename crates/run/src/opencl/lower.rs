@@ -254,12 +254,19 @@ fn fill(b: &mut Builder<'_>, value: f64) {
 }
 
 /// Output 0 as a copy of this input, or as zero without it.
-fn start_from(b: &mut Builder<'_>, input: usize) {
+pub fn start_from(b: &mut Builder<'_>, input: usize) {
     if b.inputs.len() <= input {
         return fill(b, 0.0);
     }
     let walk = Walk::straight(b.count());
     move_elements(b, "take", input, walk);
+}
+
+/// Adds elements that lie as the output's do to the output.
+pub fn add_all(b: &mut Builder<'_>, from: Argument) {
+    let (count, walk) = (b.count(), Walk::straight(b.count()));
+    let arguments = vec![from, Output(0), word(count), constant(&walk)];
+    b.items("add_to", count, arguments);
 }
 
 /// A kernel that takes an input's elements on a walk, or puts them where a walk goes.
@@ -346,13 +353,18 @@ fn matmul(b: &mut Builder<'_>, trans_a: bool, trans_b: bool) {
         let steps = broadcast_steps(&shape[..shape.len() - 2], lead);
         constant(&Walk::new(&to[..lead], &steps.map(|step| step * matrix)))
     };
-    let biased = b.inputs.len() > 2;
+    // Nothing, a bias, or a sum of the product's shape is added.
+    let addend = match b.inputs.get(2) {
+        None => 0,
+        Some(bias) if bias.shape.len() == 1 => 1,
+        Some(_) => 2,
+    };
     let arguments = vec![
         Input(0),
         Input(1),
-        Input(if biased { 2 } else { 0 }),
+        Input(if addend > 0 { 2 } else { 0 }),
         Output(0),
-        word(usize::from(biased)),
+        word(addend),
         constant(&sizes),
         batches(x, rows * depth),
         batches(y, depth * columns),

@@ -3,9 +3,9 @@
 use bytemuck::NoUninit;
 use scrimp_graph::Window;
 
-use super::lower::{reduce, squares};
+use super::lower::{add_all, reduce, squares, start_from};
 use super::program::Argument::{Input, Output};
-use super::program::{Builder, Walk, constant, team, word};
+use super::program::{Argument, Builder, Walk, constant, team, word};
 use crate::kernels::shape::dims;
 
 /// A window on planes, as `kernels/window.cl` has it.
@@ -147,6 +147,16 @@ const ENOUGH_GROUPS: usize = 256;
 const ENOUGH_WINDOWS: usize = 1024;
 
 pub fn conv_weight_grad(b: &mut Builder<'_>, window: &Window, groups: usize) {
+    if b.inputs.len() == 2 {
+        return conv_weight_grad_to(b, window, groups, Output(0));
+    }
+    start_from(b, 2);
+    let part = b.scratch(b.count());
+    conv_weight_grad_to(b, window, groups, part.clone());
+    add_all(b, part);
+}
+
+fn conv_weight_grad_to(b: &mut Builder<'_>, window: &Window, groups: usize, to: Argument) {
     let (x, dy, count) = (b.shape(0), b.shape(1), b.count());
     let geometry = Convolution::new(window, groups, x, dy);
     let depth = dy[0] * dy[2] * dy[3];
@@ -155,10 +165,7 @@ pub fn conv_weight_grad(b: &mut Builder<'_>, window: &Window, groups: usize) {
     if rows < LEAST || columns < LEAST {
         let team = team(depth);
         let rest = [word(count), word(dy[0]), word(team), constant(&geometry)];
-        let arguments = [Input(0), Input(1), Output(0)]
-            .into_iter()
-            .chain(rest)
-            .collect();
+        let arguments = [Input(0), Input(1), to].into_iter().chain(rest).collect();
         return b.items("conv_weight_grad", count * team, arguments);
     }
     // A weight has few elements and many terms: groups share them, and their sums are added in order.
@@ -166,7 +173,7 @@ pub fn conv_weight_grad(b: &mut Builder<'_>, window: &Window, groups: usize) {
     let parts = (ENOUGH_GROUPS / squares).clamp(1, (depth / ENOUGH_WINDOWS).max(1));
     let span = depth.div_ceil(parts);
     let sums = if parts == 1 {
-        Output(0)
+        to.clone()
     } else {
         b.scratch(parts * count)
     };
@@ -178,7 +185,7 @@ pub fn conv_weight_grad(b: &mut Builder<'_>, window: &Window, groups: usize) {
     b.groups("conv_weight_grad_product", squares * parts, arguments);
     if parts > 1 {
         let walks = [Walk::straight(count), Walk::new(&[parts], &[count])];
-        reduce(b, [sums, Output(0)], [count, parts], 1.0, walks);
+        reduce(b, [sums, to], [count, parts], 1.0, walks);
     }
 }
 

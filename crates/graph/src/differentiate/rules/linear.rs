@@ -1,6 +1,6 @@
 //! Gradients of convolutions and matrix products.
 
-use super::{Rule, gradient_name};
+use super::{Contribution, Rule, gradient_name};
 use crate::error::GraphError;
 use crate::graph::TensorId;
 use crate::op::{Op, Reduction, Window};
@@ -80,33 +80,33 @@ impl Rule<'_> {
         slot: usize,
         window: Window,
         groups: usize,
-    ) -> Result<TensorId, GraphError> {
+        sum: Option<TensorId>,
+    ) -> Result<Contribution, GraphError> {
         let (x, w, dy) = (self.node.inputs[0], self.node.inputs[1], self.dy);
-        match slot {
+        let part = match slot {
             0 => {
                 let shape = self.builder.shape(x);
-                let input_hw = [shape[2], shape[3]];
-                self.one(
-                    slot,
-                    Op::ConvInputGrad {
-                        window,
-                        groups,
-                        input_hw,
-                    },
-                    &[dy, w],
-                )
+                let op = Op::ConvInputGrad {
+                    window,
+                    groups,
+                    input_hw: [shape[2], shape[3]],
+                };
+                self.one(slot, op, &[dy, w])?
             }
-            1 => self.one(slot, Op::ConvWeightGrad { window, groups }, &[x, dy]),
+            1 => {
+                let op = Op::ConvWeightGrad { window, groups };
+                return self.added(slot, op, &[x, dy], sum);
+            }
             _ => {
-                let axes = vec![0, 2, 3];
-                let sum = Op::Reduce {
+                let op = Op::Reduce {
                     kind: Reduction::Sum,
-                    axes,
+                    axes: vec![0, 2, 3],
                     keep_dims: false,
                 };
-                self.one(slot, sum, &[dy])
+                self.one(slot, op, &[dy])?
             }
-        }
+        };
+        Ok(Contribution::Part(part))
     }
 
     /// `x, w -> y` is the adjoint of the convolution of y with w. Hence dx is that convolution of
@@ -116,36 +116,49 @@ impl Rule<'_> {
         slot: usize,
         window: Window,
         groups: usize,
-    ) -> Result<TensorId, GraphError> {
+        sum: Option<TensorId>,
+    ) -> Result<Contribution, GraphError> {
         let (x, w, dy) = (self.node.inputs[0], self.node.inputs[1], self.dy);
         match slot {
-            0 => self.one(slot, Op::Conv { window, groups }, &[dy, w]),
-            _ => self.one(slot, Op::ConvWeightGrad { window, groups }, &[dy, x]),
+            0 => self
+                .one(slot, Op::Conv { window, groups }, &[dy, w])
+                .map(Contribution::Part),
+            _ => self.added(slot, Op::ConvWeightGrad { window, groups }, &[dy, x], sum),
         }
     }
 
-    /// `a, b[, bias] -> c` with C = A·B: dA = dC·Bᵀ and dB = Aᵀ·dC, each stored like its operand,
+    /// `a, b[, addend] -> c` with C = A·B: dA = dC·Bᵀ and dB = Aᵀ·dC, each stored like its operand,
     /// then summed over the leading axes that were broadcast.
     pub(super) fn matmul(
         &mut self,
         slot: usize,
         trans_a: bool,
         trans_b: bool,
-    ) -> Result<TensorId, GraphError> {
+        sum: Option<TensorId>,
+    ) -> Result<Contribution, GraphError> {
         let (a, b, dc) = (self.node.inputs[0], self.node.inputs[1], self.dy);
+        let merged = !trans_a && self.rows_can_merge();
         let (trans_a, trans_b, left, right) = match (slot, trans_a, trans_b) {
             (0, false, _) => (false, !trans_b, dc, b),
             // Aᵀ is stored: its gradient is B·dCᵀ.
             (0, true, _) => (trans_b, true, b, dc),
-            (1, _, false) if !trans_a && self.rows_can_merge() => return self.merged(slot, a, dc),
-            (1, _, true) if !trans_a && self.rows_can_merge() => return self.merged(slot, dc, a),
+            (1, _, false) if merged => return self.merged(slot, a, dc, sum),
+            (1, _, true) if merged => return self.merged(slot, dc, a, sum),
             (1, _, false) => (!trans_a, false, a, dc),
             // Bᵀ is stored: its gradient is dCᵀ·A.
             (1, _, true) => (true, trans_a, dc, a),
-            _ => return self.sum_to(slot, dc),
+            _ => return self.sum_to(slot, dc).map(Contribution::Part),
         };
-        let product = self.one(slot, Op::MatMul { trans_a, trans_b }, &[left, right])?;
-        self.sum_to(slot, product)
+        let op = Op::MatMul { trans_a, trans_b };
+        let stack = |tensor: TensorId| {
+            let shape = self.builder.shape(tensor);
+            shape[..shape.len() - 2].to_vec()
+        };
+        if stack(self.node.inputs[slot]) == stack(dc) {
+            return self.added(slot, op, &[left, right], sum);
+        }
+        let product = self.one(slot, op, &[left, right])?;
+        self.sum_to(slot, product).map(Contribution::Part)
     }
 
     /// Whether one matrix B multiplies a whole stack A: then its gradient is one product over all
@@ -162,19 +175,24 @@ impl Rule<'_> {
         slot: usize,
         left: TensorId,
         right: TensorId,
-    ) -> Result<TensorId, GraphError> {
-        let [left, right] = [left, right].map(|tensor| {
+        sum: Option<TensorId>,
+    ) -> Result<Contribution, GraphError> {
+        let mut tall = |tensor: TensorId| {
             let shape = self.builder.shape(tensor);
             let columns = shape[shape.len() - 1];
-            (tensor, vec![elements(shape) / columns, columns])
-        });
-        let left = self.view(slot, left.0, left.1)?;
-        let right = self.view(slot, right.0, right.1)?;
+            let rows = elements(shape) / columns;
+            self.view(slot, tensor, vec![rows, columns])
+        };
+        let (left, right) = (tall(left)?, tall(right)?);
+        let mut shape = self.input_shape(slot);
+        shape.drain(..shape.len() - 2);
+        let sum = sum.map(|sum| self.view(slot, sum, shape)).transpose()?;
         let product = Op::MatMul {
             trans_a: true,
             trans_b: false,
         };
-        let gradient = self.one(slot, product, &[left, right])?;
-        self.reshape(slot, gradient)
+        let inputs: Vec<TensorId> = [left, right].into_iter().chain(sum).collect();
+        let gradient = self.one(slot, product, &inputs)?;
+        self.reshape(slot, gradient).map(Contribution::Total)
     }
 }

@@ -81,11 +81,13 @@ impl<'a> Rule<'a> {
     ) -> Result<Contribution, GraphError> {
         let node = self.node;
         let part = match &node.op {
-            Op::Conv { window, groups } => self.conv(slot, *window, *groups)?,
+            Op::Conv { window, groups } => return self.conv(slot, *window, *groups, sum),
             Op::ConvInputGrad { window, groups, .. } => {
-                self.conv_transposed(slot, *window, *groups)?
+                return self.conv_transposed(slot, *window, *groups, sum);
             }
-            Op::MatMul { trans_a, trans_b } => self.matmul(slot, *trans_a, *trans_b)?,
+            Op::MatMul { trans_a, trans_b } => {
+                return self.matmul(slot, *trans_a, *trans_b, sum);
+            }
             Op::Unary(f) => self.unary(*f)?,
             Op::Binary(f) => self.binary(*f, slot)?,
             Op::Reduce { kind, axes, .. } => self.reduce(*kind, axes)?,
@@ -158,6 +160,18 @@ impl<'a> Rule<'a> {
     fn one(&mut self, slot: usize, op: Op, inputs: &[TensorId]) -> Result<TensorId, GraphError> {
         let name = self.name(slot);
         self.builder.add1(&name, op, inputs)
+    }
+
+    /// Adds a node that adds to a sum, if there is one, which is its last input.
+    fn added(
+        &mut self,
+        slot: usize,
+        op: Op,
+        inputs: &[TensorId],
+        sum: Option<TensorId>,
+    ) -> Result<Contribution, GraphError> {
+        let inputs: Vec<TensorId> = inputs.iter().copied().chain(sum).collect();
+        self.one(slot, op, &inputs).map(Contribution::Total)
     }
 
     fn input_shape(&self, slot: usize) -> Vec<usize> {

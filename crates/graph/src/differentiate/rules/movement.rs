@@ -77,10 +77,8 @@ impl Rule<'_> {
         sum: Option<TensorId>,
     ) -> Result<Contribution, GraphError> {
         let (start, step, shape) = (start.to_vec(), step.to_vec(), self.input_shape(0));
-        let mut inputs = vec![self.dy];
-        inputs.extend(sum);
-        self.one(0, Op::SliceGrad { start, step, shape }, &inputs)
-            .map(Contribution::Total)
+        let op = Op::SliceGrad { start, step, shape };
+        self.added(0, op, &[self.dy], sum)
     }
 
     /// `x[, sum] -> y`
@@ -126,10 +124,8 @@ impl Rule<'_> {
         sum: Option<TensorId>,
     ) -> Result<Contribution, GraphError> {
         let shape = self.input_shape(0);
-        let mut inputs = vec![self.node.inputs[1], self.dy];
-        inputs.extend(sum);
-        self.one(0, Op::GatherGrad { axis, shape }, &inputs)
-            .map(Contribution::Total)
+        let inputs = [self.node.inputs[1], self.dy];
+        self.added(0, Op::GatherGrad { axis, shape }, &inputs, sum)
     }
 
     /// `indices, x[, sum] -> y`

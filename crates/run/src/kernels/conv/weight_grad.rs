@@ -8,6 +8,7 @@ use crate::args::Args;
 use crate::error::RunError;
 use crate::kernels::gemm::{self, Bias, Block, Left, Sizes, Target};
 use crate::kernels::scratch::{self, Scratch};
+use crate::kernels::shape::start_from;
 use crate::par::{self, Shared};
 use crate::real::Real;
 use crate::simd::Isa;
@@ -36,7 +37,7 @@ fn parts(sizes: &Sizes) -> usize {
     }
 }
 
-/// `x, dy -> dw`
+/// `x, dy[, sum] -> dw`
 pub fn weight_grad<T: Real>(
     slots: usize,
     isa: Isa,
@@ -47,6 +48,13 @@ pub fn weight_grad<T: Real>(
     let (x, dy) = (args.inputs.get::<T>(0)?, args.inputs.get::<T>(1)?);
     let [dw] = args.outputs.take::<T, _>()?;
     let conv = Conv::new(window, groups, args.inputs.shape(0), args.inputs.shape(1));
+    let sum = match args.inputs.count() {
+        2 => Bias::None,
+        _ => Bias::Sum,
+    };
+    if conv.is_depthwise() || matches!(sum, Bias::Sum) {
+        start_from(slots, 2, args.inputs, dw)?;
+    }
     if conv.is_depthwise() {
         return depthwise::weight_grad(slots, &conv, args.workspace, (x, dy), dw);
     }
@@ -88,22 +96,22 @@ pub fn weight_grad<T: Real>(
         &sizes,
         Left::Blocks(&pack_dy),
         &pack_x,
-        Bias::None,
+        if sizes.splits == 1 { sum } else { Bias::None },
         &target,
     );
     if sizes.splits > 1 {
-        add_parts(slots, &sizes, partial, dw);
+        add_parts(slots, &sizes, partial, dw, matches!(sum, Bias::Sum));
     }
     Ok(())
 }
 
-/// dw ← the partial sums of each group, added in order.
-fn add_parts<T: Real>(slots: usize, sizes: &Sizes, partial: &[T], dw: &mut [T]) {
+/// dw ← the partial sums of each group, added in order, and what dw holds if it `adds`.
+fn add_parts<T: Real>(slots: usize, sizes: &Sizes, partial: &[T], dw: &mut [T], adds: bool) {
     let length = sizes.m * sizes.n;
     par::pieces(slots, dw, 4 * 1024, |start, dw| {
         for (i, dw) in dw.iter_mut().enumerate() {
             let (group, at) = ((start + i) / length, (start + i) % length);
-            let mut sum = T::ZERO;
+            let mut sum = if adds { *dw } else { T::ZERO };
             for part in 0..sizes.splits {
                 sum += partial[(group * sizes.splits + part) * length + at];
             }

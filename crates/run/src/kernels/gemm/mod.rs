@@ -57,6 +57,8 @@ pub enum Bias<'a, T> {
     /// One number per row; the numbers of batch b start at b·m.
     Rows(&'a [T]),
     Columns(&'a [T]),
+    /// C itself: the products are added to what it holds.
+    Sum,
 }
 
 /// Sizes of a batch of products. They alone decide how the work is cut.
@@ -241,7 +243,7 @@ pub fn run<T: Real>(
                 columns: tiles.columns.min(sizes.n - column * tiles.columns),
                 target,
             };
-            tile.run(left, right, a, b, spare);
+            tile.run(left, right, matches!(bias, Bias::Sum), a, b, spare);
             tile.add(bias);
         },
     );
@@ -286,7 +288,7 @@ pub fn single<T: Real>(
         columns,
         target: &target,
     };
-    tile.run(Left::Whole(left), right, &mut [], b, &mut []);
+    tile.run(Left::Whole(left), right, false, &mut [], b, &mut []);
 }
 
 struct Tile<'a, 'm, T: 'static> {
@@ -308,14 +310,15 @@ impl<T: Real> Tile<'_, '_, T> {
         &self,
         left: Left<'_, T>,
         right: Pack<'_, T>,
+        adds: bool,
         a: &mut [T],
         b: &mut [T],
         spare: &mut [T],
     ) {
         let (m, k) = (self.sizes.m, self.sizes.k);
         let steps = self.sizes.part(self.batch % self.sizes.splits);
-        if steps.is_empty() {
-            return self.clear();
+        if steps.is_empty() && !adds {
+            self.clear();
         }
         for from in steps.clone().step_by(DEPTH) {
             let depth = DEPTH.min(steps.end - from);
@@ -334,7 +337,7 @@ impl<T: Real> Tile<'_, '_, T> {
                     a
                 }
             };
-            self.multiply(a, b, depth, from > steps.start);
+            self.multiply(a, b, depth, adds || from > steps.start);
         }
     }
 
@@ -441,7 +444,7 @@ impl<T: Real> Tile<'_, '_, T> {
 
     fn add(&self, bias: Bias<'_, T>) {
         match bias {
-            Bias::None => {}
+            Bias::None | Bias::Sum => {}
             Bias::Rows(bias) => self.each_run(|row, _, c| {
                 let bias = bias[self.batch * self.sizes.m + row];
                 for c in c {
