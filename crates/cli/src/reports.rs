@@ -71,6 +71,7 @@ fn report(
         numbers: &numbers(planned, summary, tiled, outcome),
         base: &planned.budgeted.base,
         planned: planned.plan(),
+        tiles: !tiled.is_empty(),
         layout: Some(&planned.layout),
         history: Some(&summary.history),
         losses: outcome.map(|_| Losses {

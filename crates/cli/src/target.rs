@@ -13,9 +13,12 @@ use scrimp::plan::file::{self, Content};
 use scrimp::plan::{
     Budget, Capacities, NoDevice, PerDevice, Problem, SwapMemory, UnknownDeviceName,
 };
-use scrimp::run::{Compiled, CostCache, Cpu, Processor, Profile, ProfileProgress};
+use scrimp::run::{Compiled, CostCache, Cpu, Processor, Profile, ProfileProgress, Samples};
 use scrimp::solve::{Layer, Options};
-use scrimp::{Crossing, DeviceSpec, Devices, Error, Fit, Homes, ModelSource, Recipe, Swap};
+use scrimp::{
+    Choice, Crossing, DeviceSpec, Devices, Error, Fit, Homes, ModelSource, Pricing, Recipe, Swap,
+    TileSearch,
+};
 
 use crate::args::{
     CostsArg, LibraryArg, LossArg, OptimizerArg, RecipeArgs, SearchArgs, ShapeArgs, TargetArgs,
@@ -133,52 +136,79 @@ pub fn loss(args: &RecipeArgs, graph: &Graph) -> LossArg {
     }
 }
 
-/// What a training step of a graph does, with the tiles that are best within a budget if that is asked.
+/// What a training step of a graph does, with the tiles that are best within a budget if that is asked, or if no plan
+/// without tiles can meet it.
 pub fn recipe_within(
     args: &RecipeArgs,
     graph: &Graph,
     devices: &Devices,
-    budget: &PerDevice<Budget>,
-    search: &SearchArgs,
+    costing: &Costing<'_>,
+    quiet: bool,
 ) -> Result<Recipe> {
     let mut names = devices.iter().map(|(name, _)| name);
     let only = names.next().filter(|_| names.next().is_none());
-    let budget = only.and_then(|name| budget.named(name));
-    let untiled = RecipeArgs {
-        tile: TileArg::Given(Tiles::Off),
-        ..*args
+    let budget = only.and_then(|name| costing.budget.named(name));
+    let (Some(&Budget::Bytes(bytes)), None | Some(TileArg::Auto | TileArg::Sft(_))) =
+        (budget, args.tile)
+    else {
+        return recipe(args, graph);
     };
-    let bytes = match budget {
-        Some(&Budget::Bytes(bytes)) => bytes,
-        _ => return recipe(args, graph),
-    };
-    let tiles = match args.tile {
-        TileArg::Given(_) => return recipe(args, graph),
-        TileArg::Sft(count) => Tiles::Published {
-            capacity: bytes,
-            count,
+    let untiled = recipe(
+        &RecipeArgs {
+            tile: None,
+            ..*args
         },
-        TileArg::Auto => {
-            let options = Options {
-                time_limit: search.time_limit,
-                seed: search.seed.unwrap_or(0),
-                threads: search.threads(),
-                stop: Some(interrupt::flag()),
-                ..Options::default()
-            };
-            let recipe = recipe(&untiled, graph)?;
-            scrimp::choose_tiles(graph, recipe, devices.first(), bytes, &options)?
-        }
+        graph,
+    )?;
+    if let Some(TileArg::Sft(count)) = args.tile {
+        let capacity = bytes;
+        let tiles = Tiles::Published { capacity, count };
+        return Ok(Recipe { tiles, ..untiled });
+    }
+    let device = devices.first();
+    let mut cache = self::cache(device);
+    let budget = Budget::Bytes(bytes);
+    let swap = links(costing.swap, device, budget, cache.as_mut(), costing.afresh)?;
+    let search = TileSearch {
+        graph,
+        recipe: untiled,
+        device,
+        bytes,
+        swap: &swap,
+        options: &costing.options(),
     };
-    let recipe = recipe(&untiled, graph)?;
-    Ok(Recipe { tiles, ..recipe })
+    let asked = args.tile.is_some();
+    if !asked && !scrimp::needs_tiles(&search)? {
+        return Ok(untiled);
+    }
+    let line = Line::spinner(quiet, "choosing tiles");
+    let mut samples = Samples::new(costing.search.time_limit);
+    let mut measured = |compiled: &Compiled<'_>| {
+        let estimated = scrimp::estimate(compiled);
+        Ok(samples.costs(compiled, &estimated, bytes, &interrupt::flag())?)
+    };
+    let pricing: Option<Pricing<'_>> = match costing.source {
+        CostsArg::Measured => Some(&mut measured),
+        CostsArg::Static => None,
+    };
+    let Choice { tiles, fits } = scrimp::choose_tiles(&search, pricing)?;
+    drop(line);
+    if asked {
+        return Ok(Recipe { tiles, ..untiled });
+    }
+    if fits && !quiet {
+        tell("no plan without tiles can meet the budget, so parts run by tiles (--tile auto)");
+    }
+    let tiles = if fits { tiles } else { Tiles::Off };
+    Ok(Recipe { tiles, ..untiled })
 }
 
 /// What is run by tiles, if that is a number or nothing.
-pub fn given(tile: TileArg) -> Result<Tiles> {
+pub fn given(tile: Option<TileArg>) -> Result<Tiles> {
     match tile {
-        TileArg::Given(tiles) => Ok(tiles),
-        TileArg::Auto | TileArg::Sft(_) => {
+        None => Ok(Tiles::Off),
+        Some(TileArg::Given(tiles)) => Ok(tiles),
+        Some(TileArg::Auto | TileArg::Sft(_)) => {
             let sentence = "--tile auto and sft are for plan and train with one device and its budget in bytes; give a number of tiles";
             Err(Failure::new(Kind::Usage, sentence).into())
         }
@@ -260,6 +290,19 @@ pub struct Costing<'a> {
     pub swap: &'a [SwapMemory],
 }
 
+impl Costing<'_> {
+    /// How to plan what isn't the final plan.
+    fn options(&self) -> Options {
+        Options {
+            time_limit: self.search.time_limit,
+            seed: self.search.seed.unwrap_or(0),
+            threads: self.search.threads(),
+            stop: Some(interrupt::flag()),
+            ..Options::default()
+        }
+    }
+}
+
 /// Reads a problem or an instance, or makes the problem of training a model, whose costs are measured within a
 /// budget if they are. Adds memories to swap to.
 pub fn problem(
@@ -302,9 +345,6 @@ pub fn problem(
         device: devices.iter().next().map_or("", |(name, _)| name).into(),
     })?;
     let graph = import(&target.name, &target.shape, quiet)?;
-    let recipe = recipe_within(&target.recipe, &graph, &devices, budget, search)?;
-    let training = scrimp::differentiate(&graph, recipe)?;
-    let compiled = devices.compiled(&training.graph);
     let costing = Costing {
         source: target.costs,
         afresh: target.fresh_costs,
@@ -312,6 +352,9 @@ pub fn problem(
         search,
         swap,
     };
+    let recipe = recipe_within(&target.recipe, &graph, &devices, &costing, quiet)?;
+    let training = scrimp::differentiate(&graph, recipe)?;
+    let compiled = devices.compiled(&training.graph);
     let (graph, phases) = (&training.graph, &training.phases);
     let measured = costs(phases, &compiled, &devices, &costing, quiet)?;
     let lowered = devices.lower(graph, phases, &measured.costs, &measured.crossing)?;
@@ -513,14 +556,7 @@ fn measured(
             )
         });
     };
-    let stop = interrupt::flag();
-    let options = Options {
-        time_limit: costing.search.time_limit,
-        seed: costing.search.seed.unwrap_or(0),
-        threads: costing.search.threads(),
-        stop: Some(Arc::clone(&stop)),
-        ..Options::default()
-    };
+    let (stop, options) = (interrupt::flag(), costing.options());
     let made = scrimp::profile(phases, compiled, budget, swap, &options, &stop, &mut watch);
     match made {
         Err(_) if interrupt::requested() => {

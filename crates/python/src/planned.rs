@@ -268,6 +268,7 @@ impl Planned {
                 numbers: &numbers,
                 base: &self.base,
                 planned: &self.plan,
+                tiles: false,
                 layout: layout.as_deref(),
                 history: self.found.history.as_ref(),
                 losses: None,

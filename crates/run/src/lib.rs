@@ -46,7 +46,8 @@ pub use opencl::OpenCl;
 pub use processor::Processor;
 pub use profile::{
     Alone, CostCache, FarEnd, LinkProfile, Profile, ProfileOptions, ProfileProgress, ProfileWatch,
-    Rehearsal, conversion_seconds, converted, profile, profile_link, timeline, wake_seconds,
+    Rehearsal, Samples, conversion_seconds, converted, profile, profile_link, timeline,
+    wake_seconds,
 };
 pub use scrimp_onednn::{OneDnnError, wait_briefly};
 pub use scrimp_opencl::{Library as OpenClLibrary, OpenClError, Platform as OpenClPlatform};

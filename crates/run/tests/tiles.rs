@@ -186,8 +186,15 @@ fn a_transformer() {
 fn tokens_of_several_samples() {
     let tiled = same(&transformer(2), Loss::CrossEntropy, 8);
     let graph = &tiled.graph;
-    let rows = graph.tensors().values().filter(|tensor| tensor.shape.last() == Some(&50));
-    assert_eq!(rows.map(|tensor| tensor.shape[0]).max(), Some(3), "of 22 rows");
+    let rows = graph
+        .tensors()
+        .values()
+        .filter(|tensor| tensor.shape.last() == Some(&50));
+    assert_eq!(
+        rows.map(|tensor| tensor.shape[0]).max(),
+        Some(3),
+        "of 22 rows"
+    );
 }
 
 /// A tile's logits are computed once, and their gradient takes their place before the next tile begins. The gradient

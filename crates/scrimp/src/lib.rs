@@ -56,9 +56,9 @@ pub use evaluate::Evaluation;
 pub use history::{History, Moment};
 pub use inference::{Forward, Inference, forward};
 pub use pipeline::{
-    Budgeted, Fit, Homes, ModelSource, Planned, Provenance, Recipe, adopt, budget, budgets,
-    choose_tiles, copy_of, differentiate, estimate, find_ascending, find_plan, import, layers,
-    lower,
+    Budgeted, Choice, Fit, Homes, ModelSource, Planned, Pricing, Provenance, Recipe, TileSearch,
+    adopt, budget, budgets, choose_tiles, copy_of, differentiate, estimate, find_ascending, find_plan,
+    import, layers, lower, needs_tiles,
 };
 pub use profile::{predicted, profile, shared_budgets};
 pub use session::{Breakdown, Job, Session, StepRecord};

@@ -169,6 +169,7 @@ fn page(base: &CheckedPlan, planned: &CheckedPlan, losses: bool) -> String {
         numbers: &[("solve seconds".into(), "0".into())],
         base,
         planned,
+        tiles: false,
         layout: Some(&layout),
         history: Some(&history),
         losses: losses.then_some(Losses {

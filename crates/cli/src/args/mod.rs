@@ -250,8 +250,8 @@ pub struct RunArgs {
     #[arg(long)]
     pub compare: bool,
     /// Run what can be cut by so many tiles in each dimension: off or a number
-    #[arg(long, default_value = "off", value_parser = tiles, value_name = "TILES")]
-    pub tile: TileArg,
+    #[arg(long, value_parser = tiles, value_name = "TILES")]
+    pub tile: Option<TileArg>,
     /// Whose kernels run
     #[arg(long, value_enum, default_value_t = LibraryArg::Auto)]
     pub library: LibraryArg,

@@ -82,9 +82,10 @@ pub struct RecipeArgs {
     pub weight_decay: f64,
     /// Run what can be cut, such as convolutions of images and losses of tokens, by so many tiles in each
     /// dimension: off or a number; for plan and train within a budget in bytes also auto for the fastest, or sft:NUMBER for
-    /// the segments that Xu et al., CC 2022, publish
-    #[arg(long, default_value = "off", value_parser = tiles, value_name = "TILES")]
-    pub tile: TileArg,
+    /// the segments that Xu et al., CC 2022, publish. Without it plan and train do as with auto where no plan without
+    /// tiles can meet the budget
+    #[arg(long, value_parser = tiles, value_name = "TILES")]
+    pub tile: Option<TileArg>,
     /// Whose kernels run
     #[arg(long, value_enum, default_value_t = LibraryArg::Auto)]
     pub library: LibraryArg,

@@ -51,12 +51,6 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         args.solve.search.threads(),
         args.recipe.library,
     )?;
-    let (budget, search) = (&args.budget, &args.solve.search);
-    let recipe = target::recipe_within(&args.recipe, &graph, &devices, budget, search)?;
-    let training = scrimp::differentiate(&graph, recipe)?;
-    let start = start(args, &training, recipe)?;
-    let feed = feed(&training, train, start.seed)?;
-    let compiled = devices.compiled(&training.graph);
     let costing = Costing {
         source: args.costs,
         afresh: args.fresh_costs,
@@ -64,6 +58,11 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         search: &args.solve.search,
         swap: &args.swap,
     };
+    let recipe = target::recipe_within(&args.recipe, &graph, &devices, &costing, quiet)?;
+    let training = scrimp::differentiate(&graph, recipe)?;
+    let start = start(args, &training, recipe)?;
+    let feed = feed(&training, train, start.seed)?;
+    let compiled = devices.compiled(&training.graph);
     let Measured {
         costs,
         profiles,

@@ -72,6 +72,28 @@ impl Reach {
         clip(start)..clip(end).max(clip(start))
     }
 
+    /// How many inputs so many outputs read, wherever they are: SFT's σ·T + δ.
+    pub(super) fn inputs(self, outputs: usize) -> usize {
+        match self {
+            Reach::Window { stride, span, .. } => (outputs * stride + span).saturating_sub(stride),
+            Reach::Spread { stride, span, .. } => {
+                (outputs + span).saturating_sub(stride).div_ceil(stride)
+            }
+            Reach::Repeat(count) => outputs.div_ceil(count),
+        }
+    }
+
+    /// How many outputs so many inputs reach: the same for the gradient.
+    pub(super) fn outputs(self, inputs: usize) -> usize {
+        match self {
+            Reach::Window { stride, span, .. } => {
+                (inputs + span).saturating_sub(stride).div_ceil(stride)
+            }
+            Reach::Spread { stride, span, .. } => (inputs * stride + span).saturating_sub(stride),
+            Reach::Repeat(count) => inputs * count,
+        }
+    }
+
     /// What [`Reach::interval`] says, but for a spread at least one input: where nothing is spread to an
     /// output, the input before it stands in, whose window then lies wholly before the outputs.
     pub(super) fn slice(self, wanted: &Range<usize>, length: usize) -> Range<usize> {

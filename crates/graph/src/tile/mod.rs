@@ -21,6 +21,7 @@ pub use part::{Part, Region, part};
 pub(crate) use rewrite::{Rewritten, rewrite};
 pub use rewrite::{Tiled, Tiling};
 pub use segment::{Dim, Segment};
+pub use sft::{PublishedSize, published_sizes};
 pub(crate) use statistics::{Expanded, expand};
 
 #[cfg(test)]

@@ -264,9 +264,7 @@ impl Rewriter<'_> {
             return Ok(part);
         }
         let op = Op::Unary(Unary::Affine { scale, shift: 0.0 });
-        self.to
-            .builder
-            .add1(&format!("{name}.share"), op, &[part])
+        self.to.builder.add1(&format!("{name}.share"), op, &[part])
     }
 
     /// Adds the shares of all tiles up to the output of a node.

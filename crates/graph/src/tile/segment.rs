@@ -49,34 +49,53 @@ pub fn has_window(op: &Op) -> bool {
 
 impl Segment {
     /// The longest segments one after the other, without those that have no tensor inside: they would save
-    /// nothing. A segment of images is cut along height and width, and preferred; another along one dimension, if
-    /// there is one along one that is long enough for this many tiles.
+    /// nothing. A segment of images is cut along height and width, and preferred; another along one dimension, first
+    /// those along one that is long enough for this many tiles, and between them along ever shorter ones.
     pub fn longest(graph: &Graph, tiles: usize) -> Vec<Segment> {
-        let count = graph.nodes().len();
+        Segment::longest_within(graph, 0..graph.nodes().len(), tiles.max(1))
+    }
+
+    fn longest_within(graph: &Graph, nodes: Range<usize>, least: usize) -> Vec<Segment> {
+        let long = Segment::as_long(graph, nodes.clone(), least);
+        if least == 1 {
+            return long;
+        }
         let mut found = Vec::new();
-        let mut start = 0;
-        while start < count {
+        let mut start = nodes.start;
+        for segment in long {
+            let between = start..segment.nodes.start;
+            found.extend(Segment::longest_within(graph, between, least / 2));
+            start = segment.nodes.end;
+            found.push(segment);
+        }
+        found.extend(Segment::longest_within(graph, start..nodes.end, least / 2));
+        found
+    }
+
+    /// The longest segments within some nodes that are of images, or along a dimension of at least this length.
+    fn as_long(graph: &Graph, nodes: Range<usize>, least: usize) -> Vec<Segment> {
+        let mut found = Vec::new();
+        let mut start = nodes.start;
+        while start < nodes.end {
             // A view reads all of its input anyway, and its shape may have dimensions that its input's has not.
             if graph.node(NodeId::new(start)).op.is_view() {
                 start += 1;
                 continue;
             }
-            let runs = Segment::starting(graph, start).into_iter().rev();
+            let runs = Segment::starting(graph, start..nodes.end).into_iter().rev();
             let runs = runs.map(|segment| segment.trimmed(graph));
             let useful = runs.filter(|segment| segment.inside(graph).next().is_some());
-            let best = useful.max_by_key(|segment| {
+            let known = useful.map(|segment| {
                 let dims = match segment.is_of_images(graph) {
                     true => segment.dims.len(),
                     false => 0,
                 };
-                (
-                    dims,
-                    segment.length(graph, 0).min(tiles),
-                    segment.nodes.len(),
-                )
+                (dims, segment)
             });
-            match best {
-                Some(segment) => {
+            let long =
+                known.filter(|(dims, segment)| *dims > 0 || segment.length(graph, 0) >= least);
+            match long.max_by_key(|(dims, segment)| (*dims, segment.nodes.len())) {
+                Some((_, segment)) => {
                     start = segment.nodes.end;
                     found.push(segment);
                 }
@@ -89,7 +108,8 @@ impl Segment {
     /// The node after the first nodes that share a dimension, else the first node: why there is no segment, if
     /// there is none.
     pub fn obstacle(graph: &Graph) -> Option<&Node> {
-        let runs = (0..graph.nodes().len()).map(|start| Segment::starting(graph, start));
+        let count = graph.nodes().len();
+        let runs = (0..count).map(|start| Segment::starting(graph, start..count));
         let ends = runs.filter_map(|runs| runs.iter().map(|segment| segment.nodes.end).max());
         ends.filter(|&end| end < graph.nodes().len())
             .map(|end| graph.node(NodeId::new(end)))
@@ -97,23 +117,24 @@ impl Segment {
             .or_else(|| graph.nodes().values().next())
     }
 
-    /// The segments from this node on as far as each of them goes: along height and width, then along
+    /// The segments from the first of these nodes on as far as each of them goes: along height and width, then along
     /// each dimension, those of the longest first.
-    fn starting(graph: &Graph, start: usize) -> Vec<Segment> {
-        let draft = Draft::new(graph, start..start + 1);
+    fn starting(graph: &Graph, nodes: Range<usize>) -> Vec<Segment> {
+        let draft = Draft::new(graph, nodes.start..nodes.start + 1);
         let alone = draft.candidates(false).into_iter().map(|root| vec![root]);
         let ways = std::iter::once(draft.candidates(true)).chain(alone);
         ways.filter(|roots| !roots.is_empty())
             .filter_map(|roots| draft.with(&roots))
-            .map(|segment| segment.extended(graph))
+            .map(|segment| segment.extended(graph, nodes.end))
             .collect()
     }
 
-    /// With the nodes that follow, as long as they share its dimensions.
-    fn extended(mut self, graph: &Graph) -> Segment {
+    /// With the nodes that follow, as long as they share its dimensions, up to this one.
+    fn extended(mut self, graph: &Graph, end: usize) -> Segment {
         let mut step = 1;
         while step > 0 {
-            match self.longer(graph, step) {
+            let longer = self.longer(graph, step);
+            match longer.filter(|longer| longer.nodes.end <= end) {
                 Some(longer) => {
                     self = longer;
                     step *= 2;

@@ -13,6 +13,9 @@ use crate::graph::{Graph, NodeId, TensorId};
 /// The numbers of tiles in each dimension that are tried: steps of at most a half.
 const COUNTS: [usize; 12] = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96];
 
+/// The least lengths of dimensions that are tried: samples are enough for few tiles, tokens for many.
+const LENGTHS: [usize; 2] = [COUNTS[0], 64];
+
 /// The most nodes of all tiles of a part.
 const MOST_RUNS: usize = 50_000;
 
@@ -26,45 +29,58 @@ const MOST_PLACES: usize = 24;
 /// least work, else those that take the least. One cut after the other is added, the best of all places each time,
 /// until so many in a row have made it no better.
 pub fn within(graph: &Graph, bytes: u64) -> Vec<Tiling> {
-    let mut tilings = Vec::new();
-    for segment in Segment::longest(graph, COUNTS[0]) {
-        let mut parts = Parts {
-            graph,
-            images: segment.is_of_images(graph),
-            bytes,
-            known: HashMap::new(),
-        };
-        let places = places(graph, &segment);
-        let (mut cuts, mut best) = (Vec::new(), parts.of(&segment.nodes, &[]));
-        let mut worse = 0;
-        while worse < MOST_WORSE {
-            let mut next: Option<(Found, Vec<usize>)> = None;
-            for place in places.iter().filter(|place| !cuts.contains(*place)) {
-                let mut tried = cuts.clone();
-                tried.push(*place);
-                tried.sort_unstable();
-                let found = parts.of(&segment.nodes, &tried);
-                if next
-                    .as_ref()
-                    .is_none_or(|(best, _)| found.is_better_than(best))
-                {
-                    next = Some((found, tried));
-                }
-            }
-            let Some((found, tried)) = next else {
-                break;
-            };
-            cuts = tried;
-            if found.is_better_than(&best) {
-                (best, worse) = (found, 0);
-            } else {
-                worse += 1;
+    let ways = LENGTHS.map(|least| Segment::longest(graph, least));
+    let mut best: Option<Found> = None;
+    for segments in ways {
+        let mut all = Found::default();
+        for segment in &segments {
+            all.add(cut(graph, segment, bytes));
+        }
+        if best.as_ref().is_none_or(|best| all.is_better_than(best)) {
+            best = Some(all);
+        }
+    }
+    let cut = |tiling: &Tiling| tiling.tiles.iter().any(|&count| count > 1);
+    let tilings = best.map_or_else(Vec::new, |best| best.tilings);
+    tilings.into_iter().filter(cut).collect()
+}
+
+/// One segment in parts.
+fn cut(graph: &Graph, segment: &Segment, bytes: u64) -> Found {
+    let mut parts = Parts {
+        graph,
+        images: segment.is_of_images(graph),
+        bytes,
+        known: HashMap::new(),
+    };
+    let places = places(graph, segment);
+    let (mut cuts, mut best) = (Vec::new(), parts.of(&segment.nodes, &[]));
+    let mut worse = 0;
+    while worse < MOST_WORSE {
+        let mut next: Option<(Found, Vec<usize>)> = None;
+        for place in places.iter().filter(|place| !cuts.contains(*place)) {
+            let mut tried = cuts.clone();
+            tried.push(*place);
+            tried.sort_unstable();
+            let found = parts.of(&segment.nodes, &tried);
+            if next
+                .as_ref()
+                .is_none_or(|(best, _)| found.is_better_than(best))
+            {
+                next = Some((found, tried));
             }
         }
-        let cut = |tiling: &Tiling| tiling.tiles.iter().any(|&count| count > 1);
-        tilings.extend(best.tilings.into_iter().filter(cut));
+        let Some((found, tried)) = next else {
+            break;
+        };
+        cuts = tried;
+        if found.is_better_than(&best) {
+            (best, worse) = (found, 0);
+        } else {
+            worse += 1;
+        }
     }
-    tilings
+    best
 }
 
 /// Nodes that read more than they write tiles of, with the least bytes of cut tensors from nodes before to
@@ -89,18 +105,25 @@ fn places(graph: &Graph, segment: &Segment) -> Vec<usize> {
     all.into_iter().map(|(_, place)| place).collect()
 }
 
-/// Parts of a segment with their tiles.
+/// Parts of segments with their tiles.
+#[derive(Default)]
 struct Found {
     tilings: Vec<Tiling>,
     /// Bytes beyond those that are allowed.
     excess: u64,
-    /// Operations of all tiles.
+    /// Operations of all tiles beyond those without tiles.
     work: f64,
 }
 
 impl Found {
     fn is_better_than(&self, other: &Found) -> bool {
         (self.excess, self.work) < (other.excess, other.work)
+    }
+
+    fn add(&mut self, more: Found) {
+        self.tilings.extend(more.tilings);
+        self.excess = self.excess.max(more.excess);
+        self.work += more.work;
     }
 }
 
@@ -120,7 +143,7 @@ struct Part {
     joined: u64,
     /// Bytes of cut tensors that come from nodes outside.
     read: u64,
-    /// Tiles in each dimension, operations of all of them, and bytes of one.
+    /// Tiles in each dimension, operations of all of them beyond those of one, and bytes of one.
     choices: Vec<(Vec<usize>, f64, u64)>,
 }
 
@@ -128,11 +151,7 @@ impl Parts<'_> {
     /// The parts between these cuts, each with the fewest tiles that fit beside what is whole: what all parts
     /// write, and the gradients of what this one reads and writes.
     fn of(&mut self, nodes: &Range<usize>, cuts: &[usize]) -> Found {
-        let mut found = Found {
-            tilings: Vec::new(),
-            excess: 0,
-            work: 0.0,
-        };
+        let mut found = Found::default();
         let starts = std::iter::once(nodes.start).chain(cuts.iter().copied());
         let ends = cuts.iter().copied().chain(std::iter::once(nodes.end));
         let mut parts = Vec::new();
@@ -177,6 +196,8 @@ impl Parts<'_> {
         let graph = self.graph;
         let segment = Segment::of(graph, nodes, self.images)?;
         let mut choices: Vec<(Vec<usize>, f64, u64)> = Vec::new();
+        // The first choice has one tile.
+        let mut whole = f64::INFINITY;
         for count in std::iter::once(1).chain(COUNTS) {
             let tiling = segment.clone().tiled(graph, count);
             let last = choices.last();
@@ -187,7 +208,8 @@ impl Parts<'_> {
             let Ok((work, bytes)) = tiling.estimate(graph) else {
                 break;
             };
-            choices.push((tiling.tiles, work, bytes));
+            whole = whole.min(work);
+            choices.push((tiling.tiles, work - whole, bytes));
         }
         let made = |index: usize| graph.node(NodeId::new(index)).outputs[0];
         let nodes = segment.nodes.clone();

@@ -2,7 +2,7 @@
 
 use cranelift_entity::EntityRef;
 
-use super::{Segment, Tiles, Tiling, tiled};
+use super::{Segment, Tiles, Tiling, published_sizes, tiled};
 use crate::builder::GraphBuilder;
 use crate::costs::flops;
 use crate::dtype::DType;
@@ -143,6 +143,17 @@ fn extents_of_figure_7() {
     }
     b.output(x);
     let graph = b.finish().unwrap();
+    // As published, a tile is as large as the gradients of disjoint tiles of the input need it.
+    let tiling = tiling(&graph, 4);
+    let sizes = published_sizes(&graph, &tiling);
+    let published = |tensor: &str| {
+        let size = &sizes[&graph.find(tensor).unwrap()];
+        assert_eq!(size.forward[0], size.forward[1]);
+        (size.forward[0], size.gradient[0])
+    };
+    let found = ["in", "conv1", "pool1", "conv2", "pool2"].map(published);
+    let expected = [(270, 256), (268, 258), (134, 129), (132, 131), (66, 66)];
+    assert_eq!(found, expected);
     let rewritten = tiled(&graph, Tiles::Count(4)).unwrap().0;
     let rows = |tensor: &str| {
         // The tile in row 1 and column 1.

@@ -59,7 +59,11 @@ impl Matrices {
 }
 
 impl MatMul {
-    pub fn new([trans_a, trans_b]: [bool; 2], [a, b, out]: [&[usize]; 3], addend: Addend) -> MatMul {
+    pub fn new(
+        [trans_a, trans_b]: [bool; 2],
+        [a, b, out]: [&[usize]; 3],
+        addend: Addend,
+    ) -> MatMul {
         let rank = out.len();
         let mut product = MatMul {
             a: Matrices::new(a, rank, trans_a),

@@ -114,7 +114,11 @@ fn wanted(op: &Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Option<Wa
         _ => None,
     };
     let blocks = |one: &Operand<'_>| matches!(one.format, Format::Blocks(_));
-    let in_blocks = inputs.iter().take(2).chain(outputs).filter(|one| blocks(one));
+    let in_blocks = inputs
+        .iter()
+        .take(2)
+        .chain(outputs)
+        .filter(|one| blocks(one));
     if in_blocks.count() > usize::from(weights.as_ref().is_some_and(blocks)) {
         return None;
     }

@@ -110,9 +110,7 @@ impl<'a> Uses<'a> {
                 convolutions.push(node);
                 (gradient, reader) = (self.graph.node(node).inputs.get(2).copied(), node);
             }
-            if !states.iter().all(|t| alone(t) && given(t))
-                || !after.iter().all(unread)
-            {
+            if !states.iter().all(|t| alone(t) && given(t)) || !after.iter().all(unread) {
                 return None;
             }
             tensors.extend(states.iter().chain(after));

@@ -31,6 +31,16 @@ impl<'a> Alone<'a> {
         op: &Op,
         inputs: &[(&[usize], DType)],
     ) -> Result<Alone<'a>, RunError> {
+        Alone::overwriting(processor, op, inputs, op.overwrites())
+    }
+
+    /// The same with outputs in the memory of inputs: pairs of an input's and an output's index.
+    pub(super) fn overwriting(
+        processor: Processor<'a>,
+        op: &Op,
+        inputs: &[(&[usize], DType)],
+        pairs: &[(usize, usize)],
+    ) -> Result<Alone<'a>, RunError> {
         let refused = |reason: String| RunError::Unsupported {
             op: op.kind().into(),
             reason,
@@ -56,7 +66,7 @@ impl<'a> Alone<'a> {
             operands.iter().map(|one| place(bytes(one))).collect()
         };
         let (read_at, mut written_at) = (places(&reads), places(&writes));
-        for &(input, output) in op.overwrites() {
+        for &(input, output) in pairs {
             written_at[output] = read_at[input];
         }
         let (workspace, scratch) = (recipe.workspace(), place(recipe.workspace()));

@@ -17,6 +17,8 @@ pub(super) struct Distinct {
     workspaces: SecondaryMap<NodeId, u64>,
     /// Describes each measurement: operator, shapes, types, formats and overwritten inputs.
     pub keys: Vec<String>,
+    /// The inputs that each overwrites.
+    pub overwritten: Vec<Vec<(usize, usize)>>,
     /// The measurement that each node belongs to; `None` for views.
     pub of: SecondaryMap<NodeId, Option<usize>>,
 }
@@ -44,7 +46,7 @@ impl Distinct {
         let pairs = overwritten(graph)?;
         let mut workspaces = SecondaryMap::new();
         let mut indices = HashMap::new();
-        let mut keys = Vec::new();
+        let (mut keys, mut overwritten) = (Vec::new(), Vec::new());
         let mut of = SecondaryMap::new();
         for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
             workspaces[id] = compiled.workspace(id);
@@ -57,6 +59,7 @@ impl Distinct {
             let key = format!("{:?} {tensors:?} {:?}", node.op, pairs[id]);
             let index = *indices.entry(key).or_insert_with_key(|key| {
                 keys.push(key.clone());
+                overwritten.push(pairs[id].clone());
                 keys.len() - 1
             });
             of[id] = Some(index);
@@ -64,6 +67,7 @@ impl Distinct {
         Ok(Distinct {
             workspaces,
             keys,
+            overwritten,
             of,
         })
     }

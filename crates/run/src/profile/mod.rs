@@ -17,6 +17,7 @@ mod last_level;
 mod links;
 mod locality;
 mod passes;
+mod samples;
 mod typical;
 mod wakes;
 
@@ -36,6 +37,7 @@ use last_level::{cache_of, last_level_cache};
 pub use links::{FarEnd, LinkProfile, profile_link};
 use locality::moved_bytes;
 use passes::{Pass, Passes};
+pub use samples::Samples;
 pub use wakes::wake_seconds;
 
 /// What is run to measure a graph's nodes.

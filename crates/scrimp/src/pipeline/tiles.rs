@@ -1,82 +1,259 @@
-//! How many tiles: so many that a plan within the budget is fastest by the static model, none if that is as fast.
+//! How many tiles: so many that a plan within the budget is fastest, none if that is as fast.
 
-use scrimp_graph::{Graph, GraphError, Tiles};
-use scrimp_plan::Budget;
+use std::cmp::Ordering;
+use std::sync::atomic;
+
+use scrimp_graph::{Costs, Graph, GraphError, Tiled, Tiles};
+use scrimp_plan::{Budget, simulate};
 use scrimp_run::{Compiled, Processor};
 use scrimp_solve::{Options, SolveError, floor_bytes};
 
-use super::{Fit, Recipe, budget, differentiate, estimate, find_plan, lower};
+use super::{Budgeted, Fit, Recipe, budget, differentiate, estimate, find_plan, lower};
 use crate::error::{Error, Result};
+use crate::swap::Swap;
 
 /// Each number of bytes for which tiles are chosen is this part of the one before, this often at most.
 const PART: f64 = 0.8;
-const MOST_CHOICES: i32 = 20;
+const CHOICES: i32 = 20;
+
+/// First every so many numbers of bytes are tried, then those between the best and its neighbours.
+const STRIDE: i32 = 4;
+
+/// A plan that is only compared has this part of the time limit.
+const TRIAL: u32 = 10;
 
 /// A step of more tasks isn't planned.
 const MOST_TASKS: usize = 200_000;
 
+/// So many of the tiles that the static model says are fastest are compared by other costs.
+const FINALISTS: usize = 3;
+
+/// What tiles are chosen for.
+#[derive(Clone, Copy, Debug)]
+pub struct TileSearch<'a> {
+    /// The network.
+    pub graph: &'a Graph,
+    /// The training step; its tiles are what is looked for.
+    pub recipe: Recipe,
+    /// Where it runs.
+    pub device: Processor<'a>,
+    /// The budget.
+    pub bytes: u64,
+    /// Memories to swap to.
+    pub swap: &'a Swap,
+    /// How to plan. Once it is told to stop, the best so far is the answer.
+    pub options: &'a Options,
+}
+
+/// Tiles, and whether a plan within the budget was found with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The fastest, or without a plan those with the least budget for which one was found.
+    pub tiles: Tiles,
+    /// Whether they meet the budget.
+    pub fits: bool,
+}
+
+/// What nodes cost, if not what the static model says.
+pub type Pricing<'a> = &'a mut dyn FnMut(&Compiled<'_>) -> Result<Costs>;
+
+/// What is known of some tiles.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Judged {
+    /// The cost of a plan within the budget.
+    Cost(f64),
+    /// No such plan was found; this many bytes are the least that any was found for.
+    Least(u64),
+    /// There is nothing to cut, or too much.
+    Nothing,
+}
+
 /// The tiles with which training is fastest within a budget of so many bytes: none, or those for a falling number
-/// of bytes ([`Tiles::Within`]). Every plan runs each task at least once, and what tiles compute beyond the
-/// untiled network grows as they become smaller. So the search ends where running each task once takes longer
-/// than the best plan so far. If no plan meets the budget, the answer is the tiles with the least budget for which one
-/// was found.
+/// of bytes ([`Tiles::Within`]), first few far apart, then those around the best. Every plan runs each task at least
+/// once, so tiles with which that takes longer than the best plan so far aren't planned. With `pricing`, the few that
+/// the static model finds fastest are compared by those costs.
+///
+/// # Errors
+/// As for [`differentiate`] and [`lower`]; those of `pricing`.
+pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Result<Choice> {
+    let mut judge = Judge {
+        search,
+        best: None,
+        untiled: None,
+        seen: Vec::new(),
+    };
+    let off = judge.judge(Tiles::Off, None)?;
+    if off.cost().is_some() && off.cost() <= judge.untiled {
+        return Ok(Choice {
+            tiles: Tiles::Off,
+            fits: true,
+        });
+    }
+    let mut known = vec![(Tiles::Off, off)];
+    let within = |power: i32| Tiles::Within((search.bytes as f64 * PART.powi(power)) as u64);
+    let mut tried: Vec<(i32, Judged)> = Vec::new();
+    let mut stride = STRIDE;
+    while stride > 0 {
+        let near = tried
+            .iter()
+            .min_by(|a, b| a.1.by_use(b.1))
+            .map(|&(power, _)| power);
+        let powers = (0..CHOICES).step_by(stride as usize);
+        let new = powers.filter(|&power| tried.iter().all(|&(other, _)| other != power));
+        let new = new.filter(|power| near.is_none_or(|near| (power - near).abs() < 2 * stride));
+        for power in new.collect::<Vec<_>>() {
+            let judged = judge.judge(within(power), None)?;
+            tried.push((power, judged));
+            known.push((within(power), judged));
+        }
+        stride /= 2;
+    }
+    known.sort_by(|a, b| a.1.by_use(b.1));
+    if let Some(pricing) = pricing {
+        known.truncate(FINALISTS);
+        let fitting = known.iter().filter(|(_, judged)| judged.cost().is_some());
+        if fitting.count() > 1 && !search.stopped() {
+            (judge.best, judge.seen) = (None, Vec::new());
+            for (tiles, judged) in &mut known {
+                *judged = judge.judge(*tiles, Some(&mut *pricing))?;
+            }
+            known.sort_by(|a, b| a.1.by_use(b.1));
+        }
+    }
+    let (tiles, judged) = known[0];
+    Ok(Choice {
+        tiles,
+        fits: judged.cost().is_some(),
+    })
+}
+
+/// Whether no plan without tiles can meet the budget although what no plan changes does: then tiles may.
 ///
 /// # Errors
 /// As for [`differentiate`] and [`lower`].
-pub fn choose_tiles(
-    graph: &Graph,
-    recipe: Recipe,
-    device: Processor<'_>,
-    bytes: u64,
-    options: &Options,
-) -> Result<Tiles> {
-    let mut best: Option<(f64, Tiles)> = None;
-    let mut nearest = (u64::MAX, Tiles::Off);
-    let mut last = Vec::new();
-    let within = |power: i32| Tiles::Within((bytes as f64 * PART.powi(power)) as u64);
-    let choices = std::iter::once(Tiles::Off).chain((0..MOST_CHOICES).map(within));
-    for tiles in choices {
-        let training = match differentiate(graph, Recipe { tiles, ..recipe }) {
+pub fn needs_tiles(search: &TileSearch<'_>) -> Result<bool> {
+    let training = differentiate(search.graph, search.recipe)?;
+    let budgeted = search.budgeted(
+        &Compiled::new(&training.graph, search.device),
+        &training,
+        None,
+    )?;
+    let fixed = budgeted.fixed_bytes;
+    Ok(fixed < search.bytes && floor_bytes(&budgeted.problem)? > search.bytes)
+}
+
+impl Judged {
+    fn cost(self) -> Option<f64> {
+        match self {
+            Judged::Cost(cost) => Some(cost),
+            Judged::Least(_) | Judged::Nothing => None,
+        }
+    }
+
+    /// The fastest come first, then those that miss the budget by the least.
+    fn by_use(self, other: Judged) -> Ordering {
+        let key = |judged| match judged {
+            Judged::Cost(cost) => (0, cost),
+            Judged::Least(bytes) => (1, bytes as f64),
+            Judged::Nothing => (2, 0.0),
+        };
+        let (a, b) = (key(self), key(other));
+        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+    }
+}
+
+impl TileSearch<'_> {
+    fn stopped(&self) -> bool {
+        let stop = self.options.stop.as_ref();
+        stop.is_some_and(|stop| stop.load(atomic::Ordering::SeqCst))
+    }
+
+    /// The problem of a training step within the budget.
+    fn budgeted(
+        &self,
+        compiled: &Compiled<'_>,
+        training: &scrimp_graph::TrainingGraph,
+        pricing: Option<Pricing<'_>>,
+    ) -> Result<Budgeted> {
+        let costs = match pricing {
+            Some(pricing) => pricing(compiled)?,
+            None => estimate(compiled),
+        };
+        let (problem, beside) = self.swap.add(&lower(training, &costs)?.problem)?;
+        Ok(Budgeted {
+            beside,
+            ..budget(&problem, Budget::Bytes(self.bytes))?
+        })
+    }
+}
+
+struct Judge<'a> {
+    search: &'a TileSearch<'a>,
+    /// The least cost of a plan within the budget.
+    best: Option<f64>,
+    /// What running everything once without tiles costs.
+    untiled: Option<f64>,
+    /// Bytes for different numbers of tiles may lead to the same tiles.
+    seen: Vec<(Vec<Tiled>, Judged)>,
+}
+
+impl Judge<'_> {
+    fn judge(&mut self, tiles: Tiles, pricing: Option<Pricing<'_>>) -> Result<Judged> {
+        let search = self.search;
+        if search.stopped() && self.best.is_some() {
+            return Ok(Judged::Nothing);
+        }
+        let recipe = Recipe {
+            tiles,
+            ..search.recipe
+        };
+        let training = match differentiate(search.graph, recipe) {
             Err(Error::Graph(
                 GraphError::NothingToTile { .. } | GraphError::NotTileable { .. },
-            )) if tiles != Tiles::Off => {
-                break;
-            }
+            )) if tiles != Tiles::Off => return Ok(Judged::Nothing),
             training => training?,
         };
+        let tiled = &training.tiled;
+        if let Some((_, judged)) = self.seen.iter().find(|(other, _)| other == tiled) {
+            return Ok(*judged);
+        }
         if training.graph.nodes().len() > MOST_TASKS {
-            break;
+            return Ok(Judged::Nothing);
         }
-        if tiles != Tiles::Off && training.tiled == last {
-            continue;
+        let compiled = Compiled::new(&training.graph, search.device);
+        let budgeted = search.budgeted(&compiled, &training, pricing)?;
+        if tiles == Tiles::Off {
+            self.untiled = Some(budgeted.base.cost());
         }
-        last.clone_from(&training.tiled);
-        let costs = estimate(&Compiled::new(&training.graph, device));
-        let problem = lower(&training, &costs)?.problem;
-        let floor = floor_bytes(&problem)?;
-        if floor > bytes {
-            nearest = nearest.min((floor, tiles));
-            continue;
+        let judged = self.plan(&budgeted)?;
+        if let Judged::Cost(cost) = judged {
+            self.best = Some(self.best.map_or(cost, |best| best.min(cost)));
         }
-        let budgeted = budget(&problem, Budget::Bytes(bytes))?;
-        if best.is_some_and(|(cost, _)| budgeted.base.cost() >= cost) {
-            break;
+        self.seen.push((training.tiled, judged));
+        Ok(judged)
+    }
+
+    fn plan(&self, budgeted: &Budgeted) -> Result<Judged> {
+        let floor = floor_bytes(&budgeted.problem)?;
+        if floor > self.search.bytes {
+            return Ok(Judged::Least(floor));
         }
-        match find_plan(&budgeted, Fit::Layout, options, &mut |_| {}) {
-            Ok(planned) => {
-                let cost = planned.plan().cost();
-                if best.is_none_or(|(least, _)| cost < least) {
-                    best = Some((cost, tiles));
-                }
-            }
+        if self.best.is_some_and(|best| budgeted.base.cost() >= best) {
+            return Ok(Judged::Nothing);
+        }
+        let options = Options {
+            time_limit: self.search.options.time_limit / TRIAL,
+            ..self.search.options.clone()
+        };
+        match find_plan(budgeted, Fit::Layout, &options, &mut |_| {}) {
+            Ok(planned) => Ok(Judged::Cost(simulate(planned.plan()).makespan())),
             Err(
                 Error::Solve(SolveError::Infeasible {
                     least_found: least, ..
                 })
                 | Error::NoLayout { needed: least, .. },
-            ) => nearest = nearest.min((least, tiles)),
-            Err(error) => return Err(error),
+            ) => Ok(Judged::Least(least)),
+            Err(error) => Err(error),
         }
     }
-    Ok(best.map_or(nearest.1, |(_, tiles)| tiles))
 }

@@ -1,6 +1,7 @@
 //! Memory over time: bytes in use on a device, planned and without a plan, against the budget.
 
 use super::draw::{LEFT, RIGHT, Scale, WIDTH, escape, memory, memory_ticks, put, time_axis};
+use super::tiles::marks;
 use scrimp_plan::{BufferId, CheckedPlan, DeviceId, Step, Timeline, Units, simulate};
 
 const HEIGHT: f64 = 300.0;
@@ -97,6 +98,7 @@ pub(super) fn picture(
     device: DeviceId,
     budget: Option<u64>,
     end: f64,
+    tiles: bool,
 ) -> String {
     let problem = planned.0.problem();
     let units = problem.units();
@@ -159,6 +161,9 @@ pub(super) fn picture(
         );
     }
     columns(&mut out, planned, device, &curves, x);
+    if tiles {
+        marks(&mut out, planned, device, x, [TOP - 8.0, 6.0]);
+    }
     out.push_str("</svg>");
     out
 }
@@ -294,7 +299,8 @@ pub fn svg_memory(
 ) -> String {
     let (base_times, times) = (simulate(base), simulate(planned));
     let end = base_times.makespan().max(times.makespan());
-    let picture = picture((base, &base_times), (planned, &times), device, budget, end);
+    let curves = ((base, &base_times), (planned, &times));
+    let picture = picture(curves.0, curves.1, device, budget, end, false);
     let style = concat!(
         "<style>",
         include_str!("colours.css"),

@@ -31,6 +31,7 @@ mod recomputed;
 mod search;
 mod stages;
 mod swapped;
+mod tiles;
 mod tradeoff;
 
 use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, DeviceId};
@@ -60,6 +61,8 @@ pub struct ReportInput<'a> {
     pub base: &'a CheckedPlan,
     /// The plan, of the same problem.
     pub planned: &'a CheckedPlan,
+    /// Whether parts run by tiles, which the picture of memory then marks.
+    pub tiles: bool,
     /// The layout of the plan's buffers.
     pub layout: Option<&'a CheckedLayout>,
     /// How the search went, if that is known.

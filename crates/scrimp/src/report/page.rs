@@ -161,6 +161,9 @@ impl Both<'_> {
         {
             keys.push(("fixedpart", "fixed: no plan can free it"));
         }
+        if self.input.tiles {
+            keys.push(("tilemark", "tiles, in turn light and dark"));
+        }
         legend(out, &keys);
         for &device in &devices {
             if devices.len() > 1 {
@@ -173,6 +176,7 @@ impl Both<'_> {
                 device,
                 budget,
                 end,
+                self.input.tiles,
             ));
         }
         out.push_str("<h3>What runs when</h3>");

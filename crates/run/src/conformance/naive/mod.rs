@@ -76,7 +76,9 @@ pub fn run(op: &Op, inputs: &[Input]) -> Vec<Vec<f64>> {
             vec![dx]
         }
         Op::ConvWeightGrad { window, groups } => {
-            let mut dw = x.get(2).map_or(vec![0.0; to.iter().product()], |sum| sum.to_vec());
+            let mut dw = x
+                .get(2)
+                .map_or(vec![0.0; to.iter().product()], |sum| sum.to_vec());
             terms(window, *groups, shape[0], shape[1], |ix, iw, iy| {
                 dw[iw] += x[0][ix] * x[1][iy]
             });
@@ -102,7 +104,9 @@ pub fn run(op: &Op, inputs: &[Input]) -> Vec<Vec<f64>> {
                 let sum: f64 = (0..depth)
                     .map(|k| pick(0, i, k, *trans_a) * pick(1, k, j, *trans_b))
                     .sum();
-                let addend = x.get(2).map_or(0.0, |addend| addend[broadcast(shape[2], at)]);
+                let addend = x
+                    .get(2)
+                    .map_or(0.0, |addend| addend[broadcast(shape[2], at)]);
                 sum + addend
             })
         }
