@@ -181,7 +181,7 @@ pub enum Op {
         groups: usize,
     },
     /// `a[..,M,K], b[..,K,N][, addend] -> c[..,M,N]`. Leading axes broadcast; with `trans_*` the
-    /// last two axes of that input are stored swapped. The addend is a bias [N], or a sum of c's shape.
+    /// last two axes of that input are stored swapped. The addend is a bias `[N]`, or a sum of the shape of c.
     MatMul {
         /// a is stored as [..,K,M].
         trans_a: bool,
