@@ -389,8 +389,10 @@ impl Model {
         let tasks = self.task_ids().chain([self.start(), self.end()]);
         let sets = tasks.map(|t| {
             let inputs = self.inputs.of(t).iter().map(|i| i.value);
-            let inputs = inputs.filter(|&v| !self.fixed[v]);
-            self.grows[t] + inputs.map(|v| self.bytes[v]).sum::<f64>() + self.fixed_bytes
+            let inputs: f64 = inputs.map(|v| self.size(v)).sum();
+            // The start grows by the fixed values, too, which have been counted.
+            let counted = if t == self.start() { self.fixed_bytes } else { 0.0 };
+            self.grows[t] - counted + inputs + self.fixed_bytes
         });
         sets.fold(0.0, f64::max)
     }

@@ -304,6 +304,20 @@ fn copies_never_make_a_plan_slower() {
 }
 
 #[test]
+fn no_working_set_is_larger_than_the_peak() {
+    let mut fixed = 0;
+    for round in 0..300 {
+        let p = swapping(round, &mut random(round));
+        let (model, _) = Model::with_copies(&p, &Capacities::unlimited()).unwrap();
+        let order = model.with_brings(model.given_order());
+        let peak = State::new(&model, &order).peak();
+        assert!(model.least_working_set() <= peak, "round {round}");
+        fixed += usize::from(model.fixed_bytes > 0.0);
+    }
+    assert!(fixed > 0);
+}
+
+#[test]
 fn paging_reaches_every_budget_that_copies_can() {
     let (mut paged, mut least) = (0, 0);
     for round in 0..300 {
