@@ -391,7 +391,11 @@ impl Model {
             let inputs = self.inputs.of(t).iter().map(|i| i.value);
             let inputs: f64 = inputs.map(|v| self.size(v)).sum();
             // The start grows by the fixed values, too, which have been counted.
-            let counted = if t == self.start() { self.fixed_bytes } else { 0.0 };
+            let counted = if t == self.start() {
+                self.fixed_bytes
+            } else {
+                0.0
+            };
             self.grows[t] - counted + inputs + self.fixed_bytes
         });
         sets.fold(0.0, f64::max)
