@@ -4,6 +4,7 @@
 mod args;
 mod budgets;
 mod commands;
+mod costing;
 mod failure;
 mod interrupt;
 mod output;

@@ -7,23 +7,20 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use scrimp::graph::networks::NetworkOptions;
-use scrimp::graph::{Costs, Graph, Loss, Optimizer, Phases, TensorId, Tiled, Tiles};
-use scrimp::machine::Others;
+use scrimp::graph::{Graph, Loss, Optimizer, TensorId, Tiled, Tiles};
 use scrimp::plan::file::{self, Content};
-use scrimp::plan::{
-    Budget, Capacities, NoDevice, PerDevice, Problem, SwapMemory, UnknownDeviceName,
-};
-use scrimp::run::{Compiled, CostCache, Cpu, Processor, Profile, ProfileProgress, Samples};
-use scrimp::solve::{Layer, Options};
+use scrimp::plan::{Budget, Capacities, PerDevice, Problem, SwapMemory};
+use scrimp::run::{Compiled, Cpu, Samples};
+use scrimp::solve::Layer;
 use scrimp::{
-    Choice, Crossing, DeviceSpec, Devices, Error, Fit, Homes, ModelSource, Pricing, Recipe, Swap,
-    TileSearch,
+    Choice, DeviceSpec, Devices, Error, Fit, Homes, ModelSource, Pricing, Recipe, TileSearch,
 };
 
 use crate::args::{
     CostsArg, LibraryArg, LossArg, OptimizerArg, RecipeArgs, SearchArgs, ShapeArgs, TargetArgs,
     TileArg,
 };
+use crate::costing::{self, Costing};
 use crate::failure::{Failure, Kind};
 use crate::interrupt;
 use crate::progress::Line;
@@ -166,9 +163,9 @@ pub fn recipe_within(
         return Ok(Recipe { tiles, ..untiled });
     }
     let device = devices.first();
-    let mut cache = self::cache(device);
+    let mut cache = costing::cache(device);
     let budget = Budget::Bytes(bytes);
-    let swap = links(costing.swap, device, budget, cache.as_mut(), costing.afresh)?;
+    let swap = costing::links(costing.swap, device, budget, cache.as_mut(), costing.afresh)?;
     let search = TileSearch {
         graph,
         recipe: untiled,
@@ -275,34 +272,6 @@ pub struct Target {
     pub tiled: Vec<Tiled>,
 }
 
-/// Where costs come from, and within which budget they are measured.
-#[derive(Clone, Copy, Debug)]
-pub struct Costing<'a> {
-    /// Measured or estimated.
-    pub source: CostsArg,
-    /// Whether to measure again what was measured before.
-    pub afresh: bool,
-    /// Nothing that is run takes more memory.
-    pub budget: &'a PerDevice<Budget>,
-    /// How to plan what is run.
-    pub search: &'a SearchArgs,
-    /// Memories to swap to.
-    pub swap: &'a [SwapMemory],
-}
-
-impl Costing<'_> {
-    /// How to plan what isn't the final plan.
-    fn options(&self) -> Options {
-        Options {
-            time_limit: self.search.time_limit,
-            seed: self.search.seed.unwrap_or(0),
-            threads: self.search.threads(),
-            stop: Some(interrupt::flag()),
-            ..Options::default()
-        }
-    }
-}
-
 /// Reads a problem or an instance, or makes the problem of training a model, whose costs are measured within a
 /// budget if they are. Adds memories to swap to.
 pub fn problem(
@@ -356,7 +325,7 @@ pub fn problem(
     let training = scrimp::differentiate(&graph, recipe)?;
     let compiled = devices.compiled(&training.graph);
     let (graph, phases) = (&training.graph, &training.phases);
-    let measured = costs(phases, &compiled, &devices, &costing, quiet)?;
+    let measured = costing::costs(phases, &compiled, &devices, &costing, quiet)?;
     let lowered = devices.lower(graph, phases, &measured.costs, &measured.crossing)?;
     let (problem, capacities) = measured.swap.add(&lowered.problem)?;
     Ok(Target {
@@ -380,189 +349,5 @@ pub fn devices(specs: &[DeviceSpec], threads: usize, library: LibraryArg) -> Res
     match specs.is_empty() {
         true => Ok(Devices::one(cpu(threads, library)?)),
         false => Ok(Devices::start(specs, threads, library.into())?),
-    }
-}
-
-/// What things cost on this machine.
-#[derive(Debug)]
-pub struct Measured {
-    /// Each node on each device, estimated or measured.
-    pub costs: Vec<Costs>,
-    /// What was measured of the nodes on each device; none if they were estimated.
-    pub profiles: Vec<Profile>,
-    /// Copies between devices.
-    pub crossing: Crossing,
-    /// The memories to swap to, with their links.
-    pub swap: Swap,
-    /// The most of the processors' time that others took while nodes were measured; `None` if it isn't known or none
-    /// were.
-    pub others: Option<f64>,
-}
-
-/// What each node costs on each device, estimated or measured within the budgets, each link to a memory and each copy
-/// between devices. Measurements are kept in the user's cache and taken from there unless `afresh` is set. Each device
-/// is measured while the others do nothing.
-pub fn costs(
-    phases: &Phases,
-    compiled: &[Compiled<'_>],
-    devices: &Devices,
-    costing: &Costing<'_>,
-    quiet: bool,
-) -> Result<Measured> {
-    let budgets = budgets(devices, costing)?;
-    let mut caches: Vec<Option<CostCache>> =
-        devices.iter().map(|(_, device)| cache(device)).collect();
-    let swap = links(
-        costing.swap,
-        devices.first(),
-        budgets[0],
-        caches[0].as_mut(),
-        costing.afresh,
-    )?;
-    if costing.source == CostsArg::Static {
-        return Ok(Measured {
-            costs: compiled.iter().map(scrimp::estimate).collect(),
-            profiles: Vec::new(),
-            crossing: Crossing::estimate(compiled),
-            swap,
-            others: None,
-        });
-    }
-    let within = scrimp::shared_budgets(phases, compiled, &budgets)?;
-    let (mut profiles, mut others) = (Vec::new(), None);
-    for ((compiled, &budget), cache) in compiled.iter().zip(&within).zip(&mut caches) {
-        let kept = match cache {
-            Some(cache) if !costing.afresh => cache.find(compiled).map_err(Error::from)?,
-            _ => None,
-        };
-        profiles.push(match kept {
-            Some(kept) => kept,
-            None => {
-                let watch = Others::watch();
-                let made = measured(phases, compiled, budget, costing, &swap, quiet)?;
-                others = watch.share().into_iter().chain(others).reduce(f64::max);
-                if let Some(cache) = cache {
-                    cache.keep(&made);
-                }
-                made
-            }
-        });
-    }
-    let room = budgets.iter().copied().map(room).min().unwrap_or(0);
-    let cache = caches[0].as_mut();
-    let crossing = Crossing::measure(compiled, room, cache, costing.afresh)?;
-    for text in caches.iter().flatten().filter_map(CostCache::note) {
-        if !quiet {
-            tell(text);
-        }
-    }
-    Ok(Measured {
-        costs: profiles.iter().map(|made| made.costs.clone()).collect(),
-        profiles,
-        crossing,
-        swap,
-        others,
-    })
-}
-
-/// The budget of each device. All names must be those of devices or of memories to swap to.
-fn budgets(devices: &Devices, costing: &Costing<'_>) -> Result<Vec<Budget>> {
-    let names: Vec<&str> = devices.iter().map(|(name, _)| name).collect();
-    let known = || {
-        let memories = costing.swap.iter().map(|memory| memory.name.as_str());
-        let all: Vec<&str> = names.iter().copied().chain(memories).collect();
-        all.join(", ")
-    };
-    match costing.budget {
-        PerDevice::Sole(_) if names.len() > 1 => {
-            let several = NoDevice::Several {
-                known: names.join(", "),
-                first: names[0].into(),
-            };
-            return Err(Error::from(several).into());
-        }
-        PerDevice::Sole(_) => {}
-        PerDevice::Named(named) => {
-            for (name, _) in named {
-                let memory = costing.swap.iter().any(|memory| memory.name == *name);
-                if !memory && !names.contains(&name.as_str()) {
-                    let (name, known) = (name.clone(), known());
-                    let unknown = NoDevice::from(UnknownDeviceName { name, known });
-                    return Err(Error::from(unknown).into());
-                }
-            }
-        }
-    }
-    let budget = |&name: &&str| {
-        let budget = costing.budget.named(name).copied();
-        budget.ok_or_else(|| Error::NoBudget {
-            device: name.into(),
-        })
-    };
-    Ok(names.iter().map(budget).collect::<Result<_, _>>()?)
-}
-
-/// The user's cache of measured costs.
-pub fn cache(device: Processor<'_>) -> Option<CostCache> {
-    scrimp::machine::cache_folder().map(|folder| CostCache::new(&folder, device))
-}
-
-/// Memories to swap to with the speed of their links. Measuring takes no more memory than a budget in bytes.
-pub fn links(
-    memories: &[SwapMemory],
-    device: Processor<'_>,
-    budget: Budget,
-    cache: Option<&mut CostCache>,
-    afresh: bool,
-) -> Result<Swap> {
-    Ok(Swap::measure(
-        memories,
-        device,
-        room(budget),
-        cache,
-        afresh,
-    )?)
-}
-
-/// The most bytes that measuring a link may take.
-fn room(budget: Budget) -> u64 {
-    match budget {
-        Budget::Bytes(bytes) => bytes,
-        _ => u64::MAX,
-    }
-}
-
-/// Measures with a line on the terminal; the first Ctrl-C ends it.
-fn measured(
-    phases: &Phases,
-    compiled: &Compiled<'_>,
-    budget: Budget,
-    costing: &Costing<'_>,
-    swap: &Swap,
-    quiet: bool,
-) -> Result<Profile> {
-    let line = Line::spinner(quiet, "measuring");
-    let mut watch = |news: ProfileProgress| {
-        let ProfileProgress {
-            pass,
-            passes,
-            node,
-            nodes,
-        } = news;
-        line.say(|| {
-            format!(
-                "pass {} of at most {passes}, run {node} of {nodes}",
-                pass + 1
-            )
-        });
-    };
-    let (stop, options) = (interrupt::flag(), costing.options());
-    let made = scrimp::profile(phases, compiled, budget, swap, &options, &stop, &mut watch);
-    match made {
-        Err(_) if interrupt::requested() => {
-            let sentence = "interrupted before all costs were measured; nothing was written";
-            Err(Failure::new(Kind::Interrupted, sentence).into())
-        }
-        made => Ok(made?),
     }
 }

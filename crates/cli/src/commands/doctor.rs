@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use crate::Answer;
 use crate::args::DoctorArgs;
+use crate::costing;
 use crate::table::Table;
-use crate::target;
 
 /// Asks the operating system and the processor.
 pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
@@ -54,7 +54,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
             "a plan's workspaces belong to it",
         ])
         .row(["oneDNN", &kernels.0, &kernels.1]);
-    let mut cache = target::cache(Processor::Cpu(cpu));
+    let mut cache = costing::cache(Processor::Cpu(cpu));
     let folders = [std::env::temp_dir(), PathBuf::from(".")];
     let places = swap_places(&folders, cache.as_mut());
     for place in &places {

@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 
 use crate::Answer;
 use crate::args::{InspectArgs, SearchArgs};
+use crate::costing::{self, Costing};
 use crate::table::Table;
-use crate::target::{self, Costing};
+use crate::target;
 
 /// Imports, differentiates and counts.
 pub fn run(args: &InspectArgs, quiet: bool) -> Result<Answer> {
@@ -26,7 +27,7 @@ pub fn run(args: &InspectArgs, quiet: bool) -> Result<Answer> {
         search: &SearchArgs::default(),
         swap: &[],
     };
-    let costs = target::costs(&training.phases, &compiled, &devices, &costing, quiet)?.costs;
+    let costs = costing::costs(&training.phases, &compiled, &devices, &costing, quiet)?.costs;
     let problem = scrimp::lower(&training, &scrimp::estimate(&compiled[0]))?.problem;
     let step = TrainingNeeds {
         tasks: problem.tasks().len(),

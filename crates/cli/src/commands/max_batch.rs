@@ -26,7 +26,7 @@ use crate::failure::{Failure, Kind};
 use crate::output::Outputs;
 use crate::progress::Line;
 use crate::table::Table;
-use crate::{Answer, interrupt, target};
+use crate::{Answer, costing, interrupt, target};
 
 /// Searches, writes what was asked for and tells.
 pub fn run(args: &MaxBatchArgs, quiet: bool) -> Result<Answer> {
@@ -79,7 +79,7 @@ fn of_model(args: &MaxBatchArgs, line: &Line) -> Result<Found> {
     }
     let cpu = target::cpu(args.solve.search.threads(), args.recipe.library)?;
     let device = Processor::Cpu(&cpu);
-    let mut cache = target::cache(device);
+    let mut cache = costing::cache(device);
     let swap = Swap::measure(&args.swap, device, args.memory, cache.as_mut(), false)?;
     let model = target::Model::find(&args.target, &args.shape)?;
     let recipe = target::recipe(&args.recipe, &model.import(Some(1))?)?;

@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 
 use super::{plan, trained};
 use crate::args::{CostsArg, RunArgs};
+use crate::costing::{self, Costing};
 use crate::failure::{Failure, Kind};
 use crate::output::{OutputFile, Outputs};
 use crate::progress::Line;
 use crate::reports::Reports;
 use crate::table::Table;
-use crate::target::Costing;
 use crate::{Answer, interrupt, target};
 
 /// Plans, streams all batches through, writes the outputs and summarizes.
@@ -60,7 +60,7 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
         search: &args.solve.search,
         swap: &args.swap,
     };
-    let measured = target::costs(&phases, &compiled, &devices, &costing, quiet)?;
+    let measured = costing::costs(&phases, &compiled, &devices, &costing, quiet)?;
     let lowered = devices.lower(&flight.graph, &phases, &measured.costs, &measured.crossing)?;
     let network = Inference {
         compiled,

@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 use super::plan;
 use super::trained::{Told, answer};
 use crate::args::{LossArg, OptimizerArg, TrainArgs};
+use crate::costing::{self, Costing, Measured};
 use crate::failure::{Failure, Kind};
 use crate::output::Outputs;
 use crate::progress::Line;
 use crate::reports::Reports;
-use crate::target::{Costing, Measured};
 use crate::terminal::tell;
 use crate::{Answer, interrupt, target};
 
@@ -69,7 +69,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         crossing,
         swap,
         others,
-    } = target::costs(&training.phases, &compiled, &devices, &costing, quiet)?;
+    } = costing::costs(&training.phases, &compiled, &devices, &costing, quiet)?;
     let lowered = devices.lower(&training.graph, &training.phases, &costs, &crossing)?;
     let (problem, beside) = swap.add(&lowered.problem)?;
     let budgeted = scrimp::budgets(&problem, Some(&args.budget), &beside, Homes::Free)?;
