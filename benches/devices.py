@@ -96,13 +96,18 @@ def main():
     for row in first:
         print("| " + " | ".join(row) + " |")
     print()
-    print("| network | budget | predicted, ms | measured, ms | off by | beside the better | overhead | planning |")
+    print(
+        "| network | budget | predicted, ms | measured, ms | off by | beside the better | overhead | planning |"
+    )
     print("|" + "---|" * 8)
     for row in rows:
         print("| " + " | ".join(row) + " |")
     if off:
         apart = [abs(ratio - 1) for ratio in off]
-        print(f"\nPredicted and measured differ by {100 * statistics.median(apart):.1f} % in the median, ", end="")
+        print(
+            f"\nPredicted and measured differ by {100 * statistics.median(apart):.1f} % in the median, ",
+            end="",
+        )
         print(f"by {100 * max(apart):.1f} % at most.")
 
 
