@@ -3,16 +3,17 @@
 
     SCRIMP_ONEDNN=… benches/devices.py [--scrimp target/release/scrimp] [--limit 5] [NETWORK ...]
 
-One device has one thread and oneDNN's kernels, the other one thread and scrimp's own. Every network is profiled
-on this machine. A budget is the same percentage for both, of what planning can change when everything runs on
-that device alone. The columns of the first table, like those of XEngine's tables 1 and 4, are for 100 %; the
-second, like its table 2, has all budgets. Needs two idle cores, and takes about eight minutes.
+One device has one thread and oneDNN's kernels, the other one thread and scrimp's own. Every network is
+profiled on this machine. A budget is the same percentage for both, of what planning can change when
+everything runs on that device alone. The columns of the first table, like those of XEngine's tables 1
+and 4, are for 100 %; the second, like its table 2, has all budgets. Needs two idle cores, and takes
+about eight minutes.
 
 - alone: milliseconds of a step on each device alone, without a budget: predicted / measured.
 - predicted, measured: milliseconds of a step under the plan; measured is the median over steps.
 - off by: measured over predicted, less one.
-- beside the better: milliseconds as the planner counts them over those of the better device alone within the same budget, less one.
-  Without a number, neither device has a plan of its own there.
+- beside the better: milliseconds as the planner counts them over those of the better device alone within the
+  same budget, less one. Without a number, neither device has a plan of its own there.
 - overhead: measured milliseconds over those of the same network's plan at 100 %, less one.
 - planning: seconds.
 """
@@ -44,7 +45,7 @@ def scrimp(arguments, command, network, devices, percent, *more):
 
 
 def trained(arguments, network, devices, percent):
-    """The step of a plan, or why there is none: milliseconds as planned, predicted and measured; planning seconds."""
+    """The step of a plan (milliseconds planned, predicted and measured; planning seconds), or why none is."""
     answer = scrimp(arguments, "train", network, devices, percent, "--steps", str(STEPS))
     if "error" in answer:
         return None, answer["error"]["message"]
@@ -97,7 +98,8 @@ def main():
         print("| " + " | ".join(row) + " |")
     print()
     print(
-        "| network | budget | predicted, ms | measured, ms | off by | beside the better | overhead | planning |"
+        "| network | budget | predicted, ms | measured, ms | off by "
+        "| beside the better | overhead | planning |"
     )
     print("|" + "---|" * 8)
     for row in rows:

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What tiles cost: time per pixel of large images, overhead at half of the memory, and a language model's loss.
+"""What tiles cost: time per pixel of large images, overhead at half of the memory, and a language model.
 
     benches/tiles.py [--scrimp target/release/scrimp] [--library auto] [--threads 2] [--steps 3]
 
-The first table trains `vgg16-trunk` on images from 512² to 2048² within 1/4 GiB for 512² and in proportion to the pixels
-above, the second one networks within half of what they need without a plan, each without tiles (`off`) and with
-`--tile auto`; the third a transformer whose vocabulary is 30 times its width, without tiles and with 4 and 8. Seconds are
-medians over the steps of one run, by the plan that measured costs make. Only a quiet machine says anything about seconds.
+The first table trains `vgg16-trunk` on images from 512² to 2048² within 1/4 GiB for 512² and in proportion to
+the pixels above, the second one networks within half of what they need without a plan, each without tiles
+(`off`) and with `--tile auto`; the third a transformer whose vocabulary is 30 times its width, without tiles
+and with 4 and 8. Seconds are medians over the steps of one run, by the plan that measured costs make. Only a
+quiet machine says anything about seconds.
 """
 
 import argparse

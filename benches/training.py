@@ -3,19 +3,21 @@ r"""Training within a budget: `scrimp train` at batch 8 on the built-in networks
 
     benches/training.py [--scrimp target/release/scrimp] [--library auto] [--threads 2] [NETWORK[:BUDGET] ...]
 
-In each round costs are measured afresh, a plan is made, and steps are trained with it and without, in turn.
-There are as many rounds of each network as fit into `--seconds`, at least one, or `--rounds`. The table has peaks of
-plans, and compares seconds with what was planned: medians over the rounds, of medians over steps, with the rounds'
-least and greatest prediction errors. Only a quiet machine says anything about seconds.
+In each round costs are measured afresh, a plan is made, and steps are trained with it and without, in
+turn. There are as many rounds of each network as fit into `--seconds`, at least one, or `--rounds`. The
+table has peaks of plans, and compares seconds with what was planned: medians over the rounds, of medians
+over steps, with the rounds' least and greatest prediction errors. Only a quiet machine says anything
+about seconds.
 
-The budget is 50 % where none is given. With `--swap`, which may be given several times, each network is trained with each of
-the memories, and the table has the seconds that computing waits for copies. How well steps with copies are predicted:
+The budget is 50 % where none is given. With `--swap`, which may be given several times, each network is
+trained with each of the memories, and the table has the seconds that computing waits for copies. How
+well steps with copies are predicted:
 
     benches/training.py --rounds 5 --swap ram=8GiB --swap disk:/tmp=8GiB resnet50:131MB unet:80MB \
         transformer:112MB mobilenet:40%
 
-The last columns are the least and the most of the processors' time, over the rounds, that other programs and other guests
-of the same host took while costs were measured and during the steps.
+The last columns are the least and the most of the processors' time, over the rounds, that other programs and
+other guests of the same host took while costs were measured and during the steps.
 """
 
 import argparse
