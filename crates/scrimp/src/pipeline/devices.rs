@@ -33,16 +33,21 @@ pub(super) fn nearest(problem: &Problem, task: TaskId, device: DeviceId) -> Devi
     here.or_else(fastest).map_or(device, |mode| mode.device)
 }
 
-/// The first run of each task on the device and in the order of this plan; nothing is computed again, and
-/// everything is kept until its last use.
+/// The first run of each task on the device of this plan; nothing is computed again, and everything is kept until its
+/// last use. The order is that of the plan or, if a value would be overwritten there before its last reader has run,
+/// as plans with copies or second runs may do, the given one.
 pub(super) fn alike(plan: &CheckedPlan) -> Result<CheckedPlan> {
     let problem = plan.problem();
-    let mut ran: SecondaryMap<TaskId, bool> = SecondaryMap::new();
-    let first = runs(plan).filter(|&(task, _)| !std::mem::replace(&mut ran[task], true));
-    Ok(check(
-        problem,
-        Sequence::placed(problem, first).plan(problem)?,
-    )?)
+    let mut on: SecondaryMap<TaskId, Option<DeviceId>> = SecondaryMap::new();
+    let first = runs(plan).filter(|&(task, device)| on[task].replace(device).is_none());
+    let first: Vec<(TaskId, DeviceId)> = first.collect();
+    let ordered = Sequence::placed(problem, first.iter().copied()).plan(problem);
+    let plan = ordered.or_else(|_| {
+        let mut given = first;
+        given.sort_by_key(|&(task, _)| task);
+        Sequence::placed(problem, given).plan(problem)
+    });
+    Ok(check(problem, plan?)?)
 }
 
 /// The runs of a plan.
