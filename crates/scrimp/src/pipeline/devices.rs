@@ -178,3 +178,50 @@ fn users(
     }
     users
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use scrimp_plan::problem_from_json;
+
+    /// `reader` reads what `maker` makes and `writer` overwrites.
+    const PROBLEM: &str = r#"{
+        "format": "scrimp-problem", "version": 1, "name": "chain", "units": {"cost": "s", "memory": "B"},
+        "devices": [{"name": "cpu", "capacity": null, "computes": true, "resident": 0}], "links": [],
+        "tasks": [
+            {"name": "maker", "phase": "forward", "inputs": [0], "outputs": [1], "rerunnable": true,
+             "modes": [{"device": 0, "seconds": 1.0, "joules": 0.0, "workspace": 0}]},
+            {"name": "reader", "phase": "forward", "inputs": [1], "outputs": [2], "rerunnable": true,
+             "modes": [{"device": 0, "seconds": 1.0, "joules": 0.0, "workspace": 0}]},
+            {"name": "writer", "phase": "forward", "inputs": [1], "outputs": [3], "rerunnable": true,
+             "overwrites": [{"input": 1, "output": 3}],
+             "modes": [{"device": 0, "seconds": 1.0, "joules": 0.0, "workspace": 0}]}
+        ],
+        "values": [
+            {"name": "x", "bytes": 8, "origin": {"given": 0}, "keep": "no"},
+            {"name": "v", "bytes": 8, "origin": {"task": 0}, "keep": "no"},
+            {"name": "y", "bytes": 8, "origin": {"task": 1}, "keep": "anywhere"},
+            {"name": "w", "bytes": 8, "origin": {"task": 2}, "keep": "anywhere"}
+        ]
+    }"#;
+
+    #[test]
+    fn a_plan_whose_order_needs_a_second_run_has_one_alike_without() {
+        let (problem, _) = problem_from_json(PROBLEM).expect("a problem");
+        let device = problem.sole_device().expect("one device");
+        let [maker, reader, writer] = [0, 1, 2].map(TaskId::new);
+        let tasks = |plan: &CheckedPlan| runs(plan).map(|(task, _)| task).collect::<Vec<_>>();
+        let made = |order: &[TaskId]| {
+            let sequence = Sequence::of_runs(device, order.iter().copied());
+            check(&problem, sequence.plan(&problem).expect("it can run")).expect("a plan")
+        };
+        let again = made(&[maker, writer, maker, reader]);
+        let without = alike(&again).expect("the given order can run");
+        assert_eq!(tasks(&without), [maker, reader, writer]);
+        let once = made(&[maker, reader, writer]);
+        assert_eq!(
+            tasks(&alike(&once).expect("its order can run")),
+            tasks(&once)
+        );
+    }
+}
