@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -65,6 +66,11 @@ def subject_of(make: Callable[[], Made], given: argparse.Namespace) -> Subject:
     return Subject(make(), device_of(given.device))
 
 
+def repeatable() -> None:
+    """Let eager give the same bits twice: without it attention and convolutions may add with atomics."""
+    torch.use_deterministic_algorithms(True)
+
+
 def planned(subject: Subject, budget: str, given: argparse.Namespace) -> Any:
     """A step within a budget."""
     import scrimp.torch
@@ -115,6 +121,7 @@ def libraries(given: argparse.Namespace) -> list[str]:
 
 def dropout_in_attention(given: argparse.Namespace) -> list[str]:
     """Attention that runs again needs the seed and offset of its first run."""
+    repeatable()
     lines = []
     for dtype in (torch.float32, torch.bfloat16):
         subject = subject_of(partial(attention, given), given)
@@ -142,11 +149,16 @@ def replayed(device: torch.device, dtype: torch.dtype) -> str:
         run = lambda: aten._scaled_dot_product_flash_attention(q, k, v, 0.1, True)  # noqa: E731
     elif device.type == "cuda":
         run = lambda: aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.1)  # noqa: E731
+
+    def results(run: Callable[[], Any]) -> list[Tensor]:
+        """The result, the sums of its rows and the seed; what comes behind them has no contents."""
+        return [leaf for leaf in tree_leaves(run()) if isinstance(leaf, Tensor)][:3]
+
     state = save_rng(device)
-    first = [leaf for leaf in tree_leaves(run()) if isinstance(leaf, Tensor)]
+    first = results(run)
     torch.randn(5, device=device)
-    second = [leaf for leaf in tree_leaves(replay(device, state, run)) if isinstance(leaf, Tensor)]
-    third = [leaf for leaf in tree_leaves(run()) if isinstance(leaf, Tensor)]
+    second = results(lambda: replay(device, state, run))
+    third = results(run)
     same = [torch.equal(a, b) for a, b in zip(first, second, strict=True)]
     return f"attention replayed: {sum(same)} of {len(same)} results are the first run's; drawn anew: " + (
         "the same, so nothing was tested" if torch.equal(first[0], third[0]) else "others"
@@ -154,9 +166,10 @@ def replayed(device: torch.device, dtype: torch.dtype) -> str:
 
 
 def peaks(given: argparse.Namespace) -> list[str]:
-    """Promised and measured peaks, what PyTorch's allocator reserves, and what the GPU holds."""
+    """Promised and measured peaks, what PyTorch's allocator counts and reserves, and what the GPU holds."""
     subject = subject_of(partial(attention, given), given)
-    lines = ["| budget | promised | in use | asked for | reserved | held |", "|---|---|---|---|---|---|"]
+    subject.start = {}
+    lines = ["| budget | promised | in use | allocated | reserved | held |", "|---|---|---|---|---|---|"]
     for budget in ("eager", "100%", "60%", "min"):
         step, promised = subject.eager, ""
         if budget != "eager":
@@ -166,9 +179,9 @@ def peaks(given: argparse.Namespace) -> list[str]:
             torch.cuda.empty_cache()
         row = [budget, promised, mib(subject.peak(step)), "", "", ""]
         if given.device == "cuda":
-            stats = torch.cuda.memory_stats(subject.device)
-            asked, reserved = stats["requested_bytes.all.peak"], stats["reserved_bytes.all.peak"]
-            row[3:] = [mib(asked), mib(reserved), mib(held(subject.device))]
+            allocated = torch.cuda.max_memory_allocated(subject.device)
+            reserved = torch.cuda.max_memory_reserved(subject.device)
+            row[3:] = [mib(allocated), mib(reserved), mib(held(subject.device))]
         lines.append("| " + " | ".join(row) + " |")
     return lines
 
@@ -178,6 +191,7 @@ def slab(given: argparse.Namespace) -> list[str]:
     import scrimp.torch
     from scrimp._torch.slab import described, usage
 
+    repeatable()
     try:
         scrimp.torch.use_slab()
     except scrimp.Unsupported as error:
@@ -227,32 +241,42 @@ def times(given: argparse.Namespace) -> list[str]:
 class Atomic(nn.Module):
     """Operators whose kernels add with atomics on a GPU."""
 
-    def __init__(self) -> None:
-        """Make the layers."""
+    def __init__(self, deterministic: bool) -> None:
+        """Make the layers; not all have a form whose sums are in order."""
         super().__init__()
+        self.mode = "nearest" if deterministic else "linear"
         self.words = nn.Embedding(50, 64)
         self.mix = nn.Linear(64, 64)
 
     def forward(self, x: Tensor) -> Tensor:
         """Give a loss."""
         y = torch.tanh(self.mix(self.words(x))).transpose(1, 2)
-        y = F.interpolate(y, scale_factor=2, mode="linear").transpose(1, 2).flatten(0, 1)
+        y = F.interpolate(y, scale_factor=2, mode=self.mode).transpose(1, 2).flatten(0, 1)
         return y.new_zeros(8, 64).index_add(0, x.flatten().repeat(2) % 8, y).square().mean()
+
+
+def atomic(deterministic: bool) -> Made:
+    """The model, and words with many that are the same."""
+    return Atomic(deterministic), (torch.randint(0, 50, (16, 512)),), None
 
 
 def atomics(given: argparse.Namespace) -> list[str]:
     """Eager may differ from itself there; with deterministic algorithms all must agree."""
     lines = []
     for deterministic in (False, True):
-        torch.use_deterministic_algorithms(deterministic, warn_only=True)
-        subject = subject_of(lambda: (Atomic(), (torch.randint(0, 50, (16, 512)),), None), given)
+        torch.use_deterministic_algorithms(deterministic)
+        subject = subject_of(partial(atomic, deterministic), given)
         reference = subject.outcome(subject.eager)
         itself = differing(subject.outcome(subject.eager), reference)
+        losses = len({float(subject.run(subject.eager)) for _ in range(ROUNDS)})
         step = planned(subject, "min", given)
         bits = differing(subject.outcome(partial(subject.planned, step)), reference)
         named = [line for line in step.explain().splitlines() if "atomics" in line]
         way = "deterministic algorithms" if deterministic else "as it is"
-        lines.append(f"{way}: bits {bits}, eager itself {itself}; {named or 'no operator is named'}")
+        lines.append(
+            f"{way}: bits {bits}, eager itself {itself}, {losses} losses in {ROUNDS} runs of eager; "
+            f"{named or 'no operator is named'}"
+        )
     return lines
 
 
@@ -324,7 +348,11 @@ def report(check: str, given: argparse.Namespace, seconds: float) -> list[str]:
     options = [f"--{key.replace('_', '-')}={getattr(given, key)}" for key in torch_models.PASSED]
     command = [sys.executable, __file__, "--one", check, f"--seconds={seconds:.0f}", *options]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+        # Deterministic algorithms want it.
+        environment = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds, check=False, env=environment
+        )
     except subprocess.TimeoutExpired:
         return [f"**not done after {seconds:.0f} s**"]
     if done.returncode:

@@ -293,11 +293,13 @@ class Subject:
 
     def peak(self, step: Callable[[], Tensor]) -> int:
         """Most bytes of tensors in use during a step."""
+        from scrimp._torch.gpu import kept_by_libraries
         from scrimp._torch.memory import measured, storage_bytes
 
         self.clear()
+        libraries = kept_by_libraries(self.device)
         _, peak, _ = measured(lambda: self.run(step), self.device)
-        return peak + storage_bytes(self.tensors())
+        return peak + storage_bytes(self.tensors()) + libraries
 
     def seconds(self, step: Callable[[], Tensor]) -> float:
         """Of one step: processor time on the CPU, wall time on a GPU."""

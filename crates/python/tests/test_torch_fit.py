@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import itertools
+import weakref
 from typing import Any
 
 import pytest
@@ -339,6 +341,27 @@ def test_hooks() -> None:
         assert "hooks for saved tensors" in refused(model, x, loss_fn=Tensor.sum)
     layer.weight.register_hook(lambda g: g)
     assert "parameter '0.weight' has a gradient hook" in refused(model, x, loss_fn=Tensor.sum)
+
+
+def test_batch_norm_without_statistics() -> None:
+    """Of the batch alone, in the model's training as in its evaluation."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.Flatten())
+    x = torch.randn(2, 3, 6, 6)
+    expected = model(x).square().mean()
+    step = scrimp.torch.fit(model, lambda y: y.square().mean(), (x,), "100%", time_limit=0.5)
+    assert torch.equal(step(x), expected.detach())
+
+
+def test_nothing_holds_a_model_that_is_gone() -> None:
+    """Neither what capture leaves in PyTorch, nor caches of ours."""
+    model = nn.Linear(8, 8)
+    alive = weakref.ref(model.weight)
+    step = scrimp.torch.fit(model, F.mse_loss, (torch.ones(2, 8), torch.ones(2, 8)), "100%", time_limit=0.5)
+    step(torch.ones(2, 8), torch.ones(2, 8))
+    del model, step
+    gc.collect()
+    assert alive() is None
 
 
 def test_hooks_that_come_after_planning() -> None:

@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from scrimp._torch.gpu import is_unsettled, kept_by_libraries, warn_of_choices  # noqa: E402
+from scrimp._torch.graph import analyse  # noqa: E402
 from torch._subclasses import FakeTensorMode  # noqa: E402
 from torch.fx import Graph, Node  # noqa: E402
 
@@ -38,6 +39,11 @@ def test_kernels_that_add_with_atomics() -> None:
     assert not is_unsettled(node(aten.relu.default, "cuda"))
     assert is_unsettled(node(aten.index_put.default, "cuda", [], 1, True))
     assert not is_unsettled(node(aten.index_put.default, "cuda", [], 1, False))
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        assert is_unsettled(node(aten.index_add.default, "cuda", 0)), "PyTorch only warns"
+    finally:
+        torch.use_deterministic_algorithms(False)
     torch.use_deterministic_algorithms(True)
     try:
         assert not is_unsettled(node(aten.index_add.default, "cuda", 0))
@@ -45,11 +51,31 @@ def test_kernels_that_add_with_atomics() -> None:
         torch.use_deterministic_algorithms(False)
 
 
+def test_kernels_that_cudnn_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients of convolutions may be added up with atomics, unless that is forbidden."""
+    gradient = node(aten.convolution_backward.default, "cuda")
+    assert is_unsettled(gradient)
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    assert not is_unsettled(gradient)
+
+
+def test_memory_of_the_cpu_beside_a_gpu() -> None:
+    """A number or a seed on the CPU takes nothing of a GPU's budget, so it isn't swapped either."""
+    made = node(aten.relu.default, "cuda")
+    seed = made.graph.call_function(aten.randint.default, (5, [3]))
+    with FakeTensorMode():
+        seed.meta["val"], made.meta["val"] = torch.empty(3), torch.empty(4, 4, device="cuda")
+    storages = analyse(made.graph).storages_of
+    assert [storage.bytes for storage in storages[made]] == [64]
+    assert [storage.bytes for storage in storages[seed]] == [0]
+
+
 def test_the_names_are_operators() -> None:
     """A name that PyTorch doesn't have would never be found."""
     from scrimp._torch import gpu
 
-    missing = [name for name in gpu.ATOMIC | gpu.ACCUMULATING if not hasattr(aten, name)]
+    names = gpu.ATOMIC | gpu.ACCUMULATING | gpu.CHOSEN
+    missing = [name for name in names if not hasattr(aten, name)]
     assert missing == []
 
 

@@ -84,7 +84,8 @@ class Partitioner(CustomPartitionerFn):
         placeholders = joint.graph.find_nodes(op="placeholder")
         _refuse_symbols(placeholders)
         tangents = [node for node in placeholders if node.name.startswith("tangents")]
-        true_values(joint.graph)
+        if not self.fused:
+            true_values(joint.graph)
         tasks = analyse(joint.graph)
         (output,) = joint.graph.find_nodes(op="output")
         outputs: Sequence[Any] = output.args[0]

@@ -92,6 +92,15 @@ def capture(
     course = Course(spans.here)
     recorder = module.recorder = Recorder(spans.here)
     try:
+        return _captured(module, tensors, spans, course, recorder)
+    finally:
+        course.forget()
+
+
+def _captured(
+    module: Call, tensors: Sequence[torch.Tensor], spans: Spans, course: Course, recorder: Recorder
+) -> Joint:
+    try:
         exported = _exported(module, tensors, spans, course)
     except Exception as error:
         raise _explained(error) from error

@@ -52,19 +52,28 @@ ATOMIC = {
 """What torch.use_deterministic_algorithms makes deterministic, or refuses, on CUDA."""
 ACCUMULATING = {"index_put", "_unsafe_index_put", "put"}
 """Those that are among them if they accumulate."""
+CHOSEN = {"convolution_backward", "_cudnn_rnn_backward"}
+"""Those for which cuDNN may choose such a kernel, unless torch.backends.cudnn.deterministic is set."""
 SHOWN = 3
 
 
 def is_unsettled(node: Node) -> bool:
     """Whether running it twice may give other last bits."""
-    if torch.are_deterministic_algorithms_enabled():
+    if settled():
         return False
     values = [t for other in [node, *node.all_input_nodes] for t in tensors_in(other.meta.get("val"))]
     if not any(tensor.device.type == "cuda" for tensor in values):
         return False
     name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
     accumulates = any(given is True for given in [*node.args, *node.kwargs.values()])
-    return name in ATOMIC or (name in ACCUMULATING and accumulates)
+    chosen = name in CHOSEN and not torch.backends.cudnn.deterministic
+    return chosen or name in ATOMIC or (name in ACCUMULATING and accumulates)
+
+
+def settled() -> bool:
+    """Whether every kernel must be deterministic; where PyTorch only warns, others run all the same."""
+    only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    return torch.are_deterministic_algorithms_enabled() and not only_warns
 
 
 def unsettled(tasks: Iterable[Task]) -> str:
@@ -76,8 +85,19 @@ def unsettled(tasks: Iterable[Task]) -> str:
     named = list(dict.fromkeys(places))
     more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
     return (
-        f"these kernels add with atomics, so that even eager's bits vary: {', '.join(named[:SHOWN])}{more}; "
+        "these kernels may add with atomics, so that even eager's bits vary: "
+        f"{', '.join(named[:SHOWN])}{more}; "
         "torch.use_deterministic_algorithms(True) settles them. None of them runs again"
+    )
+
+
+def choices() -> str:
+    """What decides which kernels run, beside the GPU."""
+    cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    return (
+        f"cudnn {cudnn.version()} {cudnn.enabled} {cudnn.deterministic} {cudnn.allow_tf32} "
+        f"{torch.get_float32_matmul_precision()} {products.allow_bf16_reduced_precision_reduction} "
+        f"{settled()}"
     )
 
 

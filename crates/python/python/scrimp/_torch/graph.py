@@ -162,6 +162,10 @@ def analyse(graph: Graph) -> Tasks:
         else:
             found.needs[node] = _view_needs(node, found, reads)
         found.storages_of[node] = [storages[key] for key, _ in keys]
+    if any(storage.device.type == "cuda" for storage in storages.values()):
+        for storage in storages.values():
+            # A GPU's budget is about its own memory: seeds and numbers that are on the CPU take none of it.
+            storage.bytes = storage.bytes if storage.device.type == "cuda" else 0
     return found
 
 

@@ -21,6 +21,8 @@ from torch.fx import Graph, Node
 from torch.utils._python_dispatch import _disable_current_modes
 
 from scrimp._torch import runtime
+from scrimp._torch.graph import tensors_in
+from scrimp._torch.truth import true_results
 from scrimp._torch.verify import written_as
 
 FORMULAS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
@@ -45,6 +47,10 @@ def eager_kernels() -> Iterator[None]:
             saved.append((operator, {k: f for k, f in operator.py_kernels.items() if k in FORMULAS}))
             operator.py_kernels.update({key: ours for key in FORMULAS})
             operator._dispatch_cache.clear()
+        norm = torch.ops.aten.cudnn_batch_norm.default
+        saved.append((norm, dict(norm.py_kernels)))
+        norm.py_kernels[DispatchKey.Autograd] = _cudnn_batch_norm
+        norm._dispatch_cache.clear()
         yield
     finally:
         for operator, theirs in reversed(saved):
@@ -78,6 +84,25 @@ def _dropout(input: Tensor, p: float, train: bool | None) -> Tensor:
         if _scales_alike(p, input.dtype):
             return torch.ops.aten.native_dropout.default(input, p, True)[0]
         return input * torch.empty_like(input).bernoulli_(1 - p).div_(1 - p)
+
+
+def _cudnn_batch_norm(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """cuDNN's batch norm. It changes running statistics without saying so; its other form does say so."""
+    operator: Any = torch.ops.aten.cudnn_batch_norm.default
+    given = input, weight, bias, running_mean, running_var
+    if not training or running_mean is None:
+        return operator._op_dk(DispatchKey.AutogradCUDA, *given, training, momentum, eps)
+    with written_as(operator, *given, training, momentum, eps):
+        return torch.ops.aten._batch_norm_with_update.default(*given, momentum, eps)
 
 
 def _scales_alike(p: float, dtype: torch.dtype) -> bool:
@@ -177,7 +202,15 @@ def _is_fused(input: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor]) -> 
 
 
 def true_values(graph: Graph) -> None:
-    """Put right what capture gets wrong of operators' results: sizes and types that it doesn't know."""
+    """Put right what capture gets wrong of operators' results: sizes and types that it doesn't know.
+
+    On a GPU that is found out by running them; on the CPU these are all.
+    """
+    devices = (t.device for node in graph.nodes for t in tensors_in(node.meta.get("val")))
+    gpu = next((device for device in devices if device.type == "cuda"), None)
+    if gpu is not None:
+        true_results(graph, gpu)
+        return
     for node in graph.nodes:
         if node.target is torch.ops.aten.mkldnn_rnn_layer.default:
             _true_workspace(node)

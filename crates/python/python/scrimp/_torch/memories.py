@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,10 +71,9 @@ class Copy(abc.ABC):
         self.bytes = storage.nbytes()
         self.writes = writes
 
-    def clashes(self, other: Copy) -> bool:
-        """Whether the two may not overlap."""
-        apart = self.address + self.bytes <= other.address or other.address + other.bytes <= self.address
-        return not apart and (self.writes or other.writes)
+    def touches(self, other: Copy) -> bool:
+        """Whether the two have bytes of the memory in common."""
+        return self.address < other.address + other.bytes and other.address < self.address + self.bytes
 
     @abc.abstractmethod
     def is_done(self) -> bool:
@@ -92,7 +92,8 @@ class Memory(abc.ABC):
         self.name = name
         self.capacity = capacity
         self._areas: list[Area] = []
-        self._going_on: list[Copy] = []
+        self._going_on: tuple[deque[Copy], deque[Copy]] = (deque(), deque())
+        """Copies from the memory, and those to it, in order."""
 
     @property
     @abc.abstractmethod
@@ -148,9 +149,13 @@ class Memory(abc.ABC):
 
     def _begun(self, storage: UntypedStorage, address: int, *, writes: bool) -> Copy:
         copy = self._copy(storage, address, writes)
-        self._going_on = [other for other in self._going_on if not other.is_done()]
-        self._begin(copy, [other for other in self._going_on if other.clashes(copy)])
-        self._going_on.append(copy)
+        for queue in self._going_on:
+            while queue and queue[0].is_done():
+                queue.popleft()
+        # Copies in one direction come one after another anyway, so the latest in the other is enough.
+        other = next((o for o in reversed(self._going_on[not writes]) if o.touches(copy)), None)
+        self._begin(copy, other)
+        self._going_on[writes].append(copy)
         return copy
 
     def _added(self, size: int) -> Area:
@@ -176,8 +181,8 @@ class Memory(abc.ABC):
         """Describe a copy."""
 
     @abc.abstractmethod
-    def _begin(self, copy: Any, after: list[Any]) -> None:
-        """Begin a copy that comes ``after`` others."""
+    def _begin(self, copy: Any, after: Any) -> None:
+        """Begin a copy that comes ``after`` another, if there is one."""
 
 
 class FileCopy(Copy):
@@ -186,7 +191,7 @@ class FileCopy(Copy):
     def __init__(self, storage: UntypedStorage, address: int, *, writes: bool) -> None:
         """Not begun yet."""
         super().__init__(storage, address, writes=writes)
-        self.after: list[FileCopy] = []
+        self.after: FileCopy | None = None
         self.error: OSError | None = None
         self._done = threading.Event()
 
@@ -203,12 +208,12 @@ class FileCopy(Copy):
     def make(self, file: int, piece: mmap.mmap) -> None:
         """Copy, in pieces through an aligned buffer. Nothing holds the storage any more when it is done."""
         try:
-            for other in self.after:
-                other.wait()
+            if self.after is not None:
+                self.after.wait()
             self._transfer(file, piece)
         except OSError as error:
             self.error = _told(error, self.writes)
-        self.after, self.storage = [], None
+        self.after = self.storage = None
         self._done.set()
 
     def _transfer(self, file: int, piece: mmap.mmap) -> None:
@@ -305,7 +310,7 @@ class File(Memory):
     def _copy(self, storage: UntypedStorage, address: int, writes: bool) -> FileCopy:
         return FileCopy(storage, address, writes=writes)
 
-    def _begin(self, copy: FileCopy, after: list[FileCopy]) -> None:
+    def _begin(self, copy: FileCopy, after: FileCopy | None) -> None:
         if os.getpid() != self._process:
             raise Unsupported(
                 "this process was forked from one that swaps to a file, and has none of its threads; call "

@@ -48,7 +48,10 @@ def in_use(device: torch.device, *, reset: bool = False) -> tuple[int, int]:
     if slab.device() == device:
         now, most, _ = slab.usage(reset=reset)
         return now, most
-    found = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device)
+    torch.cuda.init()
+    # What was asked for: the allocator counts up to 1 MiB more for a block that it doesn't split.
+    asked = torch.cuda.memory_stats_as_nested_dict(device)["requested_bytes"]["all"]
+    found = asked["current"], asked["peak"]
     if reset:
         torch.cuda.reset_peak_memory_stats(device)
     return found

@@ -98,7 +98,7 @@ class Pinned(Memory):
     def _copy(self, storage: UntypedStorage, address: int, writes: bool) -> PinnedCopy:
         return PinnedCopy(storage, address, writes=writes)
 
-    def _begin(self, copy: PinnedCopy, after: list[PinnedCopy]) -> None:
+    def _begin(self, copy: PinnedCopy, after: PinnedCopy | None) -> None:
         slab = next(slab for slab in reversed(self._slabs) if slab.start <= copy.address)
         here = slab.bytes.narrow(0, copy.address - slab.start, copy.bytes)
         assert copy.storage is not None
@@ -106,8 +106,8 @@ class Pinned(Memory):
         stream: Any = self._streams[copy.writes]
         # What the device was told before: it made the value, or used the bytes until now.
         stream.wait_stream(torch.cuda.current_stream(self._device))
-        for other in after:
-            stream.wait_event(other.event)
+        if after is not None:
+            stream.wait_event(after.event)
         _copy_on(stream, *((here, there) if copy.writes else (there, here)))
         copy.event = stream.record_event()
         # The caching allocator gives bytes back in the order of the device's own stream, which waits for the

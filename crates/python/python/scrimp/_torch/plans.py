@@ -97,6 +97,9 @@ def surroundings() -> Any:
         torch._C._get_math_sdp_enabled(),
         torch._C._get_flash_sdp_enabled(),
         torch._C._get_mem_efficient_sdp_enabled(),
+        torch._C._get_cudnn_sdp_enabled(),
+        torch._C._get_cudnn_enabled(),
+        torch._C._get_cudnn_deterministic(),
         torch._C._get_deterministic_algorithms(),
     )
 

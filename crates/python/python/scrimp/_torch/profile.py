@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torch.utils._pytree import tree_map
 
 from scrimp._torch import kept
 from scrimp._torch.clock import Clock, is_quiet
+from scrimp._torch.gpu import choices
 from scrimp._torch.graph import Task, tensors_in
 from scrimp._torch.memory import measured
 from scrimp._torch.problem import Cost, allocated
+from scrimp._torch.truth import aside, key_of, runner
 from scrimp.errors import Unsupported
 
 REPEATS = 3
@@ -35,7 +36,7 @@ Progress = Callable[[int, int], object]
 def machine(device: torch.device) -> str:
     """What measurements depend on beside the operator."""
     if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
+        name = f"{torch.cuda.get_device_name(device)} {choices()}"
     else:
         name = f"{_processor()} {torch.get_num_threads()} threads"
     return f"{device.type} {name} torch {torch.__version__}"
@@ -49,23 +50,6 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def key_of(node: Node) -> str:
-    """The operator and all that its cost depends on."""
-
-    def shown(argument: Any) -> Any:
-        if isinstance(argument, Node):
-            return [_shape(t) for t in tensors_in(argument.meta.get("val"))]
-        return repr(argument)
-
-    arguments = [torch.fx.node.map_aggregate(a, shown) for a in (node.args, dict(node.kwargs))]
-    name = str(node.target) if hasattr(node.target, "_schema") else node._pretty_print_target(node.target)
-    return f"{name} {arguments}"
-
-
-def _shape(tensor: torch.Tensor) -> str:
-    return f"{tensor.dtype}{list(tensor.shape)}{list(tensor.stride())}"
-
-
 def measure(tasks: Sequence[Task], device: torch.device, progress: Progress | None = None) -> list[Cost]:
     """Measure each distinct operator once, or find it in the cache."""
     here = machine(device)
@@ -76,11 +60,8 @@ def measure(tasks: Sequence[Task], device: torch.device, progress: Progress | No
     doubtful = [key for key in distinct if key in known and 0 < known[key][2] < SETTLED]
     if doubtful and is_quiet():
         wanted += doubtful
-    cuda = [device] if device.type == "cuda" else []
-    # Events are recorded on the current device's stream.
-    there = torch.cuda.device(device) if cuda else contextlib.nullcontext()
     try:
-        with there, torch.no_grad(), torch.random.fork_rng(devices=cuda):
+        with aside(device):
             for done, key in enumerate(wanted):
                 if progress is not None:
                     progress(done, len(wanted))
@@ -121,21 +102,8 @@ def doubt(tasks: Sequence[Task], device: torch.device) -> None:
 def _measured_once(task: Task, device: torch.device) -> tuple[Cost, bool]:
     """What it costs, and whether others disturbed the measurement."""
     node = task.node
-
-    def real(argument: Any) -> Any:
-        if isinstance(argument, Node):
-            value = argument.meta.get("val")
-            return tree_map(lambda v: _filled(v, device) if isinstance(v, torch.Tensor) else v, value)
-        return argument
-
-    args = torch.fx.node.map_aggregate(node.args, real)
-    kwargs = torch.fx.node.map_aggregate(dict(node.kwargs), real)
-    operator: Any = node.target
-
-    def run() -> Any:
-        return operator(*args, **kwargs)
-
     try:
+        run = runner(node, device)
         run()
     except RuntimeError as error:
         raise Unsupported(
@@ -192,17 +160,6 @@ def _seconds_on_cuda(run: Callable[[], Any], device: torch.device) -> float:
 
 MOST_AT_ONCE = 64
 """Runs between two events."""
-
-
-def _filled(like: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Real contents for a fake tensor: small numbers, and index 0, which is always valid."""
-    where = device if like.device.type == device.type else like.device
-    # Expanded tensors have elements that share memory, so the memory is filled, not the tensor.
-    reach = sum((size - 1) * stride for size, stride in zip(like.shape, like.stride(), strict=True))
-    memory = torch.zeros(reach + 1 if like.numel() else 0, dtype=like.dtype, device=where)
-    if memory.is_floating_point() or memory.is_complex():
-        memory += 0.5
-    return memory.as_strided(like.shape, like.stride())
 
 
 def estimate(tasks: Sequence[Task]) -> list[Cost]:

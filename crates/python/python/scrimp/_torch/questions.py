@@ -115,13 +115,14 @@ class Course(FakeTensorMode):
         super().__init__()
         self.questions: list[tuple[Call, str, str]] = []
         self._where = where
+        self._over = False
         self._origins: dict[int, Origin] = {}
         self._inputs: dict[int, tuple[FakeTensor, Tensor]] = {}
 
     def from_tensor(self, tensor: Tensor, **options: Any) -> FakeTensor:
         """Make a tensor without contents of a real one, which is remembered."""
         made = super().from_tensor(tensor, **options)
-        if not isinstance(tensor, FakeTensor):
+        if not isinstance(tensor, FakeTensor) and not self._over:
             self._inputs[id(made)] = made, tensor
         return made
 
@@ -137,7 +138,8 @@ class Course(FakeTensorMode):
                 result = self._selected(*args)
             else:
                 result = tree_map_only(Tensor, self._like, self._answer(Call(func, args, kwargs)))
-        self._note(Call(func, args, kwargs), result)
+        if not self._over:
+            self._note(Call(func, args, kwargs), result)
         return result
 
     def _note(self, call: Call, result: Any) -> None:
@@ -189,6 +191,12 @@ class Course(FakeTensorMode):
             return Guard()
         sources = [name(source) for source in trail.sources]
         return Guard(trail.finished(), sources, list(dict.fromkeys(asked)))
+
+    def forget(self) -> None:
+        """Let go of the model's tensors: PyTorch keeps fake ones, and by them this mode, after a capture."""
+        self._over, self._where = True, str
+        self._origins.clear()
+        self._inputs.clear()
 
 
 class Trail:

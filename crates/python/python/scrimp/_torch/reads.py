@@ -106,8 +106,11 @@ def noted(call: Call, loss_fn: Any, tensors: Sequence[torch.Tensor], contents: G
         *watched.named_buffers(remove_duplicate=False),
     ]
     fakes: dict[str, torch.Tensor] = {name: mode.from_tensor(tensor) for name, tensor in held}
-    with recorder, mode, torch.enable_grad():
-        torch.func.functional_call(watched, fakes, tuple(map(mode.from_tensor, tensors)))
+    try:
+        with recorder, mode, torch.enable_grad():
+            torch.func.functional_call(watched, fakes, tuple(map(mode.from_tensor, tensors)))
+    finally:
+        mode.forget()
     return recorder.guards(contents)
 
 

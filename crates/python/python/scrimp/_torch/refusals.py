@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.backends import cudnn
 from torch.utils import checkpoint
 
 from scrimp.errors import BadOption, Unsupported
@@ -84,6 +85,7 @@ def refuse_modules(model: nn.Module) -> None:
         if type(module).__module__.startswith("torch.ao.nn.") and "quantized" in type(module).__module__:
             raise Unsupported(f"{name} is quantized and can't be trained; plan the model before quantization")
         _refuse_embedding(module, name)
+        _refuse_recurrent(module, name)
         for hook in module._forward_pre_hooks.values():
             for kind in type(hook).__mro__:
                 if kind.__name__ in PRE_HOOKS and kind.__module__.startswith("torch.nn.utils"):
@@ -91,6 +93,14 @@ def refuse_modules(model: nn.Module) -> None:
                         f"{name} makes its weight by the hook {type(hook).__name__}, which a planned step "
                         f"can't call; {PRE_HOOKS[kind.__name__]}"
                     )
+
+
+def _refuse_recurrent(module: nn.Module, name: str) -> None:
+    if isinstance(module, nn.RNNBase) and any(map(cudnn.is_acceptable, module.parameters())):
+        raise Unsupported(
+            f"{name} runs in a kernel of cuDNN's over weights that share one memory, which can't be "
+            "captured; torch.backends.cudnn.enabled = False runs it cell by cell"
+        )
 
 
 def _refuse_embedding(module: nn.Module, name: str) -> None:

@@ -135,6 +135,8 @@ def shown(operator: Any, args: Any, kwargs: Any) -> str:
         operator = torch.ops.aten.native_batch_norm.default
     elif operator is torch.ops.aten._native_batch_norm_legit_no_training.default:
         operator, args = torch.ops.aten.native_batch_norm.default, (*args[:5], False, *args[5:])
+    elif operator is torch.ops.aten._native_batch_norm_legit.no_stats:
+        operator, args = torch.ops.aten.native_batch_norm.default, (*args[:3], None, None, *args[3:])
     parts = [_shown(arg) for arg in args] + [f"{k}={_shown(v)}" for k, v in kwargs.items() if k != "device"]
     return f"{operator}({', '.join(parts)})"
 
