@@ -383,7 +383,7 @@ def test_streams_of_a_gpu(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "Stream", FakeStream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: compute)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
-    monkeypatch.setattr(pinned, "_copy_on", lambda s, to, of: s.queue.append(lambda: to.copy_(of)))
+    monkeypatch.setattr(pinned, "_copy_on", lambda s, _, to, of: s.queue.append(lambda: to.copy_(of)))
     memory = pinned.Pinned("ram", 1 << 20, CPU)
     # Two buffers of the device for four values, whose places in the memory overlap in pairs.
     *buffers, spare = (torch.zeros(6000, dtype=torch.uint8) for _ in range(3))

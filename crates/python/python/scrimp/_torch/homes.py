@@ -55,7 +55,7 @@ class Homes:
         for name, tensor in state.items():
             if isinstance(tensor, Tensor) and tensor.is_meta:
                 place = self._places[parameter, name]
-                state[name] = here = torch.empty_like(tensor, device=parameter.device)
+                state[name] = here = _like(tensor, parameter.device)
                 copy = place.memory.bring(here.untyped_storage(), place.address)
                 self._copies.setdefault(parameter, []).append(copy)
 
@@ -77,8 +77,8 @@ class Homes:
         self.arrive(parameter)
         state = self._state().get(parameter, {})
         for name, tensor in state.items():
-            if moves(tensor, parameter):
-                state[name] = tensor.to("meta")
+            if moves(tensor, parameter) and not tensor.is_meta:
+                state[name] = _like(tensor, META)
 
     def _place(self, parameter: nn.Parameter, name: str, tensor: Tensor, memory: Memory) -> _Place:
         place = self._places.get((parameter, name))
@@ -89,6 +89,14 @@ class Homes:
     def _state(self) -> dict[Any, dict[str, Any]]:
         optimizer = self._optimizer()
         return {} if optimizer is None else optimizer.state
+
+
+META = torch.device("meta")
+
+
+def _like(tensor: Tensor, device: torch.device) -> Tensor:
+    """Laid out alike; `torch.empty_like` from one device to another goes through Python."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
 
 
 class _Place:

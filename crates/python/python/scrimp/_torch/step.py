@@ -132,9 +132,15 @@ class Step(Account):
     def _eagerly(self, batch: Batch) -> torch.Tensor:
         """Run the model itself."""
         loss = loss_of(self.model, self.loss_fn, batch.filler()(batch.tensors))
-        scale = torch.as_tensor(self.loss_scale, dtype=loss.dtype, device=loss.device)
-        loss.backward(scale.detach().reshape(loss.shape))
+        loss.backward(self._scale(loss))
         return loss.detach()
+
+    def _scale(self, loss: torch.Tensor) -> torch.Tensor:
+        """The gradient of a loss. A number is filled in: a copy to a GPU would wait for what was before."""
+        scale, dtype, device = self.loss_scale, loss.dtype, loss.device
+        if isinstance(scale, torch.Tensor):
+            return scale.detach().to(device, dtype).reshape(loss.shape)
+        return torch.full(loss.shape, scale, dtype=dtype, device=device)
 
     def _planned(self, batch: Batch, *, accumulating: bool = False, ahead: bool = True) -> Planned:
         def make() -> Planned:
@@ -313,9 +319,7 @@ class Step(Account):
             return what.get().detach()
         if isinstance(what, int):
             return tensors[what].detach()
-        like = planned.loss
-        scale = torch.as_tensor(self.loss_scale, dtype=like.dtype, device=like.device)
-        return scale.detach().reshape(like.shape)
+        return self._scale(planned.loss)
 
 
 def _changed(planned: Planned, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -7,6 +7,7 @@ they always are. A gradient is freed after its update.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections import defaultdict
 from collections.abc import Iterable
@@ -76,6 +77,7 @@ class Updater:
         self.memory: Memory | None = None
         """Where state may wait."""
         self.parameters: list[nn.Parameter] = []
+        self._group_of = self._grouped()
 
     @property
     def marks(self) -> Any:
@@ -106,6 +108,7 @@ class Updater:
 
     def set_out(self, elsewhere: Iterable[Any]) -> None:
         """Have the state where a plan expects it, and in the order of ``optimizer.step()``."""
+        self._group_of = self._grouped()
         updated = set(self.parameters)
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
@@ -135,7 +138,7 @@ class Updater:
         parameter = self.parameters[place]
         parameter.grad = gradient
         try:
-            _step(self.optimizer, self._group_of(parameter), parameter)
+            _step(self.optimizer, self._group(parameter), parameter)
         finally:
             parameter.grad = None
 
@@ -207,11 +210,14 @@ class Updater:
         self.parameters.append(parameter)
         return len(self.parameters) - 1
 
-    def _group_of(self, parameter: nn.Parameter) -> dict[str, Any]:
-        for group in self.optimizer.param_groups:
-            if any(other is parameter for other in group["params"]):
-                return group
-        raise Unsupported("the optimizer no longer has a parameter that it had; plan anew with fit")
+    def _grouped(self) -> dict[nn.Parameter, dict[str, Any]]:
+        return {p: group for group in self.optimizer.param_groups for p in group["params"]}
+
+    def _group(self, parameter: nn.Parameter) -> dict[str, Any]:
+        group = self._group_of.get(parameter)
+        if group is None:
+            raise Unsupported("the optimizer no longer has a parameter that it had; plan anew with fit")
+        return group
 
     def _moving_bytes(self, parameter: nn.Parameter) -> int:
         return sum(size for moves, size in self._state_sizes(parameter) if moves)
@@ -219,7 +225,7 @@ class Updater:
     def _state_sizes(self, parameter: nn.Parameter) -> list[tuple[bool, int]]:
         """For each tensor of a parameter's state, whether it can move, and its bytes."""
         try:
-            group = self._group_of(parameter)
+            group = self._group(parameter)
         except Unsupported:
             return []
         there = self.optimizer.state.get(parameter)
@@ -243,7 +249,7 @@ class Updater:
         return found
 
     def _measured(self, parameter: nn.Parameter) -> Cost:
-        group = self._group_of(parameter)
+        group = self._group(parameter)
         sample = min(parameter.numel(), SAMPLE)
         options = {k: v for k, v in group.items() if k not in ("params", "lr", "initial_lr")}
         key = f"update {type(self.optimizer).__name__} {options} {parameter.dtype}[{sample}]"
@@ -281,10 +287,14 @@ class _Twin:
 
 
 def _step(optimizer: Any, group: dict[str, Any], parameter: Tensor) -> None:
-    """Let an optimizer step as if it had one parameter."""
+    """Let an optimizer step as if it had one parameter.
+
+    What is around its method only calls hooks, which are refused, and turns gradients off.
+    """
     groups = optimizer.param_groups
     optimizer.param_groups = [{**group, "params": [parameter]}]
     try:
-        type(optimizer).step(optimizer)
+        with torch.no_grad():
+            inspect.unwrap(type(optimizer).step)(optimizer)
     finally:
         optimizer.param_groups = groups
