@@ -30,6 +30,8 @@ const GROWTHS: [f64; 5] = [0.05, 0.2, 0.5, 1.0, f64::INFINITY];
 const COPYING: [f64; 6] = [0.0, 0.1, 0.3, 0.5, 0.7, 1.0];
 /// The width of the widest beam times the number of tasks.
 const WIDEST: u32 = 20_000;
+/// The most units of work of a beam, per task and width.
+const BEAM_WORK: u64 = 5000;
 /// One walk through the sequences that fit.
 pub(crate) struct Walk<'m> {
     model: &'m Model,
@@ -43,6 +45,8 @@ pub(crate) struct Walk<'m> {
     pub best: Option<(f64, Vec<TaskId>)>,
     /// The leanest sequence, with its peak.
     pub leanest: (f64, Vec<TaskId>),
+    /// First plans that fit, before they were improved.
+    pub origins: Vec<Vec<TaskId>>,
     /// Units of work that the last start over took, or a guess.
     pub(super) start_work: u64,
     /// Times sequences with copies.
@@ -70,6 +74,7 @@ impl<'m> Walk<'m> {
             state,
             rng,
             best: None,
+            origins: Vec::new(),
             start_work: u64::from(model.tasks) * u64::from(model.tasks) / 4,
             timing: (!model.copies.none()).then(|| Timing::new(model, budget)),
             now: 0.0,
@@ -262,9 +267,18 @@ impl<'m> Walk<'m> {
         true
     }
 
-    /// Starts from the given order, or from a lean one if the order is free, with a random taste. If that
-    /// doesn't fit, starts from `from` again.
-    pub fn start_over(&mut self, from: &[TaskId]) {
+    /// Makes a new plan, or goes back to a first one if that fails, as is usual under tight budgets. Annealing
+    /// gets further from either than from a plan that it has improved before. Beams are so narrow that they take
+    /// at most about `most` units of work.
+    pub fn start_over(&mut self, most: u64) {
+        if !self.make_plan(most) {
+            let origin = self.rng.below(self.origins.len());
+            self.state.reset(&self.origins[origin]);
+        }
+    }
+
+    /// Makes a plan from the given order, or from a lean one if the order is free, with a random taste.
+    fn make_plan(&mut self, most: u64) -> bool {
         let order = if self.repairer.free && self.rng.below(3) > 0 {
             let (noise, inertia) = (self.rng.unit(), [0.0, 1.0, 5.0, 20.0][self.rng.below(4)]);
             let noise = noise * noise;
@@ -273,7 +287,7 @@ impl<'m> Walk<'m> {
             self.model.given_order()
         };
         if order.len() < self.model.tasks as usize {
-            return;
+            return false;
         }
         let order = self.model.with_brings(order);
         self.follow();
@@ -284,23 +298,23 @@ impl<'m> Walk<'m> {
         }
         if self.timing.is_none() && self.rng.below(2) == 0 {
             let widest = (WIDEST / self.model.tasks.max(1)).clamp(64, 1000) as usize;
+            let afford = most / (BEAM_WORK * u64::from(self.model.tasks));
+            let width = [2, 8, 32, widest][self.rng.below(4)];
             let breadth = Breadth {
-                width: [2, 8, 32, widest][self.rng.below(4)],
+                width: width.min((afford as usize).max(2)),
                 rent: 2.0 * self.rng.unit(),
                 noise: [0.0, 0.3, 1.0][self.rng.below(3)],
                 free: self.repairer.free && self.rng.below(2) == 0,
             };
             if self.beam(breadth) {
-                return;
+                return true;
             }
         }
         let taste = Taste {
             tries: 1 + self.rng.below(8),
             noise: 4.0 * self.rng.unit(),
         };
-        if !self.settle(taste) || self.seconds().is_infinite() {
-            self.state.reset(from);
-        }
+        self.settle(taste) && self.seconds().is_finite()
     }
 
     /// Draws how closely repairs follow the bound.
@@ -474,5 +488,42 @@ impl<'m> Walk<'m> {
         } else {
             self.state.restore();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Shape, base_peak, problem};
+
+    use super::*;
+    use crate::floor_bytes;
+
+    #[test]
+    fn a_start_over_ends_with_a_plan_that_fits() {
+        let mut rng = Random::new(3, 0);
+        let mut back = 0;
+        for round in 0..20 {
+            let shape = Shape {
+                tasks: 12 + round,
+                rich: false,
+            };
+            let p = problem(shape, &mut rng);
+            let model = Model::new(&p).unwrap().0;
+            let (floor, peak) = (floor_bytes(&p).unwrap(), base_peak(&p));
+            let budget = (floor + (peak - floor) / 10) as f64 - model.resident;
+            let given = model.given_order();
+            let mut walk = Walk::new(&model, &given, budget, true, Cutoff::NEVER, rng.clone());
+            walk.first_plan(0, true);
+            let Some((_, origin)) = walk.best.clone() else {
+                continue;
+            };
+            walk.origins.push(origin.clone());
+            for _ in 0..10 {
+                walk.start_over(1_000_000);
+                assert!(walk.state.peak() <= budget);
+                back += usize::from(walk.state.order() == origin);
+            }
+        }
+        assert!(back > 0, "some starts fail");
     }
 }

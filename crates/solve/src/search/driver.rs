@@ -56,6 +56,9 @@ const LEAST_STATES: usize = 20_000;
 const PATIENCE: u32 = 8;
 /// The share of all work that these epochs take at least, so that small problems don't end too soon.
 const IDLE_SHARE: f64 = 0.1;
+/// The same per task, in units of work, if the plan is further above the bound than a share of all tasks' seconds.
+const ENOUGH: u64 = 1_000_000;
+const CLOSE: f64 = 1e-3;
 
 /// What the search found.
 pub(crate) struct Found {
@@ -214,6 +217,7 @@ fn by_walks<'m>(
             bound::seconds(model, budget, options.order, known, cutoff)
         },
         lower_bound,
+        origins: [&best.1].into_iter().chain(&kept).cloned().collect(),
         best,
         tell: &mut |cost, lower_bound| {
             progress(Progress {
@@ -269,6 +273,8 @@ struct Race<'m, 'g> {
     /// No plan takes fewer seconds.
     lower_bound: f64,
     best: (f64, Vec<TaskId>),
+    /// The first plans.
+    origins: Vec<Vec<TaskId>>,
     tell: &'g mut dyn FnMut(f64, f64),
 }
 
@@ -291,7 +297,7 @@ impl<'m> Race<'m, '_> {
             let number = lineages.len() as u64;
             let from = self.best.clone();
             let mut lineage = self.lineage(number, from, free, &guide);
-            lineage.start_over();
+            lineage.start_over(RACE_EPOCHS * self.first_epoch());
             lineages.push(lineage);
         }
         // The shorter part of the work goes to all, the longer one to the best.
@@ -314,7 +320,12 @@ impl<'m> Race<'m, '_> {
         let spared = self.advance(spared + share / 2);
         let guide = Arc::new(self.bound.growth(self.best.0));
         let mut last = self.lineage(0, self.best.clone(), free, &guide);
-        while !last.has_converged(idle) && left > 0 && !self.ended() {
+        let enough = ENOUGH * u64::from(model.tasks);
+        while left > 0 && !self.ended() {
+            let idle = if self.is_close() { idle } else { idle.max(enough) };
+            if last.has_converged(idle) {
+                break;
+            }
             last.epoch(self.first.threads, left, &mut left);
             self.offer(last.best.clone());
         }
@@ -324,6 +335,11 @@ impl<'m> Race<'m, '_> {
     fn ended(&self) -> bool {
         let enough = self.enough.max(self.lower_bound) * (1.0 + 1e-9);
         self.cutoff.reached() || self.best.0 <= enough
+    }
+
+    /// Whether a better plan can't save much.
+    fn is_close(&self) -> bool {
+        self.best.0 - self.lower_bound <= CLOSE * self.first.model.base_cost()
     }
 
     /// Works on the bound; returns the work left over.
@@ -362,6 +378,9 @@ impl<'m> Race<'m, '_> {
                 let random = Random::new(self.seed, number * WALKS as u64 + k);
                 let mut walk = Walk::new(model, self.given, budget, free, self.cutoff, random);
                 walk.repairer.guide = Some(Arc::clone(guide));
+                if free == self.first.free {
+                    walk.origins.clone_from(&self.origins);
+                }
                 walk
             })
             .collect();
@@ -385,7 +404,10 @@ pub(super) struct Lineage<'m> {
 
 impl<'m> Lineage<'m> {
     /// A lineage that starts from a plan, and units of work of its first epoch.
-    pub fn new(best: (f64, Vec<TaskId>), walks: Vec<Walk<'m>>, length: u64) -> Lineage<'m> {
+    pub fn new(best: (f64, Vec<TaskId>), mut walks: Vec<Walk<'m>>, length: u64) -> Lineage<'m> {
+        for walk in walks.iter_mut().filter(|walk| walk.origins.is_empty()) {
+            walk.origins.push(best.1.clone());
+        }
         Lineage {
             best,
             walks,
@@ -397,10 +419,10 @@ impl<'m> Lineage<'m> {
         }
     }
 
-    /// Leaves the plan for another one that doesn't depend on it, if such a plan is found.
-    fn start_over(&mut self) {
+    /// Leaves the plan for another one that doesn't depend on it, found with about this much work.
+    fn start_over(&mut self, most: u64) {
         for walk in &mut self.walks {
-            walk.start_over(&self.best.1);
+            walk.start_over(most);
             walk.record();
         }
         if let Some(other) = best_of(&self.walks) {

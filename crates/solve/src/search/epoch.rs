@@ -32,12 +32,12 @@ impl Walk<'_> {
             .into_iter()
             .find(|&lanes| length / parts(lanes) >= LANE * u64::from(self.state.model.tasks));
         match lanes {
-            Some(lanes) => self.explore(from, lanes, length / parts(lanes)),
+            Some(lanes) => self.explore(lanes, length / parts(lanes)),
             None => {
                 let before = self.repairer.work;
                 self.state.reset(from);
                 if self.start_work * START_SHARE <= length {
-                    self.start_over(from);
+                    self.start_over(length / START_SHARE);
                     self.start_work = self.repairer.work - before;
                 }
                 let spent = self.repairer.work - before;
@@ -48,12 +48,12 @@ impl Walk<'_> {
 
     /// Anneals from several fresh starts, each `length` units of work long, and goes on with the better half,
     /// twice as long, until one is left.
-    fn explore(&mut self, from: &[TaskId], lanes: usize, length: u64) {
+    fn explore(&mut self, lanes: usize, length: u64) {
         let known = self.best.take();
         let mut pool: Vec<(f64, Vec<TaskId>)> = Vec::new();
         for lane in 0..lanes {
             let before = self.repairer.work;
-            self.start_over(from);
+            self.start_over(length);
             self.record();
             let spent = self.repairer.work - before;
             self.anneal(
