@@ -322,7 +322,11 @@ impl<'m> Race<'m, '_> {
         let mut last = self.lineage(0, self.best.clone(), free, &guide);
         let enough = ENOUGH * u64::from(model.tasks);
         while left > 0 && !self.ended() {
-            let idle = if self.is_close() { idle } else { idle.max(enough) };
+            let idle = if self.is_close() {
+                idle
+            } else {
+                idle.max(enough)
+            };
             if last.has_converged(idle) {
                 break;
             }
