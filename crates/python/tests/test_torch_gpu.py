@@ -6,11 +6,13 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+import scrimp.torch  # noqa: E402
 from scrimp._torch.gpu import is_unsettled, kept_by_libraries, warn_of_choices  # noqa: E402
 from scrimp._torch.graph import analyse  # noqa: E402
 from torch._subclasses import FakeTensorMode  # noqa: E402
@@ -119,3 +121,35 @@ def test_a_gpu_must_be_there() -> None:
     )
     assert done.returncode != 0
     assert "--device cpu" in done.stderr
+
+
+def test_a_batch_too_large_to_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that has no memory for an operator by itself has none for a step."""
+    prepare = scrimp.torch.Step.prepare
+
+    def short(step: Any, *batch: Any) -> Any:
+        if len(batch[0]) > 5:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return prepare(step, *batch)
+
+    monkeypatch.setattr(scrimp.torch.Step, "prepare", short)
+    model, x = torch.nn.Linear(4, 4), torch.ones(2, 4)
+    largest = scrimp.torch.max_batch(model, torch.Tensor.sum, (x,), "1GiB", costs="estimate", time_limit=0.1)
+    assert largest == 5
+
+
+def test_new_values_go_where_the_old_ones_are() -> None:
+    """All of a kind at once, whatever kinds there are."""
+    from scrimp._torch.runtime import put
+
+    targets = [torch.zeros(3), torch.zeros((), dtype=torch.int64), torch.zeros(2, 2).t(), torch.zeros(4)]
+    values = [
+        torch.ones(3),
+        torch.tensor(7),
+        torch.arange(4.0).view(2, 2),
+        torch.ones(4, dtype=torch.float64),
+    ]
+    put(targets, values)
+    assert all(
+        torch.equal(target, value.to(target.dtype)) for target, value in zip(targets, values, strict=True)
+    )

@@ -29,7 +29,8 @@ def largest_batch(
         scaled_args, scaled_named = _scaled((args, named), samples, count)
         try:
             made().prepare(*scaled_args, **scaled_named)
-        except Infeasible:
+        # Without memory for one operator by itself there is no plan either.
+        except (Infeasible, torch.OutOfMemoryError):
             return False
         return True
 

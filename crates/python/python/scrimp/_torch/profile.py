@@ -105,6 +105,8 @@ def _measured_once(task: Task, device: torch.device) -> tuple[Cost, bool]:
     try:
         run = runner(node, device)
         run()
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError as error:
         raise Unsupported(
             f"{node.target} ({node.name}) can't be measured on made-up numbers; use costs='estimate'. "

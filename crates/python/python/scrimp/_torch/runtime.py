@@ -57,6 +57,15 @@ def accumulate(existing: torch.Tensor, gradient: torch.Tensor) -> None:
     existing.add_(gradient)
 
 
+def put(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    """Copy values into tensors; all of a kind at once, since a GPU's kernels are short and many here."""
+    kinds: dict[Any, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+    for target, value in zip(targets, values, strict=True):
+        kinds.setdefault((target.device, target.dtype, value.dtype), []).append((target, value))
+    for pairs in kinds.values():
+        torch._foreach_copy_([target for target, _ in pairs], [value for _, value in pairs])
+
+
 def update(updater: Any, place: int, gradient: torch.Tensor) -> None:
     """Let the optimizer update a parameter."""
     updater.update(place, gradient)

@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 from torch.optim import Optimizer
 
 from scrimp._native import format_bytes
-from scrimp._torch import inplace
+from scrimp._torch import inplace, runtime
 from scrimp._torch.account import Account
 from scrimp._torch.capture import Call, Joint, Slot, capture
 from scrimp._torch.captures import captured
@@ -305,8 +305,7 @@ class Step(Account):
             ended(trip),
         ):
             loss, changed, gradients = planned.run(*inputs)
-            for target, value in zip(_changed(planned, tensors), changed, strict=True):
-                target.copy_(value)
+            runtime.put(_changed(planned, tensors), changed)
         for slot, gradient in zip(planned.gradients, gradients, strict=True):
             slot.get().grad = gradient
         if planned.updater is not None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
-from scrimp._torch import inplace
+from scrimp._torch import inplace, runtime
 from scrimp._torch.account import Account
 from scrimp._torch.capture import Call, Joint, Slot, capture
 from scrimp._torch.captures import captured
@@ -276,8 +276,7 @@ class _Run(torch.autograd.Function):
         halves.places.begin(inputs[0].device)
         with torch.no_grad(), torch.autocast(kind, enabled=False), halves.pace.step():
             results, changed, saved = halves.forward(*detached, *[ctx.trip][: halves.trips[0]])
-            for position, value in zip(halves.mutated, changed, strict=True):
-                detached[position].copy_(value)
+            runtime.put([detached[position] for position in halves.mutated], changed)
         _keep(ctx, saved, detached, inputs, results)
         ctx.mark_non_differentiable(*(results[i] for i in halves.passive))
         # Outputs that nothing uses would get gradients of zeros, as large as they are.
