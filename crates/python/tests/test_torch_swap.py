@@ -375,11 +375,30 @@ class FakeEvent:
         return self.happened
 
 
+class FakeRuntime:
+    """As CUDA's, which pins whole pages, and none twice."""
+
+    def __init__(self) -> None:
+        self.pinned: dict[int, int] = {}
+
+    def cudaHostRegister(self, address: int, size: int, flags: int) -> int:
+        """As CUDA's."""
+        pages = (address + size + memories.PAGE - 1) // memories.PAGE - address // memories.PAGE
+        assert pages * memories.PAGE == size, "this pins a part of somebody else's page"
+        self.pinned[address] = size
+        return 0
+
+    def cudaHostUnregister(self, address: int) -> int:
+        """As CUDA's."""
+        del self.pinned[address]
+        return 0
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_streams_of_a_gpu(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However three streams' work interleaves, a step reads what it wrote, and what it frees is reused."""
     draw, compute = random.Random(seed), FakeStream()
-    runtime = type("Runtime", (), {"cudaHostRegister": lambda *_: 0, "cudaHostUnregister": lambda *_: 0})()
+    runtime = FakeRuntime()
     monkeypatch.setattr(torch.cuda, "Stream", FakeStream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: compute)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
@@ -420,3 +439,7 @@ def test_streams_of_a_gpu(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         assert any([stream.advance() for stream in streams]), "the streams wait for each other"
     assert read == wanted
     assert not any(area.taken for area in memory._areas)
+    assert sum(runtime.pinned.values()) == memory.reserved
+    del memory, trips, trip
+    gc.collect()
+    assert not runtime.pinned, "memory that is gone is still pinned"

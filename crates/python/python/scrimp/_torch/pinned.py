@@ -89,7 +89,9 @@ class Pinned(Memory):
 
     def _extend(self, start: int, size: int) -> None:
         self._slabs = [slab for slab in self._slabs if slab.start < start]
-        memory = torch.empty(size, dtype=torch.uint8)
+        # Whole pages, none of which another slab has a part of: pages are what is pinned.
+        whole = torch.empty(size + PAGE, dtype=torch.uint8)
+        memory = whole.narrow(0, -whole.data_ptr() % PAGE, size)
         runtime: Any = torch.cuda.cudart()
         failed = int(runtime.cudaHostRegister(memory.data_ptr(), size, 0))
         if failed:
