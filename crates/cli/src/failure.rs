@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use scrimp::Error;
-use scrimp::run::{OpenClError, RunError};
+use scrimp::run::{GpuError, RunError};
 use scrimp::solve::SolveError;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -225,7 +225,8 @@ impl From<Error> for Failure {
 fn running(error: &RunError) -> (Kind, Value) {
     match error {
         RunError::Node { source, .. } => running(source),
-        RunError::OutOfMemory { bytes } | RunError::OpenCl(OpenClError::OutOfMemory { bytes }) => {
+        RunError::OutOfMemory { bytes }
+        | RunError::Gpu(GpuError::OutOfMemory { bytes } | GpuError::NotLocked { bytes, .. }) => {
             (Kind::Memory, json!({ "needed_bytes": bytes }))
         }
         RunError::SwapRoom {
@@ -235,8 +236,8 @@ fn running(error: &RunError) -> (Kind, Value) {
             json!({ "needed_bytes": needed, "available_bytes": available }),
         ),
         RunError::SwapFolder { .. } | RunError::SwapFile { .. } => (Kind::Memory, Value::Null),
-        RunError::OpenCl(OpenClError::NoDevice { .. }) => (Kind::Usage, Value::Null),
-        RunError::OneDnn(_) | RunError::OpenCl(_) => (Kind::Solver, Value::Null),
+        RunError::Gpu(GpuError::NoDevice { .. }) => (Kind::Usage, Value::Null),
+        RunError::OneDnn(_) | RunError::Gpu(_) => (Kind::Solver, Value::Null),
         RunError::Panicked { .. } => (Kind::Internal, Value::Null),
         _ => (Kind::Input, Value::Null),
     }

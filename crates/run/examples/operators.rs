@@ -1,4 +1,4 @@
-//! Times operators one by one, for `benches/steps.py`: `operators native|onednn|opencl:N THREADS cpu|wall`. Each
+//! Times operators one by one, for `benches/steps.py`: `operators native|onednn|opencl:N|cuda:N THREADS cpu|wall`. Each
 //! line of standard input is the name of a case; the answer is a line with the least and the median
 //! seconds of a run, for enough runs to fill a twentieth of a second. `list` answers all names.
 
@@ -9,7 +9,7 @@
 )]
 
 use scrimp_graph::{DType, Norm, Op, Optimizer, Reduction, Unary, Window, infer};
-use scrimp_run::{Alone, Cpu, Library, OpenCl, Processor};
+use scrimp_run::{Alone, Cpu, Gpu, Interface, Library, Processor};
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 
@@ -337,13 +337,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ => || seconds(1),
     };
     let cpu = Cpu::with_library(args[2].parse()?, library)?;
-    let device = match args[1].strip_prefix("opencl:") {
+    let gpu = Interface::ALL.into_iter().find_map(|interface| {
+        let number = args[1].strip_prefix(interface.word())?.strip_prefix(':')?;
+        Some((interface, number))
+    });
+    let device = match gpu {
         None => None,
-        Some(number) => Some(OpenCl::new(number.parse()?, None)?),
+        Some((interface, number)) => Some(Gpu::new(interface, number.parse()?, None)?),
     };
-    let processor = device
-        .as_ref()
-        .map_or(Processor::Cpu(&cpu), Processor::OpenCl);
+    let processor = device.as_ref().map_or(Processor::Cpu(&cpu), Processor::Gpu);
     let cases: Vec<_> = cases();
     let names: Vec<String> = cases.iter().map(|(name, _)| name.clone()).collect();
     let cases: HashMap<_, _> = cases.into_iter().collect();

@@ -1,5 +1,5 @@
 //! Where the time of a built-in network's training step goes: `step NETWORK BATCH THREADS [STEPS
-//! [native|onednn|opencl:N [shapes]]]` runs steps without a plan and prints each kind of operator's processor
+//! [native|onednn|opencl:N|cuda:N [shapes]]]` runs steps without a plan and prints each kind of operator's processor
 //! time, the median over the steps after the first; `shapes` tells operators of different shapes apart.
 //! Processor time, unlike the clock's, hardly depends on what else the machine does.
 
@@ -9,7 +9,7 @@ use scrimp_graph::networks::{NetworkOptions, build};
 use scrimp_graph::{Costs, DType, Graph, Loss, NodeId, Optimizer, Role, lower, train};
 use scrimp_plan::{Plan, check, check_layout};
 use scrimp_run::{
-    Compiled, Cpu, Data, Executor, ExecutorOptions, Library, OpenCl, Processor, RunEvent,
+    Compiled, Cpu, Data, Executor, ExecutorOptions, Gpu, Interface, Library, Processor, RunEvent,
 };
 use std::collections::BTreeMap;
 
@@ -38,13 +38,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let by_shape = args.get(6).is_some();
     let cpu = Cpu::with_library(threads, library)?;
-    let device = match kernels.strip_prefix("opencl:") {
+    let gpu = Interface::ALL.into_iter().find_map(|interface| {
+        let number = kernels.strip_prefix(interface.word())?.strip_prefix(':')?;
+        Some((interface, number))
+    });
+    let device = match gpu {
         None => None,
-        Some(number) => Some(OpenCl::new(number.parse()?, None)?),
+        Some((interface, number)) => Some(Gpu::new(interface, number.parse()?, None)?),
     };
-    let processor = device
-        .as_ref()
-        .map_or(Processor::Cpu(&cpu), Processor::OpenCl);
+    let processor = device.as_ref().map_or(Processor::Cpu(&cpu), Processor::Gpu);
     let compiled = Compiled::new(graph, processor);
     let mut costs = Costs::default();
     for id in graph.nodes().keys() {

@@ -5,7 +5,10 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
 
+use scrimp_gpu::Locked;
+
 use crate::error::RunError;
+use crate::gpu::Gpu;
 use crate::span::{ALIGN, PAGE, Span};
 
 /// A huge page, which makes address translation in large arenas faster where the system supports it.
@@ -17,6 +20,7 @@ pub struct Arena {
     pointer: NonNull<u8>,
     layout: Layout,
     bytes: usize,
+    locked: Option<Locked>,
 }
 
 // SAFETY: the arena owns its memory.
@@ -44,7 +48,17 @@ impl Arena {
             pointer,
             layout,
             bytes: size,
+            locked: None,
         })
+    }
+
+    /// Locks it in its place if copies to this device need that to run beside everything else.
+    pub fn lock_for(&mut self, device: &Gpu) -> Result<(), RunError> {
+        if self.locked.is_none() {
+            // SAFETY: dropping the arena unlocks it before its memory is given back.
+            self.locked = unsafe { device.lock(self.pointer.as_ptr(), self.bytes())? };
+        }
+        Ok(())
     }
 
     pub fn bytes(&self) -> u64 {
@@ -123,6 +137,7 @@ fn advise_huge_pages(_: NonNull<u8>, _: usize) {}
 
 impl Drop for Arena {
     fn drop(&mut self) {
+        self.locked = None;
         // SAFETY: the memory was allocated with this layout.
         unsafe { dealloc(self.pointer.as_ptr(), self.layout) };
     }

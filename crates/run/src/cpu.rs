@@ -7,10 +7,10 @@ use std::sync::Arc;
 use crate::args::Args;
 use crate::error::RunError;
 use crate::format::{Formats, Operand};
+use crate::gpu;
 use crate::kernels::norm::Layout;
 use crate::kernels::{self, Machine};
 use crate::onednn::{self, OneDnn, Program};
-use crate::opencl;
 use crate::par::Team;
 use crate::simd::Isa;
 
@@ -41,7 +41,7 @@ pub(crate) enum Kernel {
     /// One of oneDNN's.
     OneDnn(Arc<Program>),
     /// Launches on an OpenCL device.
-    OpenCl(Arc<opencl::Program>),
+    Gpu(Arc<gpu::Program>),
     /// What couldn't be made: running it returns this error.
     Failed(RunError),
 }
@@ -165,7 +165,7 @@ impl Cpu {
                 kernels::workspace(self.machine, *layout, op, inputs, outputs)
             }
             Kernel::OneDnn(program) => program.workspace(),
-            Kernel::OpenCl(_) | Kernel::Failed(_) => 0,
+            Kernel::Gpu(_) | Kernel::Failed(_) => 0,
         }
     }
 
@@ -195,7 +195,7 @@ impl Cpu {
         match kernel {
             Kernel::Native(layout) => kernels::run(self.machine, *layout, op, args),
             Kernel::OneDnn(program) => program.run(args),
-            Kernel::OpenCl(_) => Err(RunError::WrongPlan {
+            Kernel::Gpu(_) => Err(RunError::WrongPlan {
                 reason: "a kernel is for another device".into(),
             }),
             Kernel::Failed(error) => Err(error.clone()),

@@ -143,9 +143,9 @@ pub enum RunError {
     /// oneDNN isn't available, or failed.
     #[error(transparent)]
     OneDnn(#[from] scrimp_onednn::OneDnnError),
-    /// OpenCL isn't available, or failed.
+    /// A GPU isn't available, or failed.
     #[error(transparent)]
-    OpenCl(#[from] scrimp_opencl::OpenClError),
+    Gpu(#[from] scrimp_gpu::GpuError),
     /// A node failed.
     #[error("node {node:?}: {source}")]
     Node {

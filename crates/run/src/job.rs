@@ -6,8 +6,8 @@
     reason = "launches beside copies, which a checked layout allows"
 )]
 
+use scrimp_gpu::Event;
 use scrimp_graph::{DType, Op};
-use scrimp_opencl::Event;
 use std::sync::Arc;
 
 use crate::arena::Arena;
@@ -15,8 +15,8 @@ use crate::args::{Arg, Bindings, Signature};
 use crate::cpu::{Cpu, Kernel};
 use crate::error::RunError;
 use crate::format::{Change, Format, Operand, View, view};
+use crate::gpu::{DeviceMemory, Gpu, Launched};
 use crate::kernels::norm::Layout;
-use crate::opencl::{DeviceMemory, Launched, OpenCl};
 use crate::span::{ALIGN, Span};
 
 /// An argument as the kernel sees it and, if the tensor has another format, the change from the one to the
@@ -87,8 +87,8 @@ impl Recipe {
     }
 
     /// The recipe for an operator on an OpenCL device, where every tensor is in rows.
-    pub fn on_opencl(
-        device: &OpenCl,
+    pub fn on_gpu(
+        device: &Gpu,
         op: &Op,
         inputs: &[Operand<'_>],
         outputs: &[Operand<'_>],
@@ -96,7 +96,7 @@ impl Recipe {
         let (kernel, workspace) = match device.program(op, inputs, outputs) {
             Ok(program) => {
                 let workspace = program.workspace;
-                (Kernel::OpenCl(Arc::new(program)), workspace)
+                (Kernel::Gpu(Arc::new(program)), workspace)
             }
             Err(error) => (Kernel::Failed(error), 0),
         };
@@ -325,13 +325,9 @@ impl Job {
     ///
     /// # Safety
     /// As for [`Job::run_on_cpu`].
-    pub unsafe fn run_on_opencl(
-        &self,
-        device: &OpenCl,
-        memory: &DeviceMemory,
-    ) -> Result<(), RunError> {
+    pub unsafe fn run_on_gpu(&self, device: &Gpu, memory: &DeviceMemory) -> Result<(), RunError> {
         // SAFETY: the caller's promise, and nothing returns before the node is done.
-        let launched = unsafe { self.begin_on_opencl(device, memory, &[])? };
+        let launched = unsafe { self.begin_on_gpu(device, memory, &[])? };
         let flushed = memory.flush().map_err(RunError::from);
         launched
             .map_or(Ok(()), |launched| launched.finish())
@@ -343,9 +339,9 @@ impl Job {
     ///
     /// # Safety
     /// As for [`Job::run_on_cpu`], until the node is done, but for what runs before it or waits for it.
-    pub unsafe fn begin_on_opencl(
+    pub unsafe fn begin_on_gpu(
         &self,
-        device: &OpenCl,
+        device: &Gpu,
         memory: &DeviceMemory,
         after: &[Event],
     ) -> Result<Option<Launched>, RunError> {
@@ -354,7 +350,7 @@ impl Job {
             return Ok(None);
         };
         match &step.kernel {
-            Kernel::OpenCl(program) => {
+            Kernel::Gpu(program) => {
                 bindings.within(memory.bytes())?;
                 let (spans, workspace) = bindings.spans();
                 // SAFETY: the spans are in the memory, and as long as the program was made for, as the

@@ -14,13 +14,13 @@ mod error;
 mod executor;
 mod file;
 mod format;
+mod gpu;
 mod interpret;
 mod job;
 mod kernels;
 mod memory;
 mod micro;
 mod onednn;
-mod opencl;
 mod par;
 mod processor;
 mod profile;
@@ -41,14 +41,14 @@ pub use executor::{
 };
 pub use file::swap_room;
 pub use format::{Format, Formats};
+pub use gpu::Gpu;
 pub use interpret::{Tensors, interpret};
-pub use opencl::OpenCl;
 pub use processor::Processor;
 pub use profile::{
     Alone, CostCache, FarEnd, LinkProfile, Profile, ProfileOptions, ProfileProgress, ProfileWatch,
     Rehearsal, Samples, conversion_seconds, converted, profile, profile_link, timeline,
     wake_seconds,
 };
+pub use scrimp_gpu::{GpuError, Interface, Library as GpuLibrary, cuda, opencl};
 pub use scrimp_onednn::{OneDnnError, wait_briefly};
-pub use scrimp_opencl::{Library as OpenClLibrary, OpenClError, Platform as OpenClPlatform};
 pub use span::{ALIGN, PAGE};

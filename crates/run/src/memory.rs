@@ -11,7 +11,7 @@ use crate::arena::Arena;
 use crate::conversion::Conversion;
 use crate::error::RunError;
 use crate::file::FileMemory;
-use crate::opencl::DeviceMemory;
+use crate::gpu::DeviceMemory;
 use crate::processor::Processor;
 use crate::span::{PAGE, Span};
 
@@ -23,8 +23,8 @@ const STAGED: u64 = 4 << 20;
 pub(crate) enum Memory {
     /// This machine's main memory.
     Ram(Arena),
-    /// The memory of an OpenCL device.
-    OpenCl(DeviceMemory),
+    /// The memory of a GPU.
+    Gpu(DeviceMemory),
     /// A file.
     File(FileMemory),
     /// No memory at all: a size without contents.
@@ -36,7 +36,7 @@ impl Memory {
     pub fn of(processor: Processor<'_>, bytes: u64) -> Result<Memory, RunError> {
         Ok(match processor {
             Processor::Cpu(_) => Memory::Ram(Arena::new(bytes)?),
-            Processor::OpenCl(device) => Memory::OpenCl(device.memory(bytes)?),
+            Processor::Gpu(device) => Memory::Gpu(device.memory(bytes)?),
             Processor::Null => Memory::Null(bytes),
         })
     }
@@ -54,14 +54,22 @@ impl Memory {
         })
     }
 
+    /// Locks main memory in its place if copies to a processor need that to run beside everything else.
+    pub fn lock_for(&mut self, processor: Processor<'_>) -> Result<(), RunError> {
+        match (self, processor) {
+            (Memory::Ram(arena), Processor::Gpu(device)) => arena.lock_for(device),
+            _ => Ok(()),
+        }
+    }
+
     /// Memory of this processor that holds what the arena does.
     pub fn holding(processor: Processor<'_>, arena: Arena) -> Result<Memory, RunError> {
-        let Processor::OpenCl(device) = processor else {
+        let Processor::Gpu(device) = processor else {
             return Ok(Memory::Ram(arena));
         };
         let memory = device.memory(arena.bytes())?;
         memory.store(arena.bytes_at(0, arena.bytes()), 0)?;
-        Ok(Memory::OpenCl(memory))
+        Ok(Memory::Gpu(memory))
     }
 
     /// What it holds, in this machine's main memory.
@@ -78,7 +86,7 @@ impl Memory {
     pub fn bytes(&self) -> u64 {
         match self {
             Memory::Ram(arena) => arena.bytes(),
-            Memory::OpenCl(memory) => memory.bytes(),
+            Memory::Gpu(memory) => memory.bytes(),
             Memory::File(file) => file.bytes(),
             Memory::Null(bytes) => *bytes,
         }
@@ -88,7 +96,7 @@ impl Memory {
     pub fn read(&self, span: Span) -> Option<&[u8]> {
         match self {
             Memory::Ram(arena) => Some(arena.bytes_at(span.offset, span.bytes)),
-            Memory::OpenCl(_) | Memory::File(_) | Memory::Null(_) => None,
+            Memory::Gpu(_) | Memory::File(_) | Memory::Null(_) => None,
         }
     }
 
@@ -96,7 +104,7 @@ impl Memory {
     pub fn write(&mut self, span: Span) -> Option<&mut [u8]> {
         match self {
             Memory::Ram(arena) => Some(arena.bytes_at_mut(span.offset, span.bytes)),
-            Memory::OpenCl(_) | Memory::File(_) | Memory::Null(_) => None,
+            Memory::Gpu(_) | Memory::File(_) | Memory::Null(_) => None,
         }
     }
 
@@ -115,7 +123,7 @@ impl Memory {
                 // SAFETY: the range is in bounds and initialized; the caller promises the rest.
                 Some(unsafe { std::slice::from_raw_parts_mut(start, span.bytes as usize) })
             }
-            Memory::OpenCl(_) | Memory::File(_) | Memory::Null(_) => None,
+            Memory::Gpu(_) | Memory::File(_) | Memory::Null(_) => None,
         }
     }
 
@@ -124,7 +132,7 @@ impl Memory {
     /// # Safety
     /// Meanwhile nothing else uses the span.
     pub unsafe fn fill_beside(&self, span: Span, byte: u8) -> Result<(), RunError> {
-        if let Memory::OpenCl(memory) = self {
+        if let Memory::Gpu(memory) = self {
             memory.fill(span, byte)?;
         // SAFETY: the caller's promise.
         } else if let Some(memory) = unsafe { self.write_beside(span) } {
@@ -137,12 +145,10 @@ impl Memory {
     /// one memory is copied to the other.
     pub fn staging_bytes(&self, source: &Memory, bytes: u64, converted: bool) -> u64 {
         match (source, self) {
-            (Memory::OpenCl(_), Memory::OpenCl(_) | Memory::File(_))
-            | (Memory::File(_), Memory::OpenCl(_)) => bytes.min(STAGED).next_multiple_of(PAGE),
+            (Memory::Gpu(_), Memory::Gpu(_) | Memory::File(_))
+            | (Memory::File(_), Memory::Gpu(_)) => bytes.min(STAGED).next_multiple_of(PAGE),
             // A format is changed at once.
-            (Memory::OpenCl(_), Memory::Ram(_)) | (Memory::Ram(_), Memory::OpenCl(_))
-                if converted =>
-            {
+            (Memory::Gpu(_), Memory::Ram(_)) | (Memory::Ram(_), Memory::Gpu(_)) if converted => {
                 bytes
             }
             _ => 0,
@@ -207,7 +213,7 @@ impl Memory {
     /// Reads from a memory without addresses.
     fn load(&self, offset: u64, to: &mut [u8]) -> Result<(), RunError> {
         match self {
-            Memory::OpenCl(memory) => Ok(memory.load(offset, to)?),
+            Memory::Gpu(memory) => Ok(memory.load(offset, to)?),
             Memory::File(file) => file.read(offset, to),
             Memory::Ram(_) | Memory::Null(_) => Ok(()),
         }
@@ -216,7 +222,7 @@ impl Memory {
     /// Writes to a memory without addresses.
     fn store(&self, from: &[u8], offset: u64) -> Result<(), RunError> {
         match self {
-            Memory::OpenCl(memory) => Ok(memory.store(from, offset)?),
+            Memory::Gpu(memory) => Ok(memory.store(from, offset)?),
             Memory::File(file) => file.write(offset, from),
             Memory::Ram(_) | Memory::Null(_) => Ok(()),
         }

@@ -8,9 +8,9 @@
 use crate::cpu::Cpu;
 use crate::error::RunError;
 use crate::format::{Formats, Operand};
+use crate::gpu::Gpu;
 use crate::job::{Job, Recipe};
 use crate::memory::Memory;
-use crate::opencl::OpenCl;
 use scrimp_graph::{Graph, Node, Op};
 
 /// The part of a device that computes.
@@ -19,7 +19,7 @@ pub enum Processor<'a> {
     /// This machine's CPU.
     Cpu(&'a Cpu),
     /// A GPU, or whatever else runs OpenCL.
-    OpenCl(&'a OpenCl),
+    Gpu(&'a Gpu),
     /// No processor at all: nothing is computed, only counted. It tests plans without their hardware.
     Null,
 }
@@ -29,7 +29,7 @@ impl Processor<'_> {
     pub fn signature(self) -> String {
         match self {
             Processor::Cpu(cpu) => cpu.signature(),
-            Processor::OpenCl(device) => device.signature(),
+            Processor::Gpu(device) => device.signature(),
             Processor::Null => "null".into(),
         }
     }
@@ -38,7 +38,7 @@ impl Processor<'_> {
     pub fn threads(self) -> usize {
         match self {
             Processor::Cpu(cpu) => cpu.threads(),
-            Processor::OpenCl(_) | Processor::Null => 1,
+            Processor::Gpu(_) | Processor::Null => 1,
         }
     }
 
@@ -46,21 +46,21 @@ impl Processor<'_> {
     /// main memory.
     pub fn own_memory(self) -> Option<u64> {
         match self {
-            Processor::OpenCl(device) => device.own_memory(),
+            Processor::Gpu(device) => device.own_memory(),
             Processor::Cpu(_) | Processor::Null => None,
         }
     }
 
     /// Whether a driver is given runs ahead of time, and tells afterwards when they were.
     pub(crate) fn goes_ahead(self) -> bool {
-        matches!(self, Processor::OpenCl(_))
+        matches!(self, Processor::Gpu(_))
     }
 
     /// The formats that a graph's tensors have on this processor.
     pub(crate) fn formats(self, graph: &Graph) -> Formats {
         match self {
             Processor::Cpu(cpu) => cpu.formats(graph),
-            Processor::OpenCl(_) | Processor::Null => Formats::rows(),
+            Processor::Gpu(_) | Processor::Null => Formats::rows(),
         }
     }
 
@@ -80,7 +80,7 @@ impl Processor<'_> {
     ) -> Option<Recipe> {
         match self {
             Processor::Cpu(cpu) => Some(Recipe::new(cpu, op, inputs, outputs)),
-            Processor::OpenCl(device) => Some(Recipe::on_opencl(device, op, inputs, outputs)),
+            Processor::Gpu(device) => Some(Recipe::on_gpu(device, op, inputs, outputs)),
             Processor::Null => None,
         }
     }
@@ -89,7 +89,7 @@ impl Processor<'_> {
     pub(crate) fn enter<R: Send>(self, f: impl FnOnce() -> R + Send) -> R {
         match self {
             Processor::Cpu(cpu) => cpu.enter(f),
-            Processor::OpenCl(_) | Processor::Null => f(),
+            Processor::Gpu(_) | Processor::Null => f(),
         }
     }
 
@@ -110,8 +110,8 @@ impl Processor<'_> {
             // SAFETY: the caller's promise.
             (Processor::Cpu(cpu), Memory::Ram(arena)) => unsafe { job.run_on_cpu(cpu, arena) },
             // SAFETY: the caller's promise.
-            (Processor::OpenCl(device), Memory::OpenCl(memory)) => unsafe {
-                job.run_on_opencl(device, memory)
+            (Processor::Gpu(device), Memory::Gpu(memory)) => unsafe {
+                job.run_on_gpu(device, memory)
             },
             (Processor::Null, _) => Ok(()),
             (_, Memory::Null(_)) => Ok(()),

@@ -6,13 +6,13 @@
 mod common;
 
 use common::{
-    Case, beside_a_host, on_devices, onednn, opencl, place, set_inputs, small_net, swapped,
+    Case, beside_a_host, gpus, on_devices, onednn, place, set_inputs, small_net, swapped,
 };
 use scrimp_graph::{Binary, DType, Graph, GraphBuilder, Op, Optimizer, Role, Unary};
 use scrimp_plan::testing::{Unstructured, plan as random_plan, random_bytes};
 use scrimp_plan::{CheckedPlan, DeviceId, Plan, Problem, Sequence, Step, ValueId, check};
 use scrimp_run::{
-    Compiled, Cpu, Data, Executor, ExecutorOptions, Processor, RunError, RunEvent, StepTrace,
+    Compiled, Cpu, Data, Executor, ExecutorOptions, Gpu, Processor, RunError, RunEvent, StepTrace,
     interpret,
 };
 use std::collections::HashMap;
@@ -234,11 +234,14 @@ fn close(found: &[Vec<u8>], expected: &[Vec<u8>]) {
 }
 
 #[test]
-fn an_opencl_device_swaps_to_memory() {
-    let Some(device) = opencl() else { return };
+fn a_gpu_swaps_to_memory() {
+    gpus().for_each(|device| swaps_to_memory(&device));
+}
+
+fn swaps_to_memory(device: &Gpu) {
     let cpu = Cpu::new(1).unwrap();
     let case = Case::new(&small_net(), Some(MOMENTUM), &cpu);
-    let compiled = [Compiled::new(case.graph(), Processor::OpenCl(&device))];
+    let compiled = [Compiled::new(case.graph(), Processor::Gpu(device))];
     let alone = on_devices(&case, &compiled);
     let keep = Plan::keep_all(&alone, alone.sole_device().unwrap()).unwrap();
     let keep = check(&alone, keep).unwrap();
@@ -303,9 +306,8 @@ fn in_order(plan: &CheckedPlan, trace: &StepTrace) {
     assert!(waited > 50, "{waited}");
 }
 
-/// What the first OpenCL device says to an operator on integers that lie outside of what they index.
-fn refusal(op: Op, inputs: &[(&[usize], DType)]) -> Option<String> {
-    let device = opencl()?;
+/// What a device says to an operator on integers that lie outside of what they index.
+fn refusal(device: &Gpu, op: Op, inputs: &[(&[usize], DType)]) -> String {
     let mut b = GraphBuilder::new("indices");
     let input = |(i, &(shape, dtype))| b.input(&format!("x{i}"), shape, dtype).unwrap();
     let given: Vec<_> = inputs.iter().enumerate().map(input).collect();
@@ -318,12 +320,16 @@ fn refusal(op: Op, inputs: &[(&[usize], DType)]) -> Option<String> {
         .filter(|(_, input)| input.1 == DType::I64);
     let wrong = [1, 99, 2, -1_000_000_000_000];
     let data: Vec<_> = integers.map(|(&x, _)| (x, Data::I64(&wrong))).collect();
-    let compiled = Compiled::new(&graph, Processor::OpenCl(&device));
-    Some(interpret(&compiled, &data, 1).err().unwrap().to_string())
+    let compiled = Compiled::new(&graph, Processor::Gpu(device));
+    interpret(&compiled, &data, 1).err().unwrap().to_string()
 }
 
 #[test]
-fn an_opencl_device_refuses_indices_out_of_range() {
+fn a_gpu_refuses_indices_out_of_range() {
+    gpus().for_each(|device| refuses_indices_out_of_range(&device));
+}
+
+fn refuses_indices_out_of_range(device: &Gpu) {
     let (table, at) = ((&[5, 3][..], DType::F32), (&[4][..], DType::I64));
     let (rows, number) = ((&[4, 3][..], DType::F32), (&[][..], DType::F32));
     let shape = vec![5, 3];
@@ -333,19 +339,20 @@ fn an_opencl_device_refuses_indices_out_of_range() {
         (Op::CrossEntropy, vec![rows, at]),
         (Op::CrossEntropyGrad, vec![rows, at, number]),
     ] {
-        let Some(refusal) = refusal(op, &inputs) else {
-            return;
-        };
+        let refusal = refusal(device, op, &inputs);
         assert!(refusal.contains("99"), "{refusal}");
     }
 }
 
 #[test]
-fn an_opencl_device_and_a_cpu_share_a_step() {
-    let Some(device) = opencl() else { return };
+fn a_gpu_and_a_cpu_share_a_step() {
+    gpus().for_each(|device| shares_a_step_with_a_cpu(&device));
+}
+
+fn shares_a_step_with_a_cpu(device: &Gpu) {
     let cpu = Cpu::new(1).unwrap();
     let case = Case::new(&small_net(), Some(MOMENTUM), &cpu);
-    let [on_cpu, on_device] = [Processor::Cpu(&cpu), Processor::OpenCl(&device)];
+    let [on_cpu, on_device] = [Processor::Cpu(&cpu), Processor::Gpu(device)];
     for (processors, seeds) in [([on_cpu, on_device], 0..2), ([on_device, on_cpu], 2..4)] {
         let compiled = processors.map(|processor| Compiled::new(case.graph(), processor));
         let problem = on_devices(&case, &compiled);

@@ -15,7 +15,7 @@
 
 mod common;
 
-use common::opencl;
+use common::gpus;
 use prost::Message;
 use scrimp_graph::onnx::{self, Data as Contents, ImportOptions, Literal, OnnxError, proto};
 use scrimp_graph::{DType, Graph, TensorId, inference};
@@ -62,9 +62,9 @@ fn single_node_models_give_the_expected_outputs() {
             return;
         }
     }
-    let (cpu, device) = (Cpu::new(1).unwrap(), opencl());
-    let device = device.as_ref().map(Processor::OpenCl);
-    let processors: Vec<_> = [Processor::Cpu(&cpu)].into_iter().chain(device).collect();
+    let (cpu, devices) = (Cpu::new(1).unwrap(), Vec::from_iter(gpus()));
+    let devices = devices.iter().map(Processor::Gpu);
+    let processors: Vec<_> = [Processor::Cpu(&cpu)].into_iter().chain(devices).collect();
     let mut found = Found::default();
     let mut refused: BTreeMap<String, usize> = BTreeMap::new();
     let mut failed = Vec::new();

@@ -1,11 +1,11 @@
-//! The devices that compute: pools of threads of this machine, each with its library of kernels, and OpenCL devices.
+//! The devices that compute: pools of threads of this machine, each with its library of kernels, and GPUs.
 //! Each has an arena of its own.
 
 use std::str::FromStr;
 
 use scrimp_graph::{Costs, Graph, Lowered, Phases, Target};
 use scrimp_plan::PerDevice;
-use scrimp_run::{Compiled, Cpu, Library, OpenCl, Processor};
+use scrimp_run::{Compiled, Cpu, Gpu, Interface, Library, Processor};
 use thiserror::Error;
 
 use crate::crossing::Crossing;
@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::machine;
 
 /// A device as people write it: `cpu` for all threads, `NAME/THREADS` for some of them, both perhaps with `@LIBRARY`,
-/// like `cpu:0/1@onednn`; or `opencl:NUMBER`.
+/// like `cpu:0/1@onednn`; or `cuda:NUMBER` or `opencl:NUMBER`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSpec {
     /// Unique among the devices.
@@ -32,8 +32,8 @@ pub enum DeviceKind {
         /// Whose kernels run; `None` is as for a single device.
         library: Option<Library>,
     },
-    /// The OpenCL device of this number, as `scrimp doctor` counts them.
-    OpenCl(usize),
+    /// The device of this number, as `scrimp doctor` counts those of an interface.
+    Gpu(Interface, usize),
 }
 
 /// The most threads of one device.
@@ -44,7 +44,7 @@ const MOST_THREADS: usize = 1 << 12;
 pub enum DeviceError {
     /// A text that describes no device.
     #[error(
-        "`{text}` isn't a device; write cpu, NAME/THREADS or opencl:NUMBER, the first two perhaps with @LIBRARY, like cpu:0/1@onednn, with a library of auto, native and onednn"
+        "`{text}` isn't a device; write cpu, NAME/THREADS, cuda:NUMBER or opencl:NUMBER, the first two perhaps with @LIBRARY, like cpu:0/1@onednn, with a library of auto, native and onednn"
     )]
     Syntax {
         /// As given.
@@ -60,8 +60,6 @@ pub enum DeviceError {
 
 /// The name of a device that is alone.
 const ALONE: &str = "cpu";
-/// What precedes the number of an OpenCL device.
-const OPENCL: &str = "opencl:";
 
 impl FromStr for DeviceSpec {
     type Err = DeviceError;
@@ -72,11 +70,15 @@ impl FromStr for DeviceSpec {
 }
 
 fn spec(text: &str) -> Option<DeviceSpec> {
-    if let Some(number) = text.strip_prefix(OPENCL) {
+    for interface in Interface::ALL {
+        let number = text.strip_prefix(interface.word());
+        let Some(number) = number.and_then(|rest| rest.strip_prefix(':')) else {
+            continue;
+        };
         let number: usize = number.parse().ok()?;
         return Some(DeviceSpec {
-            name: format!("{OPENCL}{number}"),
-            kind: DeviceKind::OpenCl(number),
+            name: format!("{}:{number}", interface.word()),
+            kind: DeviceKind::Gpu(interface, number),
         });
     }
     let (text, library) = match text.rsplit_once('@') {
@@ -103,7 +105,7 @@ fn spec(text: &str) -> Option<DeviceSpec> {
 #[derive(Debug)]
 enum Hardware {
     Cpu(Cpu),
-    OpenCl(OpenCl),
+    Gpu(Gpu),
 }
 
 /// The devices that compute, with their names.
@@ -120,7 +122,7 @@ impl Devices {
     /// are. Compiled kernels are kept in the user's cache.
     ///
     /// # Errors
-    /// If two have one name, threads don't start, a library isn't there, or there is no such OpenCL device.
+    /// If two have one name, threads don't start, a library isn't there, or there is no such GPU.
     pub fn start(specs: &[DeviceSpec], threads: usize, library: Library) -> Result<Devices> {
         let mut devices: Vec<(String, Hardware)> = Vec::new();
         for DeviceSpec { name, kind } in specs {
@@ -135,9 +137,9 @@ impl Devices {
                     let (threads, library) = (own.unwrap_or(threads), kernels.unwrap_or(library));
                     Hardware::Cpu(Cpu::with_library(threads, library)?)
                 }
-                DeviceKind::OpenCl(number) => {
-                    let device = OpenCl::new(number, machine::cache_folder());
-                    Hardware::OpenCl(device.map_err(scrimp_run::RunError::from)?)
+                DeviceKind::Gpu(interface, number) => {
+                    let device = Gpu::new(interface, number, machine::cache_folder());
+                    Hardware::Gpu(device.map_err(scrimp_run::RunError::from)?)
                 }
             };
             devices.push((name.clone(), hardware));
@@ -150,7 +152,7 @@ impl Devices {
         self.0.iter().map(|(name, hardware)| {
             let processor = match hardware {
                 Hardware::Cpu(cpu) => Processor::Cpu(cpu),
-                Hardware::OpenCl(device) => Processor::OpenCl(device),
+                Hardware::Gpu(device) => Processor::Gpu(device),
             };
             (name.as_str(), processor)
         })
@@ -238,7 +240,7 @@ mod tests {
                 "opencl:01",
                 DeviceSpec {
                     name: "opencl:1".into(),
-                    kind: DeviceKind::OpenCl(1),
+                    kind: DeviceKind::Gpu(Interface::OpenCl, 1),
                 },
             ),
         ] {

@@ -97,7 +97,7 @@ pub struct RecipeArgs {
 pub struct DevicesArgs {
     /// Devices that compute side by side, separated by commas: NAME/THREADS, like cpu:0/1,cpu:1/1, each perhaps
     /// with its library, like cpu:0/1@onednn,cpu:1/1@native (else --library); cpu for one with --threads threads;
-    /// opencl:0 for the first OpenCL device that `scrimp doctor` lists. Each has a memory of its own, so --budget
+    /// cuda:0 or opencl:0 for the first GPU that `scrimp doctor` lists there. Each has a memory of its own, so --budget
     /// then is NAME=BUDGET,NAME=BUDGET. Without it, one device `cpu`
     #[arg(long, value_delimiter = ',', value_name = "DEVICES")]
     pub devices: Vec<DeviceSpec>,

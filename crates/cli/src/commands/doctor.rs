@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use scrimp::plan::format_bytes;
 use scrimp::run::{
-    Cpu, Library as Kernels, LinkProfile, OneDnnError, OpenClError, OpenClLibrary,
-    OpenClPlatform as Platform, Processor, RunError,
+    Cpu, GpuError, GpuLibrary, Library as Kernels, LinkProfile, OneDnnError, Processor, RunError,
+    cuda, opencl,
 };
 use scrimp::solve::Method;
 use scrimp::solve::solvers::{Installed, Library, SolverError, installed};
@@ -77,8 +77,13 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
         ]),
         Err(error) => table.row(["energy counter", "not found", &error.to_string()]),
     };
-    let opencl = OpenClLibrary::load(None).and_then(|library| library.platforms());
-    for (name, value, note) in opencl_rows(&opencl) {
+    let opencl = opencl::Driver::load(None).and_then(|driver| driver.platforms());
+    let cuda = cuda::Driver::load(None).and_then(|driver| driver.devices());
+    let compiler = cuda::Compiler::load(None);
+    for (name, value, note) in opencl_rows(&opencl)
+        .into_iter()
+        .chain(cuda_rows(&cuda, &compiler))
+    {
         table.row([name, value, note]);
     }
     let solvers = [Library::OrTools, Library::Highs].map(|library| (library, found(library, args)));
@@ -117,6 +122,12 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
         "opencl": {
             "error": opencl.as_ref().err().map(ToString::to_string),
             "devices": opencl.iter().flatten().flat_map(opencl_devices).collect::<Vec<_>>(),
+        },
+        "cuda": {
+            "error": cuda.as_ref().err().map(ToString::to_string),
+            "compiler": compiler.as_ref().ok().map(|found| found.path()),
+            "compiler_error": compiler.as_ref().err().map(ToString::to_string),
+            "devices": cuda.iter().flatten().map(cuda_device).collect::<Vec<_>>(),
         },
         "solvers": solvers.iter().map(|(library, found)| object(*library, found)).collect::<Vec<_>>(),
     });
@@ -168,11 +179,11 @@ fn kernels(onednn: &Result<Cpu, RunError>) -> (String, String, Value) {
 }
 
 /// A row for each OpenCL device, or one that says why there is none.
-fn opencl_rows(found: &Result<Vec<Platform>, OpenClError>) -> Vec<(String, String, String)> {
+fn opencl_rows(found: &Result<Vec<opencl::Platform>, GpuError>) -> Vec<(String, String, String)> {
     let row = |value: &str, note: String| vec![("OpenCL".into(), value.into(), note)];
     let platforms = match found {
         Ok(platforms) => platforms,
-        Err(error @ OpenClError::NotFound) => return row("not found", error.to_string()),
+        Err(error @ GpuError::NotFound { .. }) => return row("not found", error.to_string()),
         Err(error) => return row("unusable", error.to_string()),
     };
     let each = platforms.iter().flat_map(|platform| {
@@ -196,13 +207,63 @@ fn opencl_rows(found: &Result<Vec<Platform>, OpenClError>) -> Vec<(String, Strin
         .map(|(i, (name, note))| (format!("OpenCL {i}"), name, note))
         .collect();
     match rows.is_empty() {
-        true => row("no device", OpenClError::NotFound.to_string()),
+        true => row("no device", no_device(GpuLibrary::OpenCl)),
         false => rows,
     }
 }
 
+/// Why there is no device although a library is there.
+fn no_device(library: GpuLibrary) -> String {
+    let (number, devices) = (0, Vec::new());
+    GpuError::NoDevice {
+        library,
+        number,
+        devices,
+    }
+    .to_string()
+}
+
+/// A row for each CUDA device, or one that says why there is none.
+fn cuda_rows(
+    found: &Result<Vec<cuda::Device>, GpuError>,
+    compiler: &Result<&cuda::Compiler, GpuError>,
+) -> Vec<(String, String, String)> {
+    let row = |value: &str, note: String| vec![("CUDA".into(), value.into(), note)];
+    let devices = match found {
+        Ok(devices) if devices.is_empty() => return row("no device", no_device(GpuLibrary::Cuda)),
+        Ok(devices) => devices,
+        Err(error @ GpuError::NotFound { .. }) => return row("not found", error.to_string()),
+        Err(error) => return row("unusable", error.to_string()),
+    };
+    let each = devices.iter().enumerate().map(|(number, device)| {
+        let ((major, minor), memory) = (device.capability, format_bytes(device.memory_bytes));
+        let mut note = format!(
+            "{memory}, {} multiprocessors, compute capability {major}.{minor}",
+            device.units
+        );
+        if let Err(error) = compiler {
+            note += &format!("; can't be used: {error}");
+        }
+        (format!("CUDA {number}"), device.name.clone(), note)
+    });
+    each.collect()
+}
+
+/// A CUDA device as an object.
+fn cuda_device(device: &cuda::Device) -> Value {
+    let ((major, minor), version) = (device.capability, device.version());
+    json!({
+        "name": device.name,
+        "driver": format!("{}.{}", version.0, version.1),
+        "compute_capability": format!("{major}.{minor}"),
+        "memory_bytes": device.memory_bytes,
+        "local_bytes": device.local_bytes,
+        "units": device.units,
+    })
+}
+
 /// The devices of a platform as objects.
-fn opencl_devices(platform: &Platform) -> impl Iterator<Item = Value> {
+fn opencl_devices(platform: &opencl::Platform) -> impl Iterator<Item = Value> {
     platform.devices.iter().map(|device| {
         let (major, minor) = device.version;
         json!({

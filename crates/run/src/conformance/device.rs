@@ -2,14 +2,14 @@
 
 #![allow(clippy::print_stdout, reason = "a skipped device says so")]
 
+use scrimp_gpu::{GpuError, Interface};
 use scrimp_onednn::OneDnnError;
-use scrimp_opencl::OpenClError;
 use std::sync::LazyLock;
 
 use crate::cpu::{Cpu, Library};
 use crate::error::RunError;
 use crate::format::Format;
-use crate::opencl::OpenCl;
+use crate::gpu::Gpu;
 use crate::processor::Processor;
 use crate::simd::Isa;
 
@@ -25,7 +25,7 @@ pub(super) struct Device {
 }
 
 /// This crate's kernels with each instruction set that the machine has, the widest first; then oneDNN's
-/// kernels if it is installed.
+/// kernels if it is installed, and a GPU of each interface.
 pub(super) static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
     let widths = [Isa::Avx512, Isa::Avx2, Isa::Portable].into_iter();
     let native = widths
@@ -37,24 +37,25 @@ pub(super) static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
             double: true,
             formats: &[Format::Rows],
         });
-    native.chain(theirs()).chain(opencl()).collect()
+    let gpus = Interface::ALL.into_iter().filter_map(gpu);
+    native.chain(theirs()).chain(gpus).collect()
 });
 
-/// The first OpenCL device, if there is one.
-fn opencl() -> Option<Device> {
-    let device = match OpenCl::new(0, None) {
+/// The first device of an interface, if there is one.
+fn gpu(interface: Interface) -> Option<Device> {
+    let device = match Gpu::new(interface, 0, None) {
         Ok(device) => device,
-        Err(error @ (OpenClError::NotFound | OpenClError::NoDevice { .. })) => {
-            println!("without OpenCL: {error}");
+        Err(error @ (GpuError::NotFound { .. } | GpuError::NoDevice { .. })) => {
+            println!("without {}: {error}", interface.word());
             return None;
         }
         Err(error) => panic!("{error}"),
     };
     let double = device.computes_in_64_bits();
     if !double {
-        println!("the OpenCL device isn't tested in 64 bits, in which it doesn't compute");
+        println!("the GPU isn't tested in 64 bits, in which it doesn't compute");
     }
-    let processor = Processor::OpenCl(Box::leak(Box::new(device)));
+    let processor = Processor::Gpu(Box::leak(Box::new(device)));
     Some(Device {
         processors: [processor; 2],
         ours: true,

@@ -20,7 +20,7 @@ fn implementations(
 ) -> Vec<String> {
     let recipe = Case::new(op, inputs, DType::F32, format).recipe(processor);
     let names = |kernel: &Kernel| match kernel {
-        Kernel::Native(_) | Kernel::OpenCl(_) => Vec::new(),
+        Kernel::Native(_) | Kernel::Gpu(_) => Vec::new(),
         Kernel::OneDnn(program) => program.names().map(str::to_owned).collect(),
         Kernel::Failed(error) => panic!("{op:?}: {error}"),
     };

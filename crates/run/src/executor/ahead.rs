@@ -6,18 +6,18 @@
     reason = "runs beside copies and other devices, which a checked layout allows"
 )]
 
-use scrimp_opencl::Event;
+use scrimp_gpu::Event;
 
 use super::trace::Record;
 use crate::error::RunError;
+use crate::gpu::{DeviceMemory, Gpu, Launched};
 use crate::job::Job;
-use crate::opencl::{DeviceMemory, Launched, OpenCl};
 use crate::span::Span;
 
 /// What the driver was given in this step.
 #[derive(Debug)]
 pub(super) struct Ahead<'a> {
-    device: &'a OpenCl,
+    device: &'a Gpu,
     memory: &'a DeviceMemory,
     /// What the next command waits for.
     after: Vec<Event>,
@@ -31,16 +31,13 @@ pub(super) struct Ahead<'a> {
 struct Given {
     /// Its number among the device's runs.
     run: usize,
-    /// When it was given.
-    second: f64,
     /// Whether it waited for copies.
     waited: bool,
     launched: Launched,
 }
 
 impl<'a> Ahead<'a> {
-    pub fn new(device: &'a OpenCl, memory: &'a DeviceMemory) -> Ahead<'a> {
-        memory.begin_step();
+    pub fn new(device: &'a Gpu, memory: &'a DeviceMemory) -> Ahead<'a> {
         Ahead {
             device,
             memory,
@@ -67,18 +64,17 @@ impl<'a> Ahead<'a> {
         Ok(self.after.iter().chain(&self.last).cloned().collect())
     }
 
-    /// Gives the device a run, the one of this number, at this second of the step.
+    /// Gives the device a run, the one of this number.
     ///
     /// # Safety
-    /// As for [`Job::begin_on_opencl`].
-    pub unsafe fn run(&mut self, job: &Job, run: usize, second: f64) -> Result<(), RunError> {
+    /// As for [`Job::begin_on_gpu`].
+    pub unsafe fn run(&mut self, job: &Job, run: usize) -> Result<(), RunError> {
         // SAFETY: the caller's promise.
-        let launched = unsafe { job.begin_on_opencl(self.device, self.memory, &self.after)? };
+        let launched = unsafe { job.begin_on_gpu(self.device, self.memory, &self.after)? };
         if let Some(launched) = launched {
             self.last = Some(launched.last.clone());
             self.runs.push(Given {
                 run,
-                second,
                 waited: !self.after.is_empty(),
                 launched,
             });
@@ -109,8 +105,8 @@ impl<'a> Ahead<'a> {
         for given in self.runs.drain(..) {
             let done = given.launched.finish();
             done.map_err(|error| RunError::in_node(&name(given.run), error))?;
-            let [start, _] = self.memory.seconds(&given.launched.first, given.second)?;
-            let [_, end] = self.memory.seconds(&given.launched.last, given.second)?;
+            let [start, _] = self.memory.seconds(&given.launched.first)?;
+            let [_, end] = self.memory.seconds(&given.launched.last)?;
             if given.waited {
                 record.waiting += (start - idle_since).max(0.0);
             }

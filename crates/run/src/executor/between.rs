@@ -35,7 +35,7 @@ impl Executor<'_> {
             change(&mut memory[..bytes])?;
             match there {
                 Memory::File(file) => file.write(at.span.offset, memory)?,
-                Memory::OpenCl(device) => {
+                Memory::Gpu(device) => {
                     device
                         .store(&memory[..bytes], at.span.offset)
                         .map_err(RunError::from)?;
@@ -63,7 +63,7 @@ impl Executor<'_> {
             let bytes = at.span.bytes as usize;
             match there {
                 Memory::File(file) => FileMemory::read(file, at.span.offset, memory)?,
-                Memory::OpenCl(device) => {
+                Memory::Gpu(device) => {
                     device
                         .load(at.span.offset, &mut memory[..bytes])
                         .map_err(RunError::from)?;
@@ -85,7 +85,7 @@ impl Executor<'_> {
                         file.read(from.span.offset, memory)?;
                         file.write(to.span.offset, memory)
                     }
-                    Memory::OpenCl(device) => {
+                    Memory::Gpu(device) => {
                         device.load(from.span.offset, memory)?;
                         Ok(device.store(memory, to.span.offset)?)
                     }

@@ -4,7 +4,7 @@
 
 #![allow(unsafe_code, reason = "copies are done beside compute")]
 
-use scrimp_opencl::Event;
+use scrimp_gpu::Event;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use super::trace::CopyTrace;
 use super::waits::Errand;
 use crate::arena::Arena;
 use crate::error::{RunError, unless_panicked};
+use crate::gpu::DeviceMemory;
 use crate::memory::Memory;
-use crate::opencl::DeviceMemory;
 use crate::random::mix;
 use crate::span::{PAGE, Span};
 
@@ -101,7 +101,6 @@ impl Queue {
                     let told = vec![event.clone()];
                     begun.push(Begun {
                         number: index,
-                        second: start,
                         memory,
                         event,
                     });
@@ -125,7 +124,7 @@ impl Queue {
         }
         for copy in &begun {
             copy.event.wait()?;
-            let [start, end] = copy.memory.seconds(&copy.event, copy.second)?;
+            let [start, end] = copy.memory.seconds(&copy.event)?;
             let trace = &mut done[copy.number];
             (trace.start, trace.seconds) = (start.max(0.0), end - start);
         }
@@ -143,8 +142,6 @@ impl Queue {
 struct Begun<'a> {
     /// Its number in the queue.
     number: usize,
-    /// When it was given.
-    second: f64,
     memory: &'a DeviceMemory,
     event: Event,
 }
@@ -177,9 +174,7 @@ unsafe fn begin<'a>(
     };
     let (source, destination) = (memories.of(from.device), memories.of(to.device));
     let memory = match (source, destination) {
-        (Memory::OpenCl(memory), Memory::Ram(_)) | (Memory::Ram(_), Memory::OpenCl(memory)) => {
-            memory
-        }
+        (Memory::Gpu(memory), Memory::Ram(_)) | (Memory::Ram(_), Memory::Gpu(memory)) => memory,
         _ => return Ok(None),
     };
     for event in events.extract_if(.., |event| !memory.knows(event)) {

@@ -39,6 +39,16 @@ impl Memories {
         Ok(Memories { memories, poison })
     }
 
+    /// A step begins; `now` gives its seconds.
+    pub fn begin_step(&self, now: &dyn Fn() -> f64) -> Result<(), RunError> {
+        for memory in self.memories.values() {
+            if let Memory::Gpu(memory) = memory {
+                memory.begin_step(now)?;
+            }
+        }
+        Ok(())
+    }
+
     pub fn bytes(&self, device: DeviceId) -> u64 {
         self.memories[device].bytes()
     }

@@ -167,6 +167,11 @@ impl<'a> Executor<'a> {
                 None => Memory::beside(processor, size(device), folder(device))?,
             });
         }
+        for compiled in compiled {
+            for memory in memories.values_mut() {
+                Memory::lock_for(memory, compiled.processor())?;
+            }
+        }
         let memories = Memories::new(memories, options.poison)?;
         let queues = queues.into_iter().enumerate();
         let queue = |(queue, errands)| Queue::new(computing.len() + queue, errands, &memories);
@@ -344,6 +349,7 @@ impl<'a> Executor<'a> {
             delays: self.delays.map(|seed| mix(seed ^ self.steps << 40)),
             observer: observer.as_ref(),
         };
+        self.memories.begin_step(&|| stage.now())?;
         let play = |number: usize| match self.players.get(number) {
             Some(player) => player
                 .lock()

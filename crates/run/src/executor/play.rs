@@ -6,8 +6,8 @@
     reason = "runs beside copies and other devices, which a checked layout allows"
 )]
 
+use scrimp_gpu::Event;
 use scrimp_graph::{Graph, NodeId, TensorId};
-use scrimp_opencl::Event;
 use scrimp_plan::{DeviceId, TaskId};
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
@@ -68,7 +68,7 @@ impl<'a> Output<'a> {
     /// # Errors
     /// The device fails.
     pub fn bytes(&self) -> Result<Cow<'a, [u8]>, RunError> {
-        let Memory::OpenCl(memory) = self.memory else {
+        let Memory::Gpu(memory) = self.memory else {
             return Ok(Cow::Borrowed(
                 self.memory.read(self.span).unwrap_or_default(),
             ));
@@ -143,9 +143,7 @@ impl Player {
             stage,
             record: &mut self.record,
             ahead: match (processor, memory) {
-                (Processor::OpenCl(device), Memory::OpenCl(memory)) => {
-                    Some(Ahead::new(device, memory))
-                }
+                (Processor::Gpu(device), Memory::Gpu(memory)) => Some(Ahead::new(device, memory)),
                 _ => None,
             },
         };
@@ -247,7 +245,7 @@ impl Part<'_, '_> {
         // memories.
         let done = unsafe {
             match &mut self.ahead {
-                Some(ahead) => ahead.run(&launch.job, self.record.runs.len(), start),
+                Some(ahead) => ahead.run(&launch.job, self.record.runs.len()),
                 None => compiled.processor().run_beside(&launch.job, memory),
             }
         };

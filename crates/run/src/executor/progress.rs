@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use scrimp_opencl::Event;
+use scrimp_gpu::Event;
 
 use super::waits::Clock;
 use crate::error::RunError;

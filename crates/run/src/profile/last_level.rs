@@ -16,7 +16,7 @@ pub fn last_level_cache() -> Option<Cache> {
 pub fn cache_of(processor: Processor<'_>) -> Option<Cache> {
     match processor {
         Processor::Cpu(_) => last_level_cache(),
-        Processor::OpenCl(_) | Processor::Null => None,
+        Processor::Gpu(_) | Processor::Null => None,
     }
 }
 

@@ -99,7 +99,7 @@ pub fn profile_link(
     room: u64,
 ) -> Result<LinkProfile, RunError> {
     let area = (room.min(AREA) / PAGE * PAGE).max(LEAST * PAGE);
-    let link = Measured {
+    let mut link = Measured {
         here: Memory::of(near, area)?,
         there: match far {
             FarEnd::Ram => Memory::beside(near, area, None)?,
@@ -108,6 +108,10 @@ pub fn profile_link(
         },
         area,
     };
+    link.there.lock_for(near)?;
+    if let FarEnd::Device(far) = far {
+        link.here.lock_for(far)?;
+    }
     // The first time, a file's blocks are taken.
     link.copies(Direction::Out, link.large(), area / link.large())?;
     let sizes: Vec<u64> = SIZES

@@ -13,7 +13,8 @@ use scrimp_plan::{
     Plan, Problem, Step, TaskId, ValueId, check, check_layout,
 };
 use scrimp_run::{
-    Compiled, Cpu, Data, Executor, Library, OneDnnError, OpenCl, OpenClError, Processor, RunError,
+    Compiled, Cpu, Data, Executor, Gpu, GpuError, Interface, Library, OneDnnError, Processor,
+    RunError,
 };
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -157,17 +158,18 @@ pub fn onednn(threads: usize) -> Option<Cpu> {
     }
 }
 
-/// The first OpenCL device; without one, the test says that it is skipped.
+/// The first device of each interface; a test says which one it goes without.
 #[allow(clippy::print_stdout, reason = "a skipped test says so")]
-pub fn opencl() -> Option<OpenCl> {
-    match OpenCl::new(0, None) {
+pub fn gpus() -> impl Iterator<Item = Gpu> {
+    let first = |interface| match Gpu::new(interface, 0, None) {
         Ok(device) => Some(device),
-        Err(error @ (OpenClError::NotFound | OpenClError::NoDevice { .. })) => {
+        Err(error @ (GpuError::NotFound { .. } | GpuError::NoDevice { .. })) => {
             println!("skipped: {error}");
             None
         }
         Err(error) => panic!("{error}"),
-    }
+    };
+    Interface::ALL.into_iter().filter_map(first)
 }
 
 /// Estimated seconds, and the workspaces of this device.

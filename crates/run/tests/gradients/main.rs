@@ -13,7 +13,7 @@ use scrimp_graph::{
     Binary, DType, Graph, GraphBuilder, GraphError, Init, Loss, Op, Reduction, Role, TensorId,
     train,
 };
-use scrimp_run::{Compiled, Cpu, Data, OpenCl, OpenClError, Processor, RunError, interpret};
+use scrimp_run::{Compiled, Cpu, Data, Gpu, GpuError, Interface, Processor, RunError, interpret};
 use std::error::Error;
 
 /// What a case builds on.
@@ -123,12 +123,12 @@ fn compare(graph: &Graph, loss: Loss, ints: &[(&str, &[i64])]) -> Result<(), Box
         interpret(&compiled, &inputs, 1)
     };
     let base = evaluate(None)?;
-    let device = opencl()?;
-    let elsewhere = device.as_ref().map(|device| {
-        let compiled = Compiled::new(&graph, Processor::OpenCl(device));
+    let devices = gpus()?;
+    let elsewhere = devices.iter().map(|device| {
+        let compiled = Compiled::new(&graph, Processor::Gpu(device));
         interpret(&compiled, &given, 1)
     });
-    let elsewhere = elsewhere.transpose()?;
+    let elsewhere: Vec<_> = elsewhere.collect::<Result<_, _>>()?;
     assert!(
         !training.gradients.is_empty(),
         "there is nothing to compare"
@@ -161,13 +161,17 @@ fn compare(graph: &Graph, loss: Loss, ints: &[(&str, &[i64])]) -> Result<(), Box
     Ok(())
 }
 
-/// The first OpenCL device that computes in 64 bits. Its kernels are compiled once for all tests.
-fn opencl() -> Result<Option<OpenCl>, OpenClError> {
-    match OpenCl::new(0, Some(env!("CARGO_TARGET_TMPDIR").into())) {
-        Ok(device) => Ok(device.computes_in_64_bits().then_some(device)),
-        Err(OpenClError::NotFound | OpenClError::NoDevice { .. }) => Ok(None),
-        Err(error) => Err(error),
+/// The first device of each interface that computes in 64 bits. Its kernels are compiled once for all tests.
+fn gpus() -> Result<Vec<Gpu>, GpuError> {
+    let mut found = Vec::new();
+    for interface in Interface::ALL {
+        match Gpu::new(interface, 0, Some(env!("CARGO_TARGET_TMPDIR").into())) {
+            Ok(device) => found.extend(device.computes_in_64_bits().then_some(device)),
+            Err(GpuError::NotFound { .. } | GpuError::NoDevice { .. }) => {}
+            Err(error) => return Err(error),
+        }
     }
+    Ok(found)
 }
 
 /// Numbers between −1 and 1 for every floating-point input, by a small generator of our own.

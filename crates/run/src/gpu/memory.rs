@@ -1,15 +1,15 @@
-//! Memory of an OpenCL device, and what its driver was given to do there and may not have done yet.
+//! Memory of a GPU, and what its driver was given to do there and may not have done yet.
 
 #![allow(unsafe_code, reason = "the host goes on while commands use its memory")]
 
-use scrimp_opencl::{Buffer, Context, Event, OpenClError, Queue, Times};
+use scrimp_gpu::{Answer, Buffer, Context, Event, GpuError, Queue};
 use std::sync::{Mutex, PoisonError};
 
 use super::program::Complaint;
 use crate::error::RunError;
 use crate::span::Span;
 
-/// Memory of an OpenCL device with three queues: kernels run in one, and copies in each direction have one of their
+/// Memory of a GPU with three queues: kernels run in one, and copies in each direction have one of their
 /// own.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
@@ -18,16 +18,16 @@ pub(crate) struct DeviceMemory {
     in_queue: Queue,
     out_queue: Queue,
     /// A moment of a step: nanoseconds of the device's clock, and seconds since the step began.
-    moment: Mutex<Option<(u64, f64)>>,
+    moment: Mutex<Option<(i64, f64)>>,
 }
 
 impl DeviceMemory {
-    pub fn new(context: &Context, bytes: u64) -> Result<DeviceMemory, OpenClError> {
+    pub fn new(context: &Context, bytes: u64) -> Result<DeviceMemory, GpuError> {
         Ok(DeviceMemory {
             buffer: context.buffer(bytes)?,
-            compute: Queue::new(context)?,
-            in_queue: Queue::new(context)?,
-            out_queue: Queue::new(context)?,
+            compute: context.queue()?,
+            in_queue: context.queue()?,
+            out_queue: context.queue()?,
             moment: Mutex::new(None),
         })
     }
@@ -37,22 +37,22 @@ impl DeviceMemory {
     }
 
     /// Copies bytes to the device, and waits until they are there.
-    pub fn store(&self, from: &[u8], offset: u64) -> Result<(), OpenClError> {
+    pub fn store(&self, from: &[u8], offset: u64) -> Result<(), GpuError> {
         self.in_queue.write(from, &self.buffer, offset)
     }
 
     /// Copies bytes from the device.
-    pub fn load(&self, offset: u64, to: &mut [u8]) -> Result<(), OpenClError> {
+    pub fn load(&self, offset: u64, to: &mut [u8]) -> Result<(), GpuError> {
         self.out_queue.read(&self.buffer, offset, to)
     }
 
     /// Copies bytes from the device after all kernels that were launched.
-    pub fn load_results(&self, offset: u64, to: &mut [u8]) -> Result<(), OpenClError> {
+    pub fn load_results(&self, offset: u64, to: &mut [u8]) -> Result<(), GpuError> {
         self.compute.read(&self.buffer, offset, to)
     }
 
     /// Fills a span with a byte after all kernels that were launched, and waits until that is done.
-    pub fn fill(&self, span: Span, byte: u8) -> Result<(), OpenClError> {
+    pub fn fill(&self, span: Span, byte: u8) -> Result<(), GpuError> {
         self.compute
             .fill(&self.buffer, span.offset, span.bytes, byte)
     }
@@ -63,7 +63,7 @@ impl DeviceMemory {
         span: Span,
         byte: u8,
         after: &[Event],
-    ) -> Result<Option<Event>, OpenClError> {
+    ) -> Result<Option<Event>, GpuError> {
         let Span { offset, bytes } = span;
         self.compute
             .begin_fill(&self.buffer, offset, bytes, byte, after)
@@ -78,7 +78,7 @@ impl DeviceMemory {
         from: &[u8],
         offset: u64,
         after: &[Event],
-    ) -> Result<Option<Event>, OpenClError> {
+    ) -> Result<Option<Event>, GpuError> {
         // SAFETY: the caller's promise.
         let event = unsafe {
             self.in_queue
@@ -97,7 +97,7 @@ impl DeviceMemory {
         offset: u64,
         to: &mut [u8],
         after: &[Event],
-    ) -> Result<Option<Event>, OpenClError> {
+    ) -> Result<Option<Event>, GpuError> {
         // SAFETY: the caller's promise.
         let event = unsafe { self.out_queue.begin_read(&self.buffer, offset, to, after)? };
         self.out_queue.flush()?;
@@ -110,28 +110,42 @@ impl DeviceMemory {
     }
 
     /// Waits until all that was launched is done.
-    pub fn finish(&self) -> Result<(), OpenClError> {
+    pub fn finish(&self) -> Result<(), GpuError> {
         self.compute.finish()
     }
 
     /// Hands everything to the device that was launched.
-    pub fn flush(&self) -> Result<(), OpenClError> {
+    pub fn flush(&self) -> Result<(), GpuError> {
         self.compute.flush()
     }
 
-    /// A step begins, and with it the count of its seconds.
-    pub fn begin_step(&self) {
-        *self.moment.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// A step begins: finds out what the device's clock says at a second of the step.
+    pub fn begin_step(&self, now: &dyn Fn() -> f64) -> Result<(), GpuError> {
+        let mut byte = [0];
+        let room = self.bytes().min(1) as usize;
+        // SAFETY: the byte lives until the command is done, which is waited for.
+        let event = unsafe {
+            self.compute
+                .begin_read(&self.buffer, 0, &mut byte[..room], &[])?
+        };
+        let mut moment = None;
+        if let Some(event) = event {
+            let flushed = self.compute.flush();
+            event.wait().and(flushed)?;
+            let second = now();
+            let [_, end] = event.times()?;
+            moment = Some((end, second));
+        }
+        *self.moment.lock().unwrap_or_else(PoisonError::into_inner) = moment;
+        Ok(())
     }
 
-    /// When a command that is done began and ended, in seconds since the step began. It was given to its queue at
-    /// second `given`.
-    pub fn seconds(&self, event: &Event, given: f64) -> Result<[f64; 2], OpenClError> {
-        let Times { queued, start, end } = event.times()?;
-        let mut moment = self.moment.lock().unwrap_or_else(PoisonError::into_inner);
-        let (zero, seconds) = *moment.get_or_insert((queued, given));
-        let since = |time: u64| seconds + (i128::from(time) - i128::from(zero)) as f64 * 1e-9;
-        Ok([since(start), since(end)])
+    /// When a command that is done began and ended, in seconds since the step began.
+    pub fn seconds(&self, event: &Event) -> Result<[f64; 2], GpuError> {
+        let moment = *self.moment.lock().unwrap_or_else(PoisonError::into_inner);
+        let (zero, second) = moment.unwrap_or_default();
+        let since = |time: i64| second + (time - zero) as f64 * 1e-9;
+        Ok(event.times()?.map(since))
     }
 }
 
@@ -140,19 +154,23 @@ impl DeviceMemory {
 pub(crate) struct Launched {
     pub first: Event,
     pub last: Event,
-    /// Where the device writes whether there is a complaint and its index.
-    pub(super) answer: Vec<i64>,
-    pub(super) complaint: Option<Complaint>,
+    /// What may be complained of, and where the device writes whether it is and the index.
+    pub(super) complaint: Option<(Complaint, Box<Answer>)>,
 }
 
 impl Launched {
     /// Waits until all of it is done. The queue was flushed.
     pub fn finish(&self) -> Result<(), RunError> {
         self.last.wait()?;
-        match (self.complaint, &self.answer[..]) {
-            (Some(Complaint { op, length }), &[told, index]) if told != 0 => {
-                Err(RunError::IndexOutOfRange { op, index, length })
-            }
+        let Some((Complaint { op, length }, answer)) = &self.complaint else {
+            return Ok(());
+        };
+        match answer.numbers() {
+            &[told, index] if told != 0 => Err(RunError::IndexOutOfRange {
+                op,
+                index,
+                length: *length,
+            }),
             _ => Ok(()),
         }
     }

@@ -8,29 +8,19 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
-use crate::device::Device;
-use crate::error::{OpenClError, done};
-use crate::ffi::{self, Api, Handle, Status};
-
-/// The environment variable that names the library's file.
-pub const VARIABLE: &str = "SCRIMP_OPENCL";
-
-/// What the file is called.
-pub const FILE_NAME: &str = if cfg!(target_os = "macos") {
-    "/System/Library/Frameworks/OpenCL.framework/OpenCL"
-} else if cfg!(target_os = "windows") {
-    "OpenCL.dll"
-} else {
-    "libOpenCL.so.1"
-};
+use super::device::Device;
+use super::done;
+use super::ffi::{self, Api, Handle, Status};
+use crate::error::{GpuError, Library};
+use crate::loading::Loaded;
 
 /// OpenCL's loader or a driver, loaded. It stays until the process ends.
-pub struct Library {
+pub struct Driver {
     pub(crate) api: Api,
     path: PathBuf,
 }
 
-impl fmt::Debug for Library {
+impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "OpenCL of {}", self.path.display())
     }
@@ -47,39 +37,23 @@ pub struct Platform {
     pub devices: Vec<Device>,
 }
 
-static LOADED: Mutex<Vec<&'static Library>> = Mutex::new(Vec::new());
+static LOADED: Loaded<Driver> = Loaded::none();
 
 /// Held while devices are asked for: pocl sets them up at the first question, and a second thread that asks at the
 /// same time finds them half made.
 static ASKING: Mutex<()> = Mutex::new(());
 
-impl Library {
-    /// Loads the library from `explicit`, from the file that [`VARIABLE`] names, or from where the system has
-    /// it. Each file is loaded once.
+impl Driver {
+    /// Loads the library from `explicit`, from the file that [`Library::variable`] names, or from where the system
+    /// has it.
     ///
     /// # Errors
     /// It isn't there, can't be loaded, or lacks a function of OpenCL 1.2.
-    pub fn load(explicit: Option<&Path>) -> Result<&'static Library, OpenClError> {
-        let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
-        let path = match (explicit, variable) {
-            (Some(path), _) => named(path, "the argument")?,
-            (None, Some(path)) => named(Path::new(&path), VARIABLE)?,
-            (None, None) => PathBuf::from(FILE_NAME),
-        };
-        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(library) = loaded.iter().find(|library| library.path == path) {
-            return Ok(library);
-        }
-        let api = ffi::load(&path).map_err(|reason| match reason {
-            Some(reason) => OpenClError::Unusable {
-                path: path.clone(),
-                reason,
-            },
-            None => OpenClError::NotFound,
-        })?;
-        let library: &'static Library = Box::leak(Box::new(Library { api, path }));
-        loaded.push(library);
-        Ok(library)
+    pub fn load(explicit: Option<&Path>) -> Result<&'static Driver, GpuError> {
+        LOADED.load(Library::OpenCl, explicit, |library, path| {
+            let (api, path) = (Api::of(library)?, path.to_path_buf());
+            Ok(Driver { api, path })
+        })
     }
 
     /// The file it was loaded from, or the name by which the system's loader knew it.
@@ -92,7 +66,7 @@ impl Library {
     ///
     /// # Errors
     /// A driver doesn't answer.
-    pub fn platforms(&'static self) -> Result<Vec<Platform>, OpenClError> {
+    pub fn platforms(&'static self) -> Result<Vec<Platform>, GpuError> {
         let _alone = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
         let ids = list(
             "clGetPlatformIDs",
@@ -105,7 +79,7 @@ impl Library {
         ids.into_iter().map(|id| self.platform(id)).collect()
     }
 
-    fn platform(&'static self, id: Handle) -> Result<Platform, OpenClError> {
+    fn platform(&'static self, id: Handle) -> Result<Platform, GpuError> {
         let text = |what| {
             text("clGetPlatformInfo", |bytes, to, length| {
                 // SAFETY: `to` has room for `bytes` bytes.
@@ -130,25 +104,19 @@ impl Library {
     ///
     /// # Errors
     /// There are fewer devices, or a driver doesn't answer.
-    pub fn device(&'static self, number: usize) -> Result<Device, OpenClError> {
+    pub fn device(&'static self, number: usize) -> Result<Device, GpuError> {
         let platforms = self.platforms()?;
         let mut devices: Vec<Device> = platforms.into_iter().flat_map(|p| p.devices).collect();
         if number < devices.len() {
             return Ok(devices.swap_remove(number));
         }
         let devices = devices.into_iter().map(|device| device.name).collect();
-        Err(OpenClError::NoDevice { number, devices })
+        Err(GpuError::NoDevice {
+            library: Library::OpenCl,
+            number,
+            devices,
+        })
     }
-}
-
-fn named(path: &Path, origin: &str) -> Result<PathBuf, OpenClError> {
-    if path.is_file() {
-        return Ok(path.to_path_buf());
-    }
-    Err(OpenClError::NotThere {
-        path: path.to_path_buf(),
-        origin: origin.into(),
-    })
 }
 
 /// What a function lists that is first asked for the number; nothing if it answers `none`.
@@ -156,7 +124,7 @@ fn list(
     call: &'static str,
     none: Status,
     ask: impl Fn(u32, *mut Handle, *mut u32) -> Status,
-) -> Result<Vec<Handle>, OpenClError> {
+) -> Result<Vec<Handle>, GpuError> {
     let mut count = 0;
     match ask(0, ptr::null_mut(), &mut count) {
         status if status == none => return Ok(Vec::new()),
@@ -173,7 +141,7 @@ fn list(
 pub(crate) fn bytes(
     call: &'static str,
     ask: impl Fn(usize, *mut c_void, *mut usize) -> Status,
-) -> Result<Vec<u8>, OpenClError> {
+) -> Result<Vec<u8>, GpuError> {
     let mut length = 0;
     done(call, ask(0, ptr::null_mut(), &mut length))?;
     let mut bytes = vec![0u8; length];
@@ -188,7 +156,7 @@ pub(crate) fn bytes(
 pub(crate) fn text(
     call: &'static str,
     ask: impl Fn(usize, *mut c_void, *mut usize) -> Status,
-) -> Result<String, OpenClError> {
+) -> Result<String, GpuError> {
     let bytes = bytes(call, ask)?;
     let text = String::from_utf8_lossy(&bytes);
     Ok(text.trim_end_matches('\0').trim().to_string())

@@ -1,4 +1,4 @@
-//! What an operator runs on an OpenCL device: launches of kernels, their arguments and the workspace they share.
+//! What an operator runs on a GPU: launches of kernels, their arguments and the workspace they share.
 
 use bytemuck::{NoUninit, bytes_of};
 use scrimp_graph::shape::MAX_RANK;
@@ -118,7 +118,7 @@ impl<'a> Builder<'a> {
         if inputs.iter().chain(outputs).any(large) {
             return Err(unsupported(
                 op,
-                "a tensor has 2³¹ elements or more, too many for an OpenCL device",
+                "a tensor has 2³¹ elements or more, too many for a GPU",
             ));
         }
         let dtype = outputs.first().map_or(DType::F32, |output| output.dtype);

@@ -5,10 +5,11 @@
 use std::ptr;
 use std::sync::Arc;
 
-use crate::context::{Buffer, Context, Owned};
-use crate::error::{OpenClError, done};
-use crate::ffi::{self, Handle, Status};
-use crate::program::{Kernel, Value};
+use super::context::{Buffer, Context, Owned};
+use super::done;
+use super::ffi::{self, Handle, Status};
+use super::program::{Kernel, Value};
+use crate::error::{GpuError, within};
 
 /// Commands that run one after the other, beside those of other queues. A command begins after those before it in its
 /// queue and after the events that it is given, which are of the same context.
@@ -19,23 +20,12 @@ pub struct Queue(Owned);
 #[derive(Clone, Debug)]
 pub struct Event(Arc<Owned>);
 
-/// When a command was given to its queue, began and ended, in nanoseconds of the device's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Times {
-    /// When it was given to its queue.
-    pub queued: u64,
-    /// When it began.
-    pub start: u64,
-    /// When it ended.
-    pub end: u64,
-}
-
 impl Queue {
     /// A queue whose commands have timestamps.
     ///
     /// # Errors
     /// The driver refuses.
-    pub fn new(context: &Context) -> Result<Queue, OpenClError> {
+    pub fn new(context: &Context) -> Result<Queue, GpuError> {
         let (owner, device) = (&context.0, &context.0.device);
         let mut status = 0;
         // SAFETY: the device is the context's.
@@ -62,7 +52,7 @@ impl Queue {
         groups: usize,
         items: usize,
         after: &[Event],
-    ) -> Result<Event, OpenClError> {
+    ) -> Result<Event, GpuError> {
         let _arguments = kernel.bind(arguments)?;
         let function = kernel.owned.handle;
         let global = groups.saturating_mul(items);
@@ -97,8 +87,8 @@ impl Queue {
         start: u64,
         to: &mut [u8],
         after: &[Event],
-    ) -> Result<Option<Event>, OpenClError> {
-        from.has(start, to.len() as u64)?;
+    ) -> Result<Option<Event>, GpuError> {
+        within(from.bytes(), start, to.len() as u64)?;
         let (buffer, bytes, to) = (from.owned.handle, to.len(), to.as_mut_ptr().cast());
         if bytes == 0 {
             return Ok(None);
@@ -136,8 +126,8 @@ impl Queue {
         to: &Buffer,
         start: u64,
         after: &[Event],
-    ) -> Result<Option<Event>, OpenClError> {
-        to.has(start, from.len() as u64)?;
+    ) -> Result<Option<Event>, GpuError> {
+        within(to.bytes(), start, from.len() as u64)?;
         let (buffer, bytes, from) = (to.owned.handle, from.len(), from.as_ptr().cast());
         if bytes == 0 {
             return Ok(None);
@@ -173,8 +163,8 @@ impl Queue {
         bytes: u64,
         byte: u8,
         after: &[Event],
-    ) -> Result<Option<Event>, OpenClError> {
-        to.has(start, bytes)?;
+    ) -> Result<Option<Event>, GpuError> {
+        within(to.bytes(), start, bytes)?;
         if bytes == 0 {
             return Ok(None);
         }
@@ -199,46 +189,11 @@ impl Queue {
             .map(Some)
     }
 
-    /// Copies a buffer's bytes from `start` on to the host, and waits until they are there.
-    ///
-    /// # Errors
-    /// The buffer has fewer bytes, or the driver fails.
-    pub fn read(&self, from: &Buffer, start: u64, to: &mut [u8]) -> Result<(), OpenClError> {
-        // SAFETY: the call returns when the command is done.
-        self.until(unsafe { self.begin_read(from, start, to, &[])? })
-    }
-
-    /// Copies bytes of the host to a buffer's bytes from `start` on, and waits until they are there.
-    ///
-    /// # Errors
-    /// As for [`Queue::read`].
-    pub fn write(&self, from: &[u8], to: &Buffer, start: u64) -> Result<(), OpenClError> {
-        // SAFETY: the call returns when the command is done.
-        self.until(unsafe { self.begin_write(from, to, start, &[])? })
-    }
-
-    /// Fills so many bytes of a buffer from `start` on, and waits until that is done.
-    ///
-    /// # Errors
-    /// As for [`Queue::read`].
-    pub fn fill(&self, to: &Buffer, start: u64, bytes: u64, byte: u8) -> Result<(), OpenClError> {
-        self.until(self.begin_fill(to, start, bytes, byte, &[])?)
-    }
-
-    /// Waits for a command of this queue.
-    fn until(&self, event: Option<Event>) -> Result<(), OpenClError> {
-        event.map_or(Ok(()), |event| {
-            let flushed = self.flush();
-            // Also if that fails, since the command may have begun.
-            event.wait().and(flushed)
-        })
-    }
-
     /// Hands all commands to the device, which commands of other queues that wait for them need.
     ///
     /// # Errors
     /// The driver fails.
-    pub fn flush(&self) -> Result<(), OpenClError> {
+    pub fn flush(&self) -> Result<(), GpuError> {
         // SAFETY: the queue is alive.
         done("clFlush", unsafe { (self.0.api().flush)(self.0.handle) })
     }
@@ -247,7 +202,7 @@ impl Queue {
     ///
     /// # Errors
     /// One failed.
-    pub fn finish(&self) -> Result<(), OpenClError> {
+    pub fn finish(&self) -> Result<(), GpuError> {
         // SAFETY: the queue is alive.
         done("clFinish", unsafe { (self.0.api().finish)(self.0.handle) })
     }
@@ -259,7 +214,7 @@ impl Queue {
         call: &'static str,
         after: &[Event],
         enqueue: impl FnOnce(u32, *const Handle, *mut Handle) -> Status,
-    ) -> Result<Event, OpenClError> {
+    ) -> Result<Event, GpuError> {
         let events: Vec<Handle> = after.iter().map(|event| event.0.handle).collect();
         let list = match events.is_empty() {
             true => ptr::null(),
@@ -283,18 +238,18 @@ impl Event {
     ///
     /// # Errors
     /// It failed.
-    pub fn wait(&self) -> Result<(), OpenClError> {
+    pub fn wait(&self) -> Result<(), GpuError> {
         // SAFETY: one event, which is alive.
         done("clWaitForEvents", unsafe {
             (self.0.api().wait)(1, &self.0.handle)
         })
     }
 
-    /// Its times. Only after it is done.
+    /// When it began and ended, in nanoseconds of the device's clock. Only after it is done.
     ///
     /// # Errors
     /// It isn't done, or the driver keeps no times.
-    pub fn times(&self) -> Result<Times, OpenClError> {
+    pub fn times(&self) -> Result<[u64; 2], GpuError> {
         let ask = |what| {
             let mut time = 0u64;
             // SAFETY: the answer has 8 bytes.
@@ -305,10 +260,6 @@ impl Event {
             };
             done("clGetEventProfilingInfo", status).map(|()| time)
         };
-        Ok(Times {
-            queued: ask(ffi::PROFILING_QUEUED)?,
-            start: ask(ffi::PROFILING_START)?,
-            end: ask(ffi::PROFILING_END)?,
-        })
+        Ok([ask(ffi::PROFILING_START)?, ask(ffi::PROFILING_END)?])
     }
 }

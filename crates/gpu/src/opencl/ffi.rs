@@ -1,9 +1,10 @@
 //! The functions of OpenCL's C interface that are used, and the numbers of its constants.
 
-#![allow(unsafe_code, reason = "loading a C library")]
+#![allow(unsafe_code, reason = "types of C functions")]
 
 use std::ffi::{c_char, c_void};
-use std::path::Path;
+
+use crate::loading::functions;
 
 pub(crate) type Status = i32;
 /// Any of the library's objects: each has its own opaque type in C.
@@ -54,34 +55,8 @@ pub(crate) const PROGRAM_BINARY_SIZES: u32 = 0x1165;
 pub(crate) const PROGRAM_BINARIES: u32 = 0x1166;
 pub(crate) const PROGRAM_BUILD_LOG: u32 = 0x1183;
 /// `CL_PROFILING_COMMAND_…`
-pub(crate) const PROFILING_QUEUED: u32 = 0x1280;
 pub(crate) const PROFILING_START: u32 = 0x1282;
 pub(crate) const PROFILING_END: u32 = 0x1283;
-
-/// Declares the table of function pointers and its loader.
-macro_rules! functions {
-    ($($name:ident = $symbol:literal : fn($($arg:ty),*) -> $ret:ty;)*) => {
-        /// OpenCL's functions, valid for as long as the library in it is loaded.
-        pub(crate) struct Api {
-            $(pub $name: unsafe extern "C" fn($($arg),*) -> $ret,)*
-            _library: libloading::Library,
-        }
-
-        /// Every function; the first one that isn't there is named.
-        fn table(library: libloading::Library) -> Result<Api, String> {
-            $(
-                // SAFETY: the type is that of the C declaration of this function.
-                let $name = unsafe {
-                    library.get::<unsafe extern "C" fn($($arg),*) -> $ret>($symbol.as_bytes())
-                };
-                let $name = *$name.map_err(|_| {
-                    format!("it has no function `{}`, which OpenCL 1.2 has", $symbol)
-                })?;
-            )*
-            Ok(Api { $($name,)* _library: library })
-        }
-    };
-}
 
 functions! {
     platforms = "clGetPlatformIDs": fn(u32, *mut Handle, *mut u32) -> Status;
@@ -128,19 +103,4 @@ functions! {
     profiling = "clGetEventProfilingInfo":
         fn(Handle, u32, usize, *mut c_void, *mut usize) -> Status;
     release_event = "clReleaseEvent": fn(Handle) -> Status;
-}
-
-/// Loads a file, or a name that the system's loader knows.
-///
-/// # Errors
-/// `None` if the system's loader knows nothing of that name, otherwise what is wrong with it.
-pub(crate) fn load(path: &Path) -> Result<Api, Option<String>> {
-    // SAFETY: a published library, named by the user or found under its own name; its initializers only set
-    // up its own state, and it is never unloaded.
-    let library = match unsafe { libloading::Library::new(path) } {
-        Ok(library) => library,
-        Err(_) if path.components().count() == 1 => return Err(None),
-        Err(error) => return Err(Some(error.to_string())),
-    };
-    Ok(table(library)?)
 }

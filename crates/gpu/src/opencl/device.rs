@@ -4,9 +4,10 @@
 
 use std::fmt;
 
-use crate::error::{OpenClError, done};
-use crate::ffi::{self, Handle};
-use crate::library::{Library, text};
+use super::done;
+use super::driver::{Driver, text};
+use super::ffi::{self, Handle};
+use crate::error::GpuError;
 
 /// Work items of a group that a device must have at least.
 pub const LEAST_GROUP_ITEMS: u64 = 256;
@@ -35,7 +36,7 @@ impl fmt::Display for Kind {
 /// A device.
 #[derive(Clone, Debug)]
 pub struct Device {
-    pub(crate) library: &'static Library,
+    pub(crate) library: &'static Driver,
     pub(crate) id: Handle,
     /// Its name.
     pub name: String,
@@ -72,14 +73,14 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
-    pub(crate) fn new(library: &'static Library, id: Handle) -> Result<Device, OpenClError> {
+    pub(crate) fn new(library: &'static Driver, id: Handle) -> Result<Device, GpuError> {
         let ask = Ask { library, id };
         let kind = match ask.number::<u64>(ffi::DEVICE_TYPE)? {
             kind if kind & ffi::TYPE_GPU != 0 => Kind::Gpu,
             kind if kind & ffi::TYPE_CPU != 0 => Kind::Cpu,
             _ => Kind::Other,
         };
-        let yes = |what| Ok::<_, OpenClError>(ask.number::<u32>(what)? != 0);
+        let yes = |what| Ok::<_, GpuError>(ask.number::<u32>(what)? != 0);
         // The answer has the width of the host's words.
         let group_items = ask.number::<usize>(ffi::DEVICE_MAX_WORK_GROUP_SIZE)? as u64;
         Ok(Device {
@@ -129,7 +130,7 @@ impl Device {
 }
 
 struct Ask {
-    library: &'static Library,
+    library: &'static Driver,
     id: Handle,
 }
 
@@ -140,7 +141,7 @@ impl Number for u64 {}
 impl Number for usize {}
 
 impl Ask {
-    fn number<T: Number>(&self, what: u32) -> Result<T, OpenClError> {
+    fn number<T: Number>(&self, what: u32) -> Result<T, GpuError> {
         let mut answer = T::default();
         let to = (&raw mut answer).cast();
         // SAFETY: the answer has room for that many bytes, and any bytes are a number.
@@ -151,7 +152,7 @@ impl Ask {
         Ok(answer)
     }
 
-    fn text(&self, what: u32) -> Result<String, OpenClError> {
+    fn text(&self, what: u32) -> Result<String, GpuError> {
         text("clGetDeviceInfo", |bytes, to, length| {
             // SAFETY: `to` has room for `bytes` bytes.
             unsafe { (self.library.api.device_info)(self.id, what, bytes, to, length) }

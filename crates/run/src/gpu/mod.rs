@@ -1,4 +1,4 @@
-//! The OpenCL device: the launches of each operator (`lower`, `norm`, `windows`), and the kernels that they
+//! GPUs: the launches of each operator (`lower`, `norm`, `windows`), and the kernels that they
 //! name, compiled from the files beside the CPU's.
 
 #![allow(unsafe_code, reason = "launches of kernels on parts of a buffer")]
@@ -11,10 +11,8 @@ mod norm;
 mod program;
 mod windows;
 
+use scrimp_gpu::{Context, Event, GpuError, Interface, Kernel, Locked, Program as Compiled};
 use scrimp_graph::{DType, Op};
-use scrimp_opencl::{
-    Context, Event, Kernel, Kind, Library, OpenClError, Program as Compiled, Value,
-};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,8 +24,13 @@ use crate::error::RunError;
 use crate::format::Operand;
 use crate::span::Span;
 
-/// The words of OpenCL C for the kernels.
-const PRELUDE: &str = include_str!("prelude.cl");
+/// The words of an interface's language for the kernels.
+fn prelude(interface: Interface) -> &'static str {
+    match interface {
+        Interface::OpenCl => include_str!("prelude.cl"),
+        Interface::Cuda => include_str!("prelude.cu"),
+    }
+}
 
 /// The kernels that only move elements, of any type, and what all kernels share.
 const MOVES: [&str; 3] = [
@@ -54,7 +57,7 @@ const COMPUTES: [&str; 12] = [
 
 /// A GPU, or whatever else runs OpenCL.
 #[derive(Debug)]
-pub struct OpenCl {
+pub struct Gpu {
     context: Context,
     folder: Option<PathBuf>,
     /// The program of each type of elements, compiled when the type is first met.
@@ -62,16 +65,19 @@ pub struct OpenCl {
     kernels: Mutex<HashMap<(DType, &'static str), Arc<Kernel>>>,
 }
 
-impl OpenCl {
-    /// Takes the device of this number into use, counted as `scrimp doctor` lists them. With a folder, compiled
-    /// kernels are kept there.
+impl Gpu {
+    /// Takes the device of this number into use, counted as `scrimp doctor` lists those of an interface. With a folder,
+    /// compiled kernels are kept there.
     ///
     /// # Errors
-    /// OpenCL isn't installed, there is no such device, it lacks something, or its driver fails.
-    pub fn new(number: usize, folder: Option<PathBuf>) -> Result<OpenCl, OpenClError> {
-        let context = Context::new(&Library::load(None)?.device(number)?)?;
-        Ok(OpenCl {
-            context,
+    /// The interface isn't installed, there is no such device, it lacks something, or its driver fails.
+    pub fn new(
+        interface: Interface,
+        number: usize,
+        folder: Option<PathBuf>,
+    ) -> Result<Gpu, GpuError> {
+        Ok(Gpu {
+            context: Context::new(interface, number)?,
             folder,
             programs: Mutex::default(),
             kernels: Mutex::default(),
@@ -81,27 +87,32 @@ impl OpenCl {
     /// A description of what times, workspaces and results depend on, for plan files.
     #[must_use]
     pub fn signature(&self) -> String {
-        let device = self.context.device();
-        format!(
-            "opencl/{}/{}/{}/{} units",
-            env!("CARGO_PKG_VERSION"),
-            device.name,
-            device.driver,
-            device.units
-        )
+        let (interface, version) = (self.context.interface().word(), env!("CARGO_PKG_VERSION"));
+        format!("{interface}/{version}/{}", self.context.described())
     }
 
     /// Whether it computes in 64 bits.
     #[must_use]
     pub fn computes_in_64_bits(&self) -> bool {
-        self.context.device().double
+        self.context.computes_in_64_bits()
     }
 
     /// Bytes of the largest arena that the device's own memory can hold; `None` if it is the host's memory.
     pub(crate) fn own_memory(&self) -> Option<u64> {
-        let device = self.context.device();
-        let bytes = device.largest_buffer_bytes.min(device.memory_bytes);
-        (device.kind != Kind::Cpu).then_some(bytes)
+        self.context.own_memory()
+    }
+
+    /// Locks main memory in its place if copies to this device need that to run beside everything else.
+    ///
+    /// # Safety
+    /// The memory lives until the guard is gone.
+    pub(crate) unsafe fn lock(
+        &self,
+        start: *mut u8,
+        bytes: u64,
+    ) -> Result<Option<Locked>, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.context.lock(start, bytes) }
     }
 
     /// What an operator runs on arguments in rows.
@@ -118,14 +129,14 @@ impl OpenCl {
         if program.dtype == DType::F64 && !self.computes_in_64_bits() {
             return Err(program::unsupported(
                 op,
-                "the OpenCL device doesn't compute in 64 bits",
+                "the device doesn't compute in 64 bits",
             ));
         }
         Ok(program)
     }
 
     /// Memory of the device.
-    pub(crate) fn memory(&self, bytes: u64) -> Result<DeviceMemory, OpenClError> {
+    pub(crate) fn memory(&self, bytes: u64) -> Result<DeviceMemory, GpuError> {
         DeviceMemory::new(&self.context, bytes)
     }
 
@@ -156,17 +167,14 @@ impl OpenCl {
             let launched = launched.insert(Launched {
                 first: event.clone(),
                 last: event,
-                answer: vec![0; 2],
                 complaint: None,
             });
             if let Some(complaint) = program.complaint {
-                // SAFETY: the answer lives until the command is done, since dropping it waits.
-                let read = unsafe {
-                    let answer = bytemuck::cast_slice_mut(&mut launched.answer);
-                    let (from, at) = (&memory.buffer, workspace.offset);
-                    memory.compute.begin_read(from, at, answer, &[])?
-                };
-                launched.complaint = Some(complaint);
+                let asked = (complaint, Box::new(self.context.answer()?));
+                let (_, answer) = launched.complaint.insert(asked);
+                let (from, at) = (&memory.buffer, workspace.offset);
+                // SAFETY: the answer stays where it is until the command is done, since dropping it waits.
+                let read = unsafe { memory.compute.begin_answer(from, at, answer)? };
                 launched.last = read.unwrap_or_else(|| launched.first.clone());
             }
         }
@@ -174,7 +182,7 @@ impl OpenCl {
     }
 
     /// # Safety
-    /// That of [`OpenCl::begin`].
+    /// That of [`Gpu::begin`].
     unsafe fn launch(
         &self,
         dtype: DType,
@@ -192,21 +200,17 @@ impl OpenCl {
             Argument::Constant(bytes) => bytes.clone(),
         };
         let bytes: Vec<Vec<u8>> = launch.arguments.iter().map(start).collect();
-        let values = bytes.iter().map(|bytes| Value::Bytes(bytes));
-        let values: Vec<Value<'_>> = [Value::Buffer(&memory.buffer)]
-            .into_iter()
-            .chain(values)
-            .collect();
+        let size = [launch.groups, ITEMS];
         // SAFETY: the caller's promise.
         let event = unsafe {
             let queue = &memory.compute;
-            queue.launch(&kernel, &values, launch.groups, ITEMS, after)?
+            queue.launch(&kernel, &memory.buffer, &bytes, size, after)?
         };
         Ok(event)
     }
 
     /// The kernel of this name for elements of this type.
-    fn kernel(&self, dtype: DType, name: &'static str) -> Result<Arc<Kernel>, OpenClError> {
+    fn kernel(&self, dtype: DType, name: &'static str) -> Result<Arc<Kernel>, GpuError> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kernel) = kernels.get(&(dtype, name)) {
             return Ok(kernel.clone());
@@ -216,7 +220,8 @@ impl OpenCl {
             Some(program) => program.clone(),
             None => {
                 let folder = self.folder.as_deref();
-                let program = Compiled::new(&self.context, &source(PRELUDE, dtype), "", folder)?;
+                let source = source(prelude(self.context.interface()), dtype);
+                let program = self.context.program(&source, folder)?;
                 programs.insert(dtype, program.clone());
                 program
             }

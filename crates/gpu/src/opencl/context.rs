@@ -5,9 +5,10 @@
 use std::ptr;
 use std::sync::Arc;
 
-use crate::device::Device;
-use crate::error::{OpenClError, done};
-use crate::ffi::{self, Api, Handle};
+use super::device::Device;
+use super::done;
+use super::ffi::{self, Api, Handle};
+use crate::error::GpuError;
 
 /// A device in use. Clones are the same context.
 #[derive(Clone, Debug)]
@@ -58,11 +59,11 @@ impl Context {
     ///
     /// # Errors
     /// The device lacks something ([`Device::missing`]), or the driver refuses.
-    pub fn new(device: &Device) -> Result<Context, OpenClError> {
+    pub fn new(device: &Device) -> Result<Context, GpuError> {
         let missing = device.missing();
         if !missing.is_empty() {
             let (device, missing) = (device.name.clone(), format!("it {}", missing.join(" and ")));
-            return Err(OpenClError::Lacking { device, missing });
+            return Err(GpuError::Lacking { device, missing });
         }
         let mut status = 0;
         // SAFETY: one device, no properties and no callback.
@@ -93,8 +94,8 @@ impl Context {
     ///
     /// # Errors
     /// The device has no room, or no buffer can be that large.
-    pub fn buffer(&self, bytes: u64) -> Result<Buffer, OpenClError> {
-        let full = OpenClError::OutOfMemory { bytes };
+    pub fn buffer(&self, bytes: u64) -> Result<Buffer, GpuError> {
+        let full = GpuError::OutOfMemory { bytes };
         let size = usize::try_from(bytes.max(1)).map_err(|_| full.clone())?;
         let mut status = 0;
         // SAFETY: no memory of the host is given.
@@ -132,18 +133,5 @@ impl Buffer {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    /// Fails unless these bytes are inside.
-    pub(crate) fn has(&self, start: u64, bytes: u64) -> Result<(), OpenClError> {
-        let end = start.saturating_add(bytes);
-        if end <= self.bytes {
-            return Ok(());
-        }
-        Err(OpenClError::Outside {
-            start,
-            end,
-            found: self.bytes,
-        })
     }
 }

@@ -3,15 +3,16 @@
 #![allow(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::CString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::context::{Buffer, Context, Owned};
-use crate::error::{OpenClError, done};
-use crate::ffi::{self, Handle};
-use crate::library::text;
+use super::context::{Buffer, Context, Owned};
+use super::done;
+use super::driver::text;
+use super::ffi::{self, Handle};
+use crate::error::GpuError;
+use crate::kept::{self, keep};
 
 /// A compiled program.
 #[derive(Clone, Debug)]
@@ -47,7 +48,7 @@ impl Program {
         source: &str,
         options: &str,
         folder: Option<&Path>,
-    ) -> Result<Program, OpenClError> {
+    ) -> Result<Program, GpuError> {
         let file = folder.map(|folder| folder.join(file_name(context, source, options)));
         if let Some(program) = file.as_ref().and_then(|file| kept(context, options, file)) {
             return Ok(program);
@@ -62,8 +63,8 @@ impl Program {
         done("clCreateProgramWithSource", status)?;
         let program = Program::owning(context, handle);
         program.build(options)?;
-        if let Some(file) = file {
-            program.keep(&file);
+        if let (Some(file), Ok(binary)) = (file, program.binary()) {
+            keep(&file, &binary);
         }
         Ok(program)
     }
@@ -74,7 +75,7 @@ impl Program {
         })))
     }
 
-    fn build(&self, options: &str) -> Result<(), OpenClError> {
+    fn build(&self, options: &str) -> Result<(), GpuError> {
         let options = CString::new(options).unwrap_or_default();
         let device = &self.0.device;
         // SAFETY: one device, options that a zero ends, and no callback: the call returns when it is done.
@@ -106,14 +107,14 @@ impl Program {
                 )
             }
         })?;
-        Err(OpenClError::Build {
+        Err(GpuError::Build {
             device: device.name.clone(),
             log,
         })
     }
 
     /// The compiled program for the one device of its context.
-    fn binary(&self) -> Result<Vec<u8>, OpenClError> {
+    fn binary(&self) -> Result<Vec<u8>, GpuError> {
         let ask = self.0.api().program_info;
         let mut length = 0usize;
         // SAFETY: the answer is one number.
@@ -145,24 +146,11 @@ impl Program {
         Ok(binary)
     }
 
-    /// Writes the compiled program beside its place and moves it there whole.
-    fn keep(&self, file: &Path) {
-        let Ok(binary) = self.binary() else { return };
-        let beside = file.with_extension(format!("{}.part", std::process::id()));
-        let folder = file.parent().unwrap_or(Path::new("."));
-        let written = fs::create_dir_all(folder)
-            .and_then(|()| fs::write(&beside, binary))
-            .and_then(|()| fs::rename(&beside, file));
-        if written.is_err() {
-            let _ = fs::remove_file(&beside);
-        }
-    }
-
     /// The kernel of this name.
     ///
     /// # Errors
     /// The program has none.
-    pub fn kernel(&self, name: &str) -> Result<Kernel, OpenClError> {
+    pub fn kernel(&self, name: &str) -> Result<Kernel, GpuError> {
         let name = CString::new(name).unwrap_or_default();
         let mut status = 0;
         // SAFETY: the name ends with a zero.
@@ -177,23 +165,16 @@ impl Program {
     }
 }
 
-/// What a compiled program depends on: the source, the options, the device and its driver.
+/// By the source, the options, the device and its driver.
 fn file_name(context: &Context, source: &str, options: &str) -> PathBuf {
     let device = context.device();
-    let all = [
-        source,
-        options,
-        &device.name,
-        &device.vendor,
-        &device.driver,
-    ]
-    .join("\0");
-    format!("{:016x}.opencl", xxhash_rust::xxh3::xxh3_64(all.as_bytes())).into()
+    let driver = [&device.name, &device.vendor, &device.driver].map(String::as_str);
+    kept::file_name(&[&[source, options], &driver[..]].concat(), "opencl")
 }
 
 /// The program that was kept in a file; `None` if there is none or the driver doesn't take it.
 fn kept(context: &Context, options: &str, file: &Path) -> Option<Program> {
-    let binary = fs::read(file).ok().filter(|binary| !binary.is_empty())?;
+    let binary = kept::kept(file)?;
     let (start, length, id) = (binary.as_ptr(), binary.len(), context.device().id);
     let (mut accepted, mut status) = (0, 0);
     // SAFETY: one device and one piece of memory with its length.
@@ -219,7 +200,7 @@ fn kept(context: &Context, options: &str, file: &Path) -> Option<Program> {
 
 impl Kernel {
     /// Sets all arguments; nobody else can until the guard is gone.
-    pub(crate) fn bind(&self, values: &[Value<'_>]) -> Result<MutexGuard<'_, ()>, OpenClError> {
+    pub(crate) fn bind(&self, values: &[Value<'_>]) -> Result<MutexGuard<'_, ()>, GpuError> {
         let guard = self
             .arguments
             .lock()
