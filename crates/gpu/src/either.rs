@@ -386,6 +386,13 @@ impl Queue {
         }
     }
 
+    /// Whether the driver may read what is copied to the device as soon as it is told of the copy, and not only when the
+    /// copy runs. OpenCL leaves that to the driver, and NVIDIA's does it. CUDA does it with memory that isn't locked.
+    #[must_use]
+    pub fn reads_at_once(&self) -> bool {
+        matches!(self, Queue::OpenCl(_))
+    }
+
     /// Begins to fill so many bytes of a buffer from `start` on. There is no command for no bytes.
     ///
     /// # Errors

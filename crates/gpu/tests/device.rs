@@ -111,7 +111,7 @@ fn waits(context: &Context) {
 #[test]
 fn what_the_compiler_says_is_told() {
     for context in contexts() {
-        let nonsense = source(context.interface()) + "\nnonsense;";
+        let nonsense = source(context.interface()) + "\nstatic int f() { return nonsense; }";
         let error = context
             .program(&nonsense, None)
             .expect_err("it doesn't compile");

@@ -1,7 +1,8 @@
 //! Where the time of a built-in network's training step goes: `step NETWORK BATCH THREADS [STEPS
 //! [native|onednn|opencl:N|cuda:N [shapes]]]` runs steps without a plan and prints each kind of operator's processor
 //! time, the median over the steps after the first; `shapes` tells operators of different shapes apart.
-//! Processor time, unlike the clock's, hardly depends on what else the machine does.
+//! Processor time, unlike the clock's, hardly depends on what else the machine does. On a GPU it is the time by the
+//! device's clock.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
@@ -53,8 +54,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         costs.nodes[id].workspace = compiled.workspace(id);
     }
     let lowered = lower(graph, &training.phases, &costs, "cpu")?;
-    let device = lowered.problem.sole_device().ok_or("one device")?;
-    let plan = check(&lowered.problem, Plan::keep_all(&lowered.problem, device)?)
+    let sole = lowered.problem.sole_device().ok_or("one device")?;
+    let plan = check(&lowered.problem, Plan::keep_all(&lowered.problem, sole)?)
         .map_err(|v| format!("{v:?}"))?;
     let layout = check_layout(&plan, bump(&plan)).map_err(|v| format!("{v:?}"))?;
     let mut executor = Executor::new(
@@ -69,17 +70,27 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for step in 0..steps {
         set(&mut executor, graph, step)?;
         let mut times: BTreeMap<String, (f64, usize)> = BTreeMap::new();
+        let mut count = |node, seconds| {
+            let entry = times.entry(label(graph, node, by_shape)).or_default();
+            entry.0 += seconds;
+            entry.1 += 1;
+        };
         let start = process_seconds();
         let mut last = start;
-        let trace = executor.step(Some(&mut |event: &RunEvent<'_>| {
-            let now = process_seconds();
-            let entry = times.entry(label(graph, event.node, by_shape)).or_default();
-            entry.0 += now - last;
-            entry.1 += 1;
+        let mut observe = |event: &RunEvent<'_>| {
+            count(event.node, process_seconds() - last);
             last = process_seconds();
-        }))?;
+        };
+        let on_host = device.is_none();
+        let trace = executor.step(on_host.then_some(&mut observe))?;
+        for run in trace.runs.iter().filter(|_| !on_host) {
+            count(lowered.nodes[run.task], run.seconds);
+        }
         walls.push(trace.seconds);
-        totals.push(last - start);
+        totals.push(match on_host {
+            true => last - start,
+            false => trace.runs.iter().map(|run| run.seconds).sum(),
+        });
         for (kind, (seconds, count)) in times {
             let entry = kinds.entry(kind).or_default();
             entry.0.push(seconds);
@@ -90,7 +101,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let signature = processor.signature();
     println!("{name}, batch {batch}, {signature}, loss {loss}");
     let (wall, busy) = (median(&walls) * 1e3, median(&totals) * 1e3);
-    println!("{wall:9.1} ms of time, {busy:.1} ms of processor time");
+    println!("{wall:9.1} ms of time, {busy:.1} ms of the processor's");
     let mut rows: Vec<_> = kinds
         .into_iter()
         .map(|(kind, (seconds, count))| (median(&seconds), kind, count))
@@ -99,7 +110,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (seconds, kind, count) in rows {
         println!("{:9.2} ms {count:4} × {kind}", seconds * 1e3);
     }
-    let (arena, peak) = (executor.arena_bytes() >> 20, plan.peak(device) >> 20);
+    let (arena, peak) = (executor.arena_bytes() >> 20, plan.peak(sole) >> 20);
     println!("arena {arena} MiB, peak {peak} MiB");
     Ok(())
 }

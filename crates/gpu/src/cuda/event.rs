@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::context::{Context, WeakContext};
 use super::done;
-use super::ffi::Handle;
+use super::ffi::{self, Handle};
 use super::queue::Stream;
 use crate::error::GpuError;
 
@@ -38,6 +38,9 @@ impl Drop for Recorded {
 /// The driver tells how much time passed between two events, as a float that a second makes inexact. So it is asked for
 /// the time since a mark that is at most this old, and the marks' times are added up.
 const MARK_LASTS: Duration = Duration::from_millis(500);
+
+/// How long whoever waits for an event looks for it before it sleeps.
+const SPINS_FOR: Duration = Duration::from_micros(100);
 
 /// Where the newest mark is.
 #[derive(Debug, Default)]
@@ -170,7 +173,16 @@ impl Event {
     /// It failed, or one before it.
     pub fn wait(&self) -> Result<(), GpuError> {
         let api = self.0.context.api()?;
-        // SAFETY: the event lives and was recorded.
+        // To fall asleep and be woken takes longer than a small command.
+        let start = Instant::now();
+        while start.elapsed() < SPINS_FOR {
+            // SAFETY: the event lives and was recorded.
+            match unsafe { (api.query)(self.0.end) } {
+                ffi::NOT_READY => std::hint::spin_loop(),
+                status => return done("cuEventQuery", status),
+            }
+        }
+        // SAFETY: as above.
         done("cuEventSynchronize", unsafe {
             (api.synchronize)(self.0.end)
         })

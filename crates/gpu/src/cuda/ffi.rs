@@ -14,6 +14,7 @@ pub(crate) type Address = u64;
 pub(crate) const SUCCESS: Status = 0;
 pub(crate) const OUT_OF_MEMORY: Status = 2;
 pub(crate) const NO_DEVICE: Status = 100;
+pub(crate) const NOT_READY: Status = 600;
 /// What the driver says of a device that it gave up on: unavailable, an error of its memory, an illegal address or
 /// instruction, a kernel that took too long or failed, an error of the hardware.
 pub(crate) const LOST: [Status; 13] = [
@@ -64,6 +65,7 @@ pub(crate) mod driver {
         create_event = "cuEventCreate": fn(*mut Handle, c_uint) -> Status;
         destroy_event = "cuEventDestroy_v2": fn(Handle) -> Status;
         record = "cuEventRecord": fn(Handle, Handle) -> Status;
+        query = "cuEventQuery": fn(Handle) -> Status;
         synchronize = "cuEventSynchronize": fn(Handle) -> Status;
         elapsed = "cuEventElapsedTime": fn(*mut f32, Handle, Handle) -> Status;
         load_module = "cuModuleLoadData": fn(*mut Handle, *const c_void) -> Status;

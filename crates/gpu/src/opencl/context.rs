@@ -96,6 +96,10 @@ impl Context {
     /// The device has no room, or no buffer can be that large.
     pub fn buffer(&self, bytes: u64) -> Result<Buffer, GpuError> {
         let full = GpuError::OutOfMemory { bytes };
+        // Not every driver refuses such a size before the buffer is used.
+        if bytes > self.0.device.memory_bytes {
+            return Err(full);
+        }
         let size = usize::try_from(bytes.max(1)).map_err(|_| full.clone())?;
         let mut status = 0;
         // SAFETY: no memory of the host is given.

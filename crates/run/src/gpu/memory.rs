@@ -22,14 +22,22 @@ pub(crate) struct DeviceMemory {
 }
 
 impl DeviceMemory {
+    /// Reserves the memory, every byte of it.
     pub fn new(context: &Context, bytes: u64) -> Result<DeviceMemory, GpuError> {
-        Ok(DeviceMemory {
+        let memory = DeviceMemory {
             buffer: context.buffer(bytes)?,
             compute: context.queue()?,
             in_queue: context.queue()?,
             out_queue: context.queue()?,
             moment: Mutex::new(None),
-        })
+        };
+        // A driver may find room for a buffer only when it is first used.
+        match memory.fill(Span { offset: 0, bytes }, 0) {
+            Err(GpuError::Lost { .. } | GpuError::Failed { .. }) => {
+                Err(GpuError::OutOfMemory { bytes })
+            }
+            result => result.map(|()| memory),
+        }
     }
 
     pub fn bytes(&self) -> u64 {
@@ -69,7 +77,8 @@ impl DeviceMemory {
             .begin_fill(&self.buffer, offset, bytes, byte, after)
     }
 
-    /// Begins to copy bytes to the device, after these events.
+    /// Begins to copy bytes to the device, after these events. They may be what other commands write, which the events
+    /// are of.
     ///
     /// # Safety
     /// Until the command is done, `from` lives and nobody writes it.
@@ -79,6 +88,14 @@ impl DeviceMemory {
         offset: u64,
         after: &[Event],
     ) -> Result<Option<Event>, GpuError> {
+        // What `from` holds may be on its way there: an event tells when it is.
+        let after = match self.in_queue.reads_at_once() {
+            true => {
+                after.iter().try_for_each(Event::wait)?;
+                &[]
+            }
+            false => after,
+        };
         // SAFETY: the caller's promise.
         let event = unsafe {
             self.in_queue

@@ -1,6 +1,7 @@
 // The words of OpenCL C for the dialect of the kernels. `real` and `R` are defined before it.
 #pragma OPENCL FP_CONTRACT OFF
 #define KERNEL kernel void
+#define FIXED const
 #define FUNCTION
 #define GLOBAL global
 #define SHARED local

@@ -5,7 +5,9 @@ typedef unsigned long long ulong;
 #define long long long
 #define INFINITY __int_as_float(0x7f800000)
 #define KERNEL extern "C" __global__ void
-#define FUNCTION static __device__
+// A structure is read where it lies: an index that isn't a constant would have each item copy it.
+#define FIXED const __grid_constant__
+#define FUNCTION static __device__ __forceinline__
 #define GLOBAL
 #define SHARED __shared__
 #define LOCAL

@@ -15,11 +15,11 @@ typedef struct {
 } Walk;
 
 // The tensor's element at this place of the walk, in row-major order.
-FUNCTION uint walk(Walk w, uint index) {
-    uint at = w.base;
-    for (uint axis = w.rank; axis-- > 0;) {
-        at += index % w.lengths[axis] * w.steps[axis];
-        index /= w.lengths[axis];
+FUNCTION uint walk(const Walk *w, uint index) {
+    uint at = w->base;
+    for (uint axis = w->rank; axis-- > 1;) {
+        at += index % w->lengths[axis] * w->steps[axis];
+        index /= w->lengths[axis];
     }
-    return at;
+    return at + index * w->steps[0];
 }

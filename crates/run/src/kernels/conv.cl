@@ -9,7 +9,7 @@ typedef struct {
 } Convolution;
 
 // x, w[, b] -> y
-KERNEL conv(MEMORY, ulong x, ulong weight, ulong bias, ulong y, uint count, uint biased, Convolution c) {
+KERNEL conv(MEMORY, ulong x, ulong weight, ulong bias, ulong y, uint count, uint biased, FIXED Convolution c) {
     uint i = INDEX;
     if (i >= count) return;
     uint ow = i % c.w.out[1], oh = i / c.w.out[1] % c.w.out[0], channel = i / (c.w.out[0] * c.w.out[1]);
@@ -29,7 +29,7 @@ KERNEL conv(MEMORY, ulong x, ulong weight, ulong bias, ulong y, uint count, uint
 }
 
 // dy, w -> dx
-KERNEL conv_input_grad(MEMORY, ulong dy, ulong weight, ulong dx, uint count, Convolution c) {
+KERNEL conv_input_grad(MEMORY, ulong dy, ulong weight, ulong dx, uint count, FIXED Convolution c) {
     uint i = INDEX;
     if (i >= count) return;
     uint v = i % c.w.in[1], h = i / c.w.in[1] % c.w.in[0], channel = i / (c.w.in[0] * c.w.in[1]);
@@ -50,7 +50,7 @@ KERNEL conv_input_grad(MEMORY, ulong dy, ulong weight, ulong dx, uint count, Con
 }
 
 // x, dy -> dw: a team has a weight, and sums over samples and windows.
-KERNEL conv_weight_grad(MEMORY, ulong x, ulong dy, ulong dw, uint count, uint samples, uint team, Convolution c) {
+KERNEL conv_weight_grad(MEMORY, ulong x, ulong dy, ulong dw, uint count, uint samples, uint team, FIXED Convolution c) {
     SHARED real shared[ITEMS];
     uint i = INDEX / team, lane = INDEX % team;
     uint taps = c.w.kernel_size[0] * c.w.kernel_size[1];

@@ -35,7 +35,7 @@ FUNCTION real read_gradient(MEMORY, ulong dy, Convolution c, Phase p, uint group
 }
 
 // x, w[, b] -> y
-KERNEL conv_product(MEMORY, ulong x, ulong weight, ulong bias, ulong y, uint samples, uint biased, Convolution c) {
+KERNEL conv_product(MEMORY, ulong x, ulong weight, ulong bias, ulong y, uint samples, uint biased, FIXED Convolution c) {
     uint depth = c.inputs * c.w.kernel_size[0] * c.w.kernel_size[1], windows = c.w.out[0] * c.w.out[1];
     uint columns = samples * windows;
     Square s = square_of(GROUP, c.outputs, columns);
@@ -54,7 +54,7 @@ KERNEL conv_product(MEMORY, ulong x, ulong weight, ulong bias, ulong y, uint sam
 }
 
 // dy, w -> dx at the positions of a phase
-KERNEL conv_input_grad_product(MEMORY, ulong dy, ulong weight, ulong dx, uint samples, Convolution c, Phase p) {
+KERNEL conv_input_grad_product(MEMORY, ulong dy, ulong weight, ulong dx, uint samples, FIXED Convolution c, FIXED Phase p) {
     uint all = c.w.kernel_size[0] * c.w.kernel_size[1], taps = p.taps[0] * p.taps[1], depth = c.outputs * taps;
     uint size = p.count[0] * p.count[1], columns = samples * size;
     Square s = square_of(GROUP, c.inputs, columns);
@@ -76,7 +76,7 @@ KERNEL conv_input_grad_product(MEMORY, ulong dy, ulong weight, ulong dx, uint sa
 }
 
 // x, dy -> parts[parts, dw]: each part sums over `span` windows.
-KERNEL conv_weight_grad_product(MEMORY, ulong x, ulong dy, ulong parts, uint samples, uint span, Convolution c) {
+KERNEL conv_weight_grad_product(MEMORY, ulong x, ulong dy, ulong parts, uint samples, uint span, FIXED Convolution c) {
     uint columns = c.inputs * c.w.kernel_size[0] * c.w.kernel_size[1], windows = c.w.out[0] * c.w.out[1];
     uint depth = samples * windows;
     Square s = square_of(GROUP, c.outputs, columns);

@@ -82,23 +82,23 @@ KERNEL unary_grad(MEMORY, ulong saved, ulong dy, ulong dx, uint count, uint f, r
 }
 
 // a, b -> c, both broadcast
-KERNEL binary(MEMORY, ulong a, ulong b, ulong c, uint count, uint f, Walk from_a, Walk from_b) {
+KERNEL binary(MEMORY, ulong a, ulong b, ulong c, uint count, uint f, FIXED Walk from_a, FIXED Walk from_b) {
     uint i = INDEX;
     if (i >= count) return;
-    real x = REALS(a)[walk(from_a, i)], y = REALS(b)[walk(from_b, i)];
+    real x = REALS(a)[walk(&from_a, i)], y = REALS(b)[walk(&from_b, i)];
     REALS(c)[i] = f == 0 ? x + y : f == 1 ? x - y : f == 2 ? x * y : x / y;
 }
 
 // x -> y, broadcast and scaled
-KERNEL expand(MEMORY, ulong x, ulong y, uint count, real scale, Walk from) {
+KERNEL expand(MEMORY, ulong x, ulong y, uint count, real scale, FIXED Walk from) {
     uint i = INDEX;
-    if (i < count) REALS(y)[i] = REALS(x)[walk(from, i)] * scale;
+    if (i < count) REALS(y)[i] = REALS(x)[walk(&from, i)] * scale;
 }
 
 // y[walk(i)] += x[i]
-KERNEL add_to(MEMORY, ulong x, ulong y, uint count, Walk to) {
+KERNEL add_to(MEMORY, ulong x, ulong y, uint count, FIXED Walk to) {
     uint i = INDEX;
-    if (i < count) REALS(y)[walk(to, i)] += REALS(x)[i];
+    if (i < count) REALS(y)[walk(&to, i)] += REALS(x)[i];
 }
 
 FUNCTION ulong mix(ulong z) {

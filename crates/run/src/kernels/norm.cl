@@ -1,17 +1,17 @@
 // Normalization. Statistics k and parameter p of an element are walks over its index.
 
 // x -> stats[2, lines]: means, then biased variances about them.
-KERNEL norm_stats(MEMORY, ulong x, ulong stats, uint lines, uint length, uint team, Walk kept, Walk summed) {
+KERNEL norm_stats(MEMORY, ulong x, ulong stats, uint lines, uint length, uint team, FIXED Walk kept, FIXED Walk summed) {
     SHARED real shared[ITEMS];
     uint line = INDEX / team, lane = INDEX % team;
-    uint at = line < lines ? walk(kept, line) : 0;
+    uint at = line < lines ? walk(&kept, line) : 0;
     uint end = line < lines ? length : 0;
     Sum sum = sum_of(R(0.0));
-    for (uint i = lane; i < end; i += team) add(&sum, REALS(x)[at + walk(summed, i)]);
+    for (uint i = lane; i < end; i += team) add(&sum, REALS(x)[at + walk(&summed, i)]);
     real mean = team_sum(shared, team, sum.sum) / (real)length;
     Sum squares = sum_of(R(0.0));
     for (uint i = lane; i < end; i += team) {
-        real d = REALS(x)[at + walk(summed, i)] - mean;
+        real d = REALS(x)[at + walk(&summed, i)] - mean;
         add(&squares, d * d);
     }
     real variance = team_sum(shared, team, squares.sum) / (real)length;
@@ -27,10 +27,10 @@ FUNCTION real inverse_of(real variance, real epsilon) {
 
 // x, stats, scale, shift -> y
 KERNEL norm_apply(MEMORY, ulong x, ulong stats, ulong scale, ulong shift, ulong y, uint count, uint lines, real epsilon,
-                  uint f, real a, real b, Walk to_line, Walk to_parameter) {
+                  uint f, real a, real b, FIXED Walk to_line, FIXED Walk to_parameter) {
     uint i = INDEX;
     if (i >= count) return;
-    uint k = walk(to_line, i), p = walk(to_parameter, i);
+    uint k = walk(&to_line, i), p = walk(&to_parameter, i);
     real normal = (REALS(x)[i] - REALS(stats)[k]) * inverse_of(REALS(stats)[lines + k], epsilon);
     REALS(y)[i] = value_of(f, normal * REALS(scale)[p] + REALS(shift)[p], a, b);
 }
@@ -57,15 +57,15 @@ FUNCTION Before before(MEMORY, ulong x, ulong stats, ulong scale, ulong shift, u
 // For each line, Σ dz·normal and Σ dz, both times scale if `scaled`: the first at `first`, the second at `second`.
 KERNEL norm_sums(MEMORY, ulong x, ulong stats, ulong scale, ulong shift, ulong dy, ulong first, ulong second, uint lines,
                  uint all_statistics, uint length, uint team, uint scaled, real epsilon, uint f, real a, real b,
-                 Walk to_line, Walk to_parameter, Walk kept, Walk summed) {
+                 FIXED Walk to_line, FIXED Walk to_parameter, FIXED Walk kept, FIXED Walk summed) {
     SHARED real shared[ITEMS];
     uint line = INDEX / team, lane = INDEX % team;
-    uint at = line < lines ? walk(kept, line) : 0;
+    uint at = line < lines ? walk(&kept, line) : 0;
     uint end = line < lines ? length : 0;
     Sum product = sum_of(R(0.0)), sum = sum_of(R(0.0));
     for (uint j = lane; j < end; j += team) {
-        uint i = at + walk(summed, j);
-        uint k = walk(to_line, i), p = walk(to_parameter, i);
+        uint i = at + walk(&summed, j);
+        uint k = walk(&to_line, i), p = walk(&to_parameter, i);
         Before it = before(memory, x, stats, scale, shift, dy, all_statistics, epsilon, f, a, b, i, k, p);
         real dz = scaled ? it.dz * REALS(scale)[p] : it.dz;
         add(&product, dz * it.normal);
@@ -80,11 +80,11 @@ KERNEL norm_sums(MEMORY, ulong x, ulong stats, ulong scale, ulong shift, ulong d
 
 // dx from the sums of each statistic's elements, of which there are `length`. It may overwrite x or dy.
 KERNEL norm_dx(MEMORY, ulong x, ulong stats, ulong scale, ulong shift, ulong dy, ulong first, ulong second, ulong dx,
-               uint count, uint lines, uint length, real epsilon, uint f, real a, real b, Walk to_line,
-               Walk to_parameter) {
+               uint count, uint lines, uint length, real epsilon, uint f, real a, real b, FIXED Walk to_line,
+               FIXED Walk to_parameter) {
     uint i = INDEX;
     if (i >= count) return;
-    uint k = walk(to_line, i), p = walk(to_parameter, i);
+    uint k = walk(&to_line, i), p = walk(&to_parameter, i);
     Before it = before(memory, x, stats, scale, shift, dy, lines, epsilon, f, a, b, i, k, p);
     real means = (REALS(second)[k] + it.normal * REALS(first)[k]) / (real)length;
     REALS(dx)[i] = (it.dz * REALS(scale)[p] - means) * inverse_of(REALS(stats)[lines + k], epsilon);

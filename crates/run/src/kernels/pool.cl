@@ -21,7 +21,7 @@ FUNCTION uint largest(MEMORY, ulong x, Windows w, uint plane, uint oh, uint ow) 
 }
 
 // x -> y
-KERNEL max_pool(MEMORY, ulong x, ulong y, uint count, Windows w) {
+KERNEL max_pool(MEMORY, ulong x, ulong y, uint count, FIXED Windows w) {
     uint i = INDEX;
     if (i >= count) return;
     uint windows = w.out[0] * w.out[1], size = w.in[0] * w.in[1];
@@ -31,7 +31,7 @@ KERNEL max_pool(MEMORY, ulong x, ulong y, uint count, Windows w) {
 }
 
 // x -> the place of the largest element of each window
-KERNEL max_pool_places(MEMORY, ulong x, ulong places, uint count, Windows w) {
+KERNEL max_pool_places(MEMORY, ulong x, ulong places, uint count, FIXED Windows w) {
     uint i = INDEX;
     if (i >= count) return;
     uint windows = w.out[0] * w.out[1], o = i % windows;
@@ -40,7 +40,7 @@ KERNEL max_pool_places(MEMORY, ulong x, ulong places, uint count, Windows w) {
 }
 
 // places, dy -> dx: an item has an element, and asks each of its windows.
-KERNEL max_pool_grad(MEMORY, ulong places, ulong dy, ulong dx, uint count, Windows w) {
+KERNEL max_pool_grad(MEMORY, ulong places, ulong dy, ulong dx, uint count, FIXED Windows w) {
     uint i = INDEX;
     if (i >= count) return;
     uint size = w.in[0] * w.in[1], at = i % size;
@@ -59,7 +59,7 @@ KERNEL max_pool_grad(MEMORY, ulong places, ulong dy, ulong dx, uint count, Windo
 
 // The same where windows tile the plane, in x's own memory too: an item has a tile, of `tiles` per plane, some of which
 // are behind the last window.
-KERNEL max_pool_grad_tiles(MEMORY, ulong x, ulong dy, ulong dx, uint count, uint down, uint right, Windows w) {
+KERNEL max_pool_grad_tiles(MEMORY, ulong x, ulong dy, ulong dx, uint count, uint down, uint right, FIXED Windows w) {
     uint i = INDEX;
     if (i >= count) return;
     uint size = w.in[0] * w.in[1], tile = i % (down * right), number = i / (down * right);
@@ -87,7 +87,7 @@ FUNCTION uint divisor(Windows w, uint axis, uint o, uint count_pad) {
 }
 
 // x -> y
-KERNEL average_pool(MEMORY, ulong x, ulong y, uint count, uint count_pad, Windows w) {
+KERNEL average_pool(MEMORY, ulong x, ulong y, uint count, uint count_pad, FIXED Windows w) {
     uint i = INDEX;
     if (i >= count) return;
     uint windows = w.out[0] * w.out[1];
@@ -104,7 +104,7 @@ KERNEL average_pool(MEMORY, ulong x, ulong y, uint count, uint count_pad, Window
 }
 
 // dy -> dx
-KERNEL average_pool_grad(MEMORY, ulong dy, ulong dx, uint count, uint count_pad, Windows w) {
+KERNEL average_pool_grad(MEMORY, ulong dy, ulong dx, uint count, uint count_pad, FIXED Windows w) {
     uint i = INDEX;
     if (i >= count) return;
     uint size = w.in[0] * w.in[1], at = i % size;

@@ -50,13 +50,13 @@ FUNCTION real team_max(LOCAL real *shared, uint team, real mine) {
 }
 
 // y[line] = scale·Σ x[walk(line) + walk(element)]
-KERNEL reduce(MEMORY, ulong x, ulong y, uint lines, uint length, uint team, real scale, Walk kept, Walk summed) {
+KERNEL reduce(MEMORY, ulong x, ulong y, uint lines, uint length, uint team, real scale, FIXED Walk kept, FIXED Walk summed) {
     SHARED real shared[ITEMS];
     uint line = INDEX / team, lane = INDEX % team;
     Sum sum = sum_of(R(0.0));
     if (line < lines) {
-        uint at = walk(kept, line);
-        for (uint i = lane; i < length; i += team) add(&sum, REALS(x)[at + walk(summed, i)]);
+        uint at = walk(&kept, line);
+        for (uint i = lane; i < length; i += team) add(&sum, REALS(x)[at + walk(&summed, i)]);
     }
     real total = team_sum(shared, team, sum.sum);
     if (line < lines && lane == 0) REALS(y)[line] = total * scale;
