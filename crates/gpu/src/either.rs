@@ -94,6 +94,47 @@ pub enum Answer {
     Locked(cuda::Words),
 }
 
+/// What the vendor's libraries do that are installed, beside our kernels.
+#[derive(Clone, Debug, Default)]
+pub struct Libraries {
+    /// Products of matrices.
+    pub products: Option<cuda::Products>,
+    /// Convolutions.
+    pub convolutions: Option<cuda::Convolutions>,
+}
+
+impl Libraries {
+    /// Their names and versions, as results depend on them; empty if there are none.
+    #[must_use]
+    pub fn described(&self) -> String {
+        let products = self.products.iter();
+        let products = products.map(|found| format!("/cublaslt {}", found.version()));
+        let convolutions = self.convolutions.iter();
+        let convolutions = convolutions.map(|found| format!("/cudnn {}", found.version()));
+        products.chain(convolutions).collect()
+    }
+}
+
+/// What a library was prepared to do.
+#[derive(Debug)]
+pub enum Call {
+    /// A product of matrices.
+    Product(cuda::PreparedProduct),
+    /// A convolution.
+    Convolution(cuda::PreparedConvolution),
+}
+
+impl Call {
+    /// Bytes of workspace.
+    #[must_use]
+    pub fn workspace(&self) -> u64 {
+        match self {
+            Call::Product(product) => product.workspace,
+            Call::Convolution(convolution) => convolution.workspace,
+        }
+    }
+}
+
 /// Keeps main memory locked until it is gone.
 #[derive(Debug)]
 pub struct Locked(#[allow(dead_code, reason = "it unlocks when it is dropped")] cuda::Locked);
@@ -197,6 +238,27 @@ impl Context {
             }
             Context::Cuda(context) => Program::Cuda(cuda::Program::new(context, source, folder)?),
         })
+    }
+
+    /// The vendor's libraries, as far as they are installed.
+    ///
+    /// # Errors
+    /// One is there and fails.
+    pub fn libraries(&self) -> Result<Libraries, GpuError> {
+        fn there<T>(found: Result<T, GpuError>) -> Result<Option<T>, GpuError> {
+            match found {
+                Ok(found) => Ok(Some(found)),
+                Err(GpuError::NotFound { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        }
+        match self {
+            Context::OpenCl(_) => Ok(Libraries::default()),
+            Context::Cuda(context) => Ok(Libraries {
+                products: there(cuda::Products::new(context))?,
+                convolutions: there(cuda::Convolutions::new(context))?,
+            }),
+        }
     }
 
     /// Two numbers for [`Queue::begin_answer`].
@@ -308,6 +370,33 @@ impl Queue {
             }
             _ => return Err(GpuError::Mixed),
         })
+    }
+
+    /// Has a library do what it was prepared to do; `at` are the places in the buffer of the two factors, of what is
+    /// added, of the result and of the workspace.
+    ///
+    /// # Errors
+    /// The library or the driver fails.
+    ///
+    /// # Safety
+    /// The buffer has room for all of it there, and no other command uses at the same time what this one writes.
+    pub unsafe fn call(
+        &self,
+        call: &Call,
+        buffer: &Buffer,
+        at: [u64; 5],
+        after: &[Event],
+    ) -> Result<Event, GpuError> {
+        let (Queue::Cuda(queue), Buffer::Cuda(buffer)) = (self, buffer) else {
+            return Err(GpuError::Mixed);
+        };
+        let after = Event::cuda(after)?;
+        // SAFETY: the caller's promise.
+        Ok(Event::Cuda(match call {
+            Call::Product(one) => unsafe { queue.multiply(one, buffer, at, &after)? },
+            // SAFETY: as above.
+            Call::Convolution(one) => unsafe { queue.convolve(one, buffer, at, &after)? },
+        }))
     }
 
     /// Begins to copy a buffer's bytes from `start` on to the host. There is no command for no bytes.

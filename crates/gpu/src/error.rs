@@ -12,6 +12,10 @@ pub enum Library {
     Cuda,
     /// NVIDIA's compiler for kernels.
     Nvrtc,
+    /// NVIDIA's products of matrices.
+    CublasLt,
+    /// NVIDIA's convolutions.
+    Cudnn,
 }
 
 impl fmt::Display for Library {
@@ -20,6 +24,8 @@ impl fmt::Display for Library {
             Library::OpenCl => "OpenCL",
             Library::Cuda => "CUDA's driver",
             Library::Nvrtc => "NVRTC",
+            Library::CublasLt => "cuBLASLt",
+            Library::Cudnn => "cuDNN",
         })
     }
 }
@@ -32,6 +38,8 @@ impl Library {
             Library::OpenCl => "SCRIMP_OPENCL",
             Library::Cuda => "SCRIMP_CUDA",
             Library::Nvrtc => "SCRIMP_NVRTC",
+            Library::CublasLt => "SCRIMP_CUBLASLT",
+            Library::Cudnn => "SCRIMP_CUDNN",
         }
     }
 
@@ -55,6 +63,16 @@ impl Library {
                 "libnvrtc.so",
                 "/usr/local/cuda/lib64/libnvrtc.so",
             ],
+            Library::CublasLt if cfg!(target_os = "windows") => {
+                &["cublasLt64_13.dll", "cublasLt64_12.dll"]
+            }
+            Library::CublasLt => &[
+                "libcublasLt.so.13",
+                "libcublasLt.so.12",
+                "/usr/local/cuda/lib64/libcublasLt.so",
+            ],
+            Library::Cudnn if cfg!(target_os = "windows") => &["cudnn64_9.dll"],
+            Library::Cudnn => &["libcudnn.so.9"],
         }
     }
 
@@ -67,6 +85,10 @@ impl Library {
             Library::Nvrtc => {
                 "`pip install nvidia-cuda-nvrtc` brings it, and so does CUDA's toolkit"
             }
+            Library::CublasLt => {
+                "`pip install nvidia-cublas` brings it, and so does CUDA's toolkit"
+            }
+            Library::Cudnn => "`pip install nvidia-cudnn-cu13` brings it",
         }
     }
 
@@ -74,7 +96,8 @@ impl Library {
         match self {
             Library::OpenCl => "install a driver with OpenCL 1.2 or later",
             Library::Cuda => "install a driver for CUDA 12 or later",
-            Library::Nvrtc => "install that of CUDA 12 or later",
+            Library::Nvrtc | Library::CublasLt => "install that of CUDA 12 or later",
+            Library::Cudnn => "install version 9",
         }
     }
 }

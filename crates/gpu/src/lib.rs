@@ -8,5 +8,7 @@ mod kept;
 mod loading;
 pub mod opencl;
 
-pub use either::{Answer, Buffer, Context, Event, Interface, Kernel, Locked, Program, Queue};
+pub use either::{
+    Answer, Buffer, Call, Context, Event, Interface, Kernel, Libraries, Locked, Program, Queue,
+};
 pub use error::{GpuError, Library};

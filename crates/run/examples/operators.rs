@@ -1,4 +1,4 @@
-//! Times operators one by one, for `benches/steps.py`: `operators native|onednn|opencl:N|cuda:N THREADS cpu|wall`. Each
+//! Times operators one by one, for `benches/steps.py`: `operators native|onednn|opencl:N|cuda:N[@native] THREADS cpu|wall`. Each
 //! line of standard input is the name of a case; the answer is a line with the least and the median
 //! seconds of a run, for enough runs to fill a twentieth of a second. `list` answers all names.
 
@@ -339,11 +339,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cpu = Cpu::with_library(args[2].parse()?, library)?;
     let gpu = Interface::ALL.into_iter().find_map(|interface| {
         let number = args[1].strip_prefix(interface.word())?.strip_prefix(':')?;
-        Some((interface, number))
+        let native = number.strip_suffix("@native");
+        Some((interface, native.unwrap_or(number), native.is_some()))
     });
     let device = match gpu {
         None => None,
-        Some((interface, number)) => Some(Gpu::new(interface, number.parse()?, None)?),
+        Some((interface, number, native)) => {
+            Some(Gpu::new(interface, number.parse()?, None, native)?)
+        }
     };
     let processor = device.as_ref().map_or(Processor::Cpu(&cpu), Processor::Gpu);
     let cases: Vec<_> = cases();

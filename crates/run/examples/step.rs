@@ -1,5 +1,5 @@
 //! Where the time of a built-in network's training step goes: `step NETWORK BATCH THREADS [STEPS
-//! [native|onednn|opencl:N|cuda:N [shapes]]]` runs steps without a plan and prints each kind of operator's processor
+//! [native|onednn|opencl:N|cuda:N[@native] [shapes]]]` runs steps without a plan and prints each kind of operator's processor
 //! time, the median over the steps after the first; `shapes` tells operators of different shapes apart.
 //! Processor time, unlike the clock's, hardly depends on what else the machine does. On a GPU it is the time by the
 //! device's clock.
@@ -41,11 +41,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cpu = Cpu::with_library(threads, library)?;
     let gpu = Interface::ALL.into_iter().find_map(|interface| {
         let number = kernels.strip_prefix(interface.word())?.strip_prefix(':')?;
-        Some((interface, number))
+        let native = number.strip_suffix("@native");
+        Some((interface, native.unwrap_or(number), native.is_some()))
     });
     let device = match gpu {
         None => None,
-        Some((interface, number)) => Some(Gpu::new(interface, number.parse()?, None)?),
+        Some((interface, number, native)) => {
+            Some(Gpu::new(interface, number.parse()?, None, native)?)
+        }
     };
     let processor = device.as_ref().map_or(Processor::Cpu(&cpu), Processor::Gpu);
     let compiled = Compiled::new(graph, processor);

@@ -13,7 +13,8 @@ use crate::error::Result;
 use crate::machine;
 
 /// A device as people write it: `cpu` for all threads, `NAME/THREADS` for some of them, both perhaps with `@LIBRARY`,
-/// like `cpu:0/1@onednn`; or `cuda:NUMBER` or `opencl:NUMBER`.
+/// like `cpu:0/1@onednn`; or `cuda:NUMBER` or `opencl:NUMBER`, the former perhaps
+/// with `@native`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSpec {
     /// Unique among the devices.
@@ -32,8 +33,15 @@ pub enum DeviceKind {
         /// Whose kernels run; `None` is as for a single device.
         library: Option<Library>,
     },
-    /// The device of this number, as `scrimp doctor` counts those of an interface.
-    Gpu(Interface, usize),
+    /// A GPU.
+    Gpu {
+        /// How it is reached.
+        interface: Interface,
+        /// Its number, as `scrimp doctor` counts those of an interface.
+        number: usize,
+        /// Whether only scrimp's own kernels run, and not those of the vendor's libraries.
+        native: bool,
+    },
 }
 
 /// The most threads of one device.
@@ -44,7 +52,7 @@ const MOST_THREADS: usize = 1 << 12;
 pub enum DeviceError {
     /// A text that describes no device.
     #[error(
-        "`{text}` isn't a device; write cpu, NAME/THREADS, cuda:NUMBER or opencl:NUMBER, the first two perhaps with @LIBRARY, like cpu:0/1@onednn, with a library of auto, native and onednn"
+        "`{text}` isn't a device; write cpu, NAME/THREADS, cuda:NUMBER or opencl:NUMBER, perhaps with @LIBRARY, like cpu:0/1@onednn or cuda:0@native, with a library of auto, native and, on a CPU, onednn"
     )]
     Syntax {
         /// As given.
@@ -75,10 +83,19 @@ fn spec(text: &str) -> Option<DeviceSpec> {
         let Some(number) = number.and_then(|rest| rest.strip_prefix(':')) else {
             continue;
         };
+        let (number, native) = match number.split_once('@') {
+            None | Some((_, "auto")) => (number.trim_end_matches("@auto"), false),
+            Some((number, "native")) => (number, true),
+            Some(_) => return None,
+        };
         let number: usize = number.parse().ok()?;
         return Some(DeviceSpec {
             name: format!("{}:{number}", interface.word()),
-            kind: DeviceKind::Gpu(interface, number),
+            kind: DeviceKind::Gpu {
+                interface,
+                number,
+                native,
+            },
         });
     }
     let (text, library) = match text.rsplit_once('@') {
@@ -137,8 +154,12 @@ impl Devices {
                     let (threads, library) = (own.unwrap_or(threads), kernels.unwrap_or(library));
                     Hardware::Cpu(Cpu::with_library(threads, library)?)
                 }
-                DeviceKind::Gpu(interface, number) => {
-                    let device = Gpu::new(interface, number, machine::cache_folder());
+                DeviceKind::Gpu {
+                    interface,
+                    number,
+                    native,
+                } => {
+                    let device = Gpu::new(interface, number, machine::cache_folder(), native);
                     Hardware::Gpu(device.map_err(scrimp_run::RunError::from)?)
                 }
             };
@@ -240,7 +261,11 @@ mod tests {
                 "opencl:01",
                 DeviceSpec {
                     name: "opencl:1".into(),
-                    kind: DeviceKind::Gpu(Interface::OpenCl, 1),
+                    kind: DeviceKind::Gpu {
+                        interface: Interface::OpenCl,
+                        number: 1,
+                        native: false,
+                    },
                 },
             ),
         ] {

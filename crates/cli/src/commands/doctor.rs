@@ -80,9 +80,13 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
     let opencl = opencl::Driver::load(None).and_then(|driver| driver.platforms());
     let cuda = cuda::Driver::load(None).and_then(|driver| driver.devices());
     let compiler = cuda::Compiler::load(None);
+    let libraries = [
+        (GpuLibrary::CublasLt, cuda::Products::installed()),
+        (GpuLibrary::Cudnn, cuda::Convolutions::installed()),
+    ];
     for (name, value, note) in opencl_rows(&opencl)
         .into_iter()
-        .chain(cuda_rows(&cuda, &compiler))
+        .chain(cuda_rows(&cuda, &compiler, &libraries))
     {
         table.row([name, value, note]);
     }
@@ -126,6 +130,11 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
         "cuda": {
             "error": cuda.as_ref().err().map(ToString::to_string),
             "compiler": compiler.as_ref().ok().map(|found| found.path()),
+            "libraries": libraries.iter().map(|(library, version)| json!({
+                "name": library.to_string(),
+                "version": version.as_ref().ok(),
+                "error": version.as_ref().err().map(ToString::to_string),
+            })).collect::<Vec<_>>(),
             "compiler_error": compiler.as_ref().err().map(ToString::to_string),
             "devices": cuda.iter().flatten().map(cuda_device).collect::<Vec<_>>(),
         },
@@ -227,6 +236,7 @@ fn no_device(library: GpuLibrary) -> String {
 fn cuda_rows(
     found: &Result<Vec<cuda::Device>, GpuError>,
     compiler: &Result<&cuda::Compiler, GpuError>,
+    libraries: &[(GpuLibrary, Result<usize, GpuError>)],
 ) -> Vec<(String, String, String)> {
     let row = |value: &str, note: String| vec![("CUDA".into(), value.into(), note)];
     let devices = match found {
@@ -243,6 +253,15 @@ fn cuda_rows(
         );
         if let Err(error) = compiler {
             note += &format!("; can't be used: {error}");
+        }
+        for (library, version) in libraries {
+            note += &match version {
+                Ok(version) => format!("; {library} {version}"),
+                Err(error @ GpuError::NotFound { .. }) => {
+                    format!("; slower than could be: {error}")
+                }
+                Err(error) => format!("; can't be used: {error}"),
+            };
         }
         (format!("CUDA {number}"), device.name.clone(), note)
     });

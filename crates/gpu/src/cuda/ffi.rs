@@ -98,3 +98,161 @@ pub(crate) mod nvrtc {
         portable = "nvrtcGetPTX": fn(Handle, *mut c_char) -> Status;
     }
 }
+
+/// `CUDNN_TENSOR_NCHW`, `CUDNN_DATA_FLOAT`, `CUDNN_CROSS_CORRELATION`
+pub(crate) const CHANNELS_FIRST: c_int = 0;
+pub(crate) const DNN_FLOAT: c_int = 0;
+pub(crate) const CROSS_CORRELATION: c_int = 1;
+/// `CUDNN_DEFAULT_MATH`, `CUDNN_FMA_MATH`
+pub(crate) const DEFAULT_MATH: c_int = 0;
+pub(crate) const FMA_MATH: c_int = 3;
+
+/// `cudnnConvolutionFwdAlgoPerf_t`, and those of the gradients.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Performance {
+    pub algorithm: c_int,
+    pub status: Status,
+    pub time: f32,
+    pub memory: usize,
+    pub deterministic: c_int,
+    pub math: c_int,
+    reserved: [c_int; 3],
+}
+
+/// A function that convolves: factor, two tensors with their descriptors, the convolution, the algorithm, its
+/// workspace, factor and descriptor of the result, the result.
+pub(crate) type Convolve = unsafe extern "C" fn(
+    Handle,
+    *const c_void,
+    Handle,
+    *const c_void,
+    Handle,
+    *const c_void,
+    Handle,
+    c_int,
+    *mut c_void,
+    usize,
+    *const c_void,
+    Handle,
+    *mut c_void,
+) -> Status;
+
+/// A function that lists algorithms, the one first that it thinks fastest.
+pub(crate) type Algorithms = unsafe extern "C" fn(
+    Handle,
+    Handle,
+    Handle,
+    Handle,
+    Handle,
+    c_int,
+    *mut c_int,
+    *mut Performance,
+) -> Status;
+
+pub(crate) mod cudnn {
+    use super::{Handle, Performance, Status, c_int, c_void};
+    use crate::loading::functions;
+
+    functions! {
+        version = "cudnnGetVersion": fn() -> usize;
+        create = "cudnnCreate": fn(*mut Handle) -> Status;
+        destroy = "cudnnDestroy": fn(Handle) -> Status;
+        set_stream = "cudnnSetStream": fn(Handle, Handle) -> Status;
+        create_tensor = "cudnnCreateTensorDescriptor": fn(*mut Handle) -> Status;
+        set_tensor = "cudnnSetTensor4dDescriptor":
+            fn(Handle, c_int, c_int, c_int, c_int, c_int, c_int) -> Status;
+        destroy_tensor = "cudnnDestroyTensorDescriptor": fn(Handle) -> Status;
+        create_filter = "cudnnCreateFilterDescriptor": fn(*mut Handle) -> Status;
+        set_filter = "cudnnSetFilter4dDescriptor":
+            fn(Handle, c_int, c_int, c_int, c_int, c_int, c_int) -> Status;
+        destroy_filter = "cudnnDestroyFilterDescriptor": fn(Handle) -> Status;
+        create_convolution = "cudnnCreateConvolutionDescriptor": fn(*mut Handle) -> Status;
+        set_convolution = "cudnnSetConvolution2dDescriptor": fn(
+            Handle, c_int, c_int, c_int, c_int, c_int, c_int, c_int, c_int
+        ) -> Status;
+        set_groups = "cudnnSetConvolutionGroupCount": fn(Handle, c_int) -> Status;
+        set_math = "cudnnSetConvolutionMathType": fn(Handle, c_int) -> Status;
+        destroy_convolution = "cudnnDestroyConvolutionDescriptor": fn(Handle) -> Status;
+        forward_algorithms = "cudnnGetConvolutionForwardAlgorithm_v7": fn(
+            Handle, Handle, Handle, Handle, Handle, c_int, *mut c_int, *mut Performance
+        ) -> Status;
+        input_algorithms = "cudnnGetConvolutionBackwardDataAlgorithm_v7": fn(
+            Handle, Handle, Handle, Handle, Handle, c_int, *mut c_int, *mut Performance
+        ) -> Status;
+        weight_algorithms = "cudnnGetConvolutionBackwardFilterAlgorithm_v7": fn(
+            Handle, Handle, Handle, Handle, Handle, c_int, *mut c_int, *mut Performance
+        ) -> Status;
+        forward = "cudnnConvolutionForward": fn(
+            Handle, *const c_void, Handle, *const c_void, Handle, *const c_void, Handle, c_int, *mut c_void, usize,
+            *const c_void, Handle, *mut c_void
+        ) -> Status;
+        input_gradient = "cudnnConvolutionBackwardData": fn(
+            Handle, *const c_void, Handle, *const c_void, Handle, *const c_void, Handle, c_int, *mut c_void, usize,
+            *const c_void, Handle, *mut c_void
+        ) -> Status;
+        weight_gradient = "cudnnConvolutionBackwardFilter": fn(
+            Handle, *const c_void, Handle, *const c_void, Handle, *const c_void, Handle, c_int, *mut c_void, usize,
+            *const c_void, Handle, *mut c_void
+        ) -> Status;
+        add = "cudnnAddTensor": fn(
+            Handle, *const c_void, Handle, *const c_void, *const c_void, Handle, *mut c_void
+        ) -> Status;
+    }
+}
+
+/// `CUDA_R_32F`, `CUBLAS_COMPUTE_32F`
+pub(crate) const FLOAT: c_int = 0;
+pub(crate) const COMPUTE_IN_FLOATS: c_int = 68;
+/// `CUBLASLT_MATMUL_DESC_…`
+pub(crate) const TRANSPOSE_A: c_int = 3;
+pub(crate) const TRANSPOSE_B: c_int = 4;
+pub(crate) const EPILOGUE: c_int = 7;
+pub(crate) const BIAS_POINTER: c_int = 8;
+/// `CUBLASLT_EPILOGUE_BIAS`
+pub(crate) const EPILOGUE_BIAS: u32 = 4;
+/// `CUBLASLT_MATRIX_LAYOUT_…`
+pub(crate) const BATCH_COUNT: c_int = 5;
+pub(crate) const BATCH_STEP: c_int = 6;
+/// `CUBLASLT_MATMUL_PREF_…`, the last four for A, B, C and D.
+pub(crate) const MOST_WORKSPACE: c_int = 1;
+pub(crate) const ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
+
+/// `cublasLtMatmulHeuristicResult_t`
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Found {
+    pub algorithm: [u64; 8],
+    pub workspace: usize,
+    pub state: Status,
+    waves: f32,
+    reserved: [c_int; 4],
+}
+
+pub(crate) mod cublaslt {
+    use super::{Found, Handle, Status, c_int, c_void};
+    use crate::loading::functions;
+
+    functions! {
+        version = "cublasLtGetVersion": fn() -> usize;
+        create = "cublasLtCreate": fn(*mut Handle) -> Status;
+        destroy = "cublasLtDestroy": fn(Handle) -> Status;
+        create_product = "cublasLtMatmulDescCreate": fn(*mut Handle, c_int, c_int) -> Status;
+        set_product = "cublasLtMatmulDescSetAttribute": fn(Handle, c_int, *const c_void, usize) -> Status;
+        destroy_product = "cublasLtMatmulDescDestroy": fn(Handle) -> Status;
+        create_layout = "cublasLtMatrixLayoutCreate": fn(*mut Handle, c_int, u64, u64, i64) -> Status;
+        set_layout = "cublasLtMatrixLayoutSetAttribute": fn(Handle, c_int, *const c_void, usize) -> Status;
+        destroy_layout = "cublasLtMatrixLayoutDestroy": fn(Handle) -> Status;
+        create_preference = "cublasLtMatmulPreferenceCreate": fn(*mut Handle) -> Status;
+        set_preference = "cublasLtMatmulPreferenceSetAttribute":
+            fn(Handle, c_int, *const c_void, usize) -> Status;
+        destroy_preference = "cublasLtMatmulPreferenceDestroy": fn(Handle) -> Status;
+        algorithms = "cublasLtMatmulAlgoGetHeuristic": fn(
+            Handle, Handle, Handle, Handle, Handle, Handle, Handle, c_int, *mut Found, *mut c_int
+        ) -> Status;
+        multiply = "cublasLtMatmul": fn(
+            Handle, Handle, *const c_void, *const c_void, Handle, *const c_void, Handle, *const c_void,
+            *const c_void, Handle, *mut c_void, Handle, *const [u64; 8], *mut c_void, usize, Handle
+        ) -> Status;
+    }
+}

@@ -6,20 +6,25 @@
 
 mod compiler;
 mod context;
+mod convolutions;
 mod device;
 mod driver;
 mod event;
 mod ffi;
 mod host;
+mod object;
+mod products;
 mod program;
 mod queue;
 
 pub use compiler::{Compiler, Made};
 pub use context::{Buffer, Context};
+pub use convolutions::{Convolution, Convolutions, Pass, PreparedConvolution};
 pub use device::Device;
 pub use driver::Driver;
 pub use event::Event;
 pub use host::{Locked, Words};
+pub use products::{Added, PreparedProduct, Product, Products};
 pub use program::{Kernel, Program};
 pub use queue::Queue;
 

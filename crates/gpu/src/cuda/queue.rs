@@ -10,6 +10,7 @@ use super::done;
 use super::event::Event;
 use super::ffi::{self, Handle, driver::Api};
 use super::program::Kernel;
+use super::{PreparedConvolution, PreparedProduct};
 use crate::error::{GpuError, within};
 
 /// Commands that run one after the other, beside those of other queues. A command begins after those before it in its
@@ -111,6 +112,53 @@ impl Queue {
                 )
             })
         })
+    }
+
+    /// Runs a product; `at` are the places in the buffer of a, b, what is added, c and the workspace.
+    ///
+    /// # Errors
+    /// The library or the driver fails.
+    ///
+    /// # Safety
+    /// The buffer has room for all of it there, aligned as was said when it was prepared, and no other command uses at
+    /// the same time what this one writes.
+    pub unsafe fn multiply(
+        &self,
+        product: &PreparedProduct,
+        buffer: &Buffer,
+        at: [u64; 5],
+        after: &[Event],
+    ) -> Result<Event, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { product.run(self, buffer, at, after) }
+    }
+
+    /// Runs a convolution; `at` are the places in the buffer of its factors (x and w; w and the gradient of y; x and
+    /// the gradient of y), of the bias, of the result and of the workspace.
+    ///
+    /// # Errors
+    /// The library or the driver fails.
+    ///
+    /// # Safety
+    /// The buffer has room for all of it there, and no other command uses at the same time what this one writes.
+    pub unsafe fn convolve(
+        &self,
+        convolution: &PreparedConvolution,
+        buffer: &Buffer,
+        at: [u64; 5],
+        after: &[Event],
+    ) -> Result<Event, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { convolution.run(self, buffer, at, after) }
+    }
+
+    /// Has a library give commands to the queue.
+    pub(super) fn external(
+        &self,
+        after: &[Event],
+        command: impl FnOnce(Handle) -> Result<(), GpuError>,
+    ) -> Result<Event, GpuError> {
+        self.command(after, |_| command(self.stream.handle))
     }
 
     /// Begins to copy a buffer's bytes from `start` on to the host. There is no command for no bytes.

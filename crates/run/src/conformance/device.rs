@@ -37,13 +37,21 @@ pub(super) static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
             double: true,
             formats: &[Format::Rows],
         });
-    let gpus = Interface::ALL.into_iter().filter_map(gpu);
+    // Only CUDA has libraries.
+    let gpus = [
+        (Interface::OpenCl, true),
+        (Interface::Cuda, true),
+        (Interface::Cuda, false),
+    ];
+    let gpus = gpus
+        .into_iter()
+        .filter_map(|(interface, native)| gpu(interface, native));
     native.chain(theirs()).chain(gpus).collect()
 });
 
 /// The first device of an interface, if there is one.
-fn gpu(interface: Interface) -> Option<Device> {
-    let device = match Gpu::new(interface, 0, None) {
+fn gpu(interface: Interface, native: bool) -> Option<Device> {
+    let device = match Gpu::new(interface, 0, None, native) {
         Ok(device) => device,
         Err(error @ (GpuError::NotFound { .. } | GpuError::NoDevice { .. })) => {
             println!("without {}: {error}", interface.word());
@@ -58,7 +66,7 @@ fn gpu(interface: Interface) -> Option<Device> {
     let processor = Processor::Gpu(Box::leak(Box::new(device)));
     Some(Device {
         processors: [processor; 2],
-        ours: true,
+        ours: native,
         double,
         formats: &[Format::Rows],
     })

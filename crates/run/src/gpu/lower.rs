@@ -349,10 +349,6 @@ fn matmul(b: &mut Builder<'_>, trans_a: bool, trans_b: bool) {
     let ([a_row, a_column], [b_row, b_column]) =
         (steps(trans_a, depth, rows), steps(trans_b, columns, depth));
     let sizes = [rows, columns, depth, a_row, a_column, b_row, b_column].map(|size| size as u32);
-    let batches = |shape: &[usize], matrix: usize| {
-        let steps = broadcast_steps(&shape[..shape.len() - 2], lead);
-        constant(&Walk::new(&to[..lead], &steps.map(|step| step * matrix)))
-    };
     // Nothing, a bias, or a sum of the product's shape is added.
     let addend = match b.inputs.get(2) {
         None => 0,
@@ -366,11 +362,18 @@ fn matmul(b: &mut Builder<'_>, trans_a: bool, trans_b: bool) {
         Output(0),
         word(addend),
         constant(&sizes),
-        batches(x, rows * depth),
-        batches(y, depth * columns),
+        constant(&batches(x, to, rows * depth)),
+        constant(&batches(y, to, depth * columns)),
     ];
     let batch: usize = to[..lead].iter().product();
     b.groups("matmul", squares(rows, columns) * batch, arguments);
+}
+
+/// A walk through the matrices, of so many elements each, that the batches of a product of shape `to` have of a factor.
+pub fn batches(factor: &[usize], to: &[usize], matrix: usize) -> Walk {
+    let lead = to.len() - 2;
+    let steps = broadcast_steps(&factor[..factor.len() - 2], lead);
+    Walk::new(&to[..lead], &steps.map(|step| step * matrix))
 }
 
 /// How many squares, as `kernels/matmul.cl` has them, cover a matrix.

@@ -5,13 +5,16 @@
 
 #[cfg(test)]
 mod cuda;
+mod libraries;
 mod lower;
 mod memory;
 mod norm;
 mod program;
 mod windows;
 
-use scrimp_gpu::{Context, Event, GpuError, Interface, Kernel, Locked, Program as Compiled};
+use scrimp_gpu::{
+    Context, Event, GpuError, Interface, Kernel, Libraries, Locked, Program as Compiled,
+};
 use scrimp_graph::{DType, Op};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use self::memory::{DeviceMemory, Launched};
 pub(crate) use self::program::Program;
-use self::program::{Argument, ITEMS, Launch};
+use self::program::{Argument, ITEMS, Launch, What};
 use crate::error::RunError;
 use crate::format::Operand;
 use crate::span::Span;
@@ -59,6 +62,8 @@ const COMPUTES: [&str; 12] = [
 #[derive(Debug)]
 pub struct Gpu {
     context: Context,
+    /// Whose functions run where they can.
+    libraries: Libraries,
     folder: Option<PathBuf>,
     /// The program of each type of elements, compiled when the type is first met.
     programs: Mutex<HashMap<DType, Compiled>>,
@@ -67,7 +72,8 @@ pub struct Gpu {
 
 impl Gpu {
     /// Takes the device of this number into use, counted as `scrimp doctor` lists those of an interface. With a folder,
-    /// compiled kernels are kept there.
+    /// compiled kernels are kept there. `native` has only kernels of this crate run, and not those of the vendor's
+    /// libraries that are installed.
     ///
     /// # Errors
     /// The interface isn't installed, there is no such device, it lacks something, or its driver fails.
@@ -75,9 +81,16 @@ impl Gpu {
         interface: Interface,
         number: usize,
         folder: Option<PathBuf>,
+        native: bool,
     ) -> Result<Gpu, GpuError> {
+        let context = Context::new(interface, number)?;
+        let libraries = match native {
+            true => Libraries::default(),
+            false => context.libraries()?,
+        };
         Ok(Gpu {
-            context: Context::new(interface, number)?,
+            context,
+            libraries,
             folder,
             programs: Mutex::default(),
             kernels: Mutex::default(),
@@ -88,7 +101,8 @@ impl Gpu {
     #[must_use]
     pub fn signature(&self) -> String {
         let (interface, version) = (self.context.interface().word(), env!("CARGO_PKG_VERSION"));
-        format!("{interface}/{version}/{}", self.context.described())
+        let (device, libraries) = (self.context.described(), self.libraries.described());
+        format!("{interface}/{version}/{device}{libraries}")
     }
 
     /// Whether it computes in 64 bits.
@@ -125,6 +139,9 @@ impl Gpu {
         inputs: &[Operand<'_>],
         outputs: &[Operand<'_>],
     ) -> Result<Program, RunError> {
+        if let Some(program) = libraries::lower(&self.libraries, op, inputs, outputs)? {
+            return Ok(program);
+        }
         let program = lower::lower(op, inputs, outputs)?;
         if program.dtype == DType::F64 && !self.computes_in_64_bits() {
             return Err(program::unsupported(
@@ -192,19 +209,29 @@ impl Gpu {
         workspace: Span,
         after: &[Event],
     ) -> Result<Event, RunError> {
-        let kernel = self.kernel(dtype, launch.kernel)?;
-        let start = |argument: &Argument| match argument {
-            Argument::Input(i) => inputs[*i].offset.to_ne_bytes().to_vec(),
-            Argument::Output(o) => outputs[*o].offset.to_ne_bytes().to_vec(),
-            Argument::Workspace(start) => (workspace.offset + start).to_ne_bytes().to_vec(),
-            Argument::Constant(bytes) => bytes.clone(),
+        let place = |argument: &Argument| match argument {
+            Argument::Input(i) => inputs[*i].offset,
+            Argument::Output(o) => outputs[*o].offset,
+            Argument::Workspace(start) => workspace.offset + start,
+            Argument::Constant(_) => 0,
         };
-        let bytes: Vec<Vec<u8>> = launch.arguments.iter().map(start).collect();
-        let size = [launch.groups, ITEMS];
-        // SAFETY: the caller's promise.
-        let event = unsafe {
-            let queue = &memory.compute;
-            queue.launch(&kernel, &memory.buffer, &bytes, size, after)?
+        let (queue, buffer) = (&memory.compute, &memory.buffer);
+        let event = match &launch.what {
+            What::Kernel { name, groups } => {
+                let kernel = self.kernel(dtype, name)?;
+                let bytes = launch.arguments.iter().map(|argument| match argument {
+                    Argument::Constant(bytes) => bytes.clone(),
+                    place_of => place(place_of).to_ne_bytes().to_vec(),
+                });
+                let bytes: Vec<Vec<u8>> = bytes.collect();
+                // SAFETY: the caller's promise.
+                unsafe { queue.launch(&kernel, buffer, &bytes, [*groups, ITEMS], after)? }
+            }
+            What::Call(call) => {
+                let at = std::array::from_fn(|i| launch.arguments.get(i).map_or(0, place));
+                // SAFETY: the caller's promise.
+                unsafe { queue.call(call, buffer, at, after)? }
+            }
         };
         Ok(event)
     }

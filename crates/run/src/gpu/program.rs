@@ -1,8 +1,11 @@
 //! What an operator runs on a GPU: launches of kernels, their arguments and the workspace they share.
 
 use bytemuck::{NoUninit, bytes_of};
+use scrimp_gpu::Call;
 use scrimp_graph::shape::MAX_RANK;
 use scrimp_graph::{DType, Op};
+
+use std::sync::Arc;
 
 use crate::error::RunError;
 use crate::format::Operand;
@@ -23,9 +26,16 @@ pub enum Argument {
 
 #[derive(Clone, Debug)]
 pub struct Launch {
-    pub kernel: &'static str,
+    pub what: What,
     pub arguments: Vec<Argument>,
-    pub groups: usize,
+}
+
+#[derive(Clone, Debug)]
+pub enum What {
+    /// So many groups of a kernel of ours.
+    Kernel { name: &'static str, groups: usize },
+    /// A library's function. The arguments are its factors, what is added, the result and the workspace.
+    Call(Arc<Call>),
 }
 
 /// An index or label that kernels can't use: where they say so, and what it must be below.
@@ -85,6 +95,11 @@ impl Walk {
     /// Through a tensor of shape `small` that is broadcast to `large`.
     pub fn broadcast(small: &[usize], large: &[usize]) -> Walk {
         Walk::new(large, &broadcast_steps(small, large.len()))
+    }
+
+    /// The elements from one place to the next, if that is the same everywhere.
+    pub fn step(&self) -> Option<usize> {
+        (self.rank <= 1).then_some(self.steps[0] as usize)
     }
 
     /// The same from another element on.
@@ -159,14 +174,30 @@ impl<'a> Builder<'a> {
         self.groups(kernel, items.div_ceil(ITEMS), arguments);
     }
 
-    pub fn groups(&mut self, kernel: &'static str, groups: usize, arguments: Vec<Argument>) {
+    pub fn groups(&mut self, name: &'static str, groups: usize, arguments: Vec<Argument>) {
         if groups > 0 {
-            self.program.launches.push(Launch {
-                kernel,
-                arguments,
-                groups,
-            });
+            let what = What::Kernel { name, groups };
+            self.program.launches.push(Launch { what, arguments });
         }
+    }
+
+    /// Has a library multiply or convolve two inputs, add what is said and write output 0.
+    pub fn call(&mut self, call: Call, factors: [usize; 2], added: Option<usize>) {
+        let start = self.program.workspace;
+        self.program.workspace += call.workspace().next_multiple_of(ALIGN as u64);
+        let [first, second] = factors.map(Argument::Input);
+        let added = added.map_or(Argument::Output(0), Argument::Input);
+        let workspace = Argument::Workspace(start);
+        let arguments = vec![first, second, added, Argument::Output(0), workspace];
+        let what = What::Call(Arc::new(call));
+        self.program.launches.push(Launch { what, arguments });
+    }
+
+    /// A quarter of the bytes of all arguments: what a library may use as workspace.
+    pub fn fair_workspace(&self) -> u64 {
+        let all = self.inputs.iter().chain(self.outputs);
+        let bytes = all.map(|one| one.shape.iter().product::<usize>() as u64 * one.dtype.bytes());
+        bytes.sum::<u64>() / 4
     }
 
     /// Workspace for so many elements.

@@ -161,7 +161,7 @@ pub fn onednn(threads: usize) -> Option<Cpu> {
 /// The first device of each interface; a test says which one it goes without.
 #[allow(clippy::print_stdout, reason = "a skipped test says so")]
 pub fn gpus() -> impl Iterator<Item = Gpu> {
-    let first = |interface| match Gpu::new(interface, 0, None) {
+    let first = |interface| match Gpu::new(interface, 0, None, false) {
         Ok(device) => Some(device),
         Err(error @ (GpuError::NotFound { .. } | GpuError::NoDevice { .. })) => {
             println!("skipped: {error}");

@@ -165,7 +165,12 @@ fn compare(graph: &Graph, loss: Loss, ints: &[(&str, &[i64])]) -> Result<(), Box
 fn gpus() -> Result<Vec<Gpu>, GpuError> {
     let mut found = Vec::new();
     for interface in Interface::ALL {
-        match Gpu::new(interface, 0, Some(env!("CARGO_TARGET_TMPDIR").into())) {
+        match Gpu::new(
+            interface,
+            0,
+            Some(env!("CARGO_TARGET_TMPDIR").into()),
+            false,
+        ) {
             Ok(device) => found.extend(device.computes_in_64_bits().then_some(device)),
             Err(GpuError::NotFound { .. } | GpuError::NoDevice { .. }) => {}
             Err(error) => return Err(error),
