@@ -5,7 +5,10 @@
     python benches/steps.py operators --target target/release --threads 2 [GROUP ...]
     python benches/steps.py checkpoint --target target/release --threads 2
 
-Prints Markdown. Contenders take turns, each in a process of its own; the tables have medians over rounds and
+    python benches/steps.py steps --device cuda --contenders cuda:0,cuda:0@native,opencl:0 --batch 32
+
+Prints Markdown. With `--device cuda` PyTorch and the contenders named run on a GPU, all in 32-bit floats (no TF32).
+Contenders take turns, each in a process of its own; the tables have medians over rounds and
 their ratio to PyTorch's. `--clock cpu` takes processor time instead of the wall clock's, which on a busy
 machine is the only sensible one and with one thread is the same. Needs torchvision; oneDNN is looked for as
 `scrimp doctor` says; `checkpoint` needs the scrimp package, which measures PyTorch's memory.
@@ -33,21 +36,33 @@ from torch_operators import GROUPS
 MIB = 1 << 20
 
 
-CONTENDERS = ["torch", "torch channels_last", "native", "onednn"]
-
-
 def clock_of(options: argparse.Namespace) -> Callable[[], float]:
-    """What time is read from."""
+    """What time is read from; on a GPU, once it has done what it was given."""
+    if options.device == "cuda":
+
+        def clock() -> float:
+            torch.cuda.synchronize()
+            return time.perf_counter()
+
+        return clock
     return time.process_time if options.clock == "cpu" else time.perf_counter
+
+
+def set_up(options: argparse.Namespace) -> None:
+    """Have PyTorch compute there, as exactly as we do."""
+    torch.set_num_threads(options.threads)
+    torch.set_default_device(options.device)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 
 
 def torch_step(network: str, options: argparse.Namespace) -> dict[str, float]:
     """Median seconds of a step of PyTorch's, and the most bytes in use."""
-    torch.set_num_threads(options.threads)
+    set_up(options)
     clock = clock_of(options)
     layout = torch.channels_last if "last" in options.only else torch.contiguous_format
     model, (inputs, labels) = NETWORKS[network]().train(), data(network, options.batch)
-    model = model.to(memory_format=layout)
+    model = model.to(options.device, memory_format=layout)
+    inputs, labels = inputs.to(options.device), labels.to(options.device)
     inputs = inputs.to(memory_format=layout) if inputs.dim() == 4 else inputs
     if "checkpoint" in options.only:
         for block in checkpointed_blocks(network, model):
@@ -86,7 +101,7 @@ def by_torch(
     """PyTorch in a process of its own."""
     command = [sys.executable, __file__, "only", network, "--batch", str(options.batch)]
     command += ["--threads", str(options.threads), "--steps", str(options.steps)]
-    command += ["--clock", options.clock, "--only", contender]
+    command += ["--clock", options.clock, "--device", options.device, "--only", contender]
     result: dict[str, float] = json.loads(run(command + ["--peak"] * peak))
     return result
 
@@ -97,7 +112,7 @@ def step_seconds(contender: str, network: str, options: argparse.Namespace) -> f
         return by_torch(contender, network, options)["step_seconds"]
     sizes = [str(n) for n in (options.batch, options.threads, options.steps)]
     out = run([f"{options.target}/examples/step", network, *sizes, contender])
-    found = re.search(rf"([\d.]+) ms of {'processor time' if options.clock == 'cpu' else 'time'}\b", out)
+    found = re.search(rf"([\d.]+) ms {'busy' if options.clock == 'cpu' else 'of time'}\b", out)
     if not found:
         raise SystemExit(f"no time in {out!r}")
     return float(found[1]) / 1e3
@@ -111,16 +126,17 @@ def cell(seconds: float, reference: float) -> str:
 
 def steps(options: argparse.Namespace) -> None:
     """Print the table of whole steps."""
-    print("| network | batch | " + " | ".join(f"{name}, ms" for name in CONTENDERS) + " |")
-    print("|---|---|" + "---|" * len(CONTENDERS))
+    everyone = ["torch", "torch channels_last", *options.contenders.split(",")]
+    print("| network | batch | " + " | ".join(f"{name}, ms" for name in everyone) + " |")
+    print("|---|---|" + "---|" * len(everyone))
     for network in options.names or NETWORKS:
-        contenders = [name for name in CONTENDERS if network != "transformer" or "last" not in name]
+        contenders = [name for name in everyone if network != "transformer" or "last" not in name]
         rounds = [
             [step_seconds(name, network, options) for name in contenders] for _ in range(options.rounds)
         ]
         medians = [statistics.median(times) for times in zip(*rounds, strict=True)]
         cells = [cell(seconds, medians[0]) for seconds in medians]
-        if len(cells) < len(CONTENDERS):
+        if len(cells) < len(everyone):
             cells.insert(1, "–")
         print(f"| {network} | {options.batch} | " + " | ".join(cells) + " |", flush=True)
 
@@ -183,11 +199,13 @@ class Child:
 
 def operators(options: argparse.Namespace) -> None:
     """Print the table of operators."""
-    torch.set_num_threads(options.threads)
-    children = [Child("native", options), Child("onednn", options)]
+    set_up(options)
+    contenders = options.contenders.split(",")
+    children = [Child(contender, options) for contender in contenders]
     missing = set(children[0].ask("list").split("\t"))
     clock = clock_of(options)
-    print("| operator | PyTorch, ms | native, ms | oneDNN, ms |\n|---|---|---|---|")
+    print("| operator | " + " | ".join(f"{name}, ms" for name in ["PyTorch", *contenders]) + " |")
+    print("|---|---|" + "---|" * len(contenders))
     for group in options.names or GROUPS:
         for name, f in GROUPS[group]():
             rounds = []
@@ -216,6 +234,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="PyTorch's")
+    parser.add_argument("--contenders", default="native,onednn", help="ours: libraries of a CPU, or GPUs")
     parser.add_argument("--library", default="auto", help="scrimp's, for `checkpoint`")
     parser.add_argument("--only", default="", help=argparse.SUPPRESS)
     parser.add_argument("--peak", action="store_true", help=argparse.SUPPRESS)

@@ -391,8 +391,8 @@ impl Queue {
             return Err(GpuError::Mixed);
         };
         let after = Event::cuda(after)?;
-        // SAFETY: the caller's promise.
         Ok(Event::Cuda(match call {
+            // SAFETY: the caller's promise.
             Call::Product(one) => unsafe { queue.multiply(one, buffer, at, &after)? },
             // SAFETY: as above.
             Call::Convolution(one) => unsafe { queue.convolve(one, buffer, at, &after)? },

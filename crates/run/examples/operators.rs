@@ -1,4 +1,4 @@
-//! Times operators one by one, for `benches/steps.py`: `operators native|onednn|opencl:N|cuda:N[@native] THREADS cpu|wall`. Each
+//! Times operators one by one, for `benches/steps.py`: `operators native|onednn|opencl:N|cuda:N[@vendor] THREADS cpu|wall`. Each
 //! line of standard input is the name of a case; the answer is a line with the least and the median
 //! seconds of a run, for enough runs to fill a twentieth of a second. `list` answers all names.
 
@@ -339,13 +339,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cpu = Cpu::with_library(args[2].parse()?, library)?;
     let gpu = Interface::ALL.into_iter().find_map(|interface| {
         let number = args[1].strip_prefix(interface.word())?.strip_prefix(':')?;
-        let native = number.strip_suffix("@native");
-        Some((interface, native.unwrap_or(number), native.is_some()))
+        let vendor = number.strip_suffix("@vendor");
+        Some((interface, vendor.unwrap_or(number), vendor.is_some()))
     });
     let device = match gpu {
         None => None,
-        Some((interface, number, native)) => {
-            Some(Gpu::new(interface, number.parse()?, None, native)?)
+        Some((interface, number, vendor)) => {
+            Some(Gpu::new(interface, number.parse()?, None, vendor)?)
         }
     };
     let processor = device.as_ref().map_or(Processor::Cpu(&cpu), Processor::Gpu);

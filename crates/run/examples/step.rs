@@ -1,5 +1,5 @@
 //! Where the time of a built-in network's training step goes: `step NETWORK BATCH THREADS [STEPS
-//! [native|onednn|opencl:N|cuda:N[@native] [shapes]]]` runs steps without a plan and prints each kind of operator's processor
+//! [native|onednn|opencl:N|cuda:N[@vendor] [shapes]]]` runs steps without a plan and prints each kind of operator's processor
 //! time, the median over the steps after the first; `shapes` tells operators of different shapes apart.
 //! Processor time, unlike the clock's, hardly depends on what else the machine does. On a GPU it is the time by the
 //! device's clock.
@@ -41,13 +41,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cpu = Cpu::with_library(threads, library)?;
     let gpu = Interface::ALL.into_iter().find_map(|interface| {
         let number = kernels.strip_prefix(interface.word())?.strip_prefix(':')?;
-        let native = number.strip_suffix("@native");
-        Some((interface, native.unwrap_or(number), native.is_some()))
+        let vendor = number.strip_suffix("@vendor");
+        Some((interface, vendor.unwrap_or(number), vendor.is_some()))
     });
     let device = match gpu {
         None => None,
-        Some((interface, number, native)) => {
-            Some(Gpu::new(interface, number.parse()?, None, native)?)
+        Some((interface, number, vendor)) => {
+            Some(Gpu::new(interface, number.parse()?, None, vendor)?)
         }
     };
     let processor = device.as_ref().map_or(Processor::Cpu(&cpu), Processor::Gpu);
@@ -104,7 +104,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let signature = processor.signature();
     println!("{name}, batch {batch}, {signature}, loss {loss}");
     let (wall, busy) = (median(&walls) * 1e3, median(&totals) * 1e3);
-    println!("{wall:9.1} ms of time, {busy:.1} ms of the processor's");
+    println!("{wall:9.1} ms of time, {busy:.1} ms busy");
     let mut rows: Vec<_> = kinds
         .into_iter()
         .map(|(kind, (seconds, count))| (median(&seconds), kind, count))

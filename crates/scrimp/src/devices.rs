@@ -14,7 +14,7 @@ use crate::machine;
 
 /// A device as people write it: `cpu` for all threads, `NAME/THREADS` for some of them, both perhaps with `@LIBRARY`,
 /// like `cpu:0/1@onednn`; or `cuda:NUMBER` or `opencl:NUMBER`, the former perhaps
-/// with `@native`.
+/// with `@vendor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSpec {
     /// Unique among the devices.
@@ -39,8 +39,8 @@ pub enum DeviceKind {
         interface: Interface,
         /// Its number, as `scrimp doctor` counts those of an interface.
         number: usize,
-        /// Whether only scrimp's own kernels run, and not those of the vendor's libraries.
-        native: bool,
+        /// Whether the vendor's libraries compute what they can, and not only scrimp's own kernels.
+        vendor: bool,
     },
 }
 
@@ -52,7 +52,7 @@ const MOST_THREADS: usize = 1 << 12;
 pub enum DeviceError {
     /// A text that describes no device.
     #[error(
-        "`{text}` isn't a device; write cpu, NAME/THREADS, cuda:NUMBER or opencl:NUMBER, perhaps with @LIBRARY, like cpu:0/1@onednn or cuda:0@native, with a library of auto, native and, on a CPU, onednn"
+        "`{text}` isn't a device; write cpu, NAME/THREADS, cuda:NUMBER or opencl:NUMBER, perhaps with @LIBRARY, like cpu:0/1@onednn or cuda:0@vendor, with a library of auto, native and onednn for a CPU, of native and vendor for a GPU"
     )]
     Syntax {
         /// As given.
@@ -83,9 +83,10 @@ fn spec(text: &str) -> Option<DeviceSpec> {
         let Some(number) = number.and_then(|rest| rest.strip_prefix(':')) else {
             continue;
         };
-        let (number, native) = match number.split_once('@') {
-            None | Some((_, "auto")) => (number.trim_end_matches("@auto"), false),
-            Some((number, "native")) => (number, true),
+        let (number, vendor) = match number.split_once('@') {
+            None => (number, false),
+            Some((number, "native")) => (number, false),
+            Some((number, "vendor")) if interface == Interface::Cuda => (number, true),
             Some(_) => return None,
         };
         let number: usize = number.parse().ok()?;
@@ -94,7 +95,7 @@ fn spec(text: &str) -> Option<DeviceSpec> {
             kind: DeviceKind::Gpu {
                 interface,
                 number,
-                native,
+                vendor,
             },
         });
     }
@@ -157,9 +158,9 @@ impl Devices {
                 DeviceKind::Gpu {
                     interface,
                     number,
-                    native,
+                    vendor,
                 } => {
-                    let device = Gpu::new(interface, number, machine::cache_folder(), native);
+                    let device = Gpu::new(interface, number, machine::cache_folder(), vendor);
                     Hardware::Gpu(device.map_err(scrimp_run::RunError::from)?)
                 }
             };
@@ -264,7 +265,7 @@ mod tests {
                     kind: DeviceKind::Gpu {
                         interface: Interface::OpenCl,
                         number: 1,
-                        native: false,
+                        vendor: false,
                     },
                 },
             ),

@@ -39,19 +39,19 @@ pub(super) static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
         });
     // Only CUDA has libraries.
     let gpus = [
-        (Interface::OpenCl, true),
-        (Interface::Cuda, true),
+        (Interface::OpenCl, false),
         (Interface::Cuda, false),
+        (Interface::Cuda, true),
     ];
     let gpus = gpus
         .into_iter()
-        .filter_map(|(interface, native)| gpu(interface, native));
+        .filter_map(|(interface, vendor)| gpu(interface, vendor));
     native.chain(theirs()).chain(gpus).collect()
 });
 
 /// The first device of an interface, if there is one.
-fn gpu(interface: Interface, native: bool) -> Option<Device> {
-    let device = match Gpu::new(interface, 0, None, native) {
+fn gpu(interface: Interface, vendor: bool) -> Option<Device> {
+    let device = match Gpu::new(interface, 0, None, vendor) {
         Ok(device) => device,
         Err(error @ (GpuError::NotFound { .. } | GpuError::NoDevice { .. })) => {
             println!("without {}: {error}", interface.word());
@@ -66,7 +66,7 @@ fn gpu(interface: Interface, native: bool) -> Option<Device> {
     let processor = Processor::Gpu(Box::leak(Box::new(device)));
     Some(Device {
         processors: [processor; 2],
-        ours: native,
+        ours: !vendor,
         double,
         formats: &[Format::Rows],
     })

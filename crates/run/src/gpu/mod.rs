@@ -72,8 +72,8 @@ pub struct Gpu {
 
 impl Gpu {
     /// Takes the device of this number into use, counted as `scrimp doctor` lists those of an interface. With a folder,
-    /// compiled kernels are kept there. `native` has only kernels of this crate run, and not those of the vendor's
-    /// libraries that are installed.
+    /// compiled kernels are kept there. `vendor` has the vendor's libraries compute what they can, as far as they are
+    /// installed, and not this crate's kernels.
     ///
     /// # Errors
     /// The interface isn't installed, there is no such device, it lacks something, or its driver fails.
@@ -81,12 +81,12 @@ impl Gpu {
         interface: Interface,
         number: usize,
         folder: Option<PathBuf>,
-        native: bool,
+        vendor: bool,
     ) -> Result<Gpu, GpuError> {
         let context = Context::new(interface, number)?;
-        let libraries = match native {
-            true => Libraries::default(),
-            false => context.libraries()?,
+        let libraries = match vendor {
+            true => context.libraries()?,
+            false => Libraries::default(),
         };
         Ok(Gpu {
             context,
