@@ -139,7 +139,7 @@ pub enum GpuError {
         reason: String,
     },
     /// There is no device of this number.
-    #[error("there is no {library} device {number}; {}", list(*library, devices))]
+    #[error("there is no device {number} of {library}; {}", list(*library, devices))]
     NoDevice {
         /// The library that was asked.
         library: Library,

@@ -17,7 +17,7 @@ struct Stub {
 fn stub(wrong: &str) -> Option<Stub> {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("libstub.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stub.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/opencl_stub.c");
     let compiled = Command::new("cc")
         .args(["-shared", "-fPIC", "-w", "-o"])
         .args([&file, &source])
@@ -77,7 +77,7 @@ fn each_failure_is_a_sentence() {
         ),
         (
             "NO_DRIVER",
-            Some("there is no OpenCL device 0; no driver has one"),
+            Some("there is no device 0 of OpenCL; no driver has one"),
         ),
         ("TOO_OLD", Some("it has OpenCL 1.1 and needs 1.2")),
         (
