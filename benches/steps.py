@@ -5,7 +5,7 @@
     python benches/steps.py operators --target target/release --threads 2 [GROUP ...]
     python benches/steps.py checkpoint --target target/release --threads 2
 
-    python benches/steps.py steps --device cuda --contenders cuda:0,cuda:0@native,opencl:0 --batch 32
+    python benches/steps.py steps --device cuda --contenders cuda:0,cuda:0@vendor,opencl:0 --batch 32
 
 Prints Markdown. With `--device cuda` PyTorch and the contenders named run on a GPU, all in 32-bit floats (no TF32).
 Contenders take turns, each in a process of its own; the tables have medians over rounds and

@@ -124,11 +124,11 @@ fn agree(command: &str, args: &[&str]) {
     let answer = object(args);
     keys(&answer, "", &mut printed);
     let mut said = documented(command);
-    if answer["opencl"]["devices"]
-        .as_array()
-        .is_some_and(Vec::is_empty)
-    {
-        said.retain(|key| !key.starts_with("opencl.devices[]"));
+    for interface in ["opencl", "cuda"] {
+        let devices = answer[interface]["devices"].as_array();
+        if devices.is_some_and(Vec::is_empty) {
+            said.retain(|key| !key.starts_with(&format!("{interface}.devices[]")));
+        }
     }
     if ["train", "run"].contains(&command) {
         said.extend(documented("plan"));

@@ -105,7 +105,7 @@ fn a_device_that_is_not_there_is_refused_with_those_that_are() {
     ] {
         let more = ["--devices", "opencl:99", "--budget", "60%"];
         let sentence = fails(2, &[command, &more].concat());
-        assert!(sentence.contains("no OpenCL device 99"), "{sentence}");
+        assert!(sentence.contains("no device 99 of OpenCL"), "{sentence}");
         assert!(sentence.contains(name.as_str().unwrap()), "{sentence}");
     }
 }
