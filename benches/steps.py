@@ -7,8 +7,8 @@
 
     python benches/steps.py steps --device cuda --contenders cuda:0,cuda:0@vendor,opencl:0 --batch 32
 
-Prints Markdown. With `--device cuda` PyTorch and the contenders named run on a GPU, all in 32-bit floats (no TF32).
-Contenders take turns, each in a process of its own; the tables have medians over rounds and
+Prints Markdown. With `--device cuda` PyTorch and the contenders named run on a GPU, all in 32-bit floats
+(no TF32). Contenders take turns, each in a process of its own; the tables have medians over rounds and
 their ratio to PyTorch's. `--clock cpu` takes processor time instead of the wall clock's, which on a busy
 machine is the only sensible one and with one thread is the same. Needs torchvision; oneDNN is looked for as
 `scrimp doctor` says; `checkpoint` needs the scrimp package, which measures PyTorch's memory.
