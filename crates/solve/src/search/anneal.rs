@@ -17,6 +17,8 @@ use crate::search::timing::Timing;
 const SQUEEZE: u64 = 60_000;
 /// The number of orders from which first plans are made, times the number of tasks.
 const START_TASKS: u32 = 4000;
+/// The steps of a squeeze, as shares of the bytes above its target.
+const STEPS: [f64; 6] = [1.0, 0.5, 0.25, 0.1, 0.03, 0.01];
 /// The most moves of one rearrangement.
 const MOVES: u64 = 300_000;
 /// The most tasks for which beams are worth their time.
@@ -194,10 +196,11 @@ impl<'m> Walk<'m> {
         self.state.reset(&self.leanest.1);
     }
 
-    /// Lowers the budget from the present peak towards `target`, and anneals where repair fails. Ends with a
-    /// plan of at most `enough` bytes, or after `most` units of work.
+    /// Lowers the budget from the present peak towards `target`, by steps that grow where repair succeeds and
+    /// shrink where it fails, and anneals after failures. Ends with a plan of at most `enough` bytes, or after
+    /// `most` units of work.
     pub fn squeeze(&mut self, target: f64, enough: f64, most: u64) {
-        let mut failures = 0;
+        let (mut failures, mut step) = (0, 0);
         let end = self.repairer.work + most;
         while self.leanest.0 > target.max(enough)
             && failures < 60
@@ -205,7 +208,7 @@ impl<'m> Walk<'m> {
             && !self.cutoff.reached()
         {
             let peak = self.state.peak();
-            let share = [1.0, 0.5, 0.25, 0.1, 0.03, 0.01][failures % 6];
+            let share = STEPS[step % STEPS.len()];
             self.repairer.budget = (peak - (peak - target) * share)
                 .floor()
                 .min(peak - 1.0)
@@ -213,8 +216,10 @@ impl<'m> Walk<'m> {
             if self.settle(self.taste_of(failures)) {
                 self.leanest = (self.state.peak(), self.state.order());
                 failures = 0;
+                step = (step % STEPS.len()).saturating_sub(1);
             } else {
                 failures += 1;
+                step += 1;
                 self.repairer.budget = peak;
                 for _ in 0..20 * failures {
                     if self.cutoff.reached() {
@@ -278,7 +283,7 @@ impl<'m> Walk<'m> {
     }
 
     /// Makes a plan from the given order, or from a lean one if the order is free, with a random taste.
-    fn make_plan(&mut self, most: u64) -> bool {
+    pub(super) fn make_plan(&mut self, most: u64) -> bool {
         let order = if self.repairer.free && self.rng.below(3) > 0 {
             let (noise, inertia) = (self.rng.unit(), [0.0, 1.0, 5.0, 20.0][self.rng.below(4)]);
             let noise = noise * noise;

@@ -37,7 +37,9 @@ impl Walk<'_> {
                 let before = self.repairer.work;
                 self.state.reset(from);
                 if self.start_work * START_SHARE <= length {
-                    self.start_over(length / START_SHARE);
+                    if !self.make_plan(length / START_SHARE) {
+                        self.state.reset(from);
+                    }
                     self.start_work = self.repairer.work - before;
                 }
                 let spent = self.repairer.work - before;

@@ -16,7 +16,7 @@ use crate::search::walks::{WALKS, each};
 /// The least budget is found to this share of the distance between the floor and the keep-all peak.
 const PRECISION: f64 = 1e-4;
 /// The part of the time for bisection.
-const BISECTION: u32 = 3;
+const BISECTION: u32 = 10;
 /// Rounds of squeezing, and those of them after which the walks go on from the leanest plan of all.
 const ROUNDS: u64 = 4;
 const APART: u64 = 2;
