@@ -230,6 +230,22 @@ fn list(library: Library, devices: &[String]) -> String {
     }
 }
 
+/// Turns a status of a library that is 0 if all went well into a result.
+pub(crate) fn unless_failed(
+    library: Library,
+    call: &'static str,
+    status: i32,
+) -> Result<(), GpuError> {
+    match status {
+        0 => Ok(()),
+        status => Err(GpuError::Failed {
+            library,
+            call,
+            status,
+        }),
+    }
+}
+
 /// Fails unless these bytes are in a buffer of `found` bytes.
 pub(crate) fn within(found: u64, start: u64, bytes: u64) -> Result<(), GpuError> {
     let end = start.saturating_add(bytes);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 
 use super::ffi::{self, Handle, Status, nvrtc::Api};
-use crate::error::{GpuError, Library};
+use crate::error::{GpuError, Library, unless_failed};
 use crate::loading::Loaded;
 
 /// NVRTC, loaded. It stays until the process ends.
@@ -40,14 +40,7 @@ static LOADED: Loaded<Compiler> = Loaded::none();
 const DOES_NOT_COMPILE: Status = 6;
 
 fn done(call: &'static str, status: Status) -> Result<(), GpuError> {
-    match status {
-        ffi::SUCCESS => Ok(()),
-        status => Err(GpuError::Failed {
-            library: Library::Nvrtc,
-            call,
-            status,
-        }),
-    }
+    unless_failed(Library::Nvrtc, call, status)
 }
 
 /// A source in work, which is given back.

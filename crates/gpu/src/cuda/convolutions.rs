@@ -7,10 +7,10 @@ use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::context::{Buffer, Context};
-use super::ffi::{self, Algorithms, Convolve, Performance, cudnn::Api};
+use super::ffi::{self, Algorithms, Convolve, Performance, Status, cudnn::Api};
 use super::object::Object;
 use super::{Event, Queue};
-use crate::error::{GpuError, Library};
+use crate::error::{GpuError, Library, unless_failed};
 use crate::loading::Loaded;
 
 struct Loading(Api);
@@ -92,19 +92,8 @@ const DETERMINISTIC: c_int = 1;
 /// More algorithms than there are.
 const ALGORITHMS: usize = 16;
 
-fn failed(call: &'static str, status: c_int) -> GpuError {
-    GpuError::Failed {
-        library: Library::Cudnn,
-        call,
-        status,
-    }
-}
-
-fn done(call: &'static str, status: c_int) -> Result<(), GpuError> {
-    match status {
-        ffi::SUCCESS => Ok(()),
-        status => Err(failed(call, status)),
-    }
+fn done(call: &'static str, status: Status) -> Result<(), GpuError> {
+    unless_failed(Library::Cudnn, call, status)
 }
 
 fn load() -> Result<&'static Api, GpuError> {
@@ -130,8 +119,12 @@ impl Convolutions {
         let api = load()?;
         context.api()?;
         // SAFETY: the answer is one handle, for the context that is current.
-        let library = Object::new(|handle| unsafe { (api.create)(handle) }, api.destroy);
-        let library = library.map_err(|status| failed("cudnnCreate", status))?;
+        let library = Object::new(
+            Library::Cudnn,
+            "cudnnCreate",
+            |handle| unsafe { (api.create)(handle) },
+            api.destroy,
+        )?;
         let context = context.clone();
         Ok(Convolutions(Arc::new(Inner {
             api,
@@ -164,14 +157,18 @@ impl Convolutions {
         let (x, y) = (self.tensor(c.x)?, self.tensor(c.y)?);
         let bias = self.tensor([1, c.y[1], 1, 1])?;
         // SAFETY: the answer is one handle.
-        let w = Object::new(|w| unsafe { (api.create_filter)(w) }, api.destroy_filter);
-        let w = w.map_err(|status| failed("cudnnCreateFilterDescriptor", status))?;
+        let w = Object::new(
+            Library::Cudnn,
+            "cudnnCreateFilterDescriptor",
+            |w| unsafe { (api.create_filter)(w) },
+            api.destroy_filter,
+        )?;
         let what = Object::new(
-            // SAFETY: the answer is one handle.
+            Library::Cudnn,
+            "cudnnCreateConvolutionDescriptor", // SAFETY: the answer is one handle.
             |what| unsafe { (api.create_convolution)(what) },
             api.destroy_convolution,
-        );
-        let what = what.map_err(|status| failed("cudnnCreateConvolutionDescriptor", status))?;
+        )?;
         let int = |x: usize| x as c_int;
         let [k, channels, height, width] = c.w.map(int);
         let [[down, right], [u, v], [a, b]] =
@@ -253,10 +250,11 @@ impl Convolutions {
         let api = self.0.api;
         // SAFETY: the answer is one handle.
         let tensor = Object::new(
+            Library::Cudnn,
+            "cudnnCreateTensorDescriptor",
             |one| unsafe { (api.create_tensor)(one) },
             api.destroy_tensor,
-        );
-        let tensor = tensor.map_err(|status| failed("cudnnCreateTensorDescriptor", status))?;
+        )?;
         let [n, c, h, w] = shape.map(|length| length as c_int);
         let (first, float) = (ffi::CHANNELS_FIRST, ffi::DNN_FLOAT);
         // SAFETY: the descriptor lives.

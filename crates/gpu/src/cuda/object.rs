@@ -5,6 +5,7 @@
 use std::ptr;
 
 use super::ffi::{Handle, Status};
+use crate::error::{GpuError, Library, unless_failed};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -21,14 +22,14 @@ unsafe impl Sync for Object {}
 impl Object {
     /// What `create` makes.
     pub fn new(
+        library: Library,
+        call: &'static str,
         create: impl FnOnce(*mut Handle) -> Status,
         destroy: unsafe extern "C" fn(Handle) -> Status,
-    ) -> Result<Object, Status> {
+    ) -> Result<Object, GpuError> {
         let mut handle = ptr::null_mut();
-        match create(&mut handle) {
-            0 => Ok(Object { handle, destroy }),
-            status => Err(status),
-        }
+        unless_failed(library, call, create(&mut handle))?;
+        Ok(Object { handle, destroy })
     }
 }
 

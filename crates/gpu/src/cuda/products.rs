@@ -7,10 +7,10 @@ use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::context::{Buffer, Context};
-use super::ffi::{self, Found, cublaslt::Api};
+use super::ffi::{self, Found, Status, cublaslt::Api};
 use super::object::Object;
 use super::{Event, Queue};
-use crate::error::{GpuError, Library};
+use crate::error::{GpuError, Library, unless_failed};
 use crate::loading::Loaded;
 
 struct Loading(Api);
@@ -77,19 +77,8 @@ pub struct PreparedProduct {
     added: Added,
 }
 
-fn failed(call: &'static str, status: c_int) -> GpuError {
-    GpuError::Failed {
-        library: Library::CublasLt,
-        call,
-        status,
-    }
-}
-
-fn done(call: &'static str, status: c_int) -> Result<(), GpuError> {
-    match status {
-        ffi::SUCCESS => Ok(()),
-        status => Err(failed(call, status)),
-    }
+fn done(call: &'static str, status: Status) -> Result<(), GpuError> {
+    unless_failed(Library::CublasLt, call, status)
 }
 
 fn load() -> Result<&'static Api, GpuError> {
@@ -115,8 +104,12 @@ impl Products {
         let api = load()?;
         context.api()?;
         // SAFETY: the answer is one handle, for the context that is current.
-        let library = Object::new(|handle| unsafe { (api.create)(handle) }, api.destroy);
-        let library = library.map_err(|status| failed("cublasLtCreate", status))?;
+        let library = Object::new(
+            Library::CublasLt,
+            "cublasLtCreate",
+            |handle| unsafe { (api.create)(handle) },
+            api.destroy,
+        )?;
         let context = context.clone();
         Ok(Products(Arc::new(Inner {
             api,
@@ -156,11 +149,11 @@ impl Products {
         } = product;
         // The library's matrices are stored by columns: it multiplies the transposes, b's first.
         let what = Object::new(
-            // SAFETY: the answer is one handle.
+            Library::CublasLt,
+            "cublasLtMatmulDescCreate", // SAFETY: the answer is one handle.
             |handle| unsafe { (api.create_product)(handle, ffi::COMPUTE_IN_FLOATS, ffi::FLOAT) },
             api.destroy_product,
-        );
-        let what = what.map_err(|status| failed("cublasLtMatmulDescCreate", status))?;
+        )?;
         let set = |attribute, value: *const c_void, bytes| {
             // SAFETY: the value has that many bytes, which the call copies.
             let status = unsafe { (api.set_product)(what.handle, attribute, value, bytes) };
@@ -187,12 +180,11 @@ impl Products {
             self.layout([columns, rows], batches, rows * columns)?,
         ];
         let preference = Object::new(
-            // SAFETY: the answer is one handle.
+            Library::CublasLt,
+            "cublasLtMatmulPreferenceCreate", // SAFETY: the answer is one handle.
             |handle| unsafe { (api.create_preference)(handle) },
             api.destroy_preference,
-        );
-        let preference =
-            preference.map_err(|status| failed("cublasLtMatmulPreferenceCreate", status))?;
+        )?;
         let prefer = |attribute, value: *const c_void, bytes| {
             // SAFETY: the value has that many bytes, which the call copies.
             let status =
@@ -244,14 +236,14 @@ impl Products {
     ) -> Result<Object, GpuError> {
         let api = self.0.api;
         let layout = Object::new(
-            // SAFETY: the answer is one handle.
+            Library::CublasLt,
+            "cublasLtMatrixLayoutCreate", // SAFETY: the answer is one handle.
             |handle| unsafe {
                 let (height, width) = (height as u64, width as u64);
                 (api.create_layout)(handle, ffi::FLOAT, height, width, height as i64)
             },
             api.destroy_layout,
-        );
-        let layout = layout.map_err(|status| failed("cublasLtMatrixLayoutCreate", status))?;
+        )?;
         let (batches, step) = (batches as i32, step as i64);
         let attributes: [(_, *const c_void, _); 2] = [
             (ffi::BATCH_COUNT, (&raw const batches).cast(), 4),

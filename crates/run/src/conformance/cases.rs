@@ -1,6 +1,6 @@
 //! The cases: each operator on shapes of every class that its kernel treats differently.
 
-use scrimp_graph::{Binary, DType, Op, Optimizer, Reduction, Unary, Window, infer};
+use scrimp_graph::{Binary, DType, Op, Optimizer, Place, Reduction, Unary, Window, infer};
 
 use super::{Input, check, check_ours, floats, ints, same_in_all_ways};
 
@@ -439,6 +439,22 @@ fn dropout_is_reproducible_and_has_its_rate() {
                 same_in_all_ways(&op(1), &[x.clone(), seed(8)]),
                 "seeds differ"
             );
+        }
+        // A part of a tensor has what the whole has there.
+        let (shape, start, [rows, columns]) = (vec![200, 200], vec![3, 170], [60, 30]);
+        let part = Input {
+            shape: vec![rows, columns],
+            floats: vec![1.0; rows * columns],
+            ints: None,
+        };
+        let op = Op::Dropout {
+            p,
+            stream: 1,
+            place: Some(Place { start, shape }),
+        };
+        let found = same_in_all_ways(&op, &[part, seed(7)]);
+        for (i, y) in found.iter().enumerate() {
+            assert_eq!(*y, first[(3 + i / columns) * 200 + 170 + i % columns]);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The table from operators to launches of kernels.
 
-use scrimp_graph::{Binary, DType, Op, Optimizer, Reduction, Unary};
+use scrimp_graph::{Binary, DType, Op, Optimizer, Place, Reduction, Unary};
 
 use super::norm;
 use super::program::Argument::{Input, Output};
@@ -100,23 +100,25 @@ pub fn lower(
         Op::LogSoftmax { axis } => softmax(&mut b, *axis, true),
         Op::SoftmaxGrad { axis } => softmax_grad(&mut b, *axis, false),
         Op::LogSoftmaxGrad { axis } => softmax_grad(&mut b, *axis, true),
-        Op::Dropout { place: Some(_), .. } => {
-            return Err(unsupported(
-                op,
-                "it draws for whole tensors only, not for tiles",
-            ));
-        }
-        Op::Dropout {
-            p,
-            stream,
-            place: None,
-        } => {
+        Op::Dropout { p, stream, place } => {
+            let whole = match place {
+                None => Walk::straight(b.count()),
+                Some(Place { shape, start }) => {
+                    if shape.iter().product::<usize>() >= 1 << 32 {
+                        let reason = "it is a part of a tensor of 2³² elements or more";
+                        return Err(unsupported(op, reason));
+                    }
+                    let (base, steps) = region(shape, start, &vec![1; shape.len()]);
+                    Walk::new(b.to(), &steps).from(base)
+                }
+            };
             // As in the CPU's kernel: the draw is below the threshold with probability p.
             let threshold = (p * 4_294_967_296.0) as u64;
             let numbers = [
                 constant(stream),
                 constant(&threshold),
                 b.real(1.0 / (1.0 - p)),
+                constant(&whole),
             ];
             elementwise(&mut b, "dropout", 2, numbers);
         }

@@ -107,11 +107,12 @@ FUNCTION ulong mix(ulong z) {
     return z ^ (z >> 31);
 }
 
-// x, seed -> y: x·scale, or 0 if the draw for the element's index is below the threshold
-KERNEL dropout(MEMORY, ulong x, ulong seed, ulong y, uint count, ulong stream, ulong threshold, real scale) {
+// x, seed -> y: x·scale, or 0 if the draw for the element's index, in the tensor of which x is a part, is below the
+// threshold
+KERNEL dropout(MEMORY, ulong x, ulong seed, ulong y, uint count, ulong stream, ulong threshold, real scale, FIXED Walk whole) {
     uint i = INDEX;
     if (i >= count) return;
     ulong key = mix(mix((ulong)LONGS(seed)[0]) + stream);
-    ulong draw = mix(key + (ulong)i * 0x9e3779b97f4a7c15UL) >> 32;
+    ulong draw = mix(key + (ulong)walk(&whole, i) * 0x9e3779b97f4a7c15UL) >> 32;
     REALS(y)[i] = draw < threshold ? R(0.0) : REALS(x)[i] * scale;
 }
