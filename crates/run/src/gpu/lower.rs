@@ -4,7 +4,7 @@ use scrimp_graph::{Binary, DType, Op, Optimizer, Place, Reduction, Unary};
 
 use super::norm;
 use super::program::Argument::{Input, Output};
-use super::program::{Argument, Builder, Program, Walk, constant, team, unsupported, word};
+use super::program::{Argument, Builder, Program, Walk, constant, sized, team, unsupported, word};
 use super::windows;
 use crate::error::RunError;
 use crate::format::Operand;
@@ -368,7 +368,7 @@ fn matmul(b: &mut Builder<'_>, trans_a: bool, trans_b: bool) {
         constant(&batches(y, to, depth * columns)),
     ];
     let batch: usize = to[..lead].iter().product();
-    b.groups("matmul", squares(rows, columns) * batch, arguments);
+    b.product(sized!("matmul"), [rows, columns, batch], arguments);
 }
 
 /// A walk through the matrices, of so many elements each, that the batches of a product of shape `to` have of a factor.
@@ -376,12 +376,6 @@ pub fn batches(factor: &[usize], to: &[usize], matrix: usize) -> Walk {
     let lead = to.len() - 2;
     let steps = broadcast_steps(&factor[..factor.len() - 2], lead);
     Walk::new(&to[..lead], &steps.map(|step| step * matrix))
-}
-
-/// How many squares, as `kernels/matmul.cl` has them, cover a matrix.
-pub fn squares(rows: usize, columns: usize) -> usize {
-    const TILE: usize = 64;
-    rows.div_ceil(TILE) * columns.div_ceil(TILE)
 }
 
 /// Number of lines along an axis, their length, and the distance between a line's elements.

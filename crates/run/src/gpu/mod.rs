@@ -10,10 +10,11 @@ mod lower;
 mod memory;
 mod norm;
 mod program;
+mod sizes;
 mod windows;
 
 use scrimp_gpu::{
-    Context, Event, GpuError, Interface, Kernel, Libraries, Locked, Program as Compiled,
+    Context, Event, GpuError, Interface, Kernel, Libraries, Locked, Program as Compiled, Queue,
 };
 use scrimp_graph::{DType, Op};
 use std::collections::HashMap;
@@ -22,7 +23,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use self::memory::{DeviceMemory, Launched};
 pub(crate) use self::program::Program;
-use self::program::{Argument, ITEMS, Launch, What};
+use self::program::{Argument, ITEMS, Launch, TILES, What};
+use self::sizes::Sizes;
 use crate::error::RunError;
 use crate::format::Operand;
 use crate::span::Span;
@@ -54,6 +56,12 @@ const COMPUTES: [&str; 12] = [
     include_str!("../kernels/window.cl"),
     include_str!("../kernels/pool.cl"),
     include_str!("../kernels/conv.cl"),
+    include_str!("../kernels/product.cl"),
+    include_str!("../kernels/conv_reads.cl"),
+];
+
+/// The kernels that exist for several sizes of squares.
+const SIZED: [&str; 2] = [
     include_str!("../kernels/matmul.cl"),
     include_str!("../kernels/conv_product.cl"),
 ];
@@ -68,6 +76,7 @@ pub struct Gpu {
     /// The program of each type of elements, compiled when the type is first met.
     programs: Mutex<HashMap<DType, Compiled>>,
     kernels: Mutex<HashMap<(DType, &'static str), Arc<Kernel>>>,
+    sizes: Sizes,
 }
 
 impl Gpu {
@@ -89,6 +98,7 @@ impl Gpu {
             false => Libraries::default(),
         };
         Ok(Gpu {
+            sizes: Sizes::of(&context.described(), folder.as_deref()),
             context,
             libraries,
             folder,
@@ -215,17 +225,43 @@ impl Gpu {
             Argument::Workspace(start) => workspace.offset + start,
             Argument::Constant(_) => 0,
         };
+        let bytes = || -> Vec<Vec<u8>> {
+            let each = launch.arguments.iter().map(|argument| match argument {
+                Argument::Constant(bytes) => bytes.clone(),
+                place_of => place(place_of).to_ne_bytes().to_vec(),
+            });
+            each.collect()
+        };
         let (queue, buffer) = (&memory.compute, &memory.buffer);
         let event = match &launch.what {
             What::Kernel { name, groups } => {
                 let kernel = self.kernel(dtype, name)?;
-                let bytes = launch.arguments.iter().map(|argument| match argument {
-                    Argument::Constant(bytes) => bytes.clone(),
-                    place_of => place(place_of).to_ne_bytes().to_vec(),
-                });
-                let bytes: Vec<Vec<u8>> = bytes.collect();
+                let bytes = bytes();
                 // SAFETY: the caller's promise.
                 unsafe { queue.launch(&kernel, buffer, &bytes, [*groups, ITEMS], after)? }
+            }
+            What::Product { names, groups } => {
+                let bytes = bytes();
+                let run = |size: usize, after: &[Event]| {
+                    let kernel = self.kernel(dtype, names[size])?;
+                    let groups = [groups[size], ITEMS];
+                    // SAFETY: the caller's promise. A product that reads what it writes runs once.
+                    unsafe { queue.launch(&kernel, buffer, &bytes, groups, after) }
+                };
+                let numbers = launch.arguments.iter().filter_map(Argument::constant);
+                let product = sizes::key(names[0], &dtype.to_string(), &Vec::from_iter(numbers));
+                let in_place = inputs.iter().any(|input| outputs.contains(input));
+                let size = match self.sizes.get(product) {
+                    Some(size) => size,
+                    None if in_place => TILES.len() / 2,
+                    None => {
+                        after.iter().try_for_each(Event::wait)?;
+                        let size = fastest(queue, |size| run(size, &[]))?;
+                        self.sizes.keep(product, size);
+                        size
+                    }
+                };
+                run(size, after)?
             }
             What::Call(call) => {
                 let at = std::array::from_fn(|i| launch.arguments.get(i).map_or(0, place));
@@ -259,6 +295,23 @@ impl Gpu {
     }
 }
 
+/// The size of squares with which a product takes the least time, the second time that it runs.
+fn fastest(
+    queue: &Queue,
+    run: impl Fn(usize) -> Result<Event, GpuError>,
+) -> Result<usize, GpuError> {
+    let mut least = (i64::MAX, 0);
+    for size in 0..TILES.len() {
+        run(size)?;
+        let event = run(size)?;
+        queue.flush()?;
+        event.wait()?;
+        let [start, end] = event.times()?;
+        least = least.min((end - start, size));
+    }
+    Ok(least.1)
+}
+
 /// The source of all kernels for elements of this type, in the language of this prelude.
 fn source(prelude: &str, dtype: DType) -> String {
     let (types, computes) = match dtype {
@@ -266,7 +319,18 @@ fn source(prelude: &str, dtype: DType) -> String {
         DType::F64 => ("typedef double real;\n#define R(x) x\n", &COMPUTES[..]),
         DType::I64 => ("typedef long real;\n", &[][..]),
     };
-    [&[types, prelude], &MOVES[..], computes]
+    let mut all = [&[types, prelude], &MOVES[..], computes]
         .concat()
-        .join("\n")
+        .join("\n");
+    if !computes.is_empty() {
+        for (size, tile) in TILES.into_iter().enumerate() {
+            // A group's items have the square's elements among them.
+            let side = tile / ITEMS.isqrt();
+            all += &format!("\n#define TILE {tile}\n#define SIDE {side}\n");
+            all += &format!("#define SIZED(name) name##_{size}\n");
+            all += &SIZED.join("\n");
+            all += "\n#undef TILE\n#undef SIDE\n#undef SIZED\n";
+        }
+    }
+    all
 }

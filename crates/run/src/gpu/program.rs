@@ -15,6 +15,9 @@ use crate::span::ALIGN;
 /// Items of a group, as `kernels/common.cl` has it.
 pub const ITEMS: usize = 256;
 
+/// Rows and columns of the squares that groups may have of a product of matrices.
+pub const TILES: [usize; 3] = [32, 64, 128];
+
 /// An argument of a kernel: the byte at which a tensor or a part of the workspace starts, or a constant.
 #[derive(Clone, Debug)]
 pub enum Argument {
@@ -22,6 +25,16 @@ pub enum Argument {
     Output(usize),
     Workspace(u64),
     Constant(Vec<u8>),
+}
+
+impl Argument {
+    /// The bytes of a constant.
+    pub fn constant(&self) -> Option<&[u8]> {
+        match self {
+            Argument::Constant(bytes) => Some(bytes),
+            Argument::Input(_) | Argument::Output(_) | Argument::Workspace(_) => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -34,6 +47,11 @@ pub struct Launch {
 pub enum What {
     /// So many groups of a kernel of ours.
     Kernel { name: &'static str, groups: usize },
+    /// A product of matrices: a kernel for each size of squares, and its groups.
+    Product {
+        names: [&'static str; TILES.len()],
+        groups: [usize; TILES.len()],
+    },
     /// A library's function. The arguments are its factors, what is added, the result and the workspace.
     Call(Arc<Call>),
 }
@@ -181,6 +199,20 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Products of matrices of so many rows and columns; the kernels have a name for each size of squares.
+    pub fn product(
+        &mut self,
+        names: [&'static str; TILES.len()],
+        [rows, columns, products]: [usize; 3],
+        arguments: Vec<Argument>,
+    ) {
+        let groups = TILES.map(|tile| squares(rows, columns, tile) * products);
+        if groups[0] > 0 {
+            let what = What::Product { names, groups };
+            self.program.launches.push(Launch { what, arguments });
+        }
+    }
+
     /// Has a library multiply or convolve two inputs, add what is said and write output 0.
     pub fn call(&mut self, call: Call, factors: [usize; 2], added: Option<usize>) {
         let start = self.program.workspace;
@@ -249,6 +281,23 @@ pub fn word(x: usize) -> Argument {
 pub fn constant<T: NoUninit>(x: &T) -> Argument {
     Argument::Constant(bytes_of(x).to_vec())
 }
+
+/// How many squares of this size cover a matrix.
+pub fn squares(rows: usize, columns: usize, tile: usize) -> usize {
+    rows.div_ceil(tile) * columns.div_ceil(tile)
+}
+
+/// The names of a kernel for each size of squares.
+macro_rules! sized {
+    ($name:literal) => {
+        [
+            concat!($name, "_0"),
+            concat!($name, "_1"),
+            concat!($name, "_2"),
+        ]
+    };
+}
+pub(super) use sized;
 
 /// How many items sum a line of this length together: a power of two.
 pub fn team(length: usize) -> usize {

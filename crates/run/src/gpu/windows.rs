@@ -3,9 +3,9 @@
 use bytemuck::NoUninit;
 use scrimp_graph::Window;
 
-use super::lower::{add_all, reduce, squares, start_from};
+use super::lower::{add_all, reduce, start_from};
 use super::program::Argument::{Input, Output};
-use super::program::{Argument, Builder, Walk, constant, team, word};
+use super::program::{Argument, Builder, Walk, constant, sized, squares, team, word};
 use crate::kernels::shape::dims;
 
 /// A window on planes, as `kernels/window.cl` has it.
@@ -73,9 +73,9 @@ pub fn conv(b: &mut Builder<'_>, window: &Window, groups: usize) {
     if rows < LEAST || columns < LEAST {
         return b.items("conv", b.count(), [tensors, rest(b.count())].concat());
     }
-    b.groups(
-        "conv_product",
-        squares(rows, columns) * groups,
+    b.product(
+        sized!("conv_product"),
+        [rows, columns, groups],
         [tensors, rest(samples)].concat(),
     );
 }
@@ -133,14 +133,17 @@ pub fn conv_input_grad(b: &mut Builder<'_>, window: &Window, groups: usize) {
                 tap_step,
             };
             let columns = samples * count[0] as usize * count[1] as usize;
-            b.groups(
-                "conv_input_grad_product",
-                squares(rows, columns) * groups,
+            b.product(
+                sized!("conv_input_grad_product"),
+                [rows, columns, groups],
                 [arguments(samples), vec![constant(&phase)]].concat(),
             );
         }
     }
 }
+
+/// The size of squares with which sums are split: the parts are the same whichever size runs.
+const TYPICAL_TILE: usize = 64;
 
 /// Groups that a device should have to work with, and windows that one should at least sum over.
 const ENOUGH_GROUPS: usize = 256;
@@ -169,7 +172,7 @@ fn conv_weight_grad_to(b: &mut Builder<'_>, window: &Window, groups: usize, to: 
         return b.items("conv_weight_grad", count * team, arguments);
     }
     // A weight has few elements and many terms: groups share them, and their sums are added in order.
-    let squares = squares(rows, columns) * groups;
+    let squares = squares(rows, columns, TYPICAL_TILE) * groups;
     let parts = (ENOUGH_GROUPS / squares).clamp(1, (depth / ENOUGH_WINDOWS).max(1));
     let span = depth.div_ceil(parts);
     let sums = if parts == 1 {
@@ -182,7 +185,8 @@ fn conv_weight_grad_to(b: &mut Builder<'_>, window: &Window, groups: usize, to: 
         .into_iter()
         .chain(rest)
         .collect();
-    b.groups("conv_weight_grad_product", squares * parts, arguments);
+    let kernels = sized!("conv_weight_grad_product");
+    b.product(kernels, [rows, columns, groups * parts], arguments);
     if parts > 1 {
         let walks = [Walk::straight(count), Walk::new(&[parts], &[count])];
         reduce(b, [sums, to], [count, parts], 1.0, walks);
