@@ -60,7 +60,7 @@ impl Convolution {
 
 /// Rows and columns at least of a product of matrices: a smaller one leaves most of a square empty, and its
 /// elements are summed one by one.
-const LEAST: usize = 8;
+const LEAST: usize = 3;
 
 pub fn conv(b: &mut Builder<'_>, window: &Window, groups: usize) {
     let geometry = Convolution::new(window, groups, b.shape(0), b.to());

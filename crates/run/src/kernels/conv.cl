@@ -1,4 +1,4 @@
-// Convolutions, one sum of products for each item or team: what is left to them has few channels per group.
+// Convolutions, one sum of products for each item or team: what is left to them has one or two channels per group.
 
 // `inputs` and `outputs` are channels per group; x has all inputs of a sample side by side, y all outputs.
 typedef struct {
