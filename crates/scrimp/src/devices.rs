@@ -123,7 +123,7 @@ fn spec(text: &str) -> Option<DeviceSpec> {
 #[derive(Debug)]
 enum Hardware {
     Cpu(Cpu),
-    Gpu(Gpu),
+    Gpu(Box<Gpu>),
 }
 
 /// The devices that compute, with their names.
@@ -161,7 +161,7 @@ impl Devices {
                     vendor,
                 } => {
                     let device = Gpu::new(interface, number, machine::cache_folder(), vendor);
-                    Hardware::Gpu(device.map_err(scrimp_run::RunError::from)?)
+                    Hardware::Gpu(Box::new(device.map_err(scrimp_run::RunError::from)?))
                 }
             };
             devices.push((name.clone(), hardware));
