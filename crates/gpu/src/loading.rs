@@ -41,7 +41,8 @@ impl<T> Loaded<T> {
         Loaded(Mutex::new(Vec::new()))
     }
 
-    /// Loads a library from `explicit`, from the file that its variable names, or from where the system has it.
+    /// Loads a library from `explicit`, from the file that its variable names, from the Python environment if wheels
+    /// bring it, or from where the system has it.
     ///
     /// # Errors
     /// It isn't there, can't be loaded, or lacks a function.
@@ -57,7 +58,10 @@ impl<T> Loaded<T> {
             (None, Some(path)) => {
                 vec![named(library, Path::new(&path), library.variable())?]
             }
-            (None, None) => library.file_names().iter().map(PathBuf::from).collect(),
+            (None, None) => {
+                let names = library.file_names().iter().map(PathBuf::from);
+                in_python(library).into_iter().chain(names).collect()
+            }
         };
         let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for path in paths {
@@ -91,6 +95,45 @@ impl<T> Loaded<T> {
     }
 }
 
+/// Where the active Python environment has a library of NVIDIA's.
+fn in_python(library: Library) -> Option<PathBuf> {
+    if matches!(library, Library::OpenCl | Library::Cuda) {
+        return None;
+    }
+    let roots = ["SCRIMP_PYTHON", "VIRTUAL_ENV", "CONDA_PREFIX"].into_iter();
+    let roots = roots.filter_map(|name| std::env::var_os(name).filter(|value| !value.is_empty()));
+    roots.map(PathBuf::from).find_map(|root| {
+        let root = match root.is_file() {
+            // …/bin/python → …; the link isn't followed, since it leads out of the environment.
+            true => root.parent()?.parent()?.to_path_buf(),
+            false => root,
+        };
+        in_environment(&root, library.file_names())
+    })
+}
+
+/// The first of these files in a package of NVIDIA's: `lib/python3.*/site-packages/nvidia/*/lib`.
+fn in_environment(root: &Path, names: &[&str]) -> Option<PathBuf> {
+    let folders = |folder: PathBuf| {
+        let entries = folder.read_dir().into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        paths.sort();
+        paths
+    };
+    let pythons = ["lib", "lib64"]
+        .into_iter()
+        .flat_map(|lib| folders(root.join(lib)));
+    let packages: Vec<PathBuf> = pythons
+        .flat_map(|python| folders(python.join("site-packages/nvidia")))
+        .collect();
+    names.iter().find_map(|name| {
+        let files = packages
+            .iter()
+            .map(|package| package.join("lib").join(name));
+        files.into_iter().find(|file| file.is_file())
+    })
+}
+
 fn named(library: Library, path: &Path, origin: &str) -> Result<PathBuf, GpuError> {
     if path.is_file() {
         return Ok(path.to_path_buf());
@@ -100,4 +143,25 @@ fn named(library: Library, path: &Path, origin: &str) -> Result<PathBuf, GpuErro
         path: path.to_path_buf(),
         origin: origin.into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wheels_are_found_in_an_environment() {
+        let root = tempfile::tempdir().expect("a folder");
+        let names = Library::Nvrtc.file_names();
+        assert_eq!(in_environment(root.path(), names), None);
+        let package = root
+            .path()
+            .join("lib/python3.12/site-packages/nvidia/cu13/lib");
+        std::fs::create_dir_all(&package).expect("created");
+        std::fs::write(package.join("libcudart.so.13"), "another").expect("written");
+        assert_eq!(in_environment(root.path(), names), None);
+        let file = package.join(names[0]);
+        std::fs::write(&file, "the library").expect("written");
+        assert_eq!(in_environment(root.path(), names), Some(file));
+    }
 }
