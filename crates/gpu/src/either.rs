@@ -191,6 +191,15 @@ impl Context {
         }
     }
 
+    /// Memory that a group of work items shares.
+    #[must_use]
+    pub fn local_bytes(&self) -> u64 {
+        match self {
+            Context::OpenCl(context) => context.device().local_bytes,
+            Context::Cuda(context) => context.device().local_bytes,
+        }
+    }
+
     /// Bytes of the largest buffer that its own memory can hold; `None` if it computes in main memory.
     #[must_use]
     pub fn own_memory(&self) -> Option<u64> {

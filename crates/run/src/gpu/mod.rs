@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use self::memory::{DeviceMemory, Launched};
 pub(crate) use self::program::Program;
-use self::program::{Argument, ITEMS, Launch, TILES, What};
+use self::program::{Argument, DEPTH, ITEMS, Launch, TILES, What};
 use self::sizes::Sizes;
 use crate::error::RunError;
 use crate::format::Operand;
@@ -256,7 +256,11 @@ impl Gpu {
                     None if in_place => TILES.len() / 2,
                     None => {
                         after.iter().try_for_each(Event::wait)?;
-                        let size = fastest(queue, |size| run(size, &[]))?;
+                        // Drivers keep some local memory for themselves.
+                        let local = |tile| (2 * DEPTH * tile) as u64 * dtype.bytes();
+                        let fits = |&size: &usize| local(TILES[size]) < self.context.local_bytes();
+                        let sizes = (0..TILES.len()).filter(fits);
+                        let size = fastest(queue, sizes, |size| run(size, &[]))?;
                         self.sizes.keep(product, size);
                         size
                     }
@@ -295,13 +299,14 @@ impl Gpu {
     }
 }
 
-/// The size of squares with which a product takes the least time, the second time that it runs.
+/// The size of squares, of these, with which a product takes the least time, the second time that it runs.
 fn fastest(
     queue: &Queue,
+    sizes: impl Iterator<Item = usize>,
     run: impl Fn(usize) -> Result<Event, GpuError>,
 ) -> Result<usize, GpuError> {
     let mut least = (i64::MAX, 0);
-    for size in 0..TILES.len() {
+    for size in sizes {
         run(size)?;
         let event = run(size)?;
         queue.flush()?;

@@ -17,6 +17,9 @@ pub const ITEMS: usize = 256;
 
 /// Rows and columns of the squares that groups may have of a product of matrices.
 pub const TILES: [usize; 3] = [32, 64, 128];
+/// Columns of the left factor and rows of the right one that are in local memory at a time, as `kernels/product.cl` has
+/// it.
+pub const DEPTH: usize = 16;
 
 /// An argument of a kernel: the byte at which a tensor or a part of the workspace starts, or a constant.
 #[derive(Clone, Debug)]
