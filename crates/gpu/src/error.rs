@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::opencl::ffi;
+
 /// A library that is loaded at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Library {
@@ -215,6 +217,22 @@ pub enum GpuError {
     /// A command for a device of one library was given something of the other.
     #[error("what belongs to one device was given to another; this is a bug in scrimp")]
     Mixed,
+}
+
+impl GpuError {
+    /// Whether the first command on a buffer may have failed because OpenCL's driver then found no room for it.
+    #[must_use]
+    pub fn may_be_no_room(&self) -> bool {
+        match *self {
+            GpuError::Lost { status, .. } => status == ffi::OUT_OF_RESOURCES,
+            GpuError::Failed {
+                library: Library::OpenCl,
+                status,
+                ..
+            } => status == ffi::MEM_OBJECT_ALLOCATION_FAILURE,
+            _ => false,
+        }
+    }
 }
 
 /// The devices that may be asked for.

@@ -2,30 +2,11 @@
 //! Skipped, and said so, where there is no C compiler.
 
 #![allow(unsafe_code, reason = "kernels are launched")]
-#![allow(clippy::print_stdout, reason = "a skipped test says so")]
+
+mod stub;
 
 use scrimp_gpu::{Context, GpuError, cuda};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-/// A stub compiled with this macro, in a folder that lives as long.
-fn stub(folder: &Path, wrong: &str) -> Option<PathBuf> {
-    let file = folder.join(format!("lib{wrong}.so"));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda_stub.c");
-    let compiled = Command::new("cc")
-        .args(["-shared", "-fPIC", "-w", "-o"])
-        .args([&file, &source])
-        .arg(format!("-D{wrong}"))
-        .status();
-    match compiled {
-        Ok(status) => assert!(status.success(), "the stub compiles"),
-        Err(error) => {
-            println!("skipped: no C compiler for the stub: {error}");
-            return None;
-        }
-    }
-    Some(file)
-}
+use std::path::Path;
 
 /// Everything that a run does.
 fn run(stub: &Path, kept: &Path) -> Result<(), GpuError> {
@@ -98,7 +79,7 @@ fn each_failure_is_a_sentence() {
     ];
     let folder = tempfile::tempdir().expect("a folder");
     for (wrong, says) in says {
-        let Some(stub) = stub(folder.path(), wrong) else {
+        let Some(stub) = stub::compiled("cuda_stub.c", wrong, folder.path()) else {
             return;
         };
         let kept = folder.path().join(wrong);

@@ -2,43 +2,15 @@
 //! said so, where there is no C compiler.
 
 #![allow(unsafe_code, reason = "kernels are launched")]
-#![allow(clippy::print_stdout, reason = "a skipped test says so")]
+
+mod stub;
 
 use scrimp_gpu::{Context, GpuError, opencl};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-/// A stub compiled with this macro, in a folder that is kept until the test ends.
-struct Stub {
-    _folder: tempfile::TempDir,
-    file: PathBuf,
-}
-
-fn stub(wrong: &str) -> Option<Stub> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("libstub.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/opencl_stub.c");
-    let compiled = Command::new("cc")
-        .args(["-shared", "-fPIC", "-w", "-o"])
-        .args([&file, &source])
-        .arg(format!("-D{wrong}"))
-        .status();
-    match compiled {
-        Ok(status) => assert!(status.success(), "the stub compiles"),
-        Err(error) => {
-            println!("skipped: no C compiler for the stub: {error}");
-            return None;
-        }
-    }
-    Some(Stub {
-        _folder: folder,
-        file,
-    })
-}
+use std::path::Path;
 
 /// Everything that a run does.
-fn run(stub: &Stub) -> Result<(), GpuError> {
-    let driver = opencl::Driver::load(Some(&stub.file))?;
+fn run(stub: &Path) -> Result<(), GpuError> {
+    let driver = opencl::Driver::load(Some(stub))?;
     let context = Context::OpenCl(opencl::Context::new(&driver.device(0)?)?);
     let queue = context.queue()?;
     let buffer = context.buffer(64)?;
@@ -89,8 +61,11 @@ fn each_failure_is_a_sentence() {
         ("FULL", Some("has no 64 bytes for a buffer")),
         ("LOST", Some("was lost in `clWaitForEvents` (status -5)")),
     ];
+    let folder = tempfile::tempdir().expect("a folder");
     for (wrong, says) in says {
-        let Some(stub) = stub(wrong) else { return };
+        let Some(stub) = stub::compiled("opencl_stub.c", wrong, folder.path()) else {
+            return;
+        };
         match (run(&stub), says) {
             (Ok(()), None) => {}
             (Err(error), Some(says)) => {

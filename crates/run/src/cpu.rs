@@ -40,7 +40,7 @@ pub(crate) enum Kernel {
     Native(Layout),
     /// One of oneDNN's.
     OneDnn(Arc<Program>),
-    /// Launches on an OpenCL device.
+    /// Launches on a GPU.
     Gpu(Arc<gpu::Program>),
     /// What couldn't be made: running it returns this error.
     Failed(RunError),

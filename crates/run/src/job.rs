@@ -86,7 +86,7 @@ impl Recipe {
         }
     }
 
-    /// The recipe for an operator on an OpenCL device, where every tensor is in rows.
+    /// The recipe for an operator on a GPU, where every tensor is in rows.
     pub fn on_gpu(
         device: &Gpu,
         op: &Op,

@@ -3,29 +3,18 @@
 //! said so, where there is no C compiler.
 
 #![allow(unsafe_code, reason = "the environment is set up")]
-#![allow(clippy::print_stdout, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "tests")]
+
+#[path = "../../gpu/tests/stub/mod.rs"]
+mod stub;
 
 use scrimp_graph::{DType, Graph, GraphBuilder, Op, TensorId, Window};
 use scrimp_run::{Compiled, Cpu, Data, Gpu, Interface, Processor, interpret};
 use std::path::Path;
-use std::process::Command;
 
 /// A device that has nothing but the libraries; `None` without a C compiler.
 fn device(folder: &Path) -> Option<Gpu> {
-    let file = folder.join("libstub.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/tests/cuda_stub.c");
-    let compiled = Command::new("cc")
-        .args(["-shared", "-fPIC", "-w", "-o"])
-        .args([&file, &source])
-        .status();
-    match compiled {
-        Ok(status) => assert!(status.success(), "the stub compiles"),
-        Err(error) => {
-            println!("skipped: no C compiler for the stub: {error}");
-            return None;
-        }
-    }
+    let file = stub::compiled("cuda_stub.c", "NOTHING_WRONG", folder)?;
     for library in ["CUDA", "NVRTC", "CUBLASLT", "CUDNN"] {
         // SAFETY: this is the only test of its process.
         unsafe { std::env::set_var(format!("SCRIMP_{library}"), &file) };

@@ -78,7 +78,7 @@ impl Driver {
         // SAFETY: the answer is one number.
         match unsafe { (self.api.count)(&mut count) } {
             // What a driver says that found none when it was initialized.
-            ffi::NO_DEVICE | 3 => return Ok(Vec::new()),
+            ffi::NO_DEVICE | ffi::NOT_INITIALIZED => return Ok(Vec::new()),
             status => done("cuDeviceGetCount", status)?,
         }
         (0..count).map(|number| Device::new(self, number)).collect()

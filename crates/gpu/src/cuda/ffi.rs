@@ -13,6 +13,7 @@ pub(crate) type Address = u64;
 /// `CUDA_SUCCESS`, and the errors that mean something to us.
 pub(crate) const SUCCESS: Status = 0;
 pub(crate) const OUT_OF_MEMORY: Status = 2;
+pub(crate) const NOT_INITIALIZED: Status = 3;
 pub(crate) const NO_DEVICE: Status = 100;
 pub(crate) const NOT_READY: Status = 600;
 /// What the driver says of a device that it gave up on: unavailable, an error of its memory, an illegal address or

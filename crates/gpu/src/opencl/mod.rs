@@ -7,7 +7,7 @@
 mod context;
 mod device;
 mod driver;
-mod ffi;
+pub(crate) mod ffi;
 mod program;
 mod queue;
 

@@ -33,9 +33,7 @@ impl DeviceMemory {
         };
         // A driver may find room for a buffer only when it is first used.
         match memory.fill(Span { offset: 0, bytes }, 0) {
-            Err(GpuError::Lost { .. } | GpuError::Failed { .. }) => {
-                Err(GpuError::OutOfMemory { bytes })
-            }
+            Err(error) if error.may_be_no_room() => Err(GpuError::OutOfMemory { bytes }),
             result => result.map(|()| memory),
         }
     }

@@ -98,7 +98,7 @@ impl Gpu {
             false => Libraries::default(),
         };
         Ok(Gpu {
-            sizes: Sizes::of(&context.described(), folder.as_deref()),
+            sizes: Sizes::of(&signature(&context), folder.as_deref()),
             context,
             libraries,
             folder,
@@ -110,9 +110,7 @@ impl Gpu {
     /// A description of what times, workspaces and results depend on, for plan files.
     #[must_use]
     pub fn signature(&self) -> String {
-        let (interface, version) = (self.context.interface().word(), env!("CARGO_PKG_VERSION"));
-        let (device, libraries) = (self.context.described(), self.libraries.described());
-        format!("{interface}/{version}/{device}{libraries}")
+        signature(&self.context) + &self.libraries.described()
     }
 
     /// Whether it computes in 64 bits.
@@ -297,6 +295,12 @@ impl Gpu {
         kernels.insert((dtype, name), kernel.clone());
         Ok(kernel)
     }
+}
+
+/// What times of our kernels depend on.
+fn signature(context: &Context) -> String {
+    let (interface, version) = (context.interface().word(), env!("CARGO_PKG_VERSION"));
+    format!("{interface}/{version}/{}", context.described())
 }
 
 /// The size of squares, of these, with which a product takes the least time, the second time that it runs.
