@@ -3,6 +3,8 @@
     python benches/torch_compare.py --all --out pictures      # four models, tables on standard output
     python benches/torch_compare.py --model gpt --inductor
     python benches/torch_compare.py --all --sweep             # ten budgets of scrimp each instead
+    python benches/torch_compare.py --tiles                   # a loss over many words by tiles
+    python benches/torch_compare.py --longest 4GiB            # the longest text within a budget
 
 Same model, same batch, same step (loss, gradients), every method's gradients compared with eager's. Peak
 is what PyTorch's allocator hands out at most, parameters, buffers and batch included. Time is processor time
@@ -81,22 +83,28 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Six layers of width 256 with dropout, in attention too."""
+    """Six layers of width 256 with dropout, in attention too; or others."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, width: int = 256, layers: int = 6, words: int = WORDS, length: int = 256, dropout: float = 0.1
+    ) -> None:
         """Make the layers."""
         super().__init__()
-        self.words = nn.Embedding(WORDS, 256)
-        self.places = nn.Parameter(torch.zeros(256, 256))
-        self.blocks = nn.ModuleList(Block(256, 8, 0.1) for _ in range(6))
-        self.head = nn.Linear(256, WORDS, bias=False)
+        self.words = nn.Embedding(words, width)
+        self.places = nn.Parameter(torch.zeros(length, width))
+        self.blocks = nn.ModuleList(Block(width, 8, dropout) for _ in range(layers))
+        self.head = nn.Linear(width, words, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Run it."""
+    def states(self, x: Tensor) -> Tensor:
+        """What scores are made of."""
         h = self.words(x) + self.places
         for block in self.blocks:
             h = block(h)
-        return self.head(h)
+        return h
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run it."""
+        return self.head(self.states(x))
 
 
 class Double(nn.Sequential):
@@ -134,6 +142,10 @@ class UNet(nn.Module):
         return self.out(x)
 
 
+WIDE = {"wide gpt": (256, 4, 512)}
+"""Width, layers and length of models with many words."""
+
+
 def make(name: str, batch: int) -> tuple[nn.Module, tuple[Tensor, Tensor], Any, list[nn.Module]]:
     """Give a model, a batch, a loss, and the blocks that people would checkpoint."""
     model: Any
@@ -159,6 +171,12 @@ def make(name: str, batch: int) -> tuple[nn.Module, tuple[Tensor, Tensor], Any, 
         return model, (words, words.roll(-1, 1)), token_loss, list(model.transformer.h)
     if name == "gpt":
         model = Gpt()
+        return model, (words, words.roll(-1, 1)), token_loss, list(model.blocks)
+    if name in WIDE:
+        width, layers, length = WIDE[name]
+        # As many times more words as the model is wide, as small models have.
+        model = Gpt(width, layers, 30 * width, length, 0.0)
+        words = torch.randint(0, 30 * width, (batch, length))
         return model, (words, words.roll(-1, 1)), token_loss, list(model.blocks)
     model = UNet()
     target = torch.randint(0, 2, (batch, 128, 128))
@@ -196,6 +214,25 @@ class Bench(Subject):
         finally:
             for block in self.blocks:
                 del block.forward
+
+    def both(self) -> Tensor:
+        """Blocks checkpointed, and that loss."""
+        for block in self.blocks:
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+        try:
+            return self.chunked()
+        finally:
+            for block in self.blocks:
+                del block.forward
+
+    def chunked(self) -> Tensor:
+        """With PyTorch's own loss by chunks of tokens, of the versions that have it."""
+        x, y = self.batch
+        options = torch.nn.LinearCrossEntropyOptions()
+        states = self.model.states(x).flatten(0, 1)
+        loss = F.linear_cross_entropy(states, self.model.head.weight, y.flatten(), options=options)
+        loss.backward()
+        return loss.detach()
 
     def add(self, method: str, setting: str, step: Step) -> None:
         """Measure the peak of a step, and compare its gradients; time comes later."""
@@ -384,6 +421,80 @@ def ten_budgets(name: str, given: argparse.Namespace) -> None:
     print(f"\n{told}; computed and measured peaks differ by at most {off:.2%}", flush=True)
 
 
+def by_tiles(given: argparse.Namespace) -> None:
+    """A GPT with thirty times as many words as it is wide: eager, chunked losses, and tiles."""
+    batch = given.batch or 2
+    bench = Bench("wide gpt", batch)
+    bench.add("eager", "", bench.eager)
+    if hasattr(F, "linear_cross_entropy"):
+        bench.add("`linear_cross_entropy` with options", "", bench.chunked)
+    bench.add("checkpoint per block", "", bench.checkpointed)
+    arguments = (bench.model, bench.loss_fn, bench.batch)
+    for tile, budget in (("off", "min"), (8, "100%"), (8, "min"), ("auto", "60%"), ("auto", "40%")):
+        bench.clear()
+        step = scrimp.torch.fit(*arguments, budget, tile=tile, time_limit=given.time_limit)
+        told = f"tile={tile!r}, {budget}: {step.peak / MIB:.1f} MiB, predicted {1 + step.plan.overhead:.3f}"
+        bench.add("scrimp", told, partial(step, *bench.batch))
+    bench.time(given.repeats)
+    words = bench.model.head.out_features
+    scores = bench.batch[1].numel() * words * 4 / MIB
+    print(f"\n{words} words, batch {batch} of {bench.batch[0].shape[1]}, scores of {scores:.1f} MiB\n")
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads\n\n{bench.table()}\n")
+
+
+def longest(given: argparse.Namespace) -> None:
+    """The longest text of one sample within a budget, to a hundred and twenty-eighth."""
+    budget = scrimp._native.parse_budget(given.longest)[1]
+
+    def bench(length: int) -> Bench:
+        WIDE["wide gpt"] = (*given.shape, length)
+        return Bench("wide gpt", 1)
+
+    def measured(step: Callable[[Bench], Tensor]) -> Callable[[int], bool]:
+        def fits(length: int) -> bool:
+            one = bench(length)
+            return one.peak(partial(step, one)) <= budget
+
+        return fits
+
+    def planned(tile: int | str) -> Callable[[int], bool]:
+        def fits(length: int) -> bool:
+            one = bench(length)
+            try:
+                scrimp.torch.fit(
+                    *(one.model, one.loss_fn, one.batch, budget),
+                    tile=tile,
+                    costs="estimate",
+                    time_limit=given.time_limit,
+                )
+            except scrimp.Infeasible:
+                return False
+            return True
+
+        return fits
+
+    methods = {"eager": measured(Bench.eager), "checkpoint per block": measured(Bench.checkpointed)}
+    if hasattr(F, "linear_cross_entropy"):
+        methods["`linear_cross_entropy` with options"] = measured(Bench.chunked)
+        methods["both"] = measured(Bench.both)
+    methods |= {"scrimp": planned("off"), "scrimp, tile=64": planned(64)}
+    print(f"| method | longest text within {given.longest} |\n|---|---|")
+    for name, fits in methods.items():
+        print(f"| {name} | {_most(fits)} |", flush=True)
+
+
+def _most(fits: Callable[[int], bool]) -> int:
+    """The largest number that fits: doubled until it doesn't, then between to a part of it."""
+    low = 512
+    while fits(2 * low):
+        low *= 2
+    high = 2 * low
+    while high - low > max(1, low // 64):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
 def compare(name: str, given: argparse.Namespace) -> None:
     """Measure a model and print its table."""
     case = CASES[name]
@@ -409,6 +520,9 @@ def main() -> None:
     parser.add_argument("--model", choices=list(CASES), default="gpt")
     parser.add_argument("--all", action="store_true", help="resnet50, unet, vit and gpt, one after another")
     parser.add_argument("--sweep", action="store_true", help="ten budgets of scrimp only")
+    parser.add_argument("--tiles", action="store_true", help="a loss over many words by tiles")
+    parser.add_argument("--longest", metavar="BUDGET", help="the longest text within a budget")
+    parser.add_argument("--shape", type=int, nargs=2, default=(512, 4), help="width and layers for it")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--parts", help="budgets: parts of what eager takes beyond what is always there")
     parser.add_argument("--knobs", default="0.5,0.0", help="empty: leave the knob out")
@@ -421,6 +535,9 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     torch._dynamo.config.recompile_limit = 64
+    if given.tiles or given.longest:
+        (by_tiles if given.tiles else longest)(given)
+        return
     for name in ["resnet50", "unet", "vit", "gpt"] if given.all else [given.model]:
         (ten_budgets if given.sweep else compare)(name, given)
 

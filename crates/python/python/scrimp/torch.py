@@ -58,6 +58,7 @@ def fit(
     progress: Progress = None,
     verify: bool = True,
     swap: int | str | None = None,
+    tile: int | str = "off",
     optimizer: torch.optim.Optimizer | None = None,
     clip_norm: float | None = None,
 ) -> Step:
@@ -93,6 +94,11 @@ def fit(
     (``"16GiB"``, or ``"disk:/scratch=16GiB"`` in another folder than that of the cache), beside a GPU in
     pinned RAM. The speed of copies is measured once, or stated: ``"disk:/scratch=16GiB@1GB/s"``.
 
+    With ``tile``, layers that are wide inside run by so many tiles of their rows, such as tokens:
+    perceptrons, and the scores for words with the loss, which are never whole then. Convolutions run by
+    strips of images. The order of sums changes, and with it the last bits; ``"auto"`` does so only where
+    plans without tiles are slower or there are none.
+
     With an ``optimizer`` of ``torch.optim`` the step updates the parameters too, each as soon as its
     gradient is there, which is freed then: don't call ``optimizer.step()``. Its state and its learning
     rate are where they always are, and counted; with ``swap`` the state may wait elsewhere, and
@@ -101,7 +107,18 @@ def fit(
     Raises `Infeasible` with the least budget found, and `Unsupported` or `BadOption` with a sentence.
     """
     settings = Settings(
-        budget, reserve, costs, time_limit, seed, threads, max_shapes, on_new_shape, progress, verify, swap
+        budget,
+        reserve,
+        costs,
+        time_limit,
+        seed,
+        threads,
+        max_shapes,
+        on_new_shape,
+        progress,
+        verify,
+        swap,
+        tile,
     )
     refuse_call(model, loss_fn)
     refuse_planned(model)
@@ -159,6 +176,7 @@ def wrap(
     progress: Progress = None,
     verify: bool = True,
     swap: int | str | None = None,
+    tile: int | str = "off",
     optimizer: torch.optim.Optimizer | None = None,
 ) -> Wrapped:
     """Plan a model for any loss and training loop, and give the same model back.
@@ -188,7 +206,18 @@ def wrap(
             "has the update"
         )
     settings = Settings(
-        budget, reserve, costs, time_limit, seed, threads, max_shapes, on_new_shape, progress, verify, swap
+        budget,
+        reserve,
+        costs,
+        time_limit,
+        seed,
+        threads,
+        max_shapes,
+        on_new_shape,
+        progress,
+        verify,
+        swap,
+        tile,
     )
     refuse_call(model, None)
     planned = wrapped(model, settings, loss_only=loss_only)

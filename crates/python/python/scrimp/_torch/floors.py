@@ -105,8 +105,7 @@ def _remedy(lowered: Lowered, index: int) -> str:
     if name in LOSS and len(largest) == 2 and largest[1] >= MANY_CLASSES:
         return (
             f"it works on scores of {largest[1]} classes at each of {largest[0]} places; a smaller batch, "
-            "shorter sequences, or a loss that is computed in chunks of places (a fused linear "
-            "cross-entropy) needs less"
+            "shorter sequences, or tile='auto', which computes the loss by tiles of places, needs less"
         )
     if name in ATTENTION and len(largest) >= 3 and largest[-1] == largest[-2]:
         return (

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from scrimp._torch import runtime
 from scrimp._torch.graph import Storage, Task, Tasks
 
 aten: Any = torch.ops.aten
@@ -20,8 +21,13 @@ IN_PLACE = {
     aten.add.Tensor: aten.add_.Tensor,
     aten.mul.Tensor: aten.mul_.Tensor,
     aten.relu.default: aten.relu_.default,
+    runtime.add_lines: runtime.add_lines,
+    runtime.add_product: runtime.add_product,
+    runtime.join: runtime.join,
 }
 """Operators whose form in place rounds alike, element by element."""
+ALWAYS = (runtime.add_lines, runtime.add_product, runtime.join)
+"""Those that have no other form."""
 
 
 def mark(tasks: Tasks, kept: Iterable[Node]) -> None:
@@ -32,6 +38,7 @@ def mark(tasks: Tasks, kept: Iterable[Node]) -> None:
         storage = _overwritten(task, tasks)
         if storage is not None and readers[storage] == 1 and storage not in wanted:
             task.overwrites = storage
+        assert task.overwrites is not None or task.node.target not in ALWAYS
 
 
 def _overwritten(task: Task, tasks: Tasks) -> Storage | None:

@@ -224,6 +224,12 @@ def true_values(graph: Graph) -> None:
         elif node.target in SCATTERED:
             whole = node.args[0].meta["val"].untyped_storage().nbytes()
             node.meta["val"].untyped_storage().resize_(whole)
+        elif node.target is torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default:
+            result, sums = node.meta["val"]
+            if result.dtype == torch.float64:
+                _set_items(
+                    node, (result, sums.new_empty_strided(sums.shape, sums.stride(), dtype=result.dtype))
+                )
         elif node.target in MIXED_NORMS:
             _true_statistics(node)
         elif node.target is torch.ops.aten.native_group_norm_backward.default:

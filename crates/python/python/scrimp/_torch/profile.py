@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from scrimp._torch import kept
+from scrimp._torch import kept, runtime
 from scrimp._torch.clock import Clock, is_quiet
 from scrimp._torch.gpu import choices
 from scrimp._torch.graph import Task, tensors_in
@@ -237,7 +237,8 @@ def _estimated(task: Task) -> float:
         for t in tensors_in(n.meta.get("val"))
     )
     operations = 0
-    formula = flop_registry.get(getattr(node.target, "overloadpacket", None))
+    target = torch.ops.aten.addmm.default if node.target is runtime.add_product else node.target
+    formula = flop_registry.get(getattr(target, "overloadpacket", None))
     if formula is not None:
         value: Callable[[Any], Any] = lambda n: n.meta.get("val") if isinstance(n, Node) else n  # noqa: E731
         args = torch.fx.node.map_aggregate(node.args, value)

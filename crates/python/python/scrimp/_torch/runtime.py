@@ -126,3 +126,32 @@ def seen_as(
     """The tensor that a value was before its bytes went away."""
     bare = torch.empty(0, dtype=dtype, device=memory.device)
     return bare.set_(memory.untyped_storage(), offset, size, stride)
+
+
+def begin_joined(part: torch.Tensor, size: list[int], order: list[int], at: int) -> torch.Tensor:
+    """Memory for what is joined of tiles along a dimension, with the first of them."""
+    whole = torch.empty_permuted(size, order, dtype=part.dtype, device=part.device)
+    return join(whole, part, at, 0)
+
+
+def join(whole: torch.Tensor, part: torch.Tensor, at: int, start: int) -> torch.Tensor:
+    """Write a tile to its place, over what was there."""
+    whole.narrow(at, start, part.shape[at]).copy_(part)
+    return whole
+
+
+def begin_added(part: torch.Tensor, size: list[int], order: list[int], at: int, start: int) -> torch.Tensor:
+    """Memory for what is added up of tiles that overlap, with the first of them."""
+    whole = torch.empty_permuted(size, order, dtype=part.dtype, device=part.device).zero_()
+    return join(whole, part, at, start)
+
+
+def add_lines(whole: torch.Tensor, part: torch.Tensor, at: int, start: int) -> torch.Tensor:
+    """Add a tile to its place, over what was there."""
+    whole.narrow(at, start, part.shape[at]).add_(part)
+    return whole
+
+
+def add_product(total: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Add a tile's product to the sum of those before it, over that."""
+    return total.addmm_(first, second)

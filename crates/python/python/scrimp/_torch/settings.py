@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -51,6 +52,8 @@ class Settings:
     """Whether the first step with a plan compares its operators with eager's."""
     swap: int | str | None = None
     """Bytes of a memory in which values may wait, and which."""
+    tile: int | str = "off"
+    """How many tiles wide parts are run by: a number, `off`, or `auto`."""
 
     def __post_init__(self) -> None:
         """Refuse what means nothing, before any work."""
@@ -60,6 +63,9 @@ class Settings:
             raise BadOption("the budget 'auto' is what a GPU has free, but there is no CUDA device here")
         check_budget(self.budget)
         Asked.of(self.swap)
+        number = isinstance(self.tile, int) and not isinstance(self.tile, bool) and self.tile >= 1
+        if not number and self.tile not in ("off", "auto"):
+            raise BadOption(f"tile is {self.tile!r}, but must be a number of tiles, 'auto' or 'off'")
         if not isinstance(self.reserve, int) or self.reserve < 0:
             raise BadOption(f"reserve is {self.reserve!r}, but must be a number of bytes, 0 or more")
         if self.on_new_shape not in ("plan", "eager", "error"):
@@ -75,6 +81,10 @@ class Settings:
             raise BadOption(f"seed is {self.seed!r}, but must be a whole number, 0 or more")
         if self.max_shapes < 1:
             raise BadOption(f"max_shapes is {self.max_shapes}, but must be 1 or more")
+
+    def within(self, budget: int) -> Settings:
+        """The same for a budget in bytes; the least stays what it is."""
+        return self if self.budget == "min" else dataclasses.replace(self, budget=budget)
 
     @property
     def asked_swap(self) -> Asked | None:

@@ -32,6 +32,7 @@ from scrimp._torch.rewrite import Rewriter
 from scrimp._torch.settings import Settings, check_budget, device_of, make_plan, make_plans, task_costs
 from scrimp._torch.slab import Places
 from scrimp._torch.swap import Away
+from scrimp._torch.tiling import Tiling
 from scrimp._torch.updates import Updater
 from scrimp._torch.verify import Operations, verify
 from scrimp.errors import BadOption
@@ -103,6 +104,7 @@ class Step(Account):
         self.loss_scale: torch.Tensor | float = 1.0
         self._settings = settings
         self._plans: Plans[Planned] = Plans(model, loss_fn, settings)
+        self._tiling = Tiling()
 
     def __call__(self, *batch: Any, **named: Any) -> torch.Tensor:
         """Run one step on a batch and return the loss, detached."""
@@ -144,9 +146,13 @@ class Step(Account):
 
     def _planned(self, batch: Batch, *, accumulating: bool = False, ahead: bool = True) -> Planned:
         def make() -> Planned:
-            asked = self._capture(batch, accumulating)
-            made = make_plan(asked.lowered, self._settings, asked.remark, self._plans, ahead=ahead)
-            return self._rewritten(asked, made)
+            joint, accumulated = self._joint(batch, accumulating)
+
+            def attempt(one: Joint, settings: Settings) -> tuple[Captured, Plan]:
+                asked = self._captured(batch, one, accumulated, accumulating)
+                return asked, make_plan(asked.lowered, settings, asked.remark, self._plans, ahead=ahead)
+
+            return self._rewritten(*self._tiling.best(joint, self._settings, attempt, ahead=ahead))
 
         updater = self._updater()
         if updater is not None:
@@ -171,7 +177,9 @@ class Step(Account):
             if budget == "auto":
                 raise BadOption("a sweep takes budgets in bytes and percentages, not 'auto'")
         example = Batch.of(batch)
-        asked = self._capture(example, False)
+        joint, accumulated = self._joint(example, False)
+        joint = self._tiling.fixed(joint, self._settings)
+        asked = self._captured(example, joint, accumulated, False)
         steps: list[Step | Exception] = []
         for budget, made in zip(budgets, make_plans(asked.lowered, budgets, self._settings), strict=True):
             if isinstance(made, Exception):
@@ -184,20 +192,23 @@ class Step(Account):
             steps.append(step)
         return steps
 
-    def _capture(self, batch: Batch, accumulating: bool) -> Captured:
-        settings = self._settings
+    def _joint(self, batch: Batch, accumulating: bool) -> tuple[Joint, list[Slot]]:
         refuse_frozen(self.model, self.loss_fn)
-        device = device_of(self.model, batch.tensors)
+        device_of(self.model, batch.tensors)
         call = self._call(batch)
-        joint, accumulated = captured(
+        return captured(
             "step",
             call,
             self.loss_fn,
             batch,
-            settings,
-            lambda: self._captured(call, batch, accumulating),
+            self._settings,
+            lambda: self._capture(call, batch, accumulating),
             accumulating=accumulating,
         )
+
+    def _captured(self, batch: Batch, joint: Joint, accumulated: list[Slot], accumulating: bool) -> Captured:
+        settings = self._settings
+        device = device_of(self.model, batch.tensors)
         updater = self._updater()
         if updater is not None:
             updater.add(joint)
@@ -220,7 +231,7 @@ class Step(Account):
         self._plans.let_swap(lowered.problem, device)
         return Captured(joint, accumulated, tasks, lowered, updater, _when_accumulating(there))
 
-    def _captured(self, call: Call, batch: Batch, accumulating: bool) -> tuple[Joint, list[Slot]]:
+    def _capture(self, call: Call, batch: Batch, accumulating: bool) -> tuple[Joint, list[Slot]]:
         joint = guarded(call, self.loss_fn, lambda one: capture(one, batch.tensors, self.model))
         if len(joint.results) != 1 or joint.results[0] is None:
             raise BadOption(

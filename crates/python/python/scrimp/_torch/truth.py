@@ -20,6 +20,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from scrimp._torch import runtime
 from scrimp._torch.graph import tensors_in
 
 Look = tuple[torch.dtype, torch.device, tuple[int, ...], tuple[int, ...], int, int, int]
@@ -117,6 +118,9 @@ def true_results(graph: Graph, device: torch.device) -> None:
                 changed.add(node)
 
 
+WRITING = (runtime.join, runtime.add_lines)
+
+
 def key_of(node: Node) -> str:
     """The operator and all that its cost and the looks of its results depend on."""
 
@@ -125,7 +129,9 @@ def key_of(node: Node) -> str:
             return [_shape(t) for t in tensors_in(argument.meta.get("val"))]
         return repr(argument)
 
-    arguments = list(_arguments(node, shown))
+    args, kwargs = _arguments(node, shown)
+    # A tile is written as fast to any place.
+    arguments = [args[:-1] if node.target in WRITING else args, kwargs]
     name = str(node.target) if hasattr(node.target, "_schema") else node._pretty_print_target(node.target)
     return f"{name} {arguments}"
 

@@ -34,6 +34,7 @@ from scrimp._torch.rewrite import Continuation, Rewriter
 from scrimp._torch.settings import Settings, device_of, make_plan, task_costs
 from scrimp._torch.slab import Places
 from scrimp._torch.swap import Away
+from scrimp._torch.tiling import Tiling
 from scrimp._torch.verify import Operations, verify
 from scrimp.errors import BadOption, Unsupported
 from scrimp.planning import Plan
@@ -85,6 +86,7 @@ class Planner(Account):
         self.settings = settings
         self.loss_only = loss_only
         self._plans: Plans[Halves] = Plans(model, None, settings, parameter_hooks=True)
+        self._tiling = Tiling()
 
     def __reduce__(self) -> Any:
         """Plans and callbacks stay behind."""
@@ -138,6 +140,17 @@ class Planner(Account):
         purpose = f"module, loss_only={self.loss_only}"
         joint, _ = captured(purpose, call, None, batch, settings, lambda: (_captured(call, tensors), []))
         joint.outputs = returned[-1]
+
+        def attempt(one: Joint, settings: Settings) -> tuple[_Lowered, Plan]:
+            asked = self._lowered(one, tensors, device)
+            return asked, make_plan(asked.lowered, settings, others=self._plans, ahead=ahead)
+
+        asked, made = self._tiling.best(joint, settings, attempt, ahead=ahead, gated=True)
+        pace, away = Pace(made, asked.tasks, settings), self._plans.away(made, asked.lowered)
+        return _cut(asked, made, away, pace)
+
+    def _lowered(self, joint: Joint, tensors: Sequence[Tensor], device: torch.device) -> _Lowered:
+        settings, model = self.settings, self.model
         tasks = analyse(joint.module.graph)
         costs = task_costs(tasks.tasks, device, settings)
         placeholders = joint.module.graph.find_nodes(op="placeholder")
@@ -157,9 +170,7 @@ class Planner(Account):
             between=between,
         )
         self._plans.let_swap(lowered.problem, device)
-        made = make_plan(lowered, settings, others=self._plans, ahead=ahead)
-        pace, away = Pace(made, tasks, settings), self._plans.away(made, lowered)
-        return _cut(joint, tasks, lowered, made, away, placeholders, results, pace)
+        return _Lowered(joint, tasks, lowered, placeholders, results)
 
 
 def _inputs(halves: Halves, batch: Batch) -> list[Tensor]:
@@ -202,16 +213,20 @@ def _resident(model: nn.Module, joint: Joint, tensors: Sequence[Tensor]) -> int:
     return storage_bytes(held) + before
 
 
-def _cut(
-    joint: Joint,
-    tasks: Tasks,
-    lowered: Lowered,
-    made: Plan,
-    away: Away | None,
-    placeholders: Sequence[Node],
-    results: Sequence[Node],
-    pace: Pace,
-) -> Halves:
+@dataclass(repr=False)
+class _Lowered:
+    """A model as a problem to plan."""
+
+    joint: Joint
+    tasks: Tasks
+    lowered: Lowered
+    placeholders: Sequence[Node]
+    results: Sequence[Node]
+
+
+def _cut(asked: _Lowered, made: Plan, away: Away | None, pace: Pace) -> Halves:
+    joint, tasks, lowered = asked.joint, asked.tasks, asked.lowered
+    placeholders, results = asked.placeholders, asked.results
     outputs = joint.outputs
     assert outputs is not None
     before, after = lowered.halves(made, away)

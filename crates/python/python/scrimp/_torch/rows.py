@@ -1,0 +1,480 @@
+"""Operators on some of their rows: which parts of their inputs they read then, and with which arguments.
+
+The rows are what a model treats alike and apart from one another, such as the tokens of all samples: one
+dimension of a matrix, or several neighbouring ones of a larger tensor, which count as one. For an operator
+and the rows of one of its tensors there is at most one way to run it on some of them. Each tensor then has
+these rows, or is needed whole, or comes out as a sum over rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+
+from scrimp._torch.graph import is_random
+
+aten: Any = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where the rows of a tensor are: in ``count`` dimensions from ``at`` on."""
+
+    at: int
+    count: int = 1
+
+    @property
+    def end(self) -> int:
+        """The first dimension after them."""
+        return self.at + self.count
+
+    def of(self, shape: Sequence[int]) -> int:
+        """How many there are."""
+        return math.prod(shape[self.at : self.end])
+
+    def holds(self, dim: int) -> bool:
+        """Whether a dimension is one of theirs."""
+        return self.at <= dim < self.end
+
+    def cut(self, shape: Sequence[int], size: int) -> list[int]:
+        """The shape with so many rows, which have one dimension then."""
+        return [*shape[: self.at], size, *shape[self.end :]]
+
+    def moved(self, dim: int) -> int:
+        """Where a dimension is in such a shape: the first of theirs, or none of them."""
+        return dim if dim <= self.at else dim - self.count + 1
+
+
+@dataclass(frozen=True)
+class Alone(Rows):
+    """A tensor that has one row for all: it is read whole, with one dimension in place of these."""
+
+
+class Sum:
+    """A tensor that is a sum over rows."""
+
+
+SUM = Sum()
+Place = Rows | Sum | None
+"""How the rows show in a tensor; None: not at all, so it is read whole."""
+
+
+@dataclass(frozen=True, repr=False)
+class Cut:
+    """An operator that can be run on some rows."""
+
+    inputs: dict[Node, Place]
+    outputs: list[Place]
+    args: Callable[[int], Sequence[Any]]
+    """The arguments for so many rows, with the nodes of the whole operator."""
+    target: Any = None
+    """The operator, if it is another one then."""
+
+
+Known = dict[Node, Rows]
+"""What is known of an operator's inputs, and of its result."""
+
+
+def cut(node: Node, known: Known) -> Cut | None:
+    """How an operator runs on some rows; None if it can't, or not with what is ``known``."""
+    rule = RULES.get(node.target)
+    if rule is None and torch.Tag.pointwise in getattr(node.target, "tags", ()):
+        rule = _elementwise
+    if rule is None or is_random(node):
+        return None
+    found: Cut | None = rule(node, known)
+    if found is None:
+        return None
+    agrees = all(found.inputs.get(tensor) == where for tensor, where in known.items() if tensor is not node)
+    return found if agrees else None
+
+
+def plain(rows: Rows, shape: Sequence[int]) -> Rows:
+    """The same rows without dimensions of one element at their ends."""
+    at, end = rows.at, rows.end
+    while end - at > 1 and shape[at] == 1:
+        at += 1
+    while end - at > 1 and shape[end - 1] == 1:
+        end -= 1
+    return Rows(at, end - at)
+
+
+def shape_of(node: Node) -> tuple[int, ...]:
+    """The shape of a node's tensor."""
+    return tuple(node.meta["val"].shape)
+
+
+def tensor_inputs(node: Node) -> list[Node]:
+    """The inputs that are tensors."""
+    return [above for above in node.all_input_nodes if isinstance(above.meta.get("val"), Tensor)]
+
+
+def _result(node: Node, known: Known, shape: Sequence[int]) -> Rows | None:
+    """The rows of a result of this shape, from its own or those of an input that is broadcast to it."""
+    if node in known:
+        return known[node]
+    for tensor in tensor_inputs(node):
+        if tensor in known:
+            rows = known[tensor]
+            return plain(Rows(rows.at + len(shape) - len(shape_of(tensor)), rows.count), shape)
+    return None
+
+
+def _broadcast(tensor: Node, rows: Rows, shape: Sequence[int]) -> tuple[bool, Place]:
+    """Where a result's rows are in what is broadcast to it, if it has all of them or none."""
+    mine = shape_of(tensor)
+    at = rows.at - (len(shape) - len(mine))
+    if at + rows.count <= 0:
+        return True, None
+    there = mine[max(at, 0) : at + rows.count]
+    if at >= 0 and there == tuple(shape[rows.at : rows.end]):
+        return True, Rows(at, rows.count)
+    if all(size == 1 for size in there):
+        return True, Alone(max(at, 0), len(there))
+    return False, None
+
+
+def _spread(tensors: Sequence[Node], rows: Rows, shape: Sequence[int]) -> dict[Node, Place] | None:
+    found: dict[Node, Place] = {}
+    for tensor in tensors:
+        fits, where = _broadcast(tensor, rows, shape)
+        if not fits:
+            return None
+        found[tensor] = where
+    return found
+
+
+def _elementwise(node: Node, known: Known) -> Cut | None:
+    shape = shape_of(node)
+    rows = _result(node, known, shape)
+    inputs = _spread(tensor_inputs(node), rows, shape) if rows is not None else None
+    return None if inputs is None else Cut(inputs, [rows], lambda n: node.args)
+
+
+def _expand(node: Node, known: Known) -> Cut | None:
+    shape = shape_of(node)
+    rows = _result(node, known, shape)
+    inputs = _spread(tensor_inputs(node), rows, shape) if rows is not None else None
+    if rows is None or inputs is None:
+        return None
+    return Cut(inputs, [rows], lambda n: (node.args[0], rows.cut(shape, n)), aten.expand.default)
+
+
+def _created(node: Node, known: Known) -> Cut | None:
+    """What is made of numbers alone."""
+    rows, shape = known.get(node), shape_of(node)
+    if rows is None:
+        return None
+    size = 1 if node.target in (aten.new_zeros.default, aten.new_full.default) else 0
+    before, after = node.args[:size], node.args[size + 1 :]
+    inputs: dict[Node, Place] = {tensor: None for tensor in tensor_inputs(node)}
+    return Cut(inputs, [rows], lambda n: (*before, rows.cut(shape, n), *after))
+
+
+def _view(node: Node, known: Known) -> Cut | None:
+    (source, *_) = node.all_input_nodes
+    before, after = shape_of(source), shape_of(node)
+    if node in known:
+        rows: Rows | None = known[node]
+        mine = _regrouped(known[node], after, before)
+    else:
+        mine = known.get(source)
+        rows = _regrouped(mine, before, after) if mine is not None else None
+    if rows is None or mine is None:
+        return None
+    wanted = rows
+    return Cut({source: mine}, [rows], lambda n: (source, wanted.cut(after, n)), aten.reshape.default)
+
+
+def _regrouped(rows: Rows, before: Sequence[int], after: Sequence[int]) -> Rows | None:
+    """The same rows in another shape of the same elements."""
+    ahead, count = math.prod(before[: rows.at]), rows.of(before)
+    for at in reversed(range(len(after))):
+        if math.prod(after[:at]) != ahead:
+            continue
+        for end in range(at + 1, len(after) + 1):
+            if math.prod(after[at:end]) == count:
+                return plain(Rows(at, end - at), after)
+    return None
+
+
+def _permuted(node: Node, known: Known) -> Cut | None:
+    (source, *_) = node.all_input_nodes
+    rank = len(shape_of(source))
+    order = list(range(rank))
+    given: Any = node.args[1:]
+    if node.target is aten.permute.default:
+        order = [dim % rank for dim in given[0]]
+    elif rank > 1:
+        first, second = (dim % rank for dim in given or (0, 1))
+        order[first], order[second] = second, first
+    if node in known:
+        rows = known[node]
+        mine = _in_a_row([order[dim] for dim in range(rows.at, rows.end)])
+    else:
+        mine = known.get(source)
+        found = _in_a_row([order.index(d) for d in range(mine.at, mine.end)]) if mine is not None else None
+        if found is None:
+            return None
+        rows = found
+    if mine is None:
+        return None
+    inner = mine
+    moved = [inner.moved(dim) for dim in order if dim == inner.at or not inner.holds(dim)]
+    return Cut({source: mine}, [rows], lambda n: (source, moved), aten.permute.default)
+
+
+def _in_a_row(dims: list[int]) -> Rows | None:
+    return Rows(dims[0], len(dims)) if dims == list(range(dims[0], dims[0] + len(dims))) else None
+
+
+def _reduced(node: Node, known: Known) -> Cut | None:
+    """Reductions over dimensions: of rows only sums and means."""
+    source: Any = node.args[0]
+    shape = shape_of(source)
+    given: Any = node.args[1] if len(node.args) > 1 and node.target not in WHOLE else None
+    listed = [given] if isinstance(given, int) else list(given or range(len(shape)))
+    dims = sorted(dim % len(shape) for dim in listed)
+    keeps = bool(node.args[2]) if len(node.args) > 2 and node.target not in WHOLE else False
+    left = [dim for dim in range(len(shape)) if keeps or dim not in dims]
+    if source in known:
+        rows = known[source]
+    else:
+        found = _in_a_row([left[dim] for dim in range(known[node].at, known[node].end)])
+        if found is None:
+            return None
+        rows = found
+    over = [dim for dim in range(rows.at, rows.end) if dim in dims]
+    if over:
+        if len(over) < rows.count or node.target not in SUMS or node.kwargs.get("dtype") is not None:
+            return None
+        return _summed(node, source, rows, dims, keeps)
+    out = Rows(left.index(rows.at), rows.count)
+    moved = [rows.moved(dim) for dim in dims]
+    several: Any = moved if not isinstance(given, int) else moved[0]
+    return Cut({source: rows}, [out], lambda n: (source, several, *node.args[2:]))
+
+
+def _summed(node: Node, source: Node, rows: Rows, dims: list[int], keeps: bool) -> Cut:
+    moved = [rows.moved(dim) for dim in dims if dim == rows.at or not rows.holds(dim)]
+    shape = shape_of(source)
+    of = math.prod(shape[dim] for dim in dims)
+    args = (source, moved, keeps, shape_of(node))
+    if node.target in (aten.mean.default, aten.mean.dim):
+        return Cut({source: rows}, [SUM], lambda n: (*args, of), partial_mean)
+    return Cut({source: rows}, [SUM], lambda n: args, partial_sum)
+
+
+def partial_sum(part: Tensor, dims: list[int], keeps: bool, shape: Sequence[int]) -> Tensor:
+    """Some rows' part of a sum over rows."""
+    return part.sum(dims, keepdim=keeps).reshape(shape)
+
+
+def partial_mean(part: Tensor, dims: list[int], keeps: bool, shape: Sequence[int], of: int) -> Tensor:
+    """Some rows' part of a mean over rows, of which there are so many."""
+    return part.sum(dims, keepdim=keeps).reshape(shape).div_(of)
+
+
+WHOLE = {aten.sum.default, aten.mean.default}
+SUMS = {*WHOLE, aten.sum.dim_IntList, aten.mean.dim}
+
+
+def _along(at: int) -> Any:
+    """Rules of operators that work along a dimension, which is an argument, and for each row apart."""
+
+    def rule(node: Node, known: Known) -> Cut | None:
+        shape = max((shape_of(tensor) for tensor in tensor_inputs(node)), key=math.prod)
+        rows = _result(node, known, shape)
+        if rows is None or len(node.args) <= at:
+            return None
+        dim = int(node.args[at]) % len(shape)  # type: ignore[arg-type]
+        if rows.holds(dim):
+            return None
+        inputs: dict[Node, Place] = {tensor: rows for tensor in tensor_inputs(node)}
+        counts = {shape_of(t)[rows.at : rows.end] for t in inputs if len(shape_of(t)) == len(shape)}
+        if len(counts) != 1 or any(len(shape_of(tensor)) != len(shape) for tensor in inputs):
+            return None
+        args = (*node.args[:at], rows.moved(dim), *node.args[at + 1 :])
+        value = node.meta["val"]
+        count = 1 if isinstance(value, Tensor) else len(value)
+        return Cut(inputs, [rows] * count, lambda n: args)
+
+    return rule
+
+
+def _part_backward(node: Node, known: Known) -> Cut | None:
+    """The gradient of a slice or of one element, along a dimension."""
+    (gradient,) = tensor_inputs(node)
+    shape, dim = shape_of(node), int(node.args[2]) % len(shape_of(node))  # type: ignore[arg-type]
+    lost = node.target is aten.select_backward.default
+    if node in known:
+        rows = known[node]
+    else:
+        mine = known[gradient]
+        ahead = int(lost and dim <= mine.at)
+        rows = Rows(mine.at + ahead, mine.count)
+    if rows.holds(dim):
+        return None
+    there = Rows(rows.at - int(lost and dim < rows.at), rows.count)
+    rest = (rows.moved(dim), *node.args[3:])
+    return Cut({gradient: there}, [rows], lambda n: (gradient, rows.cut(shape, n), *rest))
+
+
+def _selected(node: Node, known: Known) -> Cut | None:
+    """One element along a dimension."""
+    (source,) = tensor_inputs(node)
+    dim = int(node.args[1]) % len(shape_of(source))  # type: ignore[arg-type]
+    if source in known:
+        rows = known[source]
+    else:
+        out = known[node]
+        rows = Rows(out.at + int(dim <= out.at), out.count)
+    if rows.holds(dim):
+        return None
+    found = Rows(rows.at - int(dim < rows.at), rows.count)
+    return Cut({source: rows}, [found], lambda n: (source, rows.moved(dim), *node.args[2:]))
+
+
+def _sliced(node: Node, known: Known) -> Cut | None:
+    (source,) = tensor_inputs(node)
+    dim = int(node.args[1]) % len(shape_of(node)) if len(node.args) > 1 else 0  # type: ignore[arg-type]
+    rows = known[source] if source in known else known[node]
+    if not rows.holds(dim):
+        rest = (rows.moved(dim), *node.args[2:])
+        return Cut({source: rows}, [rows], lambda n: (source, *rest))
+    if shape_of(source) != shape_of(node):
+        return None
+    return Cut({source: rows}, [rows], lambda n: (source,), aten.alias.default)
+
+
+def _layer_norm(node: Node, known: Known) -> Cut | None:
+    """Norms over the last dimensions, and their gradients: of parameters these are sums."""
+    backward = node.target in NORMS_BACKWARD
+    tensors = node.args[:2] if backward else node.args[:1]
+    source = tensors[-1]
+    over: Any = node.args[2 if backward else 1]
+    assert isinstance(source, Node)
+    shape = shape_of(source)
+    rows = known.get(node) or next((known[t] for t in tensor_inputs(node) if t in known), None)
+    if rows is None or rows.end > len(shape) - len(over):
+        return None
+    inputs: dict[Node, Place] = {tensor: None for tensor in tensor_inputs(node)}
+    statistics = [t for t in node.args if isinstance(t, Node) and len(shape_of(t)) == len(shape)]
+    inputs.update((tensor, rows) for tensor in statistics)
+    outputs: list[Place] = [rows] * len(node.meta["val"])
+    if backward:
+        outputs[1:] = [SUM] * (len(outputs) - 1)
+    return Cut(inputs, outputs, lambda n: node.args)
+
+
+NORMS_BACKWARD = {
+    getattr(aten, name).default
+    for name in ("native_layer_norm_backward", "_fused_rms_norm_backward")
+    if hasattr(aten, name)
+}
+NORMS = {
+    getattr(aten, name).default for name in ("native_layer_norm", "_fused_rms_norm") if hasattr(aten, name)
+}
+
+
+PRODUCTS = {aten.mm.default: ("ij", "jk", "ik"), aten.bmm.default: ("bij", "bjk", "bik")}
+
+
+def _product(node: Node, known: Known) -> Cut | None:
+    """Products of matrices: rows of either, or sums over them."""
+    bias: list[Any] = []
+    factors: list[Any] = list(node.args)
+    if node.target is aten.addmm.default:
+        bias, factors = factors[:1], factors[1:]
+    names = PRODUCTS[aten.mm.default if bias else node.target]
+    everything = [*zip([*factors, node], names, strict=True)]
+    letter = next((_letter(known[t], name) for t, name in everything if t in known), None)
+    if letter is None and bias and bias[0] in known:
+        rows = _result(node, known, shape_of(node))
+        letter = _letter(rows, names[2]) if rows is not None else None
+    if letter is None or factors[0] is factors[1]:
+        return None
+    inputs: dict[Node, Place] = {}
+    for factor, name in zip(factors, names[:2], strict=True):
+        inputs[factor] = Rows(name.index(letter)) if letter in name else None
+    if letter not in names[2]:
+        return None if bias or node.kwargs else Cut(inputs, [SUM], lambda n: node.args)
+    rows = Rows(names[2].index(letter))
+    if bias:
+        fits, inputs[bias[0]] = _broadcast(bias[0], rows, shape_of(node))
+        if not fits:
+            return None
+    return Cut(inputs, [rows], lambda n: node.args)
+
+
+def _letter(rows: Rows, name: str) -> str | None:
+    return name[rows.at] if rows.count == 1 else None
+
+
+def _nll(node: Node, known: Known) -> Cut | None:
+    """The loss of each row's class, or its sum; `tiled` makes sums of means."""
+    scores, labels, _, reduction, _ = node.args
+    assert isinstance(scores, Node) and isinstance(labels, Node)
+    if len(shape_of(scores)) != 2:
+        return None
+    inputs: dict[Node, Place] = {tensor: None for tensor in tensor_inputs(node)}
+    inputs |= {scores: Rows(0), labels: Rows(0)}
+    return Cut(inputs, [SUM if reduction else Rows(0), SUM], lambda n: node.args)
+
+
+def _nll_backward(node: Node, known: Known) -> Cut | None:
+    gradient, scores, labels, _, reduction, *_ = node.args
+    assert isinstance(gradient, Node) and isinstance(scores, Node) and isinstance(labels, Node)
+    if len(shape_of(scores)) != 2:
+        return None
+    inputs: dict[Node, Place] = {tensor: None for tensor in tensor_inputs(node)}
+    inputs |= {scores: Rows(0), labels: Rows(0)}
+    if reduction == 0:
+        inputs[gradient] = Rows(0)
+    return Cut(inputs, [Rows(0)], lambda n: node.args)
+
+
+ELEMENTWISE = (
+    *("_to_copy", "lift_fresh_copy", "zeros_like", "ones_like", "full_like", "fill", "detach", "alias"),
+    *("hardtanh_backward", "softplus_backward", "elu_backward", "leaky_relu_backward"),
+    *("hardswish_backward", "hardsigmoid_backward", "log_sigmoid_backward", "logit_backward"),
+)
+
+
+def _rules() -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+
+    def add(rule: Any, *names: str) -> None:
+        for name in names:
+            for overload in getattr(aten, name).overloads():
+                found[getattr(getattr(aten, name), overload)] = rule
+
+    add(_elementwise, *ELEMENTWISE)
+    add(_view, "view", "_unsafe_view", "reshape", "unsqueeze", "squeeze")
+    add(_permuted, "permute", "transpose", "t")
+    add(_expand, "expand")
+    for target in (*SUMS, aten.amax.default, aten.amin.default, aten.logsumexp.default):
+        found[target] = _reduced
+    add(_along(1), "_softmax", "_log_softmax", "cat", "gather")
+    add(_along(1), "scatter", "scatter_add", "cumsum")
+    add(_along(2), "_softmax_backward_data", "_log_softmax_backward_data", "split", "split_with_sizes")
+    add(_part_backward, "slice_backward", "select_backward")
+    add(_selected, "select")
+    add(_sliced, "slice")
+    found.update(dict.fromkeys(NORMS | NORMS_BACKWARD, _layer_norm))
+    for target in (*PRODUCTS, aten.addmm.default):
+        found[target] = _product
+    for target in (aten.full.default, aten.zeros.default, aten.new_zeros.default, aten.new_full.default):
+        found[target] = _created
+    found[aten.nll_loss_forward.default] = _nll
+    found[aten.nll_loss_backward.default] = _nll_backward
+    return found
+
+
+RULES = _rules()

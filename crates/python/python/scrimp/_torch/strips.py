@@ -1,0 +1,416 @@
+"""Operators on strips of images: tiles of their height, with what is read around them (halos).
+
+For lines of its result, an operator reads lines of its input, more of them by its window. Padding is only at
+an image's own borders. An operator of the backward pass gets a part of a gradient, which is zero outside of
+some lines, and gives a part that is zero outside of the lines that were read for those. Gradients depend
+linearly on those behind them, so parts of all strips add up to the whole.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from scrimp._torch.graph import is_random
+from scrimp._torch.rows import aten, shape_of, tensor_inputs
+
+Span = tuple[int, int]
+"""Lines of an image: the first, and that after the last."""
+Made = dict[int, Node]
+"""What was made of an operator's results, by their places."""
+HEIGHT = 2
+"""The dimension that lines are of."""
+
+
+class Strips(Protocol):
+    """Strips of one tile while it is run."""
+
+    def value(self, tensor: Node, span: Span) -> Node:
+        """Lines of a value."""
+
+    def gradient(self, tensor: Node, span: Span) -> Node:
+        """Lines of the tile's part of a gradient."""
+
+    def whole(self, tensor: Node) -> Node:
+        """A tensor that has no lines."""
+
+    def add(self, of: Node, target: Any, *args: Any, **kwargs: Any) -> Node:
+        """Run an operator."""
+
+    def span_of(self, node: Node) -> Span:
+        """Lines of an operator's result that the tile has."""
+
+
+@dataclass(frozen=True, repr=False)
+class Strip:
+    """How an operator runs on strips."""
+
+    values: Callable[[Span], dict[Node, Span]]
+    """The lines of values that it reads: for lines of its result, or of the gradient that it gets."""
+    run: Callable[[Strips, Span], Made]
+    gradients: Sequence[Node] = ()
+    """Inputs that are gradients."""
+    spread: Callable[[Span], Span] = lambda span: span
+    """The lines of the gradient that it gives, for those of that which it gets."""
+    sums: Sequence[int] = ()
+    """Results that are sums over lines."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which lines of its input an operator reads for lines of its result."""
+
+    height: int
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int = 1
+
+    def reach(self, span: Span) -> Span:
+        """Beyond the image's borders too."""
+        start, end = span
+        first = start * self.stride - self.padding
+        return first, (end - 1) * self.stride - self.padding + self.dilation * (self.kernel - 1) + 1
+
+    def inside(self, span: Span) -> Span:
+        """Those that the image has."""
+        start, end = self.reach(span)
+        return max(start, 0), min(end, self.height)
+
+    def beyond(self, span: Span) -> Span:
+        """How many are above and below the image: its padding."""
+        start, end = self.reach(span)
+        return max(-start, 0), max(end - self.height, 0)
+
+    def padded(self, strips: Strips, of: Node, tensor: Node, span: Span, fill: float) -> tuple[Node, int]:
+        """The lines that are read, and the padding that the operator is to add above and below."""
+        part = strips.value(tensor, self.inside(span))
+        above, below = self.beyond(span)
+        if above == below:
+            return part, above
+        return strips.add(of, aten.constant_pad_nd.default, part, [0, 0, above, below], fill), 0
+
+    def unpadded(self, strips: Strips, of: Node, part: Node, span: Span, wanted: Span) -> Node:
+        """The wanted lines of a gradient of what was padded."""
+        start = self.inside(span)[0]
+        above, below = self.beyond(span)
+        offset = (above if above != below else 0) - start
+        return lines(strips, of, part, wanted[0] + offset, wanted[1] + offset)
+
+
+def lines(strips: Strips, of: Node, part: Node, start: int, end: int) -> Node:
+    """Some lines of a strip."""
+    if (start, end) == (0, shape_of(part)[HEIGHT]):
+        return part
+    return strips.add(of, aten.slice.Tensor, part, HEIGHT, start, end)
+
+
+def strip(node: Node, backward: Callable[[Node], bool]) -> Strip | None:
+    """How an operator runs on strips, if it can; ``backward`` tells gradients from values."""
+    if is_random(node):
+        return None
+    rule = RULES.get(node.target)
+    if rule is not None:
+        found: Strip | None = rule(node)
+        return found
+    if backward(node):
+        return _linear(node, backward)
+    if torch.Tag.pointwise in getattr(node.target, "tags", ()) or node.target in SAME:
+        return _same(node, [])
+    return None
+
+
+def has_lines(tensor: Any) -> bool:
+    """Whether it is an image of more than one line."""
+    return isinstance(tensor, Tensor) and tensor.dim() == 4 and tensor.shape[HEIGHT] > 1
+
+
+def strip_inputs(node: Node) -> list[Node]:
+    """The inputs that are images."""
+    return [tensor for tensor in tensor_inputs(node) if has_lines(tensor.meta["val"])]
+
+
+SAME = {
+    aten.detach.default,
+    aten.alias.default,
+    aten._to_copy.default,
+    aten.zeros_like.default,
+    aten.ones_like.default,
+}
+"""Operators that treat each element alike."""
+APART = {
+    aten.cat.default: 1,
+    aten.slice.Tensor: 1,
+    aten.split.Tensor: 2,
+    aten.split_with_sizes.default: 2,
+}
+"""Operators that join or divide images along a dimension, which is this argument."""
+
+
+def _same(node: Node, gradients: Sequence[Node]) -> Strip | None:
+    """Each line of the result needs that line of the images."""
+    results = node.meta["val"]
+    first = results if isinstance(results, Tensor) else results[0]
+    images = strip_inputs(node)
+    if not images or not has_lines(first) or any(shape_of(i)[HEIGHT] != first.shape[HEIGHT] for i in images):
+        return None
+    at = APART.get(node.target)
+    if at is not None:
+        dim: Any = node.args[at] if len(node.args) > at else 0
+        if dim % 4 == HEIGHT:
+            return None
+    values = [image for image in images if image not in gradients]
+
+    def run(strips: Strips, span: Span) -> Made:
+        def local(tensor: Node) -> Node:
+            if tensor in gradients:
+                return strips.gradient(tensor, span)
+            return strips.value(tensor, span) if tensor in images else strips.whole(tensor)
+
+        args, kwargs = map_arg((node.args, dict(node.kwargs)), local)
+        made = strips.add(node, node.target, *args, **kwargs)
+        return results_of_strip(strips, node, made)
+
+    return Strip(lambda span: dict.fromkeys(values, span), run, gradients)
+
+
+def results_of_strip(strips: Strips, node: Node, made: Node) -> Made:
+    """An operator's results, of which those that are None are left out."""
+    value = node.meta["val"]
+    if isinstance(value, Tensor):
+        return {0: made}
+    return {
+        place: strips.add(node, operator.getitem, made, place)
+        for place, result in enumerate(value)
+        if isinstance(result, Tensor)
+    }
+
+
+ADDED = {aten.add.Tensor, aten.sub.Tensor, aten.cat.default}
+SCALED = {
+    *(aten.mul.Scalar, aten.div.Scalar, aten.neg.default, aten._to_copy.default, aten.clone.default),
+    *(aten.detach.default, aten.alias.default, *APART),
+}
+
+
+def _linear(node: Node, backward: Callable[[Node], bool]) -> Strip | None:
+    """An operator on gradients, if it is linear in them."""
+    images = strip_inputs(node)
+    gradients = [image for image in images if backward(image)]
+    if not gradients or any(backward(t) for t in tensor_inputs(node) if t not in images):
+        return None
+    name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
+    first = node.args[0]
+    linear = (
+        (node.target in ADDED and gradients == images)
+        or node.target in SCALED
+        or (node.target is aten.mul.Tensor and len(gradients) == 1 and node.args[0] is not node.args[1])
+        or (node.target is aten.div.Tensor and gradients == [first])
+        or (
+            name.endswith("_backward")
+            and torch.Tag.pointwise in getattr(node.target, "tags", ())
+            and gradients == [first]
+        )
+    )
+    return _same(node, gradients) if linear else None
+
+
+def _args(node: Node) -> Any:
+    return node.args
+
+
+def _pair(given: Any, otherwise: Any = 0) -> list[int]:
+    several = otherwise if given is None or given == [] else given
+    several = [several] if isinstance(several, int) else list(several)
+    return several * 2 if len(several) == 1 else several
+
+
+def _convolution(node: Node) -> Strip | None:
+    image, weight, bias, stride, padding, dilation, transposed, extra, groups = _args(node)
+    window = _window_of(image, weight, stride, padding, dilation, transposed)
+    if window is None:
+        return None
+    wide = _pair(padding)[1]
+
+    def run(strips: Strips, span: Span) -> Made:
+        part, pad = window.padded(strips, node, image, span, 0.0)
+        rest = (stride, [pad, wide], dilation, transposed, extra, groups)
+        others = [strips.whole(t) if isinstance(t, Node) else None for t in (weight, bias)]
+        return {0: strips.add(node, node.target, part, *others, *rest)}
+
+    return Strip(lambda span: {image: window.inside(span)}, run)
+
+
+def _window_of(
+    image: Any, weight: Any, stride: Any, padding: Any, dilation: Any, transposed: Any
+) -> Window | None:
+    if transposed or not has_lines(image.meta["val"]):
+        return None
+    sizes = (_pair(stride)[0], _pair(padding)[0], _pair(dilation)[0])
+    return Window(shape_of(image)[HEIGHT], shape_of(weight)[HEIGHT], *sizes)
+
+
+def _convolution_backward(node: Node) -> Strip | None:
+    gradient, image, weight, bias, stride, padding, dilation, transposed, extra, groups, mask = _args(node)
+    window = _window_of(image, weight, stride, padding, dilation, transposed)
+    if window is None or not has_lines(gradient.meta["val"]):
+        return None
+    wide = _pair(padding)[1]
+
+    def run(strips: Strips, span: Span) -> Made:
+        part, pad = window.padded(strips, node, image, span, 0.0)
+        rest = (bias, stride, [pad, wide], dilation, transposed, extra, groups, mask)
+        incoming = strips.gradient(gradient, span)
+        made = strips.add(node, node.target, incoming, part, strips.whole(weight), *rest)
+        results = results_of_strip(strips, node, made)
+        if 0 in results:
+            results[0] = window.unpadded(strips, node, results[0], span, window.inside(span))
+        return results
+
+    return Strip(lambda span: {image: window.inside(span)}, run, [gradient], window.inside, (1, 2))
+
+
+def _pool_window(image: Any, kernel: Any, stride: Any, padding: Any, dilation: Any = 1) -> Window:
+    height = _pair(kernel)[0]
+    sizes = (_pair(stride, _pair(kernel))[0], _pair(padding)[0], _pair(dilation)[0])
+    return Window(shape_of(image)[HEIGHT], height, *sizes)
+
+
+def _given(args: Sequence[Any], *otherwise: Any) -> list[Any]:
+    return [*args, *otherwise[len(args) :]]
+
+
+def _max_pool(node: Node) -> Strip | None:
+    image, kernel, stride, padding, dilation, ceil = _given(node.args, None, None, [], 0, 1, False)
+    if not has_lines(image.meta["val"]):
+        return None
+    window = _pool_window(image, kernel, stride, padding, dilation)
+
+    def run(strips: Strips, span: Span) -> Made:
+        part, pad = window.padded(strips, node, image, span, -torch.inf)
+        rest = (kernel, stride, [pad, _pair(padding)[1]], dilation, ceil)
+        return results_of_strip(strips, node, strips.add(node, node.target, part, *rest))
+
+    return Strip(lambda span: {image: window.inside(span)}, run)
+
+
+def _max_pool_backward(node: Node) -> Strip | None:
+    gradient, image, kernel, stride, padding, dilation, ceil, indices = _args(node)
+    if not has_lines(image.meta["val"]) or not has_lines(gradient.meta["val"]):
+        return None
+    window = _pool_window(image, kernel, stride, padding, dilation)
+
+    def run(strips: Strips, span: Span) -> Made:
+        # Indices count from the first line of the strip that was pooled.
+        pooled = strips.span_of(indices)
+        part, pad = window.padded(strips, node, image, pooled, -torch.inf)
+        rest = (kernel, stride, [pad, _pair(padding)[1]], dilation, ceil)
+        incoming = strips.gradient(gradient, pooled)
+        made = strips.add(node, node.target, incoming, part, *rest, strips.value(indices, pooled))
+        return {0: window.unpadded(strips, node, made, pooled, window.inside(span))}
+
+    return Strip(
+        lambda span: {image: window.inside(span), indices: span},
+        run,
+        [gradient],
+        window.inside,
+    )
+
+
+def _average_pool(node: Node) -> Strip | None:
+    image, kernel, stride, padding, ceil, counted, divisor = _given(
+        _args(node), None, None, [], 0, False, True, None
+    )
+    if not has_lines(image.meta["val"]) or ceil or (_pair(padding)[0] and not counted):
+        return None
+    window = _pool_window(image, kernel, stride, padding)
+
+    def run(strips: Strips, span: Span) -> Made:
+        part, pad = window.padded(strips, node, image, span, 0.0)
+        rest = (kernel, stride, [pad, _pair(padding)[1]], ceil, counted, divisor)
+        return {0: strips.add(node, node.target, part, *rest)}
+
+    return Strip(lambda span: {image: window.inside(span)}, run)
+
+
+def _average_pool_backward(node: Node) -> Strip | None:
+    gradient, image, kernel, stride, padding, ceil, counted, divisor = _args(node)
+    if not has_lines(image.meta["val"]) or ceil or (_pair(padding)[0] and not counted):
+        return None
+    window = _pool_window(image, kernel, stride, padding)
+
+    def run(strips: Strips, span: Span) -> Made:
+        part, pad = window.padded(strips, node, image, span, 0.0)
+        rest = (kernel, stride, [pad, _pair(padding)[1]], ceil, counted, divisor)
+        made = strips.add(node, node.target, strips.gradient(gradient, span), part, *rest)
+        return {0: window.unpadded(strips, node, made, span, window.inside(span))}
+
+    return Strip(lambda span: {image: window.inside(span)}, run, [gradient], window.inside)
+
+
+def _nearest(node: Node) -> Strip | None:
+    image, _, *scales = _args(node)
+    low, high = shape_of(image)[HEIGHT], shape_of(node)[HEIGHT]
+    if not has_lines(image.meta["val"]) or high % low:
+        return None
+    times, width = high // low, shape_of(node)[3]
+
+    def run(strips: Strips, span: Span) -> Made:
+        start, end = span[0] // times, -(-span[1] // times)
+        part = strips.value(image, (start, end))
+        made = strips.add(node, node.target, part, [(end - start) * times, width], *scales)
+        return {0: lines(strips, node, made, span[0] - start * times, span[1] - start * times)}
+
+    return Strip(lambda span: {image: (span[0] // times, -(-span[1] // times))}, run)
+
+
+def _nearest_backward(node: Node) -> Strip | None:
+    gradient, _, _, *scales = _args(node)
+    low, high = shape_of(node)[HEIGHT], shape_of(gradient)[HEIGHT]
+    if high % low or not has_lines(node.meta["val"]):
+        return None
+    times, width = high // low, shape_of(gradient)[3]
+    samples, channels, _, narrow = shape_of(node)
+
+    def spread(span: Span) -> Span:
+        return span[0] // times, -(-span[1] // times)
+
+    def run(strips: Strips, span: Span) -> Made:
+        start, end = spread(span)
+        incoming = strips.gradient(gradient, (start * times, end * times))
+        sizes = [(end - start) * times, width], [samples, channels, end - start, narrow]
+        return {0: strips.add(node, node.target, incoming, *sizes, *scales)}
+
+    return Strip(lambda span: {}, run, [gradient], spread)
+
+
+def _fixed_norm(node: Node) -> Strip | None:
+    """Batch norm by running statistics."""
+    return _same(node, [])
+
+
+def _norm_backward(node: Node) -> Strip | None:
+    gradient, *_, training, _, _ = _args(node)
+    found = None if training else _same(node, [gradient])
+    return found and Strip(found.values, found.run, [gradient], found.spread, (1, 2))
+
+
+RULES: dict[Any, Callable[[Node], Strip | None]] = {
+    aten.convolution.default: _convolution,
+    aten.convolution_backward.default: _convolution_backward,
+    aten.max_pool2d_with_indices.default: _max_pool,
+    aten.max_pool2d_with_indices_backward.default: _max_pool_backward,
+    aten.avg_pool2d.default: _average_pool,
+    aten.avg_pool2d_backward.default: _average_pool_backward,
+    aten.upsample_nearest2d.default: _nearest,
+    aten.upsample_nearest2d_backward.default: _nearest_backward,
+    aten._native_batch_norm_legit_no_training.default: _fixed_norm,
+    aten.native_batch_norm_backward.default: _norm_backward,
+}
