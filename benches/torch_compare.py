@@ -4,7 +4,8 @@
     python benches/torch_compare.py --model gpt --inductor
     python benches/torch_compare.py --all --sweep             # ten budgets of scrimp each instead
     python benches/torch_compare.py --tiles                   # a loss over many words by tiles
-    python benches/torch_compare.py --longest 4GiB            # the longest text within a budget
+    python benches/torch_compare.py --largest 4GiB            # the longest text within a budget
+    python benches/torch_compare.py --largest 1GiB --model vgg16   # the largest image
 
 Same model, same batch, same step (loss, gradients), every method's gradients compared with eager's. Peak
 is what PyTorch's allocator hands out at most, parameters, buffers and batch included. Time is processor time
@@ -146,6 +147,27 @@ WIDE = {"wide gpt": (256, 4, 512)}
 """Width, layers and length of models with many words."""
 
 
+SIDE = {"vgg16": 512}
+"""Sides of images for networks of convolutions alone."""
+
+
+def trunk() -> nn.Sequential:
+    """VGG-16's convolutions, ReLU and pooling, in five stages."""
+    stages, inputs = [], 3
+    for count, outputs in ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512)):
+        layers: list[nn.Module] = []
+        for _ in range(count):
+            layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(inplace=True)]
+            inputs = outputs
+        stages.append(nn.Sequential(*layers, nn.MaxPool2d(2)))
+    return nn.Sequential(*stages)
+
+
+def spread(output: Tensor, target: Tensor) -> Tensor:
+    """A loss for it."""
+    return (output - target).square().mean()
+
+
 def make(name: str, batch: int) -> tuple[nn.Module, tuple[Tensor, Tensor], Any, list[nn.Module]]:
     """Give a model, a batch, a loss, and the blocks that people would checkpoint."""
     model: Any
@@ -178,6 +200,9 @@ def make(name: str, batch: int) -> tuple[nn.Module, tuple[Tensor, Tensor], Any, 
         model = Gpt(width, layers, 30 * width, length, 0.0)
         words = torch.randint(0, 30 * width, (batch, length))
         return model, (words, words.roll(-1, 1)), token_loss, list(model.blocks)
+    if name in SIDE:
+        model = trunk()
+        return model, (torch.zeros(batch, 3, SIDE[name], SIDE[name]), torch.zeros(())), spread, list(model)
     model = UNet()
     target = torch.randint(0, 2, (batch, 128, 128))
     small = images[..., :128, :128].contiguous()
@@ -442,57 +467,61 @@ def by_tiles(given: argparse.Namespace) -> None:
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads\n\n{bench.table()}\n")
 
 
-def longest(given: argparse.Namespace) -> None:
-    """The longest text of one sample within a budget, to a hundred and twenty-eighth."""
-    budget = scrimp._native.parse_budget(given.longest)[1]
+def largest(given: argparse.Namespace) -> None:
+    """The longest text, or the largest square image, of one sample within a budget."""
+    budget = scrimp._native.parse_budget(given.largest)[2]
+    assert budget is not None, "the budget must be in bytes"
+    image = given.model == "vgg16"
 
-    def bench(length: int) -> Bench:
-        WIDE["wide gpt"] = (*given.shape, length)
+    def bench(size: int) -> Bench:
+        if image:
+            SIDE["vgg16"] = size
+            return Bench("vgg16", 1)
+        WIDE["wide gpt"] = (*given.shape, size)
         return Bench("wide gpt", 1)
 
-    def measured(step: Callable[[Bench], Tensor]) -> Callable[[int], bool]:
-        def fits(length: int) -> bool:
-            one = bench(length)
-            return one.peak(partial(step, one)) <= budget
+    def measured(step: Callable[[Bench], Tensor]) -> int:
+        """Bytes grow with tokens or pixels, so two measurements tell where the third is to be made."""
+        power, known = 1 + image, {}
+        size = 256
+        while size not in known:
+            one = bench(size)
+            known[size] = one.peak(partial(step, one))
+            print(f"{size}: {known[size] / MIB:.1f} MiB", file=sys.stderr, flush=True)
+            if len(known) == 1:
+                size = 512
+                continue
+            (low, less), (high, more) = sorted(known.items())[-2:]
+            each = (more - less) / (high**power - low**power)
+            size = int((high**power + (budget - more) / each) ** (1 / power))
+        return max(size for size, peak in known.items() if peak <= budget)
 
-        return fits
-
-    def planned(tile: int | str) -> Callable[[int], bool]:
-        def fits(length: int) -> bool:
-            one = bench(length)
+    def planned(tile: int | str) -> int:
+        low, high = 256, 0
+        while high == 0 or high - low > low // 32:
+            size = 2 * low if high == 0 else (low + high) // 2
+            one = bench(size)
+            options = {"tile": tile, "costs": "estimate", "time_limit": given.time_limit}
             try:
-                scrimp.torch.fit(
-                    *(one.model, one.loss_fn, one.batch, budget),
-                    tile=tile,
-                    costs="estimate",
-                    time_limit=given.time_limit,
-                )
-            except scrimp.Infeasible:
-                return False
-            return True
+                scrimp.torch.fit(one.model, one.loss_fn, one.batch, budget, **options)
+                low = size
+            except scrimp.Infeasible as error:
+                high = size
+                print(f"{size}: {error.least_found / MIB:.1f} MiB", file=sys.stderr, flush=True)
+        return low
 
-        return fits
-
-    methods = {"eager": measured(Bench.eager), "checkpoint per block": measured(Bench.checkpointed)}
-    if hasattr(F, "linear_cross_entropy"):
-        methods["`linear_cross_entropy` with options"] = measured(Bench.chunked)
-        methods["both"] = measured(Bench.both)
-    methods |= {"scrimp": planned("off"), "scrimp, tile=64": planned(64)}
-    print(f"| method | longest text within {given.longest} |\n|---|---|")
-    for name, fits in methods.items():
-        print(f"| {name} | {_most(fits)} |", flush=True)
-
-
-def _most(fits: Callable[[int], bool]) -> int:
-    """The largest number that fits: doubled until it doesn't, then between to a part of it."""
-    low = 512
-    while fits(2 * low):
-        low *= 2
-    high = 2 * low
-    while high - low > max(1, low // 64):
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    print(f"| method | largest within {given.largest} |\n|---|---|")
+    methods: dict[str, Callable[[Bench], Tensor]] = {
+        "eager": Bench.eager,
+        "checkpoint per block": Bench.checkpointed,
+    }
+    if hasattr(F, "linear_cross_entropy") and not image:
+        methods["`linear_cross_entropy` with options"] = Bench.chunked
+        methods["both"] = Bench.both
+    for name, step in methods.items():
+        print(f"| {name} | {measured(step)} |", flush=True)
+    for tile in ("off", *given.counts):
+        print(f"| scrimp, tile={tile!r} | {planned(tile)} |", flush=True)
 
 
 def compare(name: str, given: argparse.Namespace) -> None:
@@ -517,11 +546,12 @@ def main() -> None:
     """Run what was asked for."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("--model", choices=list(CASES), default="gpt")
+    parser.add_argument("--model", choices=[*CASES, *SIDE], default="gpt")
     parser.add_argument("--all", action="store_true", help="resnet50, unet, vit and gpt, one after another")
     parser.add_argument("--sweep", action="store_true", help="ten budgets of scrimp only")
     parser.add_argument("--tiles", action="store_true", help="a loss over many words by tiles")
-    parser.add_argument("--longest", metavar="BUDGET", help="the longest text within a budget")
+    parser.add_argument("--largest", metavar="BUDGET", help="the longest text, or image, within a budget")
+    parser.add_argument("--counts", type=int, nargs="+", default=(8, 32), help="numbers of tiles for it")
     parser.add_argument("--shape", type=int, nargs=2, default=(512, 4), help="width and layers for it")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--parts", help="budgets: parts of what eager takes beyond what is always there")
@@ -535,8 +565,8 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     torch._dynamo.config.recompile_limit = 64
-    if given.tiles or given.longest:
-        (by_tiles if given.tiles else longest)(given)
+    if given.tiles or given.largest:
+        (by_tiles if given.tiles else largest)(given)
         return
     for name in ["resnet50", "unet", "vit", "gpt"] if given.all else [given.model]:
         (ten_budgets if given.sweep else compare)(name, given)

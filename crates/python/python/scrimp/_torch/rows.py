@@ -83,9 +83,7 @@ Known = dict[Node, Rows]
 
 def cut(node: Node, known: Known) -> Cut | None:
     """How an operator runs on some rows; None if it can't, or not with what is ``known``."""
-    rule = RULES.get(node.target)
-    if rule is None and torch.Tag.pointwise in getattr(node.target, "tags", ()):
-        rule = _elementwise
+    rule = _elementwise if is_elementwise(node) else RULES.get(node.target)
     if rule is None or is_random(node):
         return None
     found: Cut | None = rule(node, known)
@@ -445,6 +443,11 @@ ELEMENTWISE = (
     *("hardtanh_backward", "softplus_backward", "elu_backward", "leaky_relu_backward"),
     *("hardswish_backward", "hardsigmoid_backward", "log_sigmoid_backward", "logit_backward"),
 )
+
+
+def is_elementwise(node: Node) -> bool:
+    """Whether it treats elements alike and apart."""
+    return torch.Tag.pointwise in getattr(node.target, "tags", ()) or RULES.get(node.target) is _elementwise
 
 
 def _rules() -> dict[Any, Any]:

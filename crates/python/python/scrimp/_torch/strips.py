@@ -19,7 +19,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from scrimp._torch.graph import is_random
-from scrimp._torch.rows import aten, shape_of, tensor_inputs
+from scrimp._torch.rows import aten, is_elementwise, shape_of, tensor_inputs
 
 Span = tuple[int, int]
 """Lines of an image: the first, and that after the last."""
@@ -122,9 +122,7 @@ def strip(node: Node, backward: Callable[[Node], bool]) -> Strip | None:
         return found
     if backward(node):
         return _linear(node, backward)
-    if torch.Tag.pointwise in getattr(node.target, "tags", ()) or node.target in SAME:
-        return _same(node, [])
-    return None
+    return _same(node, []) if is_elementwise(node) or node.target in APART else None
 
 
 def has_lines(tensor: Any) -> bool:
@@ -137,14 +135,6 @@ def strip_inputs(node: Node) -> list[Node]:
     return [tensor for tensor in tensor_inputs(node) if has_lines(tensor.meta["val"])]
 
 
-SAME = {
-    aten.detach.default,
-    aten.alias.default,
-    aten._to_copy.default,
-    aten.zeros_like.default,
-    aten.ones_like.default,
-}
-"""Operators that treat each element alike."""
 APART = {
     aten.cat.default: 1,
     aten.slice.Tensor: 1,
@@ -161,6 +151,9 @@ def _same(node: Node, gradients: Sequence[Node]) -> Strip | None:
     images = strip_inputs(node)
     if not images or not has_lines(first) or any(shape_of(i)[HEIGHT] != first.shape[HEIGHT] for i in images):
         return None
+    others = [shape_of(tensor) for tensor in tensor_inputs(node) if tensor not in images]
+    if any(len(shape) > 1 and shape[-2] > 1 for shape in others):
+        return None  # Their lines aren't the images' third dimension.
     at = APART.get(node.target)
     if at is not None:
         dim: Any = node.args[at] if len(node.args) > at else 0
@@ -213,11 +206,7 @@ def _linear(node: Node, backward: Callable[[Node], bool]) -> Strip | None:
         or node.target in SCALED
         or (node.target is aten.mul.Tensor and len(gradients) == 1 and node.args[0] is not node.args[1])
         or (node.target is aten.div.Tensor and gradients == [first])
-        or (
-            name.endswith("_backward")
-            and torch.Tag.pointwise in getattr(node.target, "tags", ())
-            and gradients == [first]
-        )
+        or (name.endswith("_backward") and is_elementwise(node) and gradients == [first])
     )
     return _same(node, gradients) if linear else None
 

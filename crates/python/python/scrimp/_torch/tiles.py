@@ -88,7 +88,7 @@ def parts_of(graph: Graph, kept: Collection[Node], height: int | None = 2) -> Pa
         if node.target is aten.convolution.default:
             seen = height is None or node in taken or node in behind
             images = None if seen else _grown_strips(node, behind, height or 0)
-            if images is not None:
+            if images is not None and taken.isdisjoint(images.cuts):
                 images.inside = _inside(images, tasks, kept)
                 (parts.found if images.inside else parts.refused).append(images)
                 taken |= images.cuts.keys()
