@@ -19,8 +19,9 @@ use crate::search::anneal::Walk;
 use crate::search::arrange::Arrangement;
 use crate::search::exact::{self, Limits, Verdict};
 use crate::search::first::FirstPlan;
+use crate::search::lineage::Lineage;
 use crate::search::state::State;
-use crate::search::walks::{WALKS, each};
+use crate::search::walks::WALKS;
 
 /// Units of work per second that the schedule expects of a walk, which is fewer than machines do. Units are
 /// quicker where tasks have few inputs on average, because lists are short.
@@ -52,9 +53,8 @@ const TIDY_TIME: Duration = Duration::from_millis(300);
 const STATES: usize = 150_000;
 /// The same limit for each budget while the least budget is sought.
 const LEAST_STATES: usize = 20_000;
-/// The epochs without a better plan after which the search has converged.
-const PATIENCE: u32 = 8;
-/// The share of all work that these epochs take at least, so that small problems don't end too soon.
+/// The share of all work that the epochs without a better plan take at least before the search has converged, so
+/// that small problems don't end too soon.
 const IDLE_SHARE: f64 = 0.1;
 /// The same per task, in units of work, if the plan is further above the bound than a share of all tasks' seconds.
 const ENOUGH: u64 = 1_000_000;
@@ -388,83 +388,6 @@ impl<'m> Race<'m, '_> {
                 walk
             })
             .collect();
-        Lineage::new(best, walks, self.first_epoch())
+        Lineage::new(best, walks, free, self.first_epoch())
     }
-}
-
-/// Annealing from one plan, in epochs of growing length on several walks. After each epoch all walks go on
-/// from the best plan.
-pub(super) struct Lineage<'m> {
-    pub best: (f64, Vec<TaskId>),
-    pub walks: Vec<Walk<'m>>,
-    /// Epochs since the last better plan, and in all.
-    idle: u32,
-    pub epochs: u64,
-    /// The next epoch's units of work, those so far, and those when the last better plan was found.
-    length: u64,
-    pub spent: u64,
-    better_at: u64,
-}
-
-impl<'m> Lineage<'m> {
-    /// A lineage that starts from a plan, and units of work of its first epoch.
-    pub fn new(best: (f64, Vec<TaskId>), mut walks: Vec<Walk<'m>>, length: u64) -> Lineage<'m> {
-        for walk in walks.iter_mut().filter(|walk| walk.origins.is_empty()) {
-            walk.origins.push(best.1.clone());
-        }
-        Lineage {
-            best,
-            walks,
-            idle: 0,
-            epochs: 0,
-            length,
-            spent: 0,
-            better_at: 0,
-        }
-    }
-
-    /// Leaves the plan for another one that doesn't depend on it, found with about this much work.
-    fn start_over(&mut self, most: u64) {
-        for walk in &mut self.walks {
-            walk.start_over(most);
-            walk.record();
-        }
-        if let Some(other) = best_of(&self.walks) {
-            self.best = other;
-        }
-    }
-
-    /// Whether many epochs, and at least this much work, have brought nothing.
-    pub fn has_converged(&self, work: u64) -> bool {
-        self.idle >= PATIENCE && self.spent - self.better_at >= work
-    }
-
-    /// One epoch of at most `most` units of work, which are taken off `left`.
-    pub fn epoch(&mut self, threads: usize, most: u64, left: &mut u64) {
-        let length = self.length.min(most);
-        let (from, epoch) = (&self.best.1, self.epochs);
-        each(threads, &mut self.walks, &|k, walk| {
-            walk.epoch(from, length, epoch, k);
-        });
-        *left -= length;
-        self.spent += length;
-        self.length = self.length * 3 / 2;
-        self.epochs += 1;
-        self.idle += 1;
-        if let Some(better) = best_of(&self.walks)
-            && better.0 < self.best.0 * (1.0 - 1e-12)
-        {
-            self.best = better;
-            self.idle = 0;
-            self.better_at = self.spent;
-        }
-    }
-}
-
-fn best_of(walks: &[Walk<'_>]) -> Option<(f64, Vec<TaskId>)> {
-    walks
-        .iter()
-        .filter_map(|w| w.best.as_ref())
-        .min_by(|a, b| a.0.total_cmp(&b.0))
-        .cloned()
 }

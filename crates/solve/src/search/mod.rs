@@ -17,6 +17,7 @@ mod first;
 mod front;
 mod least;
 mod levels;
+mod lineage;
 mod links;
 mod order;
 mod postpone;

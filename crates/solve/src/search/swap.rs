@@ -14,7 +14,8 @@ use crate::options::{Options, Progress};
 use crate::random::Random;
 use crate::search::anneal::Walk;
 use crate::search::belady;
-use crate::search::driver::{self, FIRST_EPOCH, FIRST_PLAN, Lineage};
+use crate::search::driver::{self, FIRST_EPOCH, FIRST_PLAN};
+use crate::search::lineage::Lineage;
 use crate::search::state::State;
 use crate::search::timing::Timing;
 use crate::search::walks::WALKS;
@@ -214,13 +215,17 @@ impl<'m> Search<'m> {
         Walk::new(self.model, &order, self.budget, free, self.cutoff, random)
     }
 
-    /// A lineage from a plan. If the order is free, one walk changes it and the other keeps what it is, which
-    /// is often easier to improve.
+    /// A lineage from a plan.
     fn lineage(&self, number: u64, best: (f64, Vec<TaskId>)) -> Lineage<'m> {
         let walks = WALKS as u64;
-        let walk = |k| self.walk(number * walks + k, self.is_free() && k > 0);
+        let walk = |k| self.walk(number * walks + k, self.is_free());
         let walks = (0..walks).map(walk).collect();
-        Lineage::new(best, walks, FIRST_EPOCH * u64::from(self.model.tasks))
+        Lineage::new(
+            best,
+            walks,
+            self.is_free(),
+            FIRST_EPOCH * u64::from(self.model.tasks),
+        )
     }
 
     fn is_free(&self) -> bool {

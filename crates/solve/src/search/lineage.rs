@@ -1,0 +1,171 @@
+//! A lineage: annealing from one plan, in epochs of growing length on several walks.
+
+use scrimp_plan::TaskId;
+
+use crate::search::anneal::Walk;
+use crate::search::walks::{WALKS, each};
+
+/// The epochs without a better plan after which the search has converged.
+const PATIENCE: u32 = 8;
+/// Of this many epochs of a lineage in a free order, the first few are a trial: one walk keeps the order that it has,
+/// and the other may change it. In the rest, both do what took more seconds off.
+const PERIOD: u64 = 6;
+const TRIED: u64 = 2;
+
+/// Annealing from one plan, in epochs of growing length on several walks. After each epoch all walks go on
+/// from the best plan.
+pub(super) struct Lineage<'m> {
+    pub best: (f64, Vec<TaskId>),
+    pub walks: Vec<Walk<'m>>,
+    /// Epochs since the last better plan, and in all.
+    idle: u32,
+    pub epochs: u64,
+    /// The next epoch's units of work, those so far, and those when the last better plan was found.
+    length: u64,
+    pub spent: u64,
+    better_at: u64,
+    /// Whether the order is free.
+    free: bool,
+    /// Seconds that the walk which kept the order, and the one which could change it, took off in the last trial.
+    gains: [f64; WALKS],
+}
+
+impl<'m> Lineage<'m> {
+    /// A lineage that starts from a plan, and units of work of its first epoch.
+    pub fn new(
+        best: (f64, Vec<TaskId>),
+        mut walks: Vec<Walk<'m>>,
+        free: bool,
+        length: u64,
+    ) -> Lineage<'m> {
+        for walk in walks.iter_mut().filter(|walk| walk.origins.is_empty()) {
+            walk.origins.push(best.1.clone());
+        }
+        Lineage {
+            best,
+            walks,
+            idle: 0,
+            epochs: 0,
+            length,
+            spent: 0,
+            better_at: 0,
+            free,
+            gains: [0.0; WALKS],
+        }
+    }
+
+    /// Leaves the plan for another one that doesn't depend on it, found with about this much work.
+    pub fn start_over(&mut self, most: u64) {
+        for walk in &mut self.walks {
+            walk.start_over(most);
+            walk.record();
+        }
+        if let Some(other) = best_of(&self.walks) {
+            self.best = other;
+        }
+    }
+
+    /// Whether many epochs, and at least this much work, have brought nothing.
+    pub fn has_converged(&self, work: u64) -> bool {
+        self.idle >= PATIENCE && self.spent - self.better_at >= work
+    }
+
+    /// One epoch of at most `most` units of work, which are taken off `left`.
+    pub fn epoch(&mut self, threads: usize, most: u64, left: &mut u64) {
+        let length = self.length.min(most);
+        self.choose_moves();
+        let trial = self.is_trial();
+        let (from, epoch) = (&self.best.1, self.epochs);
+        each(threads, &mut self.walks, &|k, walk| {
+            walk.epoch(from, length, epoch, k);
+        });
+        *left -= length;
+        self.spent += length;
+        self.length = self.length * 3 / 2;
+        self.epochs += 1;
+        self.idle += 1;
+        for (gain, walk) in self.gains.iter_mut().zip(&self.walks) {
+            if let Some((seconds, _)) = walk.best.as_ref().filter(|_| trial) {
+                *gain += (self.best.0 - seconds).max(0.0);
+            }
+        }
+        if let Some(better) = best_of(&self.walks)
+            && better.0 < self.best.0 * (1.0 - 1e-12)
+        {
+            self.best = better;
+            self.idle = 0;
+            self.better_at = self.spent;
+        }
+    }
+
+    /// Whether the next epoch tells whether to change the order.
+    fn is_trial(&self) -> bool {
+        self.epochs % PERIOD < TRIED
+    }
+
+    /// Decides which walks may change the order in the next epoch.
+    fn choose_moves(&mut self) {
+        if self.epochs.is_multiple_of(PERIOD) {
+            self.gains = [0.0; WALKS];
+        }
+        let trial = self.is_trial();
+        let [keeping, changing] = self.gains;
+        for (k, walk) in self.walks.iter_mut().enumerate() {
+            walk.repairer.free = self.free
+                && match trial || keeping == changing {
+                    true => k > 0,
+                    false => changing > keeping,
+                };
+        }
+    }
+}
+
+fn best_of(walks: &[Walk<'_>]) -> Option<(f64, Vec<TaskId>)> {
+    walks
+        .iter()
+        .filter_map(|w| w.best.as_ref())
+        .min_by(|a, b| a.0.total_cmp(&b.0))
+        .cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cutoff::Cutoff;
+    use crate::model::Model;
+    use crate::random::Random;
+    use crate::testing::{Shape, problem};
+
+    #[test]
+    fn walks_do_what_took_more_off_in_the_trial() {
+        let shape = Shape {
+            tasks: 12,
+            rich: false,
+        };
+        let p = problem(shape, &mut Random::new(1, 0));
+        let model = Model::new(&p).unwrap().0;
+        let given = model.given_order();
+        let walk = |k| {
+            let random = Random::new(0, k);
+            Walk::new(&model, &given, f64::INFINITY, true, Cutoff::NEVER, random)
+        };
+        let chosen = |free: bool, epochs: u64, gains: [f64; WALKS]| {
+            let walks = (0..WALKS as u64).map(walk).collect();
+            let mut lineage = Lineage::new((0.0, given.clone()), walks, free, 1);
+            (lineage.epochs, lineage.gains) = (epochs, gains);
+            lineage.choose_moves();
+            lineage
+                .walks
+                .iter()
+                .map(|w| w.repairer.free)
+                .collect::<Vec<_>>()
+        };
+        for gains in [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]] {
+            assert_eq!(chosen(true, PERIOD + 1, gains), [false, true], "a trial");
+            assert_eq!(chosen(false, PERIOD + TRIED, gains), [false; WALKS]);
+        }
+        assert_eq!(chosen(true, TRIED, [1.0, 0.0]), [false; WALKS]);
+        assert_eq!(chosen(true, TRIED, [0.0, 1.0]), [true; WALKS]);
+        assert_eq!(chosen(true, TRIED, [0.0, 0.0]), [false, true]);
+    }
+}
