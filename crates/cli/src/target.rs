@@ -13,7 +13,7 @@ use scrimp::plan::{Budget, Capacities, PerDevice, Problem, SwapMemory};
 use scrimp::run::{Compiled, Cpu, Samples};
 use scrimp::solve::Layer;
 use scrimp::{
-    Choice, DeviceSpec, Devices, Error, Fit, Homes, ModelSource, Pricing, Recipe, TileSearch,
+    Choice, DeviceSpec, Devices, Error, Fit, Homes, ModelSource, Pricing, Recipe, TileSearch, Work,
 };
 
 use crate::args::{
@@ -133,8 +133,7 @@ pub fn loss(args: &RecipeArgs, graph: &Graph) -> LossArg {
     }
 }
 
-/// What a training step of a graph does, with the tiles that are best within a budget if that is asked, or if no plan
-/// without tiles can meet it.
+/// What a training step of a graph does, with tiles as in [`tiles_within`].
 pub fn recipe_within(
     args: &RecipeArgs,
     graph: &Graph,
@@ -142,25 +141,36 @@ pub fn recipe_within(
     costing: &Costing<'_>,
     quiet: bool,
 ) -> Result<Recipe> {
+    let untiled = RecipeArgs {
+        tile: None,
+        ..*args
+    };
+    let untiled = recipe(&untiled, graph)?;
+    let work = Work::Train(untiled);
+    let tiles = tiles_within(args.tile, graph, work, devices, costing, quiet)?;
+    Ok(Recipe { tiles, ..untiled })
+}
+
+/// The tiles that are best within a budget if that is asked, or if no plan without tiles can meet it.
+pub fn tiles_within(
+    tile: Option<TileArg>,
+    graph: &Graph,
+    work: Work<'_>,
+    devices: &Devices,
+    costing: &Costing<'_>,
+    quiet: bool,
+) -> Result<Tiles> {
     let mut names = devices.iter().map(|(name, _)| name);
     let only = names.next().filter(|_| names.next().is_none());
     let budget = only.and_then(|name| costing.budget.named(name));
     let (Some(&Budget::Bytes(bytes)), None | Some(TileArg::Auto | TileArg::Sft(_))) =
-        (budget, args.tile)
+        (budget, tile)
     else {
-        return recipe(args, graph);
+        return given(tile);
     };
-    let untiled = recipe(
-        &RecipeArgs {
-            tile: None,
-            ..*args
-        },
-        graph,
-    )?;
-    if let Some(TileArg::Sft(count)) = args.tile {
+    if let Some(TileArg::Sft(count)) = tile {
         let capacity = bytes;
-        let tiles = Tiles::Published { capacity, count };
-        return Ok(Recipe { tiles, ..untiled });
+        return Ok(Tiles::Published { capacity, count });
     }
     let device = devices.first();
     let mut cache = costing::cache(device);
@@ -168,15 +178,15 @@ pub fn recipe_within(
     let swap = costing::links(costing.swap, device, budget, cache.as_mut(), costing.afresh)?;
     let search = TileSearch {
         graph,
-        recipe: untiled,
+        work,
         device,
         bytes,
         swap: &swap,
         options: &costing.options(),
     };
-    let asked = args.tile.is_some();
+    let asked = tile.is_some();
     if !asked && !scrimp::needs_tiles(&search)? {
-        return Ok(untiled);
+        return Ok(Tiles::Off);
     }
     let line = Line::spinner(quiet, "choosing tiles");
     let mut samples = Samples::new(costing.search.time_limit);
@@ -191,13 +201,19 @@ pub fn recipe_within(
     let Choice { tiles, fits } = scrimp::choose_tiles(&search, pricing)?;
     drop(line);
     if asked {
-        return Ok(Recipe { tiles, ..untiled });
+        return Ok(tiles);
     }
-    if fits && !quiet {
-        tell("no plan without tiles can meet the budget, so parts run by tiles (--tile auto)");
+    if tiles != Tiles::Off && !quiet {
+        tell(match fits {
+            true => {
+                "no plan without tiles can meet the budget, so parts run by tiles (--tile auto)"
+            }
+            false => {
+                "no plan without tiles can meet the budget, and none with tiles was found; tiles need the least"
+            }
+        });
     }
-    let tiles = if fits { tiles } else { Tiles::Off };
-    Ok(Recipe { tiles, ..untiled })
+    Ok(tiles)
 }
 
 /// What is run by tiles, if that is a number or nothing.
@@ -206,7 +222,7 @@ pub fn given(tile: Option<TileArg>) -> Result<Tiles> {
         None => Ok(Tiles::Off),
         Some(TileArg::Given(tiles)) => Ok(tiles),
         Some(TileArg::Auto | TileArg::Sft(_)) => {
-            let sentence = "--tile auto and sft are for plan and train with one device and its budget in bytes; give a number of tiles";
+            let sentence = "--tile auto and sft are for plan, train and run with one device and its budget in bytes; give a number of tiles";
             Err(Failure::new(Kind::Usage, sentence).into())
         }
     }

@@ -29,6 +29,7 @@ fn floats(array: &Array) -> Vec<f32> {
     match &array.contents {
         Contents::Floats(floats) => floats.clone(),
         Contents::Ints(ints) => ints.iter().map(|&i| i as f32).collect(),
+        Contents::Stored(_) => panic!("all is read at once"),
     }
 }
 

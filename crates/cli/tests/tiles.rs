@@ -4,9 +4,11 @@
 
 mod support;
 
+use std::fs::File;
 use std::path::Path;
 
-use scrimp::graph::data::{Arrays, Contents};
+use scrimp::graph::DType;
+use scrimp::graph::data::{Arrays, Contents, Saved, save_npz};
 use support::{fails, object};
 use tempfile::tempdir;
 
@@ -77,7 +79,7 @@ fn inference_by_tiles() {
         let (name, array) = arrays.into_iter().next().unwrap();
         match array.contents {
             Contents::Floats(floats) => (name, array.shape, floats),
-            Contents::Ints(_) => panic!("the mask is of floats"),
+            other => panic!("the mask is {other:?}"),
         }
     });
     let [(name, shape, whole), (tiled_name, tiled_shape, tiled)] = outputs;
@@ -87,6 +89,68 @@ fn inference_by_tiles() {
     for (a, b) in whole.iter().zip(&tiled) {
         assert!((a - b).abs() <= 1e-5 * size, "{a} and {b}");
     }
+}
+
+/// An image that is never whole in memory: tiles of it are read from the file.
+#[test]
+fn tiles_of_an_image_in_a_file() {
+    let folder = tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let pixels = (0..3 * 96 * 128).map(|i| (i * 7919 % 1009) as f32 / 1009.0);
+    let image = Saved {
+        name: "input".into(),
+        dtype: DType::F32,
+        shape: vec![1, 3, 96, 128],
+        bytes: pixels.flat_map(f32::to_le_bytes).collect(),
+    };
+    let npz = path("image.npz");
+    save_npz(&mut File::create(&npz).unwrap(), &[image]).unwrap();
+    let run = |inputs: &[&str], with: &[&str]| {
+        let unet = [
+            "run", "unet", "--image", "96x128", "--width", "2", "--batch", "1",
+        ];
+        object(&[&unet[..], inputs, with].concat())
+    };
+    let output = |name: &str, with: &[&str]| {
+        let outputs = path(name);
+        let told = run(&["--inputs", &npz, "--outputs", &outputs], with);
+        let arrays = Arrays::read(Path::new(&outputs), 1 << 30).unwrap().0;
+        let (_, array) = arrays.into_iter().next().unwrap();
+        let Contents::Floats(floats) = array.contents else {
+            panic!("the mask is of floats");
+        };
+        (told, floats)
+    };
+    let (_, whole) = output("whole.npz", &[]);
+    let (tiled, read) = output("tiles.npz", &["--tile", "4"]);
+    // Two batches at once can't share a file, so the image is an input like any other.
+    let (given, same) = output("given.npz", &["--tile", "4", "--in-flight", "2"]);
+    assert_eq!(read, same);
+    let size = whole.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    for (a, b) in whole.iter().zip(&read) {
+        assert!((a - b).abs() <= 1e-5 * size, "{a} and {b}");
+    }
+    let peak = |told: &serde_json::Value| told["peak_bytes"].as_u64().unwrap();
+    let bytes = 3 * 96 * 128 * 4;
+    assert!(!tiled["segments"].is_null());
+    assert!(peak(&given) > 2 * bytes);
+    let least = ["--tile", "4", "--budget", "min", "--time-limit", "2"];
+    assert!(peak(&run(&["--inputs", &npz], &least)) + bytes / 2 <= peak(&run(&[], &least)));
+}
+
+/// Without `--tile` parts of a network run by tiles where no plan without them meets the budget.
+#[test]
+fn inference_by_as_many_tiles_as_a_budget_needs() {
+    let run = |budget: &str| {
+        let image = ["run", "vgg16-trunk", "--image", "192x256", "--batch", "1"];
+        object(&[&image[..], &["--budget", budget, "--time-limit", "3"]].concat())
+    };
+    let whole = run("100%");
+    assert!(whole["segments"].is_null());
+    let budget = whole["floor_bytes"].as_u64().unwrap() * 19 / 20;
+    let tiled = run(&format!("{budget}B"));
+    assert!(!tiled["segments"].is_null());
+    assert!(tiled["peak_bytes"].as_u64().unwrap() <= budget);
 }
 
 #[test]

@@ -133,6 +133,7 @@ pub fn flops(graph: &Graph, node: &Node) -> f64 {
         Op::GatherGrad { .. } => input(1),
         // These move elements and compute nothing.
         Op::Fill { .. }
+        | Op::Read { .. }
         | Op::Concat { .. }
         | Op::Slice { .. }
         | Op::Pad { .. }

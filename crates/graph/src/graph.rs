@@ -213,7 +213,7 @@ impl Graph {
             tensor.dtype = float;
         }
         for node in self.nodes.values_mut() {
-            if let Op::Fill { dtype, .. } = &mut node.op {
+            if let Op::Fill { dtype, .. } | Op::Read { dtype, .. } = &mut node.op {
                 *dtype = float;
             }
         }

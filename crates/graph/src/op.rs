@@ -7,6 +7,7 @@
 //!
 //! In the tables below `x, w[, b] -> y` lists inputs and outputs in order; brackets are optional.
 
+use crate::data::Stream;
 use crate::dtype::DType;
 
 /// The window of a convolution or pooling over the last two axes (height, width).
@@ -221,6 +222,18 @@ pub enum Op {
         shape: Vec<usize>,
         /// The value.
         value: f64,
+        /// A floating-point type.
+        dtype: DType,
+    },
+    /// `-> y`: a box of the current batch of an array in a file, read anew each time. Such nodes take the place of slices
+    /// of an input ([`crate::data::streamed()`]).
+    Read {
+        /// The array.
+        from: Stream,
+        /// First element, per axis.
+        start: Vec<usize>,
+        /// Shape.
+        shape: Vec<usize>,
         /// A floating-point type.
         dtype: DType,
     },

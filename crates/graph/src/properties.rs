@@ -70,6 +70,7 @@ impl Op {
             Op::SumTo { .. } => "SumTo",
             Op::Expand { .. } => "Expand",
             Op::Fill { .. } => "Fill",
+            Op::Read { .. } => "Read",
             Op::MaxPool { .. } => "MaxPool",
             Op::MaxPoolGrad { .. } => "MaxPoolGrad",
             Op::AvgPool { .. } => "AvgPool",
@@ -161,6 +162,7 @@ impl Op {
             | Op::SumTo { .. }
             | Op::Expand { .. }
             | Op::Fill { .. }
+            | Op::Read { .. }
             | Op::MaxPool { .. }
             | Op::MaxPoolGrad { .. }
             | Op::AvgPool { .. }

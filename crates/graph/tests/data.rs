@@ -155,7 +155,7 @@ fn rows_stream_through_batches() {
         let arrays = arrays
             .iter()
             .map(|(name, shape)| ((*name).into(), array(shape)));
-        Rows::new(&graph, Arrays(arrays.collect()))
+        Rows::new(&graph, Arrays(arrays.collect()), 0)
     };
     // Five samples; the scale is the same in every batch.
     let five = rows(&[("x", &[5, 3]), ("scale", &[2, 3])]).unwrap();
@@ -241,6 +241,7 @@ fn synthetic_data_fill_every_input_in_range() {
                     let mean = v.iter().sum::<f32>() / v.len() as f32;
                     assert!(mean.abs() < 0.3, "{mean}");
                 }
+                Contents::Stored(_) => panic!("all is synthetic"),
                 Contents::Ints(v) => {
                     assert_eq!(v.len(), elements);
                     assert!(v.iter().all(|n| (0..11).contains(n)));

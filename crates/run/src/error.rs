@@ -129,6 +129,12 @@ pub enum RunError {
         /// What doesn't fit.
         reason: String,
     },
+    /// Data in a file can't be read during a step.
+    #[error("{reason}")]
+    Data {
+        /// The file, and why.
+        reason: String,
+    },
     /// An operation can't be applied to a tensor.
     #[error("tensor {tensor:?} {problem}")]
     Tensor {

@@ -256,6 +256,14 @@ pub(crate) fn set(
     let data = match contents {
         Contents::Floats(values) => Data::F32(values),
         Contents::Ints(values) => Data::I64(values),
+        Contents::Stored(stream) => {
+            let mut first = 0;
+            return executor.set_pieces(tensor, &mut |piece| {
+                let read = stream.read_from(first, piece);
+                first += piece.len();
+                read.map_err(Error::from)
+            });
+        }
     };
     executor.set(tensor, data).map_err(Error::from)
 }

@@ -4,14 +4,16 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Result;
-use scrimp::graph::data::{Arrays, Contents, Feed, Rows, Saved, save_npz};
+use scrimp::graph::data::{Arrays, Contents, Feed, Rows, Saved, Stream, save_npz};
 use scrimp::graph::weights::WeightsFile;
-use scrimp::graph::{Graph, Repeated, TensorId, Tiled, Tiles, inference, repeated};
+use scrimp::graph::{Graph, Repeated, TensorId, Tiled, inference, repeated};
 use scrimp::machine::{EnergyCounter, NoEnergyCounter, peak_resident};
 use scrimp::plan::{Budget, Capacities, format_bytes, format_seconds};
-use scrimp::run::{RunError, StepTrace};
+use scrimp::run::{Processor, RunError, StepTrace};
 use scrimp::solve::place;
-use scrimp::{Devices, Error, Fit, Forward, Inference, ModelSource, PlanSummary, Planned};
+use scrimp::{
+    Devices, Error, Fit, Forward, Inference, ModelSource, PlanSummary, Planned, TiledStep, Work,
+};
 use serde_json::{Value, json};
 
 use super::{plan, trained};
@@ -34,21 +36,14 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
     // What there is to remark concerns training.
     let graph = target::import(&args.model, &args.shape, true)?;
     let graph = inference(&graph).map_err(Error::from)?;
-    let (graph, tiled) = match target::given(args.tile)? {
-        Tiles::Off => (graph, Vec::new()),
-        tiles => scrimp::graph::tile::tiled(&graph, tiles).map_err(Error::from)?,
-    };
-    let source = Source::new(args, &graph)?;
     let weights = args.weights.as_deref().map(WeightsFile::open);
     let weights = weights.transpose().map_err(Error::from)?;
     let devices = &args.devices.devices;
     let devices = target::devices(devices, args.solve.search.threads(), args.library)?;
+    let source = Source::new(args, &graph)?;
     let budget = args.budget.clone();
     let budget = budget.unwrap_or_else(|| devices.all(Budget::Percent(100.0)));
-    let flight = repeated(&graph, args.in_flight as usize).map_err(Error::from)?;
-    let phases = scrimp::forward(&flight.graph);
-    let compiled = devices.compiled(&flight.graph);
-    let usual = match compiled.len() {
+    let usual = match devices.iter().count() {
         1 => CostsArg::Static,
         // The static model knows no difference between devices.
         _ => CostsArg::Measured,
@@ -60,6 +55,19 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
         search: &args.solve.search,
         swap: &args.swap,
     };
+    // A GPU can't read files, and an array in a file has one batch at a time.
+    let mut processors = devices.iter().map(|(_, processor)| processor);
+    let streams = match processors.all(|processor| matches!(processor, Processor::Cpu(_))) {
+        true if args.in_flight == 1 => source.streams(),
+        _ => Vec::new(),
+    };
+    let work = Work::Run(&streams);
+    let tiles = target::tiles_within(args.tile, &graph, work, &devices, &costing, quiet)?;
+    let TiledStep { graph, tiled, .. } = work.tiled(&graph, tiles)?;
+    let source = source.moved(&graph);
+    let flight = repeated(&graph, args.in_flight as usize).map_err(Error::from)?;
+    let phases = scrimp::forward(&flight.graph);
+    let compiled = devices.compiled(&flight.graph);
     let measured = costing::costs(&phases, &compiled, &devices, &costing, quiet)?;
     let lowered = devices.lower(&flight.graph, &phases, &measured.costs, &measured.crossing)?;
     let network = Inference {
@@ -148,38 +156,59 @@ fn timed(forward: &mut Forward<'_>, inputs: &[(TensorId, Contents)]) -> Result<(
 /// Where batches come from.
 enum Source {
     Rows(Rows),
-    Random(Feed, u64),
+    /// Made from this seed, so many batches.
+    Random(Feed, u64, u64),
 }
 
 impl Source {
     fn new(args: &RunArgs, graph: &Graph) -> Result<Source> {
+        let seed = args.solve.search.seed.unwrap_or(0);
         let Some(path) = &args.inputs else {
-            let feed = Feed::synthetic(graph, args.solve.search.seed.unwrap_or(0));
-            return Ok(Source::Random(feed, args.batches.unwrap_or(1)));
+            let feed = Feed::synthetic(graph, seed);
+            return Ok(Source::Random(feed, args.batches.unwrap_or(1), seed));
         };
         let room = scrimp::machine::memory().available.unwrap_or(u64::MAX);
-        let arrays = Arrays::read(path, room).map_err(Error::from)?;
-        Ok(Source::Rows(Rows::new(graph, arrays).map_err(Error::from)?))
+        let arrays = Arrays::open(path, room).map_err(Error::from)?;
+        let rows = Rows::new(graph, arrays, room).map_err(Error::from)?;
+        Ok(Source::Rows(rows))
+    }
+
+    /// Inputs whose arrays are in files.
+    fn streams(&self) -> Vec<(String, Stream)> {
+        match self {
+            Source::Rows(rows) => rows.streams(),
+            Source::Random(..) => Vec::new(),
+        }
+    }
+
+    /// The source for the network as it runs.
+    fn moved(self, graph: &Graph) -> Source {
+        match self {
+            Source::Rows(rows) => Source::Rows(rows.moved(graph)),
+            Source::Random(_, batches, seed) => {
+                Source::Random(Feed::synthetic(graph, seed), batches, seed)
+            }
+        }
     }
 
     fn batch_size(&self) -> usize {
         match self {
             Source::Rows(rows) => rows.batch(),
-            Source::Random(feed, _) => feed.batch(),
+            Source::Random(feed, ..) => feed.batch(),
         }
     }
 
     fn batches(&self) -> u64 {
         match self {
             Source::Rows(rows) => rows.count().div_ceil(rows.batch()) as u64,
-            Source::Random(_, batches) => *batches,
+            Source::Random(_, batches, _) => *batches,
         }
     }
 
     fn samples(&self) -> usize {
         match self {
             Source::Rows(rows) => rows.count(),
-            Source::Random(feed, batches) => feed.batch() * *batches as usize,
+            Source::Random(feed, batches, _) => feed.batch() * *batches as usize,
         }
     }
 
@@ -191,7 +220,7 @@ impl Source {
                 rows.from(start)
                     .expect("the index is below the number of batches")
             }
-            Source::Random(feed, _) => (feed.step(index), feed.batch()),
+            Source::Random(feed, ..) => (feed.step(index), feed.batch()),
         }
     }
 

@@ -3,16 +3,19 @@
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
+use super::stream::Stream;
 use crate::dtype::DType;
 use crate::graph::TensorId;
 
-/// The contents of an input: floats or integers.
+/// The contents of an input: floats or integers, in memory or in a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Contents {
     /// For f32 and f64 tensors.
     Floats(Vec<f32>),
     /// For i64 tensors.
     Ints(Vec<i64>),
+    /// For f32 and f64 tensors: the current batch of an array in a file.
+    Stored(Stream),
 }
 
 impl Contents {
@@ -20,10 +23,11 @@ impl Contents {
         match self {
             Contents::Floats(v) => v.len(),
             Contents::Ints(v) => v.len(),
+            Contents::Stored(stream) => stream.len(),
         }
     }
 
-    /// The given rows of `width` elements, one after another.
+    /// The given rows of `width` elements, one after another. Of an array in a file they become the current batch.
     pub(super) fn rows(&self, width: usize, rows: &[usize]) -> Contents {
         let range = |&row: &usize| row * width..(row + 1) * width;
         match self {
@@ -39,16 +43,21 @@ impl Contents {
                     .copied()
                     .collect(),
             ),
+            Contents::Stored(stream) => {
+                stream.select(rows);
+                self.clone()
+            }
         }
     }
 
-    /// The contents in an element type. Integers may become floats, but not the other way round.
+    /// The contents in an element type. Integers may become floats, but not the other way round, and integers of a
+    /// file are in memory ([`Stream::ints`]).
     pub(super) fn into_type(self, dtype: DType) -> Option<Contents> {
         match (self, dtype) {
             (Contents::Ints(v), DType::F32 | DType::F64) => {
                 Some(Contents::Floats(v.into_iter().map(|i| i as f32).collect()))
             }
-            (Contents::Floats(_), DType::I64) => None,
+            (Contents::Floats(_) | Contents::Stored(_), DType::I64) => None,
             (contents, _) => Some(contents),
         }
     }

@@ -96,6 +96,12 @@ pub enum DataError {
         /// The graph's input.
         input: String,
     },
+    /// A file can't be read.
+    #[error("{reason}")]
+    File {
+        /// The file, and why.
+        reason: String,
+    },
     /// Data has a label or token that doesn't exist.
     #[error("{array} has the number {found}, but input {input} takes 0 to {last}")]
     Range {

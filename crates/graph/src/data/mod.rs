@@ -7,10 +7,16 @@ mod feed;
 mod npz;
 mod rows;
 mod save;
+mod stream;
+mod streamed;
 mod synthetic;
+mod tiff;
 
 pub use contents::Contents;
 pub use feed::{DataError, Feed, Samples};
 pub use npz::{Array, Arrays, Dataset, NpzError};
 pub use rows::Rows;
 pub use save::{Saved, save_npz};
+pub use stream::Stream;
+pub(crate) use stream::read_exact_at;
+pub use streamed::streamed;

@@ -1,4 +1,4 @@
-//! Reads npz files, which are zip archives of npy arrays. For training, the arrays `x` and `y` are the training samples,
+//! Reads npz files, which are zip archives of npy arrays, and npy files. For training, the arrays `x` and `y` are the training samples,
 //! and `x_test` and `y_test`, if present, the test samples. The first axis counts samples.
 //!
 //! Sizes are bounded before anything is allocated, and an npy header is parsed without recursion. An archive
@@ -7,16 +7,20 @@
 use scrimp_plan::file::open_regular;
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek};
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use thiserror::Error;
-use zip::ZipArchive;
+use zip::{CompressionMethod, ZipArchive};
 
 use super::contents::Contents;
 use super::feed::Samples;
+use super::stream::Stream;
+use super::tiff::Picture;
 
-/// The most bytes of an array. Larger data doesn't belong in memory.
-const MAX_ARRAY_BYTES: u64 = 1 << 36;
+/// The most bytes of an array.
+const MAX_ARRAY_BYTES: u64 = 1 << 42;
 
 /// The most arrays in a file; four are used.
 const MAX_ARRAYS: usize = 4096;
@@ -91,10 +95,11 @@ fn samples<R: Read + Seek>(
     y: &str,
     room: &mut u64,
 ) -> Result<Option<Samples>, String> {
-    let Some(xs) = array(archive, x, room)? else {
+    let Some(xs) = array(archive, x, room, None)? else {
         return Ok(None);
     };
-    let ys = array(archive, y, room)?.ok_or_else(|| format!("it has {x}, but no array {y}"))?;
+    let ys =
+        array(archive, y, room, None)?.ok_or_else(|| format!("it has {x}, but no array {y}"))?;
     let (Some((&count, x_shape)), Some((&labels, y_shape))) =
         (xs.shape.split_first(), ys.shape.split_first())
     else {
@@ -138,16 +143,50 @@ impl Arrays {
         with_file(path, |file| Arrays::from_reader(file, room))
     }
 
+    /// As [`Arrays::read`], but arrays that aren't compressed stay in the file and take no memory. The first image of a
+    /// TIFF file is an array of shape [1, channels, height, width] that stays there, too.
+    ///
+    /// # Errors
+    /// As [`Arrays::read`].
+    pub fn open(path: &Path, room: u64) -> Result<Arrays, NpzError> {
+        let (file, _) = opened(path)?;
+        let file = Arc::new(file);
+        let origin = Origin { path, file: &file };
+        named(
+            path,
+            Arrays::new(BufReader::new(&*file), room, Some(origin)),
+        )
+    }
+
     /// Reads the contents of a file as [`Arrays::read`] does; the error is the reason.
     ///
     /// # Errors
     /// If the contents are malformed or take more than `room` bytes of memory.
-    pub fn from_reader(mut reader: impl Read + Seek, mut room: u64) -> Result<Arrays, String> {
+    pub fn from_reader(reader: impl Read + Seek, room: u64) -> Result<Arrays, String> {
+        Arrays::new(reader, room, None)
+    }
+
+    /// The arrays of a file. What isn't compressed stays there, if the file is given.
+    fn new(
+        mut reader: impl Read + Seek,
+        mut room: u64,
+        origin: Option<Origin<'_>>,
+    ) -> Result<Arrays, String> {
         let mut start = [0; 6];
         let is_npy = reader.read_exact(&mut start).is_ok() && start == *MAGIC;
+        let length = reader.seek(SeekFrom::End(0)).map_err(cut)?;
         reader.rewind().map_err(cut)?;
+        if let Some(origin) = origin.filter(|_| Picture::starts(&start)) {
+            let file = origin.file.try_clone().map_err(cut)?;
+            let (stream, shape) = Stream::tiff(origin.path, file)?;
+            let contents = Contents::Stored(stream);
+            return Ok(Arrays(vec![(String::new(), Array { shape, contents })]));
+        }
         if is_npy {
-            let array = npy(&mut reader, &mut room)?;
+            let array = match origin {
+                Some(origin) => stored(origin, &mut reader, 0..length, &mut room)?,
+                None => npy(&mut reader, &mut room)?,
+            };
             return Ok(Arrays(vec![(String::new(), array)]));
         }
         let mut archive = open(reader)?;
@@ -158,7 +197,7 @@ impl Arrays {
         let names = names.map_err(|e| format!("it is not an npz file: {e}"))?;
         let names = names.iter().filter_map(|name| name.strip_suffix(".npy"));
         let read = |name: &str| {
-            let array = array(&mut archive, name, &mut room)?;
+            let array = array(&mut archive, name, &mut room, origin)?;
             Ok(array.map(|array| (name.to_owned(), array)))
         };
         let arrays: Result<Vec<_>, String> = names.map(read).collect();
@@ -169,15 +208,30 @@ impl Arrays {
 /// The first bytes of an npy array.
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
+/// A file whose arrays may stay in it.
+#[derive(Clone, Copy)]
+struct Origin<'a> {
+    path: &'a Path,
+    file: &'a Arc<File>,
+}
+
 fn with_file<T>(
     path: &Path,
     read: impl FnOnce(BufReader<File>) -> Result<T, String>,
 ) -> Result<T, NpzError> {
-    let (file, _) = open_regular(path).map_err(|source| NpzError::Io {
+    let (file, _) = opened(path)?;
+    named(path, read(BufReader::new(file)))
+}
+
+fn opened(path: &Path) -> Result<(File, u64), NpzError> {
+    open_regular(path).map_err(|source| NpzError::Io {
         path: path.to_owned(),
         source,
-    })?;
-    read(BufReader::new(file)).map_err(|reason| NpzError::Format {
+    })
+}
+
+fn named<T>(path: &Path, read: Result<T, String>) -> Result<T, NpzError> {
+    read.map_err(|reason| NpzError::Format {
         path: path.to_owned(),
         reason,
     })
@@ -192,10 +246,12 @@ fn open<R: Read + Seek>(reader: R) -> Result<ZipArchive<R>, String> {
     }
 }
 
+/// One array of an archive. If it isn't compressed it stays in its file, if that is given.
 fn array<R: Read + Seek>(
     archive: &mut ZipArchive<R>,
     name: &str,
     room: &mut u64,
+    origin: Option<Origin<'_>>,
 ) -> Result<Option<Array>, String> {
     let Some(index) = archive.index_for_name(&format!("{name}.npy")) else {
         return Ok(None);
@@ -203,13 +259,69 @@ fn array<R: Read + Seek>(
     let mut entry = archive
         .by_index(index)
         .map_err(|e| format!("array {name}: {e}"))?;
-    npy(&mut entry, room)
+    let plain = entry.compression() == CompressionMethod::Stored && !entry.encrypted();
+    let array = match (origin, entry.data_start()) {
+        (Some(origin), Some(start)) if plain => {
+            let end = start.saturating_add(entry.size());
+            stored(origin, &mut entry, start..end, room)
+        }
+        _ => npy(&mut entry, room),
+    };
+    array
         .map(Some)
         .map_err(|reason| format!("array {name}: {reason}"))
 }
 
+/// An npy array that stays in its file, where it has these bytes; a scalar doesn't. `reader` is at its start.
+fn stored(
+    origin: Origin<'_>,
+    reader: &mut impl Read,
+    place: Range<u64>,
+    room: &mut u64,
+) -> Result<Array, String> {
+    let header = header(reader)?;
+    if header.shape.is_empty() {
+        return read(reader, header, room);
+    }
+    let Header {
+        kind,
+        shape,
+        bytes,
+        length,
+    } = header;
+    let start = place.start + length;
+    let end = origin.file.metadata().map_err(cut)?.len().min(place.end);
+    let found = end.saturating_sub(start);
+    if found < bytes {
+        return Err(too_short(bytes, found));
+    }
+    let file = origin.file.clone();
+    let stream = Stream::plain(origin.path, file, start, kind, shape.clone());
+    let contents = Contents::Stored(stream);
+    Ok(Array { shape, contents })
+}
+
+fn too_short(needed: u64, found: u64) -> String {
+    format!("its shape needs {needed} bytes, but it has {found}")
+}
+
 /// Reads one npy array into memory and subtracts its bytes from `room`.
 fn npy(reader: &mut impl Read, room: &mut u64) -> Result<Array, String> {
+    let header = header(reader)?;
+    read(reader, header, room)
+}
+
+/// What the elements are that follow.
+struct Header {
+    kind: Kind,
+    shape: Vec<usize>,
+    /// Of the elements.
+    bytes: u64,
+    /// Bytes before the elements.
+    length: u64,
+}
+
+fn header(reader: &mut impl Read) -> Result<Header, String> {
     let mut start = [0; 8];
     reader.read_exact(&mut start).map_err(cut)?;
     let version = match start {
@@ -232,6 +344,19 @@ fn npy(reader: &mut impl Read, room: &mut u64) -> Result<Array, String> {
         .try_fold(kind.bytes(), |bytes, &n| bytes.checked_mul(n as u64))
         .filter(|&bytes| bytes <= MAX_ARRAY_BYTES)
         .ok_or_else(|| format!("shape {shape:?} is too large"))?;
+    Ok(Header {
+        kind,
+        shape,
+        bytes,
+        length: (start.len() + width + length) as u64,
+    })
+}
+
+/// Reads an array's elements into memory and subtracts the bytes that they take there from `room`.
+fn read(reader: &mut impl Read, header: Header, room: &mut u64) -> Result<Array, String> {
+    let Header {
+        kind, shape, bytes, ..
+    } = header;
     let held = bytes / kind.bytes() * kind.held_bytes();
     *room = room.checked_sub(held).ok_or_else(|| {
         format!("shape {shape:?} takes {held} bytes of memory, but only {room} are left")
@@ -253,7 +378,7 @@ fn elements(reader: &mut impl Read, kind: Kind, bytes: u64) -> Result<Contents, 
         let filled = reader.take(wanted).read_to_end(&mut piece);
         read += filled.map_err(cut)? as u64;
         if (piece.len() as u64) < wanted {
-            return Err(format!("its shape needs {bytes} bytes, but it has {read}"));
+            return Err(too_short(bytes, read));
         }
         kind.decode(&piece, &mut contents)?;
     }
@@ -264,9 +389,18 @@ fn cut(error: std::io::Error) -> String {
     format!("it is cut short or damaged: {error}")
 }
 
+/// Numbers of a type from their little-endian bytes.
+macro_rules! elements {
+    ($data:expr, $t:ty) => {
+        $data
+            .chunks_exact(size_of::<$t>())
+            .map(|c| <$t>::from_le_bytes(c.try_into().expect("chunks have the exact size")))
+    };
+}
+
 /// The supported element types, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     F16,
     F32,
     F64,
@@ -298,7 +432,7 @@ impl Kind {
         })
     }
 
-    fn bytes(self) -> u64 {
+    pub(super) fn bytes(self) -> u64 {
         match self {
             Kind::I8 | Kind::U8 => 1,
             Kind::F16 | Kind::I16 | Kind::U16 => 2,
@@ -307,7 +441,7 @@ impl Kind {
         }
     }
 
-    fn is_float(self) -> bool {
+    pub(super) fn is_float(self) -> bool {
         matches!(self, Kind::F16 | Kind::F32 | Kind::F64)
     }
 
@@ -316,36 +450,57 @@ impl Kind {
         if self.is_float() { 4 } else { 8 }
     }
 
-    /// Appends little-endian elements to contents of this kind.
-    fn decode(self, data: &[u8], into: &mut Contents) -> Result<(), String> {
-        macro_rules! elements {
+    /// Little-endian elements as floats.
+    pub(super) fn floats(self, data: &[u8], mut put: impl FnMut(f32)) {
+        macro_rules! each {
             ($t:ty, $convert:expr) => {
-                data.chunks_exact(size_of::<$t>())
-                    .map(|c| <$t>::from_le_bytes(c.try_into().expect("chunks have the exact size")))
-                    .map($convert)
+                elements!(data, $t).map($convert).for_each(&mut put)
             };
         }
-        match into {
-            Contents::Floats(floats) => match self {
-                Kind::F16 => floats.extend(elements!(u16, crate::half::half_to_f32)),
-                Kind::F64 => floats.extend(elements!(f64, |v| v as f32)),
-                _ => floats.extend(elements!(f32, |v| v)),
-            },
-            Contents::Ints(ints) => match self {
-                Kind::I8 => ints.extend(elements!(i8, i64::from)),
-                Kind::I16 => ints.extend(elements!(i16, i64::from)),
-                Kind::I32 => ints.extend(elements!(i32, i64::from)),
-                Kind::U8 => ints.extend(elements!(u8, i64::from)),
-                Kind::U16 => ints.extend(elements!(u16, i64::from)),
-                Kind::U32 => ints.extend(elements!(u32, i64::from)),
-                Kind::U64 => {
-                    for value in elements!(u64, i64::try_from) {
-                        let fits = "a number does not fit a signed 64-bit integer";
-                        ints.push(value.map_err(|_| fits)?);
-                    }
+        match self {
+            Kind::F16 => each!(u16, crate::half::half_to_f32),
+            Kind::F32 => each!(f32, |v| v),
+            Kind::F64 => each!(f64, |v| v as f32),
+            Kind::I8 => each!(i8, f32::from),
+            Kind::I16 => each!(i16, f32::from),
+            Kind::I32 => each!(i32, |v| v as f32),
+            Kind::I64 => each!(i64, |v| v as f32),
+            Kind::U8 => each!(u8, f32::from),
+            Kind::U16 => each!(u16, f32::from),
+            Kind::U32 => each!(u32, |v| v as f32),
+            Kind::U64 => each!(u64, |v| v as f32),
+        }
+    }
+
+    /// Appends little-endian elements to contents of this kind.
+    pub(super) fn decode(self, data: &[u8], into: &mut Contents) -> Result<(), String> {
+        let ints = match into {
+            Contents::Floats(floats) => {
+                self.floats(data, |x| floats.push(x));
+                return Ok(());
+            }
+            Contents::Ints(ints) => ints,
+            Contents::Stored(_) => return Err("it is in a file".into()),
+        };
+        macro_rules! each {
+            ($t:ty) => {
+                ints.extend(elements!(data, $t).map(i64::from))
+            };
+        }
+        match self {
+            Kind::I8 => each!(i8),
+            Kind::I16 => each!(i16),
+            Kind::I32 => each!(i32),
+            Kind::U8 => each!(u8),
+            Kind::U16 => each!(u16),
+            Kind::U32 => each!(u32),
+            Kind::U64 => {
+                for value in elements!(data, u64) {
+                    let fits = "a number does not fit a signed 64-bit integer";
+                    ints.push(i64::try_from(value).map_err(|_| fits)?);
                 }
-                _ => ints.extend(elements!(i64, |v| v)),
-            },
+            }
+            _ => each!(i64),
         }
         Ok(())
     }

@@ -3,12 +3,16 @@
 use super::contents::{Contents, Slot};
 use super::feed::{DataError, slots};
 use super::npz::Arrays;
+use super::stream::Stream;
+use crate::dtype::DType;
 use crate::graph::{Graph, TensorId};
 
 /// Samples for all inputs of a graph, in their own order.
 #[derive(Clone, Debug)]
 pub struct Rows {
     fillings: Vec<Filling>,
+    /// Arrays whose rows nodes of the graph read themselves.
+    streams: Vec<Stream>,
     count: usize,
     batch: usize,
 }
@@ -25,11 +29,12 @@ struct Filling {
 impl Rows {
     /// Takes each input's array by the input's name. A graph with one input also takes a file's only array,
     /// whatever its name. The first axis of an array counts samples, as many in all arrays; an array of
-    /// exactly an input's shape may also fill that input in every batch.
+    /// exactly an input's shape may also fill that input in every batch. Integers that are still in a file may
+    /// take `room` bytes of memory each.
     ///
     /// # Errors
     /// If an input has no array, an array has no input, or shapes, element types or numbers don't fit.
-    pub fn new(graph: &Graph, mut arrays: Arrays) -> Result<Rows, DataError> {
+    pub fn new(graph: &Graph, mut arrays: Arrays, room: u64) -> Result<Rows, DataError> {
         let slots = slots(graph);
         if let ([slot], [(name, _)]) = (&slots[..], &mut arrays.0[..]) {
             name.clone_from(&slot.name);
@@ -58,7 +63,15 @@ impl Rows {
                     });
                 }
             };
-            let contents = array.contents.into_type(slot.dtype);
+            let contents = match array.contents {
+                Contents::Stored(stream) if slot.dtype == DType::I64 => {
+                    let ints = stream.ints(room).map_err(|error| DataError::File {
+                        reason: error.to_string(),
+                    })?;
+                    ints.map(Contents::Ints)
+                }
+                contents => contents.into_type(slot.dtype),
+            };
             let contents = contents.ok_or_else(|| DataError::Type {
                 array: name.clone(),
                 input: slot.name.clone(),
@@ -105,9 +118,43 @@ impl Rows {
         }
         Ok(Rows {
             fillings,
+            streams: Vec::new(),
             count,
             batch,
         })
+    }
+
+    /// The inputs whose arrays are in files, by name.
+    pub fn streams(&self) -> Vec<(String, Stream)> {
+        let stored = self.fillings.iter().filter_map(|filling| {
+            let Contents::Stored(stream) = &filling.contents else {
+                return None;
+            };
+            Some((filling.slot.name.clone(), stream.clone()))
+        });
+        stored.collect()
+    }
+
+    /// The same rows for another graph, some of whose inputs may have been replaced ([`super::streamed`]). The others are those
+    /// of the graph for which the rows were made.
+    pub fn moved(mut self, graph: &Graph) -> Rows {
+        for mut filling in std::mem::take(&mut self.fillings) {
+            match (graph.find(&filling.slot.name), filling.contents) {
+                (Some(tensor), contents) => {
+                    filling.slot.tensor = tensor;
+                    self.fillings.push(Filling {
+                        contents,
+                        ..filling
+                    });
+                }
+                (None, Contents::Stored(stream)) if filling.width.is_some() => {
+                    self.streams.push(stream);
+                }
+                // All of the array is in every batch.
+                (None, _) => {}
+            }
+        }
+        self
     }
 
     /// Number of samples.
@@ -121,11 +168,13 @@ impl Rows {
     }
 
     /// Contents of the inputs for the samples from `start` on, and how many samples of the batch count; the
-    /// last sample fills the rest. `None` past the end.
+    /// last sample fills the rest. `None` past the end. Arrays in files have one batch at a time, which is this one
+    /// until the next call.
     pub fn from(&self, start: usize) -> Option<(Vec<(TensorId, Contents)>, usize)> {
         let left = self.count.checked_sub(start).filter(|&left| left > 0)?;
         let rows = (start..).map(|row| row.min(self.count - 1));
         let rows: Vec<usize> = rows.take(self.batch).collect();
+        self.streams.iter().for_each(|stream| stream.select(&rows));
         let filled = self.fillings.iter().map(|filling| {
             let contents = match filling.width {
                 Some(width) => filling.contents.rows(width, &rows),

@@ -4,14 +4,14 @@
 use scrimp_plan::file::open_regular;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use safetensors::Dtype;
 
 use super::error::OnnxError;
 use super::proto::{TensorProto, data_type};
+use crate::data::read_exact_at;
 use crate::half::{bfloat_to_f32, half_to_f32};
 use crate::weights::Stored;
 
@@ -136,7 +136,7 @@ pub(super) struct TensorReader {
     room: u64,
 }
 
-type Shared = Arc<Mutex<File>>;
+type Shared = Arc<File>;
 
 /// Where a tensor's data are.
 struct Place {
@@ -163,7 +163,7 @@ impl TensorReader {
 
     /// With the model's own file, open, and its size.
     pub(super) fn with_own(mut self, own: Option<(File, u64)>) -> TensorReader {
-        let own = own.map(|(file, size)| (Arc::new(Mutex::new(file)), size));
+        let own = own.map(|(file, size)| (Arc::new(file), size));
         self.files.extend(own.map(|own| (OWN_FILE.to_owned(), own)));
         self
     }
@@ -247,9 +247,8 @@ impl TensorReader {
         let mut bytes = Vec::new();
         let reserved = bytes.try_reserve_exact(expected as usize);
         reserved.map_err(|_| format!("there is no memory for {expected} bytes"))?;
-        let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.seek(SeekFrom::Start(offset))
-            .and_then(|_| (&mut *file).take(expected).read_to_end(&mut bytes))
+        bytes.resize(expected as usize, 0);
+        read_exact_at(&file, &mut bytes, offset)
             .map_err(|e| format!("external data {location:?}: {e}"))?;
         self.room -= held;
         Ok(bytes)
@@ -313,7 +312,7 @@ impl TensorReader {
                 return Err(outside());
             }
             let (file, size) = open_regular(&real).map_err(fail)?;
-            let file = Arc::new(Mutex::new(file));
+            let file = Arc::new(file);
             self.files.insert(location.to_owned(), (file, size));
         }
         Ok(self.files[location].clone())

@@ -47,7 +47,9 @@ fn dispatch(op: &Op, inputs: &[Signature<'_>]) -> Result<Vec<Inferred>, ShapeErr
         } => one(elementwise::reduce(inputs, axes, *keep_dims)?),
         Op::SumTo { shape } => one(elementwise::sum_to(inputs, shape)?),
         Op::Expand { shape, scale } => one(elementwise::expand(inputs, shape, *scale)?),
-        Op::Fill { shape, dtype, .. } => one(elementwise::fill(inputs, shape, *dtype)?),
+        Op::Fill { shape, dtype, .. } | Op::Read { shape, dtype, .. } => {
+            one(elementwise::fill(inputs, shape, *dtype)?)
+        }
         Op::Dropout { p, place, .. } => one(elementwise::dropout(inputs, *p, place.as_ref())?),
         Op::BatchNorm { epsilon, momentum } => {
             one(normalize::batch_norm(inputs, *epsilon, *momentum)?)

@@ -223,6 +223,7 @@ pub fn access(op: &Op, inputs: &[&[usize]], output: &[usize]) -> Access {
         // Not in the forward part of a graph, or changes state.
         Op::Dropout { .. }
         | Op::SumTo { .. }
+        | Op::Read { .. }
         | Op::BatchNorm { .. }
         | Op::ConvWeightGrad { .. }
         | Op::MaxPoolGrad { .. }

@@ -2,16 +2,17 @@
 
 use safetensors::tensor::Dtype;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
+use std::sync::Arc;
 
 use super::PIECE;
 use super::read::floats;
+use crate::data::read_exact_at;
 
 /// Floats in a file. Reading them takes no memory that grows with their number.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    file: Arc<Mutex<File>>,
+    file: Arc<File>,
     start: u64,
     count: usize,
     dtype: Dtype,
@@ -19,7 +20,7 @@ pub struct Stored {
 
 impl Stored {
     /// The caller has found out that the file has these elements, which are of a float type.
-    pub(crate) fn new(file: Arc<Mutex<File>>, start: u64, count: usize, dtype: Dtype) -> Stored {
+    pub(crate) fn new(file: Arc<File>, start: u64, count: usize, dtype: Dtype) -> Stored {
         Stored {
             file,
             start,
@@ -48,11 +49,11 @@ impl Stored {
         }
         let size = self.dtype.bitsize() / 8;
         let mut bytes = vec![0; into.len().min(PIECE) * size];
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.seek(SeekFrom::Start(self.start + (first * size) as u64))?;
+        let mut at = self.start + (first * size) as u64;
         for piece in into.chunks_mut(PIECE) {
             let bytes = &mut bytes[..piece.len() * size];
-            file.read_exact(bytes)?;
+            read_exact_at(&self.file, bytes, at)?;
+            at += bytes.len() as u64;
             floats(self.dtype, bytes, piece);
         }
         Ok(())

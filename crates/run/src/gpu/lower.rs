@@ -57,6 +57,7 @@ pub fn lower(
             b.items("expand", b.count(), arguments);
         }
         Op::Fill { value, .. } => fill(&mut b, *value),
+        Op::Read { .. } => return Err(unsupported(op, "a GPU can't read files")),
         Op::MaxPool { window } => windows::max_pool(&mut b, window),
         Op::MaxPoolGrad { window } => windows::max_pool_grad(&mut b, window),
         Op::AvgPool { window, count_pad } => windows::average_pool(&mut b, window, *count_pad),

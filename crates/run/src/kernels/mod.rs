@@ -107,6 +107,7 @@ fn workspace_of<T: Real>(
         | Op::SumTo { .. }
         | Op::Expand { .. }
         | Op::Fill { .. }
+        | Op::Read { .. }
         | Op::BatchNorm { .. }
         | Op::RunningStats { .. }
         | Op::Softmax { .. }
@@ -181,6 +182,7 @@ fn run_on<T: Real, W: Pod + Send + Sync>(
         Op::SumTo { .. } => reduce::sum_to::<T>(slots, args),
         Op::Expand { scale, .. } => elementwise::expand::<T>(slots, *scale, args),
         Op::Fill { value, .. } => elementwise::fill::<T>(slots, *value, args),
+        Op::Read { from, start, .. } => shape::read::<T>(from, start, args),
         Op::MaxPool { window } => pool::max::<T>(slots, window, args),
         Op::MaxPoolGrad { window } => pool::max_grad::<T>(slots, window, args),
         Op::AvgPool { window, count_pad } => pool::average::<T>(slots, window, *count_pad, args),

@@ -2,6 +2,7 @@
 //! nearest-neighbour resizing. Elements are handled as words of their size, so every type works.
 
 use bytemuck::Pod;
+use scrimp_graph::data::Stream;
 
 use super::strides::{Strided, contiguous};
 use crate::args::{Args, Inputs, Source};
@@ -64,6 +65,16 @@ pub fn slice<W: Pod + Send + Sync>(
         y,
     );
     Ok(())
+}
+
+/// `-> y`: a box of an array in a file. Reading isn't done in parallel: it is bound by the file.
+pub fn read<T: Real>(from: &Stream, start: &[usize], args: Args<'_>) -> Result<(), RunError> {
+    let shape = args.outputs.shape(0);
+    let [y] = args.outputs.take::<T, _>()?;
+    from.read(start, shape, y, |x| T::of(f64::from(x)))
+        .map_err(|error| RunError::Data {
+            reason: error.to_string(),
+        })
 }
 
 /// Fills y, row by row, from strided x.

@@ -130,6 +130,7 @@ impl<'a> Rule<'a> {
             Op::MeanSquaredError if slot == 0 => self.loss(Op::MeanSquaredErrorGrad, [0, 1])?,
             Op::MeanSquaredError => self.loss(Op::MeanSquaredErrorGrad, [1, 0])?,
             Op::Fill { .. }
+            | Op::Read { .. }
             | Op::ConvWeightGrad { .. }
             | Op::UnaryGrad(_)
             | Op::MaxPoolGrad { .. }
