@@ -7,8 +7,10 @@ use crate::search::walks::{WALKS, each};
 
 /// The epochs without a better plan after which the search has converged.
 const PATIENCE: u32 = 8;
-/// Of this many epochs of a lineage in a free order, the first few are a trial: one walk keeps the order that it has,
-/// and the other may change it. In the rest, both do what took more seconds off.
+/// With more tasks than this, or with copies, changing the order takes most of the work and doesn't always pay. So of
+/// this many epochs of a lineage in a free order, the first few are a trial: one walk keeps the order that it has, and the
+/// other may change it. In the rest, both do what took more seconds off.
+const MANY: u32 = 500;
 const PERIOD: u64 = 6;
 const TRIED: u64 = 2;
 
@@ -24,8 +26,8 @@ pub(super) struct Lineage<'m> {
     length: u64,
     pub spent: u64,
     better_at: u64,
-    /// Whether the order is free.
-    free: bool,
+    /// Whether trials decide if walks change the order.
+    tries: bool,
     /// Seconds that the walk which kept the order, and the one which could change it, took off in the last trial.
     gains: [f64; WALKS],
 }
@@ -38,6 +40,8 @@ impl<'m> Lineage<'m> {
         free: bool,
         length: u64,
     ) -> Lineage<'m> {
+        let model = walks[0].state.model;
+        let tries = free && (model.tasks > MANY || !model.copies.none());
         for walk in walks.iter_mut().filter(|walk| walk.origins.is_empty()) {
             walk.origins.push(best.1.clone());
         }
@@ -49,7 +53,7 @@ impl<'m> Lineage<'m> {
             length,
             spent: 0,
             better_at: 0,
-            free,
+            tries,
             gains: [0.0; WALKS],
         }
     }
@@ -100,22 +104,24 @@ impl<'m> Lineage<'m> {
 
     /// Whether the next epoch tells whether to change the order.
     fn is_trial(&self) -> bool {
-        self.epochs % PERIOD < TRIED
+        self.tries && self.epochs % PERIOD < TRIED
     }
 
     /// Decides which walks may change the order in the next epoch.
     fn choose_moves(&mut self) {
+        if !self.tries {
+            return;
+        }
         if self.epochs.is_multiple_of(PERIOD) {
             self.gains = [0.0; WALKS];
         }
         let trial = self.is_trial();
         let [keeping, changing] = self.gains;
         for (k, walk) in self.walks.iter_mut().enumerate() {
-            walk.repairer.free = self.free
-                && match trial || keeping == changing {
-                    true => k > 0,
-                    false => changing > keeping,
-                };
+            walk.repairer.free = match trial {
+                true => k > 0,
+                false => changing >= keeping,
+            };
         }
     }
 }
@@ -149,10 +155,10 @@ mod tests {
             let random = Random::new(0, k);
             Walk::new(&model, &given, f64::INFINITY, true, Cutoff::NEVER, random)
         };
-        let chosen = |free: bool, epochs: u64, gains: [f64; WALKS]| {
+        let chosen = |tries: bool, epochs: u64, gains: [f64; WALKS]| {
             let walks = (0..WALKS as u64).map(walk).collect();
-            let mut lineage = Lineage::new((0.0, given.clone()), walks, free, 1);
-            (lineage.epochs, lineage.gains) = (epochs, gains);
+            let mut lineage = Lineage::new((0.0, given.clone()), walks, true, 1);
+            (lineage.tries, lineage.epochs, lineage.gains) = (tries, epochs, gains);
             lineage.choose_moves();
             lineage
                 .walks
@@ -162,10 +168,14 @@ mod tests {
         };
         for gains in [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]] {
             assert_eq!(chosen(true, PERIOD + 1, gains), [false, true], "a trial");
-            assert_eq!(chosen(false, PERIOD + TRIED, gains), [false; WALKS]);
+            assert_eq!(
+                chosen(false, PERIOD + TRIED, gains),
+                [true; WALKS],
+                "few tasks"
+            );
         }
         assert_eq!(chosen(true, TRIED, [1.0, 0.0]), [false; WALKS]);
         assert_eq!(chosen(true, TRIED, [0.0, 1.0]), [true; WALKS]);
-        assert_eq!(chosen(true, TRIED, [0.0, 0.0]), [false, true]);
+        assert_eq!(chosen(true, TRIED, [0.0, 0.0]), [true; WALKS]);
     }
 }
