@@ -472,6 +472,7 @@ def largest(given: argparse.Namespace) -> None:
     budget = scrimp._native.parse_budget(given.largest)[2]
     assert budget is not None, "the budget must be in bytes"
     image = given.model == "vgg16"
+    start = 256 if image else 1024
 
     def bench(size: int) -> Bench:
         if image:
@@ -483,21 +484,21 @@ def largest(given: argparse.Namespace) -> None:
     def measured(step: Callable[[Bench], Tensor]) -> int:
         """Bytes grow with tokens or pixels, so two measurements tell where the third is to be made."""
         power, known = 1 + image, {}
-        size = 256
+        size = start
         while size not in known:
             one = bench(size)
             known[size] = one.peak(partial(step, one))
             print(f"{size}: {known[size] / MIB:.1f} MiB", file=sys.stderr, flush=True)
             if len(known) == 1:
-                size = 512
+                size *= 2
                 continue
             (low, less), (high, more) = sorted(known.items())[-2:]
             each = (more - less) / (high**power - low**power)
-            size = int((high**power + (budget - more) / each) ** (1 / power))
+            size = min(2 * high, int((high**power + (budget - more) / each) ** (1 / power)))
         return max(size for size, peak in known.items() if peak <= budget)
 
     def planned(tile: int | str) -> int:
-        low, high = 256, 0
+        low, high = start, 0
         while high == 0 or high - low > low // 32:
             size = 2 * low if high == 0 else (low + high) // 2
             one = bench(size)

@@ -223,6 +223,8 @@ def _pair(given: Any, otherwise: Any = 0) -> list[int]:
 
 def _convolution(node: Node) -> Strip | None:
     image, weight, bias, stride, padding, dilation, transposed, extra, groups = _args(node)
+    if transposed:
+        return _spread(node)
     window = _window_of(image, weight, stride, padding, dilation, transposed)
     if window is None:
         return None
@@ -248,6 +250,8 @@ def _window_of(
 
 def _convolution_backward(node: Node) -> Strip | None:
     gradient, image, weight, bias, stride, padding, dilation, transposed, extra, groups, mask = _args(node)
+    if transposed:
+        return _spread_backward(node)
     window = _window_of(image, weight, stride, padding, dilation, transposed)
     if window is None or not has_lines(gradient.meta["val"]):
         return None
@@ -264,6 +268,74 @@ def _convolution_backward(node: Node) -> Strip | None:
         return results
 
     return Strip(lambda span: {image: window.inside(span)}, run, [gradient], window.inside, (1, 2))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Which lines of its input a transposed convolution reads for lines of its result."""
+
+    height: int
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int
+    extra: int
+    """Lines that are added at the end of the result."""
+
+    def inside(self, span: Span) -> Span:
+        """Those that the image has; beyond them nothing comes from it but the bias."""
+        start, end = span
+        first = -(-(start + self.padding - self.dilation * (self.kernel - 1)) // self.stride)
+        first, last = max(first, 0), min((end - 1 + self.padding) // self.stride + 1, self.height)
+        return min(first, self.height - 1), last
+
+    def given(self, span: Span) -> Span:
+        """The lines of the result that come of lines of the input, with no padding taken off."""
+        start, end = span
+        last = (end - 1) * self.stride + self.dilation * (self.kernel - 1) + 1
+        return start * self.stride - self.padding, last - self.padding + self.extra
+
+
+def _spread_of(
+    image: Any, weight: Any, stride: Any, padding: Any, dilation: Any, extra: Any
+) -> Spread | None:
+    if not has_lines(image.meta["val"]):
+        return None
+    sizes = (_pair(size)[0] for size in (stride, padding, dilation, extra))
+    return Spread(shape_of(image)[HEIGHT], shape_of(weight)[HEIGHT], *sizes)
+
+
+def _spread(node: Node) -> Strip | None:
+    image, weight, bias, stride, padding, dilation, transposed, extra, groups = _args(node)
+    spread = _spread_of(image, weight, stride, padding, dilation, extra)
+    if spread is None:
+        return None
+    rest = (stride, [0, _pair(padding)[1]], dilation, transposed, extra, groups)
+
+    def run(strips: Strips, span: Span) -> Made:
+        read = spread.inside(span)
+        others = [strips.whole(t) if isinstance(t, Node) else None for t in (weight, bias)]
+        made = strips.add(node, node.target, strips.value(image, read), *others, *rest)
+        first = spread.given(read)[0]
+        return {0: lines(strips, node, made, span[0] - first, span[1] - first)}
+
+    return Strip(lambda span: {image: spread.inside(span)}, run)
+
+
+def _spread_backward(node: Node) -> Strip | None:
+    gradient, image, weight, bias, stride, padding, dilation, transposed, extra, groups, mask = _args(node)
+    spread = _spread_of(image, weight, stride, padding, dilation, extra)
+    if spread is None or not has_lines(gradient.meta["val"]):
+        return None
+    rest = (bias, stride, [0, _pair(padding)[1]], dilation, transposed, extra, groups, mask)
+
+    def run(strips: Strips, span: Span) -> Made:
+        read = spread.inside(span)
+        part, incoming = strips.value(image, read), strips.gradient(gradient, spread.given(read))
+        made = strips.add(node, node.target, incoming, part, strips.whole(weight), *rest)
+        return results_of_strip(strips, node, made)
+
+    return Strip(lambda span: {image: spread.inside(span)}, run, [gradient], spread.inside, (1, 2))
 
 
 def _pool_window(image: Any, kernel: Any, stride: Any, padding: Any, dilation: Any = 1) -> Window:
@@ -344,40 +416,69 @@ def _average_pool_backward(node: Node) -> Strip | None:
     return Strip(lambda span: {image: window.inside(span)}, run, [gradient], window.inside)
 
 
-def _nearest(node: Node) -> Strip | None:
-    image, _, *scales = _args(node)
-    low, high = shape_of(image)[HEIGHT], shape_of(node)[HEIGHT]
-    if not has_lines(image.meta["val"]) or high % low:
+@dataclass(frozen=True)
+class Enlarged:
+    """Which lines of its input an enlarged image reads for some of its own."""
+
+    height: int
+    times: int
+    linear: bool
+    """Whether lines in between are mixed of two."""
+
+    def inside(self, span: Span) -> Span:
+        """Those that the image has."""
+        start, end = span
+        if not self.linear:
+            return start // self.times, -(-end // self.times)
+        # The middle of a line is at half of its height.
+        first, last = ((2 * line + 1 - self.times) // (2 * self.times) for line in (start, end - 1))
+        return max(first, 0), min(last + 2, self.height)
+
+    def given(self, span: Span) -> Span:
+        """The lines that come of some."""
+        return span[0] * self.times, span[1] * self.times
+
+
+LINEAR = (aten.upsample_bilinear2d.default, aten.upsample_bilinear2d_backward.default)
+
+
+def _enlarged_of(node: Node, small: Node, large: Node, corners: Any) -> Enlarged | None:
+    low, high = shape_of(small)[HEIGHT], shape_of(large)[HEIGHT]
+    if not has_lines(small.meta["val"]) or high % low or corners is True:
         return None
-    times, width = high // low, shape_of(node)[3]
+    return Enlarged(low, high // low, node.target in LINEAR)
+
+
+def _enlarging(node: Node) -> Strip | None:
+    image, _, *rest = _args(node)
+    enlarged = _enlarged_of(node, image, node, rest[0] if rest else None)
+    if enlarged is None:
+        return None
 
     def run(strips: Strips, span: Span) -> Made:
-        start, end = span[0] // times, -(-span[1] // times)
-        part = strips.value(image, (start, end))
-        made = strips.add(node, node.target, part, [(end - start) * times, width], *scales)
-        return {0: lines(strips, node, made, span[0] - start * times, span[1] - start * times)}
+        read = enlarged.inside(span)
+        first, last = enlarged.given(read)
+        size = [last - first, shape_of(node)[3]]
+        made = strips.add(node, node.target, strips.value(image, read), size, *rest)
+        return {0: lines(strips, node, made, span[0] - first, span[1] - first)}
 
-    return Strip(lambda span: {image: (span[0] // times, -(-span[1] // times))}, run)
+    return Strip(lambda span: {image: enlarged.inside(span)}, run)
 
 
-def _nearest_backward(node: Node) -> Strip | None:
-    gradient, _, _, *scales = _args(node)
-    low, high = shape_of(node)[HEIGHT], shape_of(gradient)[HEIGHT]
-    if high % low or not has_lines(node.meta["val"]):
+def _enlarging_backward(node: Node) -> Strip | None:
+    gradient, _, _, *rest = _args(node)
+    enlarged = _enlarged_of(node, node, gradient, rest[0] if rest else None)
+    if enlarged is None:
         return None
-    times, width = high // low, shape_of(gradient)[3]
-    samples, channels, _, narrow = shape_of(node)
-
-    def spread(span: Span) -> Span:
-        return span[0] // times, -(-span[1] // times)
+    samples, channels, _, width = shape_of(node)
 
     def run(strips: Strips, span: Span) -> Made:
-        start, end = spread(span)
-        incoming = strips.gradient(gradient, (start * times, end * times))
-        sizes = [(end - start) * times, width], [samples, channels, end - start, narrow]
-        return {0: strips.add(node, node.target, incoming, *sizes, *scales)}
+        first, last = enlarged.inside(span)
+        incoming = strips.gradient(gradient, enlarged.given((first, last)))
+        sizes = list(shape_of(incoming)[2:]), [samples, channels, last - first, width]
+        return {0: strips.add(node, node.target, incoming, *sizes, *rest)}
 
-    return Strip(lambda span: {}, run, [gradient], spread)
+    return Strip(lambda span: {}, run, [gradient], enlarged.inside)
 
 
 def _fixed_norm(node: Node) -> Strip | None:
@@ -398,8 +499,10 @@ RULES: dict[Any, Callable[[Node], Strip | None]] = {
     aten.max_pool2d_with_indices_backward.default: _max_pool_backward,
     aten.avg_pool2d.default: _average_pool,
     aten.avg_pool2d_backward.default: _average_pool_backward,
-    aten.upsample_nearest2d.default: _nearest,
-    aten.upsample_nearest2d_backward.default: _nearest_backward,
+    aten.upsample_nearest2d.default: _enlarging,
+    aten.upsample_nearest2d_backward.default: _enlarging_backward,
+    aten.upsample_bilinear2d.default: _enlarging,
+    aten.upsample_bilinear2d_backward.default: _enlarging_backward,
     aten._native_batch_norm_legit_no_training.default: _fixed_norm,
     aten.native_batch_norm_backward.default: _norm_backward,
 }
