@@ -25,6 +25,9 @@ const STRIDE: i32 = 4;
 /// Tiles in each dimension that are tried if none of those numbers of bytes leads to a plan.
 const COUNTS: [usize; 5] = [2, 3, 4, 6, 8];
 
+/// Smaller tiles aren't tried after so many in a row that were no better than larger ones.
+const MOST_WORSE: u32 = 2;
+
 /// A plan that is only compared has this part of the time limit.
 const TRIAL: u32 = 10;
 
@@ -165,10 +168,19 @@ pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Re
         let powers = (0..CHOICES).step_by(stride as usize);
         let new = powers.filter(|&power| tried.iter().all(|&(other, _)| other != power));
         let new = new.filter(|power| near.is_none_or(|near| (power - near).abs() < 2 * stride));
+        let mut worse = 0;
         for power in new.collect::<Vec<_>>() {
             let judged = judge.judge(within(power), None)?;
             tried.push((power, judged));
             known.push((within(power), judged));
+            worse = match judge.best {
+                Some(_) if judged.cost() != judge.best => worse + 1,
+                _ => 0,
+            };
+            // Smaller tiles have larger halos, and their graphs take time and memory.
+            if worse == MOST_WORSE {
+                break;
+            }
         }
         stride /= 2;
     }
