@@ -13,9 +13,7 @@ use scrimp::plan::{
     Budget, Capacities, DeviceId, Interval, Keep, Origin, Plan, Problem, Rate, SwapMemory, TaskId,
     check_offsets, plan_from_json,
 };
-use scrimp::solve::{
-    Cutoff, Method, Options, Progress, SolveError, place_intervals, solve, solve_sweep,
-};
+use scrimp::solve::{Cutoff, Method, Options, Progress, place_intervals, solve_sweep};
 use scrimp::{Budgeted, Fit};
 
 use crate::failure::Failure;
@@ -112,9 +110,6 @@ fn at_home(problem: &Problem) -> Result<Problem, Failure> {
     Problem::new(parts).map_err(Failure::problem)
 }
 
-/// How often the least budget is asked for again, if planning within it fails.
-const PATIENCE: usize = 8;
-
 /// Plans live bytes without a layout.
 fn plan_bytes(
     budgeted: &Budgeted,
@@ -122,31 +117,13 @@ fn plan_bytes(
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Planned, Failure> {
     let start = Instant::now();
-    let mut budget = budgeted.budget_bytes.unwrap_or(0);
-    let mut attempts = 0;
-    let solved = loop {
-        attempts += 1;
-        match solve(&budgeted.problem, &budgeted.within(budget), options, watch) {
-            Err(SolveError::Infeasible { least_found, .. })
-                if budgeted.budget_bytes.is_none() && attempts <= PATIENCE =>
-            {
-                // Planning again at the same number failed: its neighbourhood may be easier.
-                let same = least_found <= budget && attempts > 1;
-                budget = if same {
-                    budget + budget / 256
-                } else {
-                    least_found
-                };
-            }
-            other => break other?,
-        }
-    };
+    let (budget, solved) = scrimp::plan_bytes(budgeted, options, watch)?;
     let found = Found {
         method: solved.method.name(),
         lower_bound: solved.lower_bound,
         optimal: solved.optimal,
         seconds: start.elapsed().as_secs_f64(),
-        attempts,
+        attempts: 1,
         history: None,
     };
     Ok(Planned {

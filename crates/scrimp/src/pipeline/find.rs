@@ -8,7 +8,7 @@ use scrimp_solve::{Options, PlaceError, Progress, place};
 use crate::error::{Error, Result};
 use crate::pipeline::{Budgeted, Planned, homes, least, one, several};
 
-pub use super::one::Fit;
+pub use super::one::{Fit, plan_bytes};
 
 /// Stages 6 to 8: solve, check, place. It is first decided where weights and optimizer state live between steps, so the
 /// plan's problem may differ from the one given in these. A loop follows, the only one of the pipeline: if the layout

@@ -78,7 +78,7 @@ use crate::history::History;
 use crate::machine;
 
 pub use ascending::find_ascending;
-pub use find::{Fit, adopt, find_plan};
+pub use find::{Fit, adopt, find_plan, plan_bytes};
 pub use tiles::{Choice, Pricing, TileSearch, TiledStep, Work, choose_tiles, needs_tiles};
 
 /// Where a model comes from.

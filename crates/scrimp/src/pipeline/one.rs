@@ -239,6 +239,51 @@ fn least(
     options: &Options,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Planned> {
+    let (budget, solved, history) = leanest_within(budgeted, options, watch)?;
+    let unlimited = Capacities::unlimited();
+    let cutoff = options.cutoff(Instant::now(), options.time_limit.mul_f64(PLACE_SHARE));
+    // With the least budget, the layout gets what it needs.
+    let layout = match fit {
+        Fit::Layout => place_reordered(&solved.plan, &unlimited, options.order, cutoff)?,
+        Fit::LiveBytes => place_by(&solved.plan, &unlimited, cutoff)?,
+    };
+    let provenance = Provenance {
+        history,
+        ..Provenance::default()
+    };
+    let provenance = provenance.followed_by(&solved, options.order);
+    Ok(budgeted.planned(layout, fit, budget, Some(provenance)))
+}
+
+/// Stages 6 and 7 for one device that computes: a plan whose live bytes fit the budget, or the least budget for which
+/// one is found, and that budget. There is no layout.
+///
+/// # Errors
+/// If no plan is found within the budget, with the least for which there is one.
+pub fn plan_bytes(
+    budgeted: &Budgeted,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<(u64, Solved)> {
+    let budget = match budgeted.budget_bytes {
+        Some(bytes) => bytes,
+        None if options.method == Method::Search => {
+            let (budget, solved, _) = leanest_within(budgeted, options, watch)?;
+            return Ok((budget, solved));
+        }
+        None => least_of_method(budgeted, options, watch)?,
+    };
+    let solved = solve(&budgeted.problem, &budgeted.within(budget), options, watch)?;
+    Ok((budget, solved))
+}
+
+/// The least budget for which the search finds a plan within a part of the time limit, and a plan within it that is
+/// as cheap as the rest of the time allows.
+fn leanest_within(
+    budgeted: &Budgeted,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<(u64, Solved, History)> {
     let began = Instant::now();
     let until = |share: f64| Options {
         deadline: began.checked_add(options.time_limit.mul_f64(share)),
@@ -269,19 +314,7 @@ fn least(
     }
     history.end(&solved);
     solved.elapsed = began.elapsed();
-    let unlimited = Capacities::unlimited();
-    let cutoff = options.cutoff(Instant::now(), options.time_limit.mul_f64(PLACE_SHARE));
-    // With the least budget, the layout gets what it needs.
-    let layout = match fit {
-        Fit::Layout => place_reordered(&solved.plan, &unlimited, options.order, cutoff)?,
-        Fit::LiveBytes => place_by(&solved.plan, &unlimited, cutoff)?,
-    };
-    let provenance = Provenance {
-        history,
-        ..Provenance::default()
-    };
-    let provenance = provenance.followed_by(&solved, options.order);
-    Ok(budgeted.planned(layout, fit, budget, Some(provenance)))
+    Ok((budget, solved, history))
 }
 
 /// A refusal that names the bytes of the leanest plan's layout, and this layout.
