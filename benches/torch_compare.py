@@ -252,6 +252,7 @@ class Bench(Subject):
 
     def chunked(self) -> Tensor:
         """With PyTorch's own loss by chunks of tokens, of the versions that have it."""
+        assert isinstance(self.model, Gpt)
         x, y = self.batch
         options = torch.nn.LinearCrossEntropyOptions()
         states = self.model.states(x).flatten(0, 1)
@@ -461,6 +462,7 @@ def by_tiles(given: argparse.Namespace) -> None:
         told = f"tile={tile!r}, {budget}: {step.peak / MIB:.1f} MiB, predicted {1 + step.plan.overhead:.3f}"
         bench.add("scrimp", told, partial(step, *bench.batch))
     bench.time(given.repeats)
+    assert isinstance(bench.model, Gpt)
     words = bench.model.head.out_features
     scores = bench.batch[1].numel() * words * 4 / MIB
     print(f"\n{words} words, batch {batch} of {bench.batch[0].shape[1]}, scores of {scores:.1f} MiB\n")

@@ -23,6 +23,8 @@ const STEPS: [f64; 6] = [1.0, 0.5, 0.25, 0.1, 0.03, 0.01];
 const MOVES: u64 = 300_000;
 /// The most tasks for which beams are worth their time.
 pub(crate) const BEAM_TASKS: u32 = 300;
+/// The most tasks for which reruns are rearranged though the order of first runs is given.
+const RERUN_TASKS: u32 = 150;
 /// The temperature at the end of an epoch, as a share of that at its start.
 const COOLING: f64 = 0.02;
 
@@ -246,7 +248,8 @@ impl<'m> Walk<'m> {
         let m = self.model;
         let mean = m.bytes.values().sum::<f64>() / m.bytes.len().max(1) as f64;
         let order = self.state.order();
-        let mut arrangement = Arrangement::new(m, &order, self.repairer.budget, true);
+        let free = self.repairer.free;
+        let mut arrangement = Arrangement::new(m, &order, self.repairer.budget, free);
         let moves = (moves * order.len() as u64).min(MOVES);
         self.repairer.work += 4 * order.len() as u64
             + arrangement.anneal(moves, hot * mean, cold * mean, self.cutoff, &mut self.rng);
@@ -437,7 +440,11 @@ impl<'m> Walk<'m> {
             return;
         }
         // A rearrangement forgets the log, so the state to return to is saved.
-        let saved = (self.repairer.free && self.rng.below(4) == 0).then(|| self.state.order());
+        let rearranged = match self.repairer.free {
+            true => self.rng.below(4) == 0,
+            false => self.model.tasks <= RERUN_TASKS && self.rng.below(12) == 0,
+        };
+        let saved = rearranged.then(|| self.state.order());
         let limit = self.now - temperature * (1.0 - self.rng.unit()).ln();
         let most = if self.rng.below(4) == 0 {
             extra.len().min(30)
