@@ -173,11 +173,12 @@ pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Re
             let judged = judge.judge(within(power), None)?;
             tried.push((power, judged));
             known.push((within(power), judged));
-            worse = match judge.best {
-                Some(_) if judged.cost() != judge.best => worse + 1,
-                _ => 0,
-            };
             // Smaller tiles have larger halos, and their graphs take time and memory.
+            worse = match judged {
+                Judged::Cost(cost) if judge.best == Some(cost) => 0,
+                Judged::Cost(_) | Judged::Nothing if judge.best.is_some() => worse + 1,
+                _ => worse,
+            };
             if worse == MOST_WORSE {
                 break;
             }
