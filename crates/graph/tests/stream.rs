@@ -253,3 +253,46 @@ fn pictures() {
         .to_string();
     assert!(told.contains("can't be decoded"), "{told}");
 }
+
+/// Several batches may be in flight.
+#[test]
+fn batches_side_by_side() {
+    let folder = tempdir().expect("a folder");
+    let rows = rows_of(&floats(&folder), &graph(true));
+    let batches = [0, 1].map(|first| rows.from(first).expect("there are three").0);
+    for (first, batch) in batches.iter().enumerate() {
+        let Contents::Stored(stream) = &batch[0].1 else {
+            panic!("it isn't in the file");
+        };
+        let mut x = [0.0];
+        stream.read_from(0, &mut x).expect("the file is whole");
+        assert_eq!(x, [70.0 * first as f32]);
+    }
+}
+
+/// Before there is a batch, as when operators are timed, and though a batch may be larger than the file.
+#[test]
+fn batches_of_few_rows() {
+    let folder = tempdir().expect("a folder");
+    let mut b = GraphBuilder::new("many");
+    let x = b.input("x", &[5, 2, 5, 7], DType::F32).expect("a new name");
+    let slice = Op::Slice {
+        start: vec![0; 4],
+        end: vec![5, 1, 1, 1],
+        step: vec![1; 4],
+    };
+    let part = b.add1("part", slice, &[x]).expect("inside of the input");
+    b.output(part);
+    let graph = b.finish().expect("a graph");
+    let rows = rows_of(&floats(&folder), &graph);
+    let parts = streamed(&graph, &rows.streams()).expect("no larger");
+    assert_eq!(read(&parts, "part"), [0.0, 70.0, 140.0, 140.0, 140.0]);
+    // A header may claim rows without elements.
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 0), }\n";
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    let path = folder.path().join("rows.npy");
+    std::fs::write(&path, bytes).expect("a folder of its own");
+    assert!(Arrays::open(&path, 1 << 20).is_ok());
+}

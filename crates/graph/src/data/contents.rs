@@ -27,7 +27,7 @@ impl Contents {
         }
     }
 
-    /// The given rows of `width` elements, one after another. Of an array in a file they become the current batch.
+    /// The given rows of `width` elements, one after another.
     pub(super) fn rows(&self, width: usize, rows: &[usize]) -> Contents {
         let range = |&row: &usize| row * width..(row + 1) * width;
         match self {
@@ -43,10 +43,7 @@ impl Contents {
                     .copied()
                     .collect(),
             ),
-            Contents::Stored(stream) => {
-                stream.select(rows);
-                self.clone()
-            }
+            Contents::Stored(stream) => Contents::Stored(stream.selected(rows)),
         }
     }
 

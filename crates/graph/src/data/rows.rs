@@ -168,8 +168,8 @@ impl Rows {
     }
 
     /// Contents of the inputs for the samples from `start` on, and how many samples of the batch count; the
-    /// last sample fills the rest. `None` past the end. Arrays in files have one batch at a time, which is this one
-    /// until the next call.
+    /// last sample fills the rest. `None` past the end. What nodes of a graph read themselves is of this
+    /// batch until the next call.
     pub fn from(&self, start: usize) -> Option<(Vec<(TensorId, Contents)>, usize)> {
         let left = self.count.checked_sub(start).filter(|&left| left > 0)?;
         let rows = (start..).map(|row| row.min(self.count - 1));

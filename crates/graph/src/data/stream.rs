@@ -17,13 +17,15 @@ const PIECE: usize = 1 << 13;
 /// An array in a file, and which of its rows are the current batch. A row is all that has the same index in the first
 /// axis. Clones are of one array and have one batch.
 #[derive(Clone)]
-pub struct Stream(Arc<Inner>);
+pub struct Stream(Arc<Inner>, Batch);
+
+/// The rows of a batch; none before one is selected: then rows are those of the file.
+type Batch = Arc<RwLock<Vec<usize>>>;
 
 struct Inner {
     path: PathBuf,
     source: Source,
     shape: Vec<usize>,
-    batch: RwLock<Vec<usize>>,
 }
 
 enum Source {
@@ -37,7 +39,7 @@ enum Source {
 }
 
 impl Stream {
-    /// An array with at least one axis, all of whose elements are in the file from `start` on. Its first batch has all
+    /// An array with at least one axis, all of whose elements are in the file from `start` on. Its first batch is its first
     /// rows.
     pub(super) fn plain(
         path: &Path,
@@ -61,12 +63,12 @@ impl Stream {
     }
 
     fn new(path: &Path, source: Source, shape: Vec<usize>) -> Stream {
-        Stream(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             path: path.to_owned(),
             source,
-            batch: RwLock::new((0..shape[0]).collect()),
             shape,
-        }))
+        });
+        Stream(inner, Batch::default())
     }
 
     /// Number of elements in the file.
@@ -76,9 +78,14 @@ impl Stream {
 
     /// Makes these rows the current batch.
     pub(super) fn select(&self, rows: &[usize]) {
-        let mut batch = self.0.batch.write().unwrap_or_else(PoisonError::into_inner);
+        let mut batch = self.1.write().unwrap_or_else(PoisonError::into_inner);
         batch.clear();
         batch.extend_from_slice(rows);
+    }
+
+    /// The same array with a batch of its own.
+    pub(super) fn selected(&self, rows: &[usize]) -> Stream {
+        Stream(self.0.clone(), Arc::new(RwLock::new(rows.to_vec())))
     }
 
     /// All elements of the file as integers; `None` if they are floating-point numbers.
@@ -153,7 +160,7 @@ impl Stream {
             let piece = &mut into[piece];
             match &self.0.source {
                 Source::Plain { file, start, kind } => {
-                    let first = batch[index] * row + within;
+                    let first = self.row(&batch, index) * row + within;
                     self.elements(file, *start, *kind, first, piece, &|x| x)?;
                 }
                 Source::Tiff(picture) => {
@@ -167,9 +174,15 @@ impl Stream {
         Ok(())
     }
 
+    /// The row of the file that is this one of a batch; the last one fills a batch that has more rows.
+    fn row(&self, batch: &[usize], index: usize) -> usize {
+        let row = batch.get(index).copied().unwrap_or(index);
+        row.min(self.0.shape[0].saturating_sub(1))
+    }
+
     /// Rows of the current batch.
     fn batch(&self) -> RwLockReadGuard<'_, Vec<usize>> {
-        self.0.batch.read().unwrap_or_else(PoisonError::into_inner)
+        self.1.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Fills `into`, a tensor of this shape in row order, with a box of the current batch that begins at `start`.
@@ -218,7 +231,7 @@ impl Stream {
                 at += (start[axis] + index) * stride;
                 stride *= whole[axis];
             }
-            at += batch[start[0] + rest] * row;
+            at += self.row(&batch, start[0] + rest) * row;
             self.elements(file, begin, kind, at, piece, &convert)?;
         }
         Ok(())
@@ -284,7 +297,7 @@ pub(crate) fn read_exact_at(file: &File, bytes: &mut [u8], at: u64) -> io::Resul
 /// The same array of the same opened file, with the same batch.
 impl PartialEq for Stream {
     fn eq(&self, other: &Stream) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.0, &other.0) && Arc::ptr_eq(&self.1, &other.1)
     }
 }
 
