@@ -18,7 +18,8 @@ import scrimp.torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from scrimp._torch.graph import tensors_in  # noqa: E402
 from scrimp._torch.memory import measured  # noqa: E402
-from scrimp._torch.rows import SUM, Alone, Place, Rows, cut  # noqa: E402
+from scrimp._torch.places import SUM, Alone, Place, Rows  # noqa: E402
+from scrimp._torch.rows import cut  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.fx import Node  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
@@ -292,12 +293,76 @@ def test_a_sweep_is_of_one_number_of_tiles() -> None:
         scrimp.torch.sweep(model, None, given, ["100%"], tile="auto", **OPTIONS)
 
 
-class Sliced(Words):
-    """Cuts scores along the words, so that tiles of words don't fit any more."""
+class Shifted(Words):
+    """Scores of the words that have a next one, with its loss."""
+
+    def __init__(self, loss_of: Callable[[Tensor, Tensor], Tensor], **kind: Any) -> None:
+        super().__init__(**kind)
+        self.loss_of = loss_of
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        scores = self.head(self.words(x))
-        return F.cross_entropy(scores[:, :-1].reshape(-1, WORDS), y[:, 1:].reshape(-1))
+        h = self.words(x)
+        for block in self.blocks:
+            h = block(h)
+        return self.loss_of(self.head(h), y)
+
+
+def of_copies(scores: Tensor, y: Tensor) -> Tensor:
+    """As transformers did it."""
+    shifted, labels = scores.to(torch.float64)[..., :-1, :].contiguous(), y[..., 1:].contiguous()
+    return nn.CrossEntropyLoss()(shifted.view(-1, WORDS), labels.view(-1))
+
+
+def of_middle(scores: Tensor, y: Tensor) -> Tensor:
+    """Of a part of each text, with smoothing; scores are bounded, and every second one is left out."""
+    scores = (torch.tanh(scores / 30) * 30)[:, 3:-2:2]
+    weight = torch.linspace(0.1, 1, WORDS, dtype=scores.dtype)
+    labels = y[:, 3:-2:2].flatten()
+    return F.cross_entropy(scores.flatten(0, 1), labels, weight=weight, label_smoothing=0.1)
+
+
+def of_texts(scores: Tensor, y: Tensor) -> Tensor:
+    """A number per text, and what keeps scores small."""
+    scores, labels = scores[:, :-1], y[:, 1:, None]
+    each = scores.log_softmax(-1).gather(2, labels.clamp(min=0))[..., 0] * (labels[..., 0] >= 0)
+    return 1e-3 * scores.logsumexp(-1).square().mean() - each.sum(-1).mean()
+
+
+def of_all(scores: Tensor, y: Tensor) -> Tensor:
+    """The last token of the last text has no next one."""
+    return F.cross_entropy(scores.view(-1, WORDS).narrow(0, 0, y.numel() - 1), y.flatten()[1:])
+
+
+@pytest.mark.parametrize("loss_of", [of_copies, of_middle, of_texts, of_all])
+@pytest.mark.parametrize("samples", [1, 3])
+def test_scores_of_some_tokens_are_never_whole(
+    loss_of: Callable[[Tensor, Tensor], Tensor], samples: int
+) -> None:
+    """Slices along the tokens, and their gradients: zeros among others."""
+    model, given = Shifted(loss_of, tied=samples > 1).double(), batch(samples)
+    wanted = eager(model, *given)
+    plain = tiled(model, given, "off")
+    for tile, budget in ((5, "100%"), (1000, "min")):
+        step = tiled(model, given, tile, budget)
+        model.zero_grad()
+        assert off_by(model, step(*given), wanted) < 1e-12
+        assert step.peak < plain.peak - 0.9 * given[0].numel() * WORDS * 8
+
+
+def test_rows_that_count_elsewhere_are_not_left_out() -> None:
+    """Where all scores are seen as well, the slice is none."""
+    model, given = Shifted(of_both).double(), batch(1)
+    assert off_by(model, tiled(model, given, 5)(*given), eager(model, *given)) < 1e-12
+
+
+def of_two(scores: Tensor, y: Tensor) -> Tensor:
+    """Slices that take different tokens."""
+    return F.cross_entropy(scores[0, :-1], y[0, 1:]) + scores[0, 1:].square().mean()
+
+
+def of_both(scores: Tensor, y: Tensor) -> Tensor:
+    """All tokens count somewhere."""
+    return F.cross_entropy(scores[0, :-1], y[0, 1:]) + scores.logsumexp(-1).square().mean()
 
 
 class Skips(nn.Module):
@@ -407,8 +472,10 @@ def test_what_cannot_be_tiled_is_named() -> None:
         scrimp.torch.fit(normed, torch.sum, (torch.rand(2, 3, 8, 8),), "100%", tile=2, **OPTIONS)
     with pytest.raises(scrimp.Unsupported, match="no layer of the model gives rows that are longer"):
         scrimp.torch.fit(nn.Linear(5, 3), torch.sum, (torch.rand(2, 5),), "100%", tile=2, **OPTIONS)
+    two = Shifted(of_two)
+    two.blocks = nn.ModuleList()
     with pytest.raises(scrimp.Unsupported, match="slice needs what 'head' gives as a whole"):
-        tiled(Sliced(), batch(), 2)
+        tiled(two, batch(1), 2)
     for wrong in (0, -3, True, "4", 2.0, None):
         with pytest.raises(scrimp.BadOption, match="must be a number of tiles, 'auto' or 'off'"):
             tiled(Words(), batch(), wrong)  # type: ignore[arg-type]

@@ -4,12 +4,15 @@ The rows are what a model treats alike and apart from one another, such as the t
 dimension of a matrix, or several neighbouring ones of a larger tensor, which count as one. For an operator
 and the rows of one of its tensors there is at most one way to run it on some of them. Each tensor then has
 these rows, or is needed whole, or comes out as a sum over rows.
+
+A slice along the rows leaves some of them out (all but the last token, say). What is before it has all rows,
+of which these are picked; so has the gradient, which is zero elsewhere.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,51 +21,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from scrimp._torch.graph import is_random
-
-aten: Any = torch.ops.aten
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Where the rows of a tensor are: in ``count`` dimensions from ``at`` on."""
-
-    at: int
-    count: int = 1
-
-    @property
-    def end(self) -> int:
-        """The first dimension after them."""
-        return self.at + self.count
-
-    def of(self, shape: Sequence[int]) -> int:
-        """How many there are."""
-        return math.prod(shape[self.at : self.end])
-
-    def holds(self, dim: int) -> bool:
-        """Whether a dimension is one of theirs."""
-        return self.at <= dim < self.end
-
-    def cut(self, shape: Sequence[int], size: int) -> list[int]:
-        """The shape with so many rows, which have one dimension then."""
-        return [*shape[: self.at], size, *shape[self.end :]]
-
-    def moved(self, dim: int) -> int:
-        """Where a dimension is in such a shape: the first of theirs, or none of them."""
-        return dim if dim <= self.at else dim - self.count + 1
-
-
-@dataclass(frozen=True)
-class Alone(Rows):
-    """A tensor that has one row for all: it is read whole, with one dimension in place of these."""
-
-
-class Sum:
-    """A tensor that is a sum over rows."""
-
-
-SUM = Sum()
-Place = Rows | Sum | None
-"""How the rows show in a tensor; None: not at all, so it is read whole."""
+from scrimp._torch.places import SUM, Alone, Picked, Place, Rows, aten, plain, shape_of, tensor_inputs
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,26 +52,6 @@ def cut(node: Node, known: Known) -> Cut | None:
     return found if agrees else None
 
 
-def plain(rows: Rows, shape: Sequence[int]) -> Rows:
-    """The same rows without dimensions of one element at their ends."""
-    at, end = rows.at, rows.end
-    while end - at > 1 and shape[at] == 1:
-        at += 1
-    while end - at > 1 and shape[end - 1] == 1:
-        end -= 1
-    return Rows(at, end - at)
-
-
-def shape_of(node: Node) -> tuple[int, ...]:
-    """The shape of a node's tensor."""
-    return tuple(node.meta["val"].shape)
-
-
-def tensor_inputs(node: Node) -> list[Node]:
-    """The inputs that are tensors."""
-    return [above for above in node.all_input_nodes if isinstance(above.meta.get("val"), Tensor)]
-
-
 def _result(node: Node, known: Known, shape: Sequence[int]) -> Rows | None:
     """The rows of a result of this shape, from its own or those of an input that is broadcast to it."""
     if node in known:
@@ -120,7 +59,7 @@ def _result(node: Node, known: Known, shape: Sequence[int]) -> Rows | None:
     for tensor in tensor_inputs(node):
         if tensor in known:
             rows = known[tensor]
-            return plain(Rows(rows.at + len(shape) - len(shape_of(tensor)), rows.count), shape)
+            return plain(rows.moved_to(rows.at + len(shape) - len(shape_of(tensor))), shape)
     return None
 
 
@@ -132,7 +71,7 @@ def _broadcast(tensor: Node, rows: Rows, shape: Sequence[int]) -> tuple[bool, Pl
         return True, None
     there = mine[max(at, 0) : at + rows.count]
     if at >= 0 and there == tuple(shape[rows.at : rows.end]):
-        return True, Rows(at, rows.count)
+        return True, rows.moved_to(at)
     if all(size == 1 for size in there):
         return True, Alone(max(at, 0), len(there))
     return False, None
@@ -192,13 +131,13 @@ def _view(node: Node, known: Known) -> Cut | None:
 
 def _regrouped(rows: Rows, before: Sequence[int], after: Sequence[int]) -> Rows | None:
     """The same rows in another shape of the same elements."""
-    ahead, count = math.prod(before[: rows.at]), rows.of(before)
+    ahead, count = math.prod(before[: rows.at]), rows.whole(before)
     for at in reversed(range(len(after))):
         if math.prod(after[:at]) != ahead:
             continue
         for end in range(at + 1, len(after) + 1):
             if math.prod(after[at:end]) == count:
-                return plain(Rows(at, end - at), after)
+                return plain(rows.moved_to(at, end - at), after)
     return None
 
 
@@ -214,10 +153,10 @@ def _permuted(node: Node, known: Known) -> Cut | None:
         order[first], order[second] = second, first
     if node in known:
         rows = known[node]
-        mine = _in_a_row([order[dim] for dim in range(rows.at, rows.end)])
+        mine = _in_a_row(rows, [order[dim] for dim in range(rows.at, rows.end)])
     else:
         mine = known.get(source)
-        found = _in_a_row([order.index(d) for d in range(mine.at, mine.end)]) if mine is not None else None
+        found = _in_a_row(mine, [order.index(d) for d in range(mine.at, mine.end)]) if mine else None
         if found is None:
             return None
         rows = found
@@ -228,8 +167,9 @@ def _permuted(node: Node, known: Known) -> Cut | None:
     return Cut({source: mine}, [rows], lambda n: (source, moved), aten.permute.default)
 
 
-def _in_a_row(dims: list[int]) -> Rows | None:
-    return Rows(dims[0], len(dims)) if dims == list(range(dims[0], dims[0] + len(dims))) else None
+def _in_a_row(rows: Rows, dims: list[int]) -> Rows | None:
+    """The rows in these dimensions, if they are neighbours."""
+    return rows.moved_to(dims[0]) if dims == list(range(dims[0], dims[0] + len(dims))) else None
 
 
 def _reduced(node: Node, known: Known) -> Cut | None:
@@ -244,7 +184,7 @@ def _reduced(node: Node, known: Known) -> Cut | None:
     if source in known:
         rows = known[source]
     else:
-        found = _in_a_row([left[dim] for dim in range(known[node].at, known[node].end)])
+        found = _in_a_row(known[node], [left[dim] for dim in range(known[node].at, known[node].end)])
         if found is None:
             return None
         rows = found
@@ -253,7 +193,7 @@ def _reduced(node: Node, known: Known) -> Cut | None:
         if len(over) < rows.count or node.target not in SUMS or node.kwargs.get("dtype") is not None:
             return None
         return _summed(node, source, rows, dims, keeps)
-    out = Rows(left.index(rows.at), rows.count)
+    out = rows.moved_to(left.index(rows.at))
     moved = [rows.moved(dim) for dim in dims]
     several: Any = moved if not isinstance(given, int) else moved[0]
     return Cut({source: rows}, [out], lambda n: (source, several, *node.args[2:]))
@@ -316,10 +256,10 @@ def _part_backward(node: Node, known: Known) -> Cut | None:
     else:
         mine = known[gradient]
         ahead = int(lost and dim <= mine.at)
-        rows = Rows(mine.at + ahead, mine.count)
+        rows = mine.moved_to(mine.at + ahead)
     if rows.holds(dim):
-        return None
-    there = Rows(rows.at - int(lost and dim < rows.at), rows.count)
+        return None if lost else _picked(node, node, gradient, dim, node.args[3:], known)
+    there = rows.moved_to(rows.at - int(lost and dim < rows.at))
     rest = (rows.moved(dim), *node.args[3:])
     return Cut({gradient: there}, [rows], lambda n: (gradient, rows.cut(shape, n), *rest))
 
@@ -332,23 +272,49 @@ def _selected(node: Node, known: Known) -> Cut | None:
         rows = known[source]
     else:
         out = known[node]
-        rows = Rows(out.at + int(dim <= out.at), out.count)
+        rows = out.moved_to(out.at + int(dim <= out.at))
     if rows.holds(dim):
         return None
-    found = Rows(rows.at - int(dim < rows.at), rows.count)
+    found = rows.moved_to(rows.at - int(dim < rows.at))
     return Cut({source: rows}, [found], lambda n: (source, rows.moved(dim), *node.args[2:]))
 
 
 def _sliced(node: Node, known: Known) -> Cut | None:
     (source,) = tensor_inputs(node)
-    dim = int(node.args[1]) % len(shape_of(node)) if len(node.args) > 1 else 0  # type: ignore[arg-type]
+    dim, *bounds = _slice(node)
     rows = known[source] if source in known else known[node]
     if not rows.holds(dim):
-        rest = (rows.moved(dim), *node.args[2:])
+        rest = (rows.moved(dim), *bounds)
         return Cut({source: rows}, [rows], lambda n: (source, *rest))
-    if shape_of(source) != shape_of(node):
+    if shape_of(source) == shape_of(node):
+        return Cut({source: rows}, [rows], lambda n: (source,), aten.alias.default)
+    return _picked(node, source, node, dim, bounds, known)
+
+
+def _slice(node: Node) -> tuple[Any, ...]:
+    """A slice's dimension, its ends and its step."""
+    given: list[Any] = [*node.args[1:], *(0, None, None, 1)[len(node.args) - 1 :]]
+    return given[0] % len(shape_of(node)), *given[1:]
+
+
+def picked_by(node: Node, rows: Rows) -> Picked | None:
+    """The rows that a slice along them takes."""
+    if node.target is not aten.slice.Tensor or rows.picked is not None:
         return None
-    return Cut({source: rows}, [rows], lambda n: (source,), aten.alias.default)
+    dim, *bounds = _slice(node)
+    shape = shape_of(tensor_inputs(node)[0])[rows.at : rows.end]
+    return Picked.of(shape, dim - rows.at, *bounds) if rows.holds(dim) else None
+
+
+def _picked(node: Node, whole: Node, part: Node, dim: int, bounds: Sequence[Any], known: Known) -> Cut | None:
+    """A slice along the rows, or its gradient: of the whole its rows are picked, the part has no others."""
+    rows = next(known[tensor] for tensor in (whole, part) if tensor in known)
+    picked = Picked.of(shape_of(whole)[rows.at : rows.end], dim - rows.at, *bounds)
+    places = {whole: Rows(rows.at, rows.count, picked), part: Rows(rows.at, rows.count)}
+    if any(known.get(tensor, place) != place for tensor, place in places.items()):
+        return None
+    (source,) = tensor_inputs(node)
+    return Cut({source: places[source]}, [places[node]], lambda n: (source,), aten.alias.default)
 
 
 def _layer_norm(node: Node, known: Known) -> Cut | None:
@@ -392,27 +358,23 @@ def _product(node: Node, known: Known) -> Cut | None:
         bias, factors = factors[:1], factors[1:]
     names = PRODUCTS[aten.mm.default if bias else node.target]
     everything = [*zip([*factors, node], names, strict=True)]
-    letter = next((_letter(known[t], name) for t, name in everything if t in known), None)
-    if letter is None and bias and bias[0] in known:
-        rows = _result(node, known, shape_of(node))
-        letter = _letter(rows, names[2]) if rows is not None else None
-    if letter is None or factors[0] is factors[1]:
+    found = next(((known[t], name) for t, name in everything if t in known), None)
+    if found is None and bias and bias[0] in known and (own := _result(node, known, shape_of(node))):
+        found = own, names[2]
+    if found is None or found[0].count > 1 or factors[0] is factors[1]:
         return None
+    rows, letter = found[0], found[1][found[0].at]
     inputs: dict[Node, Place] = {}
     for factor, name in zip(factors, names[:2], strict=True):
-        inputs[factor] = Rows(name.index(letter)) if letter in name else None
+        inputs[factor] = rows.moved_to(name.index(letter)) if letter in name else None
     if letter not in names[2]:
         return None if bias or node.kwargs else Cut(inputs, [SUM], lambda n: node.args)
-    rows = Rows(names[2].index(letter))
+    result = rows.moved_to(names[2].index(letter))
     if bias:
-        fits, inputs[bias[0]] = _broadcast(bias[0], rows, shape_of(node))
+        fits, inputs[bias[0]] = _broadcast(bias[0], result, shape_of(node))
         if not fits:
             return None
-    return Cut(inputs, [rows], lambda n: node.args)
-
-
-def _letter(rows: Rows, name: str) -> str | None:
-    return name[rows.at] if rows.count == 1 else None
+    return Cut(inputs, [result], lambda n: node.args)
 
 
 def _nll(node: Node, known: Known) -> Cut | None:
@@ -436,6 +398,48 @@ def _nll_backward(node: Node, known: Known) -> Cut | None:
     if reduction == 0:
         inputs[gradient] = Rows(0)
     return Cut(inputs, [Rows(0)], lambda n: node.args)
+
+
+ADDED = {aten.add.Tensor, aten.sub.Tensor, aten.cat.default}
+SCALED = {
+    *(aten.mul.Scalar, aten.div.Scalar, aten.neg.default, aten._to_copy.default, aten.clone.default),
+    *(aten.detach.default, aten.alias.default, aten.slice.Tensor),
+    *(aten.split.Tensor, aten.split_with_sizes.default),
+}
+
+
+def is_linear(node: Node, tensors: Sequence[Node], gradients: Sequence[Node]) -> bool:
+    """Whether an operator that treats elements apart is linear in those of its inputs that are gradients."""
+    name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
+    return bool(gradients) and (
+        (node.target in ADDED and [*gradients] == [*tensors])
+        or node.target in SCALED
+        or (node.target is aten.mul.Tensor and len(gradients) == 1 and node.args[0] is not node.args[1])
+        or (node.target is aten.div.Tensor and [*gradients] == [node.args[0]])
+        or (name.endswith("_backward") and is_elementwise(node) and [*gradients] == [node.args[0]])
+    )
+
+
+def keeps_zeros(node: Node, zeros: Collection[Node]) -> bool:
+    """Whether rows that aren't picked are zero in what an operator gives, and so in sums over rows.
+
+    ``zeros`` are the tensors of which that is known.
+    """
+    tensors = tensor_inputs(node)
+    known = [tensor for tensor in tensors if tensor in zeros]
+    if node.target in GRADIENT_FIRST or RULES.get(node.target) in (_view, _permuted, _expand):
+        return node.args[0] in zeros
+    if node.target in PRODUCTS:
+        return bool(known)
+    return is_linear(node, tensors, known)
+
+
+GRADIENT_FIRST = {
+    *(*NORMS_BACKWARD, *SUMS),
+    aten._softmax_backward_data.default,
+    aten._log_softmax_backward_data.default,
+}
+"""Operators of whose results rows are zero where those of the gradient are, which comes first."""
 
 
 ELEMENTWISE = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from scrimp._torch.rows import aten, shape_of
+from scrimp._torch.places import aten, shape_of
 from scrimp._torch.strips import HEIGHT, Made, Span, Strip, lines
 from scrimp._torch.tiles import is_item, place_of, results_of
 

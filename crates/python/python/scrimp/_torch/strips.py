@@ -19,7 +19,8 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from scrimp._torch.graph import is_random
-from scrimp._torch.rows import aten, is_elementwise, shape_of, tensor_inputs
+from scrimp._torch.places import aten, shape_of, tensor_inputs
+from scrimp._torch.rows import is_elementwise, is_linear
 
 Span = tuple[int, int]
 """Lines of an image: the first, and that after the last."""
@@ -186,29 +187,13 @@ def results_of_strip(strips: Strips, node: Node, made: Node) -> Made:
     }
 
 
-ADDED = {aten.add.Tensor, aten.sub.Tensor, aten.cat.default}
-SCALED = {
-    *(aten.mul.Scalar, aten.div.Scalar, aten.neg.default, aten._to_copy.default, aten.clone.default),
-    *(aten.detach.default, aten.alias.default, *APART),
-}
-
-
 def _linear(node: Node, backward: Callable[[Node], bool]) -> Strip | None:
     """An operator on gradients, if it is linear in them."""
     images = strip_inputs(node)
     gradients = [image for image in images if backward(image)]
-    if not gradients or any(backward(t) for t in tensor_inputs(node) if t not in images):
+    if any(backward(t) for t in tensor_inputs(node) if t not in images):
         return None
-    name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
-    first = node.args[0]
-    linear = (
-        (node.target in ADDED and gradients == images)
-        or node.target in SCALED
-        or (node.target is aten.mul.Tensor and len(gradients) == 1 and node.args[0] is not node.args[1])
-        or (node.target is aten.div.Tensor and gradients == [first])
-        or (name.endswith("_backward") and is_elementwise(node) and gradients == [first])
-    )
-    return _same(node, gradients) if linear else None
+    return _same(node, gradients) if is_linear(node, images, gradients) else None
 
 
 def _args(node: Node) -> Any:

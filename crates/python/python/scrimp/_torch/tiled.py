@@ -23,7 +23,7 @@ from scrimp._torch import runtime
 from scrimp._torch.capture import Joint
 from scrimp._torch.graph import is_random, tensors_in
 from scrimp._torch.modules import KEY, module_of
-from scrimp._torch.rows import SUM, Alone, Rows, aten, shape_of
+from scrimp._torch.places import SUM, Alone, Picked, Rows, aten, shape_of
 from scrimp._torch.striped import Tile, Unreachable
 from scrimp._torch.strips import HEIGHT
 from scrimp._torch.tiles import Part, StripPart, is_item, is_tangent, parts_of, place_of, results_of
@@ -395,13 +395,17 @@ class _Tiler:
 
     def _flattened(self, state: _State, above: Node, place: Rows) -> Node:
         """An input with one dimension for rows."""
-        if place.count == 1:
+        if place.count == 1 and place.picked is None:
             return self.now[above]
         key = above, place
         if key not in state.views:
-            shape = shape_of(above)
+            shape, new, picked = shape_of(above), self.now[above], place.picked
             size = 1 if isinstance(place, Alone) else place.of(shape)
-            flat = (self.now[above], place.cut(shape, size))
+            if picked is not None:
+                groups = place.cut(shape, picked.outer, picked.size, picked.inner)
+                new = _emit(self.graph, above, aten.reshape.default, (new, groups))
+                new = _emit(self.graph, above, aten.slice.Tensor, (new, place.at + 1, *picked.slice))
+            flat = (new, place.cut(shape, size))
             state.views[key] = _emit(self.graph, above, aten.reshape.default, flat)
         return state.views[key]
 
@@ -434,15 +438,27 @@ class _Tiler:
 
     def _finish(self, state: _State, result: Node) -> None:
         """Give what was joined or added up the form of the whole."""
-        total, whole = state.totals.pop(result), result.meta["val"]
+        total, whole, place = state.totals.pop(result), result.meta["val"], state.part.places[result]
         if total.meta["val"].dtype != whole.dtype:
             total = _emit(self.graph, result, aten._to_copy.default, (total,), {"dtype": whole.dtype})
+        if isinstance(place, Rows) and place.picked is not None:
+            total = self._among_zeros(result, total, place, place.picked)
         if total.meta["val"].shape != whole.shape:
             total = _emit(self.graph, result, aten.reshape.default, (total, list(whole.shape)))
         if not _laid_out_alike(total.meta["val"], whole):
             raise Tangled(state.part)
         self.now[result] = total
         self.remade.add(total)
+
+    def _among_zeros(self, of: Node, total: Node, place: Rows, picked: Picked) -> Node:
+        """All rows of a result that is zero but for those that were picked."""
+        shape, (start, end, step) = shape_of(of), picked.slice
+        some = place.cut(shape, picked.outer, len(range(start, end, step)), picked.inner)
+        groups = place.cut(shape, picked.outer, picked.size, picked.inner)
+        total = _emit(self.graph, of, aten.reshape.default, (total, some))
+        return _emit(
+            self.graph, of, aten.slice_backward.default, (total, groups, place.at + 1, start, end, step)
+        )
 
 
 def _laid_out_alike(first: torch.Tensor, second: torch.Tensor) -> bool:

@@ -17,7 +17,8 @@ from torch.fx import Graph, Node
 
 from scrimp._torch.graph import Tasks, analyse
 from scrimp._torch.modules import module_of
-from scrimp._torch.rows import SUM, Alone, Place, Rows, aten, cut, shape_of, tensor_inputs
+from scrimp._torch.places import SUM, Alone, Picked, Place, Rows, aten, shape_of, tensor_inputs
+from scrimp._torch.rows import cut, keeps_zeros, picked_by
 from scrimp._torch.strips import HEIGHT, has_lines, strip
 
 STARTS = (aten.mm.default, aten.addmm.default, aten.bmm.default)
@@ -36,6 +37,8 @@ class Part:
     """How rows show in what these operators read and make."""
     inside: int = 0
     """Bytes of the forward pass that aren't whole any more."""
+    picks: set[Picked] = field(default_factory=set)
+    """Rows that slices take."""
     obstacle: Node | None = None
     """An operator that reads long rows, or makes them, and can't be run by tiles."""
 
@@ -99,6 +102,12 @@ def parts_of(graph: Graph, kept: Collection[Node], height: int | None = 2) -> Pa
         if part is None:
             continue
         part.inside = _inside(part, tasks, kept)
+        for picked in part.picks:
+            other = _grown(node, picked)
+            assert other is not None
+            other.inside = _inside(other, tasks, kept)
+            if other.inside > part.inside and _zero_elsewhere(other, graph, kept):
+                part = other
         narrow = math.prod(shape_of(_rows_of(node))) * node.meta["val"].element_size()
         if part.inside >= narrow and taken.isdisjoint(part.cuts):
             parts.found.append(part)
@@ -168,14 +177,15 @@ def _rows_of(product: Node) -> Node:
     return factor
 
 
-def _grown(first: Node) -> Part | None:
-    """The part that begins with a product, if that makes rows longer."""
+def _grown(first: Node, picked: Picked | None = None) -> Part | None:
+    """The part that begins with a product, if that makes rows longer; of all its rows or of those picked."""
     *_, count, width = shape_of(first)
     before = shape_of(_rows_of(first))[-1]
     if width <= before or count < 2 or (first.target is aten.bmm.default and shape_of(first)[0] != 1):
         return None
-    part = Part(first, count)
-    part.places[first] = Rows(len(shape_of(first)) - 2)
+    rows = Rows(len(shape_of(first)) - 2, picked=picked)
+    part = Part(first, rows.of(shape_of(first)))
+    part.places[first] = rows
     pending = [first]
     tried: set[Node] = set()
     while pending:
@@ -195,12 +205,36 @@ def _grown(first: Node) -> Part | None:
             place = part.places.get(tensor)
             if not isinstance(place, Rows) or isinstance(place, Alone):
                 continue
-            length = math.prod(shape_of(tensor)) // count
+            length = math.prod(shape_of(tensor)) // place.whole(shape_of(tensor))
             if length > before:
                 pending += [tensor, *tensor.users]
             elif length == 1 and tensor not in tensor_inputs(node):
                 pending += tensor.users
     return part
+
+
+def _zero_elsewhere(part: Part, graph: Graph, kept: Collection[Node]) -> bool:
+    """Whether rows that aren't picked are zero in all that a part gives."""
+    zeros: set[Node] = set()
+    for node in graph.nodes:
+        if node not in part.cuts:
+            continue
+        inputs = [part.cuts[node].inputs.get(tensor) for tensor in tensor_inputs(node)]
+        some = any(isinstance(place, Rows) and place.picked is not None for place in inputs)
+        zero = keeps_zeros(node, zeros) if some else node.target is aten.slice_backward.default
+        for result in results_of(node):
+            place = part.places[result]
+            picked = place.picked is not None if isinstance(place, Rows) else some
+            if zero:
+                zeros.add(result)
+            elif picked and (result in kept or any(_outside(user, part) for user in result.users)):
+                part.obstacle = node
+                return False
+    return True
+
+
+def _outside(user: Node, part: Part) -> bool:
+    return user not in part.cuts and user.op != "output" and not (is_item(user) and user.args[0] in part.cuts)
 
 
 def is_item(node: Node) -> bool:
@@ -230,6 +264,7 @@ def _join(part: Part, node: Node) -> bool:
             known[tensor if tensor in node.all_input_nodes else node] = place
     found = cut(node, known)
     if found is None:
+        part.picks |= {picked for rows in known.values() if (picked := picked_by(node, rows))}
         return False
     results = {result: found.outputs[place_of(result)] for result in results_of(node)}
     places = {tensor: place for tensor, place in found.inputs.items() if type(place) is Rows} | results
@@ -248,7 +283,6 @@ def _inside(part: Part, tasks: Tasks, kept: Collection[Node]) -> int:
     seen = {storage for node in kept for storage in tasks.storages_of[node]}
     mine = {s for node in part.cuts if node in tasks.task_of for s in tasks.task_of[node].makes}
     for node, storages in tasks.storages_of.items():
-        outside = [user for user in node.users if user not in part.cuts and user.op != "output"]
-        if any(not (is_item(user) and user.args[0] in part.cuts) for user in outside):
+        if any(_outside(user, part) for user in node.users):
             seen.update(storages)
     return sum(s.bytes for s in mine - seen if s.producer is not None and not s.producer.backward)
