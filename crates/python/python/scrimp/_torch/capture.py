@@ -74,6 +74,12 @@ class Joint:
     operations: Operations = field(default_factory=Operations)
     """The operators that the model and the loss ran."""
 
+    def replace(self, now: Callable[[Node], Node]) -> None:
+        """Let other nodes stand for what the step gives."""
+        self.results = [None if node is None else now(node) for node in self.results]
+        self.mutations = [(position, now(node)) for position, node in self.mutations]
+        self.gradients = [(position, now(node)) for position, node in self.gradients]
+
 
 def capture(
     module: Call,

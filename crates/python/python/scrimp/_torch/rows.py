@@ -176,10 +176,7 @@ def _reduced(node: Node, known: Known) -> Cut | None:
     """Reductions over dimensions: of rows only sums and means."""
     source: Any = node.args[0]
     shape = shape_of(source)
-    given: Any = node.args[1] if len(node.args) > 1 and node.target not in WHOLE else None
-    listed = [given] if isinstance(given, int) else list(given or range(len(shape)))
-    dims = sorted(dim % len(shape) for dim in listed)
-    keeps = bool(node.args[2]) if len(node.args) > 2 and node.target not in WHOLE else False
+    dims, keeps = reduction_of(node)
     left = [dim for dim in range(len(shape)) if keeps or dim not in dims]
     if source in known:
         rows = known[source]
@@ -195,31 +192,42 @@ def _reduced(node: Node, known: Known) -> Cut | None:
         return _summed(node, source, rows, dims, keeps)
     out = rows.moved_to(left.index(rows.at))
     moved = [rows.moved(dim) for dim in dims]
-    several: Any = moved if not isinstance(given, int) else moved[0]
+    several: Any = moved[0] if len(node.args) > 1 and isinstance(node.args[1], int) else moved
     return Cut({source: rows}, [out], lambda n: (source, several, *node.args[2:]))
 
 
 def _summed(node: Node, source: Node, rows: Rows, dims: list[int], keeps: bool) -> Cut:
     moved = [rows.moved(dim) for dim in dims if dim == rows.at or not rows.holds(dim)]
     shape = shape_of(source)
-    of = math.prod(shape[dim] for dim in dims)
-    args = (source, moved, keeps, shape_of(node))
-    if node.target in (aten.mean.default, aten.mean.dim):
-        return Cut({source: rows}, [SUM], lambda n: (*args, of), partial_mean)
-    return Cut({source: rows}, [SUM], lambda n: args, partial_sum)
+    of = math.prod(shape[dim] for dim in dims) if node.target in MEANS else 1
+    return Cut({source: rows}, [SUM], lambda n: (source, moved, keeps, shape_of(node), of), partial_sum)
 
 
-def partial_sum(part: Tensor, dims: list[int], keeps: bool, shape: Sequence[int]) -> Tensor:
-    """Some rows' part of a sum over rows."""
-    return part.sum(dims, keepdim=keeps).reshape(shape)
+def reduction_of(node: Node) -> tuple[list[int], bool]:
+    """The dimensions that a reduction is over, and whether they stay, with one element."""
+    rank = len(shape_of(tensor_inputs(node)[0]))
+    if node.target in WHOLE or len(node.args) == 1:
+        return list(range(rank)), False
+    given: Any = node.args[1]
+    listed = [given] if isinstance(given, int) else list(given or range(rank))
+    return sorted(dim % rank for dim in listed), len(node.args) > 2 and bool(node.args[2])
 
 
-def partial_mean(part: Tensor, dims: list[int], keeps: bool, shape: Sequence[int], of: int) -> Tensor:
-    """Some rows' part of a mean over rows, of which there are so many."""
-    return part.sum(dims, keepdim=keeps).reshape(shape).div_(of)
+def partial_sum(
+    part: Tensor,
+    dims: list[int],
+    keeps: bool,
+    shape: Sequence[int],
+    of: int,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Some rows' or lines' part of a sum over all of them, or of a mean of so many elements."""
+    total = part.sum(dims, keepdim=keeps, dtype=dtype).reshape(shape)
+    return total if of == 1 else total.div_(of)
 
 
 WHOLE = {aten.sum.default, aten.mean.default}
+MEANS = {aten.mean.default, aten.mean.dim}
 SUMS = {*WHOLE, aten.sum.dim_IntList, aten.mean.dim}
 
 

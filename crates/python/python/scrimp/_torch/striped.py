@@ -46,9 +46,13 @@ class Tile:
         self._add: Callable[..., Node]
         self._now: Mapping[Node, Node]
         for node in order:
+            own = strips[node].own
+            if own is not None:
+                self.made[node] = self.core(own)
             if strips[node].gradients:
                 for gradient in strips[node].gradients:
-                    span = self.made.get(_producer(gradient), self.core(gradient))
+                    above = _producer(gradient)
+                    span = self.made[above] if self._is_part(above) else self.core(gradient)
                     self.given[node] = hull(self.given.get(node), span)
                 self.made[node] = _checked(strips[node].spread(self.given[node]))
         for result in leaving:
@@ -57,9 +61,16 @@ class Tile:
         for node in order:
             if strips[node].gradients:
                 self._want_all(strips[node].values(self.given[node]))
+                for gradient in strips[node].gradients:
+                    if not self._is_part(_producer(gradient)):
+                        self._want(gradient, self.core(gradient))
         for node in reversed(order):
             if not strips[node].gradients and node in self.made:
                 self._want_all(strips[node].values(self.made[node]))
+
+    def _is_part(self, node: Node) -> bool:
+        """Whether what it gives is a part of a gradient, and not lines of a value or a gradient."""
+        return node in self.strips and bool(self.strips[node].gradients)
 
     def core(self, tensor: Node) -> Span:
         """The lines of a tensor that are this tile's and no other's."""
@@ -86,7 +97,7 @@ class Tile:
         made = strip.run(self, span)
         for result in results_of(node):
             place = place_of(result)
-            if place in made:
+            if place in made and place not in strip.sums:
                 self.local[result] = made[place]
         return made
 
@@ -108,8 +119,8 @@ class Tile:
     def gradient(self, tensor: Node, span: Span) -> Node:
         """Lines of the tile's part of a gradient, which is zero where it has none."""
         node = _producer(tensor)
-        first, last = self.made[node] if node in self.strips else self.core(tensor)
-        part = self.local[tensor] if node in self.strips else self.value(tensor, (first, last))
+        first, last = self.made[node] if self._is_part(node) else self.core(tensor)
+        part = self.local[tensor] if self._is_part(node) else self.value(tensor, (first, last))
         if (first, last) == span:
             return part
         around = [0, 0, first - span[0], span[1] - last]

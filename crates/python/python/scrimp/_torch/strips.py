@@ -8,6 +8,7 @@ linearly on those behind them, so parts of all strips add up to the whole.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from torch.fx.node import map_arg
 
 from scrimp._torch.graph import is_random
 from scrimp._torch.places import aten, shape_of, tensor_inputs
-from scrimp._torch.rows import is_elementwise, is_linear
+from scrimp._torch.rows import MEANS, SUMS, is_elementwise, is_linear, partial_sum, reduction_of
 
 Span = tuple[int, int]
 """Lines of an image: the first, and that after the last."""
@@ -62,6 +63,8 @@ class Strip:
     """The lines of the gradient that it gives, for those of that which it gets."""
     sums: Sequence[int] = ()
     """Results that are sums over lines."""
+    own: Node | None = None
+    """An image of which it reads the lines that are the tile's and no other's."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,8 @@ def strip(node: Node, backward: Callable[[Node], bool]) -> Strip | None:
     """How an operator runs on strips, if it can; ``backward`` tells gradients from values."""
     if is_random(node):
         return None
+    if node.target in SUMS:
+        return _reduced(node, backward)
     rule = RULES.get(node.target)
     if rule is not None:
         found: Strip | None = rule(node)
@@ -194,6 +199,27 @@ def _linear(node: Node, backward: Callable[[Node], bool]) -> Strip | None:
     if any(backward(t) for t in tensor_inputs(node) if t not in images):
         return None
     return _same(node, gradients) if is_linear(node, images, gradients) else None
+
+
+def _reduced(node: Node, backward: Callable[[Node], bool]) -> Strip | None:
+    """Sums and means over lines, or within each."""
+    source, shape = tensor_inputs(node)[0], shape_of(node)
+    if not has_lines(source.meta["val"]):
+        return None
+    dims, keeps = reduction_of(node)
+    gradients = [source] if backward(source) else []
+    if HEIGHT not in dims:
+        return _same(node, gradients) if keeps else None
+    of = math.prod(shape_of(source)[dim] for dim in dims) if node.target in MEANS else 1
+
+    def run(strips: Strips, span: Span) -> Made:
+        part = strips.gradient(source, span) if gradients else strips.value(source, span)
+        return {0: strips.add(node, partial_sum, part, dims, keeps, shape, of, node.kwargs.get("dtype"))}
+
+    values = dict.fromkeys([] if gradients else [source])
+    return Strip(
+        lambda span: dict.fromkeys(values, span), run, gradients, sums=(0,), own=None if gradients else source
+    )
 
 
 def _args(node: Node) -> Any:

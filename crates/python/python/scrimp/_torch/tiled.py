@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,8 @@ from torch.fx.node import map_arg
 from scrimp._torch import runtime
 from scrimp._torch.capture import Joint
 from scrimp._torch.graph import is_random, tensors_in
-from scrimp._torch.modules import KEY, module_of
+from scrimp._torch.nodes import emit, worked_out
+from scrimp._torch.norms import separated
 from scrimp._torch.places import SUM, Alone, Picked, Rows, aten, shape_of
 from scrimp._torch.striped import Tile, Unreachable
 from scrimp._torch.strips import HEIGHT
@@ -56,6 +57,7 @@ def tiled(
     when all outputs are there.
     """
     tangled: set[str] = set()
+    kept_whole: set[str] = set()
     least = None if height is None else max(height, tiles, 2)
 
     def asked(part: Part) -> bool:
@@ -64,14 +66,30 @@ def tiled(
 
     while True:
         changed = _copied(joint)
+        norms = {} if least is None else separated(changed, least, kept_whole)
         parts = parts_of(changed.module.graph, kept_nodes(changed), least)
         wanted = [part for part in parts.found if asked(part)]
+        inside = {node for part in wanted for node in part.cuts}
+        whole = {name for name, nodes in norms.items() if not inside.issuperset(nodes)}
+        if whole:
+            kept_whole |= whole
+            continue
         try:
             if wanted:
                 _run_by_tiles(changed, wanted, tiles, gated)
             return Tiled(changed, wanted, parts.reason)
         except Tangled as error:
-            tangled.add(error.part.first.name)
+            normed = {name for name, nodes in norms.items() if not error.part.cuts.keys().isdisjoint(nodes)}
+            kept_whole |= normed
+            if not normed:
+                tangled.add(error.part.first.name)
+
+
+def parts_in(joint: Joint) -> list[Part]:
+    """What of a captured graph can be run by tiles."""
+    copy = _copied(joint)
+    separated(copy, 2, but=())
+    return parts_of(copy.module.graph, kept_nodes(copy)).found
 
 
 @dataclass(repr=False)
@@ -92,15 +110,8 @@ def _copied(joint: Joint) -> Joint:
             now[node] = graph.node_copy(node, now.__getitem__)
     graph.output(tuple(now[node] for node in kept_nodes(joint)))
     copy = dataclasses.replace(joint, module=GraphModule(joint.module, graph))
-    _replace(copy, now)
+    copy.replace(now.__getitem__)
     return copy
-
-
-def _replace(joint: Joint, now: dict[Node, Node]) -> None:
-    """Let other nodes stand for what a step gives."""
-    joint.results = [None if node is None else now[node] for node in joint.results]
-    joint.mutations = [(position, now[node]) for position, node in joint.mutations]
-    joint.gradients = [(position, now[node]) for position, node in joint.gradients]
 
 
 def _run_by_tiles(joint: Joint, parts: Sequence[Part], tiles: int, gated: bool) -> None:
@@ -111,7 +122,7 @@ def _run_by_tiles(joint: Joint, parts: Sequence[Part], tiles: int, gated: bool) 
     states = [_State(graph, part, tiles, joint.results if gated else (), kept) for part in parts]
     tiler = _Tiler(graph, states)
     joint.module = GraphModule(joint.module, tiler.rewritten(kept), "Tiled")
-    _replace(joint, tiler.now)
+    joint.replace(tiler.now.__getitem__)
 
 
 def kept_nodes(joint: Joint) -> list[Node]:
@@ -132,53 +143,24 @@ def _separate_means(joint: Joint, part: Part) -> None:
             continue
         kind = scores.meta["val"].dtype  # type: ignore[union-attr]
         with graph.inserting_before(node):
-            counts = _emit(graph, node, aten.ne.Scalar, (labels, ignored))
+            counts = emit(graph, node, aten.ne.Scalar, (labels, ignored))
             if weight is not None:
-                known = _emit(graph, node, aten.mul.Tensor, (labels, counts))
-                weights = _emit(graph, node, aten.index_select.default, (weight, 0, known))
-                counts = _emit(graph, node, aten.mul.Tensor, (weights, counts))
-            number = _emit(graph, node, aten.sum.default, (counts,))
-            number = _emit(graph, node, aten._to_copy.default, (number,), {"dtype": kind})
+                known = emit(graph, node, aten.mul.Tensor, (labels, counts))
+                weights = emit(graph, node, aten.index_select.default, (weight, 0, known))
+                counts = emit(graph, node, aten.mul.Tensor, (weights, counts))
+            number = emit(graph, node, aten.sum.default, (counts,))
+            number = emit(graph, node, aten._to_copy.default, (number,), {"dtype": kind})
         node.args = (scores, labels, weight, 2, ignored)
         for item in results_of(node):
             if item.args[1] == 1:
                 new = number
             else:
                 with graph.inserting_after(item):
-                    new = _emit(graph, node, aten.div.Tensor, (item, number))
+                    new = emit(graph, node, aten.div.Tensor, (item, number))
             item.replace_all_uses_with(new)
             if new is not number:
                 new.update_arg(0, item)
             joint.results = [new if result is item else result for result in joint.results]
-
-
-def _emit(
-    graph: Graph,
-    of: Node,
-    target: Any,
-    args: Sequence[Any],
-    kwargs: dict[str, Any] | None = None,
-    value: Any = None,
-) -> Node:
-    """Add an operator that stands for a part ``of`` another, with what its result looks like."""
-    node = graph.call_function(target, tuple(args), kwargs)
-    if module_of(of):
-        node.meta[KEY] = module_of(of)
-    node.meta["val"] = _worked_out(of, node) if value is None else value
-    return node
-
-
-def _worked_out(of: Node, node: Node) -> Any:
-    target: Any = node.target
-    value_of: Callable[[Node], Any] = lambda n: n.meta["val"]  # noqa: E731
-    args, kwargs = map_arg((node.args, dict(node.kwargs)), value_of)
-    values = [
-        *tensors_in(of.meta["val"]),
-        *(t for n in of.all_input_nodes for t in tensors_in(n.meta["val"])),
-    ]
-    kind = values[0].device.type
-    with values[0].fake_mode, torch.no_grad(), torch.autocast(kind, enabled=False):  # type: ignore[attr-defined]
-        return target(*args, **kwargs)
 
 
 class _State:
@@ -300,7 +282,7 @@ class _Tiler:
         new = self.graph.node_copy(node, self.now.__getitem__)
         self.now[node] = new
         if any(above in self.remade for above in new.all_input_nodes) and _is_view(node):
-            new.meta["val"] = _worked_out(node, new)
+            new.meta["val"] = worked_out(node, new)
             self.remade.add(new)
 
     def _run(self, state: _State, level: int) -> None:
@@ -339,10 +321,10 @@ class _Tiler:
                 state.totals[node] = self._changed(node, runtime.add_product, total, *args)
                 return
         target, kwargs = (node.target, dict(node.kwargs)) if cut.target is None else (cut.target, {})
-        new = _emit(self.graph, node, target, args, kwargs)
+        new = emit(self.graph, node, target, args, kwargs)
         if not isinstance(node.meta["val"], torch.Tensor):
             for item in results_of(node):
-                here[item] = _emit(self.graph, node, item.target, (new, item.args[1]))
+                here[item] = emit(self.graph, node, item.target, (new, item.args[1]))
         else:
             here[node] = new
         for result in results_of(node):
@@ -353,7 +335,7 @@ class _Tiler:
         tile = state.strips[number]
 
         def add(of: Node, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Node:
-            return _emit(self.graph, of, target, args, kwargs)
+            return emit(self.graph, of, target, args, kwargs)
 
         made = tile.run(node, add, self.now)
         for result in results_of(node):
@@ -375,7 +357,7 @@ class _Tiler:
             return
         order = sorted(range(whole.dim()), key=lambda dim: (-whole.stride(dim), dim))
         args = (part, list(whole.shape), order, HEIGHT, start)
-        state.totals[result] = _emit(self.graph, result, runtime.begin_added, args)
+        state.totals[result] = emit(self.graph, result, runtime.begin_added, args)
 
     def _input(self, state: _State, node: Node, above: Node, number: int) -> Node:
         """A tile's part of an operator's input."""
@@ -390,7 +372,7 @@ class _Tiler:
             return whole
         if above not in here:
             start, end = state.tiles[number]
-            here[above] = _emit(self.graph, above, aten.slice.Tensor, (whole, place.at, start, end))
+            here[above] = emit(self.graph, above, aten.slice.Tensor, (whole, place.at, start, end))
         return here[above]
 
     def _flattened(self, state: _State, above: Node, place: Rows) -> Node:
@@ -403,10 +385,10 @@ class _Tiler:
             size = 1 if isinstance(place, Alone) else place.of(shape)
             if picked is not None:
                 groups = place.cut(shape, picked.outer, picked.size, picked.inner)
-                new = _emit(self.graph, above, aten.reshape.default, (new, groups))
-                new = _emit(self.graph, above, aten.slice.Tensor, (new, place.at + 1, *picked.slice))
+                new = emit(self.graph, above, aten.reshape.default, (new, groups))
+                new = emit(self.graph, above, aten.slice.Tensor, (new, place.at + 1, *picked.slice))
             flat = (new, place.cut(shape, size))
-            state.views[key] = _emit(self.graph, above, aten.reshape.default, flat)
+            state.views[key] = emit(self.graph, above, aten.reshape.default, flat)
         return state.views[key]
 
     def _gather(self, state: _State, result: Node, part: Node, start: int) -> None:
@@ -418,15 +400,15 @@ class _Tiler:
                 size = place.cut(whole.shape, place.of(whole.shape))
                 strides = place.cut(whole.stride(), whole.stride(place.end - 1))
                 order = sorted(range(len(size)), key=lambda dim: (-strides[dim], dim))
-                new = _emit(self.graph, result, runtime.begin_joined, (part, size, order, place.at))
+                new = emit(self.graph, result, runtime.begin_joined, (part, size, order, place.at))
             else:
                 new = self._changed(result, runtime.join, before, part, place.at, start)
         elif before is None:
             lower = part.meta["val"].dtype in LOWER and len(state.tiles) > 1
             wide = {"dtype": torch.float32}
-            new = _emit(self.graph, result, aten._to_copy.default, (part,), wide) if lower else part
+            new = emit(self.graph, result, aten._to_copy.default, (part,), wide) if lower else part
         else:
-            new = _emit(self.graph, result, aten.add.Tensor, (before, part))
+            new = emit(self.graph, result, aten.add.Tensor, (before, part))
         state.totals[result] = new
 
     def _changed(self, of: Node, target: Any, total: Node, *args: Any) -> Node:
@@ -434,17 +416,17 @@ class _Tiler:
         value = total.meta["val"]
         with value.fake_mode:
             fresh = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-        return _emit(self.graph, of, target, (total, *args), value=fresh)
+        return emit(self.graph, of, target, (total, *args), value=fresh)
 
     def _finish(self, state: _State, result: Node) -> None:
         """Give what was joined or added up the form of the whole."""
         total, whole, place = state.totals.pop(result), result.meta["val"], state.part.places[result]
         if total.meta["val"].dtype != whole.dtype:
-            total = _emit(self.graph, result, aten._to_copy.default, (total,), {"dtype": whole.dtype})
+            total = emit(self.graph, result, aten._to_copy.default, (total,), {"dtype": whole.dtype})
         if isinstance(place, Rows) and place.picked is not None:
             total = self._among_zeros(result, total, place, place.picked)
         if total.meta["val"].shape != whole.shape:
-            total = _emit(self.graph, result, aten.reshape.default, (total, list(whole.shape)))
+            total = emit(self.graph, result, aten.reshape.default, (total, list(whole.shape)))
         if not _laid_out_alike(total.meta["val"], whole):
             raise Tangled(state.part)
         self.now[result] = total
@@ -455,8 +437,8 @@ class _Tiler:
         shape, (start, end, step) = shape_of(of), picked.slice
         some = place.cut(shape, picked.outer, len(range(start, end, step)), picked.inner)
         groups = place.cut(shape, picked.outer, picked.size, picked.inner)
-        total = _emit(self.graph, of, aten.reshape.default, (total, some))
-        return _emit(
+        total = emit(self.graph, of, aten.reshape.default, (total, some))
+        return emit(
             self.graph, of, aten.slice_backward.default, (total, groups, place.at + 1, start, end, step)
         )
 

@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 from scrimp._native import format_bytes
 from scrimp._torch.capture import Joint
 from scrimp._torch.settings import FREE, Settings
-from scrimp._torch.tiled import Tiled, kept_nodes, tiled
-from scrimp._torch.tiles import Part, StripPart, parts_of
+from scrimp._torch.tiled import Tiled, parts_in, tiled
+from scrimp._torch.tiles import Part, StripPart
 from scrimp.errors import BadOption, Infeasible, Unsupported
 from scrimp.planning import Plan
 
@@ -131,8 +131,7 @@ class _Search(Generic[Asked]):
 
     def _fastest(self, settings: Settings) -> Choice | None:
         best: tuple[float, Choice] | None = None
-        parts = parts_of(self.joint.module.graph, kept_nodes(self.joint)).found
-        for what, most in _choices(parts):
+        for what, most in _choices(parts_in(self.joint)):
             rank, worse = math.inf, 0
             for tiles in (count for count in COUNTS if count <= most):
                 choice = dataclasses.replace(what, tiles=tiles)
