@@ -134,11 +134,7 @@ fn budgets(devices: &Devices, costing: &Costing<'_>) -> Result<Vec<Budget>> {
     };
     match costing.budget {
         PerDevice::Sole(_) if names.len() > 1 => {
-            let several = NoDevice::Several {
-                known: names.join(", "),
-                first: names[0].into(),
-            };
-            return Err(Error::from(several).into());
+            return Err(Error::from(NoDevice::several(&names)).into());
         }
         PerDevice::Sole(_) => {}
         PerDevice::Named(named) => {

@@ -132,6 +132,7 @@ impl From<Error> for Failure {
             | Error::Resume { .. }
             | Error::Npz(_)
             | Error::Data(_)
+            | Error::DataFile { .. }
             | Error::NoAccuracy { .. } => (Kind::Input, Value::Null),
             Error::NoDevice(_)
             | Error::Device(_)

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
+use scrimp::graph::data::DataError;
 use scrimp::graph::networks::NetworkOptions;
 use scrimp::graph::{Graph, Loss, Optimizer, TensorId, Tiled, Tiles};
 use scrimp::plan::file::{self, Content};
@@ -358,6 +359,12 @@ pub fn problem(
 /// The device that training runs on; 0 threads are as many as there are.
 pub fn cpu(threads: usize, library: LibraryArg) -> Result<Cpu> {
     Ok(Cpu::with_library(threads, library.into()).map_err(Error::from)?)
+}
+
+/// Makes an error of data that doesn't fit name their file.
+pub fn of_file(path: &Path) -> impl FnOnce(DataError) -> Error {
+    let path = path.to_owned();
+    |source| Error::DataFile { path, source }
 }
 
 /// The devices of the list or, if it is empty, one with this many threads.

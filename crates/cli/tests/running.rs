@@ -145,7 +145,7 @@ fn inputs_that_do_not_fit_are_told() {
     save(&path, "x", &[4, 1, 8, 7], &[0.0; 224]);
     let told = run(&[]);
     assert!(
-        told.contains("[4, 1, 8, 7]") && told.contains("counts samples"),
+        told.contains("x.npz: array x has shape [4, 1, 8, 7]") && told.contains("counts samples"),
         "{told}"
     );
     save(&path, "x", &[0, 1, 8, 8], &[]);

@@ -1,14 +1,13 @@
 //! Samples are read, checked against the graph and put into batches in a reproducible order.
 
-use scrimp_graph::data::{Array, Arrays, Contents, DataError, Dataset, Feed, Rows, Samples};
+use scrimp_graph::data::{Array, Arrays, Contents, DataError, Feed, Rows};
 use scrimp_graph::networks::{NetworkOptions, build};
-use scrimp_graph::{Binary, DType, Graph, GraphBuilder, Loss, train};
-use std::path::Path;
+use scrimp_graph::{Binary, DType, Graph, GraphBuilder, Init, Loss, train};
+use std::path::{Path, PathBuf};
 
-fn digits_file() -> Dataset {
-    let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"))
-        .join("../../testdata/digits.npz");
-    Dataset::read(&path, u64::MAX).expect("the project's own data")
+fn digits_file() -> PathBuf {
+    Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"))
+        .join("../../testdata/digits.npz")
 }
 
 fn training(name: &str, options: NetworkOptions) -> Graph {
@@ -28,15 +27,31 @@ fn digits(batch: usize) -> Graph {
     )
 }
 
-/// Samples that carry their own number.
-fn numbered(count: usize) -> Samples {
-    Samples {
-        count,
-        x_shape: vec![1, 8, 8],
-        y_shape: vec![],
-        x: Contents::Floats((0..count * 64).map(|i| (i / 64) as f32).collect()),
-        y: Contents::Ints((0..count).map(|i| (i % 10) as i64).collect()),
+fn array(shape: &[usize], contents: Contents) -> Array {
+    Array {
+        shape: shape.to_vec(),
+        contents,
     }
+}
+
+fn arrays(arrays: Vec<(&str, Array)>) -> Arrays {
+    let named = arrays.into_iter().map(|(name, array)| (name.into(), array));
+    Arrays(named.collect())
+}
+
+/// Samples that carry their own number.
+fn numbered(count: usize) -> Arrays {
+    let x = Contents::Floats((0..count * 64).map(|i| (i / 64) as f32).collect());
+    let y = Contents::Ints((0..count).map(|i| (i % 10) as i64).collect());
+    arrays(vec![
+        ("x", array(&[count, 1, 8, 8], x)),
+        ("y", array(&[count], y)),
+    ])
+}
+
+fn shuffled(batch: usize, count: usize, seed: u64) -> Feed {
+    let rows = Rows::new(&digits(batch), numbered(count), 0).expect("they fit");
+    Feed::shuffled(rows, seed)
 }
 
 fn rows(feed: &Feed, step: u64) -> Vec<usize> {
@@ -49,12 +64,20 @@ fn rows(feed: &Feed, step: u64) -> Vec<usize> {
 
 #[test]
 fn the_digits() {
-    let data = digits_file();
-    let test = data.test.expect("a test set");
-    assert_eq!((data.train.count, test.count), (1437, 360));
-    assert_eq!(data.train.x_shape, [1, 8, 8]);
-    assert!(data.train.y_shape.is_empty());
-    let (Contents::Ints(x), Contents::Ints(y)) = (&data.train.x, &data.train.y) else {
+    let all = Arrays::read(&digits_file(), u64::MAX).expect("the project's own data");
+    let (train, test) = all.split();
+    let test = test.expect("a test set");
+    let named = |arrays: &Arrays, wanted| {
+        let mut arrays = arrays.0.iter();
+        arrays
+            .find(|(name, _)| name == wanted)
+            .map(|(_, array)| array.clone())
+    };
+    let (x, y) = (named(&train, "x").unwrap(), named(&train, "y").unwrap());
+    assert_eq!((x.shape, y.shape), (vec![1437, 1, 8, 8], vec![1437]));
+    assert_eq!(named(&test, "x").unwrap().shape, [360, 1, 8, 8]);
+    assert_eq!((train.0.len(), test.0.len()), (2, 2));
+    let (Contents::Ints(x), Contents::Ints(y)) = (x.contents, y.contents) else {
         panic!("stored as integers");
     };
     assert!(x.iter().all(|v| (0..=16).contains(v)));
@@ -62,8 +85,17 @@ fn the_digits() {
 }
 
 #[test]
+fn only_a_second_array_is_for_testing() {
+    let one = |name| (name, array(&[1], Contents::Ints(vec![1])));
+    let (train, test) = arrays(vec![one("a"), one("a_test"), one("b_test")]).split();
+    assert_eq!(train, arrays(vec![one("a"), one("b_test")]));
+    assert_eq!(test, Some(arrays(vec![one("a")])));
+    assert_eq!(train.split().1, None);
+}
+
+#[test]
 fn every_epoch_has_every_sample_once() {
-    let feed = Feed::from_samples(&digits(4), numbered(10), 3).unwrap();
+    let feed = shuffled(4, 10, 3);
     let all: Vec<usize> = (0..5).flat_map(|step| rows(&feed, step)).collect();
     let epochs: Vec<Vec<usize>> = all.chunks(10).map(<[usize]>::to_vec).collect();
     for epoch in &epochs {
@@ -72,19 +104,19 @@ fn every_epoch_has_every_sample_once() {
         assert_eq!(sorted, (0..10).collect::<Vec<_>>());
     }
     assert_ne!(epochs[0], epochs[1]);
-    let again = Feed::from_samples(&digits(4), numbered(10), 3).unwrap();
+    let again = shuffled(4, 10, 3);
     assert_eq!(
         again.step(4),
         feed.step(4),
         "a step depends on the seed and its number only"
     );
-    let other = Feed::from_samples(&digits(4), numbered(10), 4).unwrap();
+    let other = shuffled(4, 10, 4);
     assert_ne!(other.step(0), feed.step(0));
 }
 
 #[test]
 fn labels_follow_their_samples() {
-    let feed = Feed::from_samples(&digits(4), numbered(10), 3).unwrap();
+    let feed = shuffled(4, 10, 3);
     for step in 0..5 {
         let expected = rows(&feed, step)
             .iter()
@@ -96,32 +128,31 @@ fn labels_follow_their_samples() {
 
 #[test]
 fn batches_larger_than_the_data_and_test_batches() {
-    let feed = Feed::from_samples(&digits(8), numbered(3), 0).unwrap();
+    let feed = shuffled(8, 3, 0);
     assert_eq!(rows(&feed, 0).len(), 8);
-    let feed = Feed::from_samples(&digits(4), numbered(10), 0).unwrap();
+    let test = Rows::new(&digits(4), numbered(10), 0).unwrap();
     let valid: Vec<usize> = (0..12)
         .step_by(4)
-        .map_while(|i| Some(feed.test(i)?.1))
+        .map_while(|i| Some(test.from(i)?.1))
         .collect();
     assert_eq!(valid, [4, 4, 2]);
-    assert!(feed.test(10).is_none());
+    assert!(test.from(10).is_none());
 }
 
 #[test]
 fn data_that_do_not_fit() {
     let graph = digits(4);
-    let refused = |samples| Feed::from_samples(&graph, samples, 0).unwrap_err();
-    let wide = Samples {
-        x_shape: vec![64],
-        ..numbered(10)
+    let refused = |which: &str, new: Array| {
+        let mut arrays = numbered(10);
+        let mut found = arrays.0.iter_mut();
+        found.find(|(name, _)| name == which).unwrap().1 = new;
+        Rows::new(&graph, arrays, 0).unwrap_err()
     };
-    assert!(matches!(refused(wide), DataError::Shape { array: "x", .. }));
-    let label = Samples {
-        y: Contents::Ints(vec![10; 10]),
-        ..numbered(10)
-    };
+    let wide = array(&[10, 64], Contents::Ints(vec![0; 640]));
+    assert!(matches!(refused("x", wide), DataError::Rows { array, .. } if array == "x"));
+    let label = array(&[10], Contents::Ints(vec![10; 10]));
     assert!(matches!(
-        refused(label),
+        refused("y", label),
         DataError::Range {
             array,
             found: 10,
@@ -129,14 +160,62 @@ fn data_that_do_not_fit() {
             ..
         } if array == "y"
     ));
-    let floats = Samples {
-        y: Contents::Floats(vec![1.0; 10]),
-        ..numbered(10)
-    };
+    let floats = array(&[10], Contents::Floats(vec![1.0; 10]));
     assert!(matches!(
-        refused(floats),
+        refused("y", floats),
         DataError::Type { array, .. } if array == "y"
     ));
+    let more = array(&[12], Contents::Ints(vec![1; 12]));
+    assert!(matches!(refused("y", more), DataError::Counts { .. }));
+    // As many as a batch has, while there are other numbers of labels.
+    let batch = array(&[4, 1, 8, 8], Contents::Ints(vec![1; 256]));
+    assert!(matches!(refused("x", batch), DataError::Counts { .. }));
+    let mut unlabelled = numbered(10);
+    unlabelled.0.retain(|(name, _)| name == "x");
+    let told = Rows::new(&graph, unlabelled, 0).unwrap_err().to_string();
+    assert!(
+        told.contains("labels like an input of the graph or y; the arrays are x"),
+        "{told}"
+    );
+}
+
+/// Two inputs and a classifier's labels.
+#[test]
+fn several_inputs_to_train_with() {
+    let mut b = GraphBuilder::new("two inputs");
+    let left = b.input("left", &[2, 3], DType::F32).unwrap();
+    let right = b.input("right", &[2, 3], DType::F32).unwrap();
+    let weight = b.parameter("weight", &[2, 3], Init::Constant(1.0)).unwrap();
+    let product = b.binary("product", Binary::Mul, left, right).unwrap();
+    let y = b.binary("scores", Binary::Mul, product, weight).unwrap();
+    b.output(y);
+    let graph = b.finish().unwrap();
+    let graph = train(&graph, Loss::CrossEntropy, None).unwrap().graph;
+    let ints = |shape: &[usize]| {
+        let count: usize = shape.iter().product();
+        array(
+            shape,
+            Contents::Ints((0..count as i64).map(|i| i % 3).collect()),
+        )
+    };
+    let whole = |name| {
+        vec![
+            ("left", ints(&[5, 3])),
+            ("right", ints(&[5, 3])),
+            (name, ints(&[5])),
+        ]
+    };
+    for name in ["labels", "y"] {
+        let feed = Feed::shuffled(Rows::new(&graph, arrays(whole(name)), 0).unwrap(), 1);
+        assert_eq!((feed.batch(), feed.step(0).len()), (2, 3));
+    }
+    let told = Rows::new(&graph, arrays(whole("x")), 0)
+        .unwrap_err()
+        .to_string();
+    assert!(told.contains("named labels"), "{told}");
+    let x = arrays(vec![("x", ints(&[5, 3])), ("y", ints(&[5]))]);
+    let told = Rows::new(&graph, x, 0).unwrap_err().to_string();
+    assert!(told.contains("no array is named left"), "{told}");
 }
 
 #[test]
@@ -147,15 +226,13 @@ fn rows_stream_through_batches() {
     let y = b.binary("y", Binary::Mul, x, scale).unwrap();
     b.output(y);
     let graph = b.finish().unwrap();
-    let array = |shape: &[usize]| Array {
-        shape: shape.to_vec(),
-        contents: Contents::Ints((0..shape.iter().product::<usize>() as i64).collect()),
+    let counting = |shape: &[usize]| {
+        let count = shape.iter().product::<usize>() as i64;
+        array(shape, Contents::Ints((0..count).collect()))
     };
-    let rows = |arrays: &[(&str, &[usize])]| {
-        let arrays = arrays
-            .iter()
-            .map(|(name, shape)| ((*name).into(), array(shape)));
-        Rows::new(&graph, Arrays(arrays.collect()), 0)
+    let rows = |named: &[(&'static str, &[usize])]| {
+        let named = named.iter().map(|(name, shape)| (*name, counting(shape)));
+        Rows::new(&graph, arrays(named.collect()), 0)
     };
     // Five samples; the scale is the same in every batch.
     let five = rows(&[("x", &[5, 3]), ("scale", &[2, 3])]).unwrap();
@@ -172,10 +249,7 @@ fn rows_stream_through_batches() {
             "has 4 samples",
         ),
         (&[("x", &[5, 4]), ("scale", &[2, 3])], "counts samples"),
-        (
-            &[("x", &[5, 3]), ("y", &[5, 3])],
-            "no array is named like input scale",
-        ),
+        (&[("x", &[5, 3]), ("y", &[5, 3])], "no array is named scale"),
         (
             &[("x", &[5, 3]), ("scale", &[5, 3]), ("y", &[5, 3])],
             "array y",
@@ -199,14 +273,12 @@ fn tokens_and_their_labels() {
         ..Default::default()
     };
     let graph = training("transformer", options);
-    let samples = Samples {
-        count: 3,
-        x_shape: vec![4],
-        y_shape: vec![4],
-        x: Contents::Ints((0..12).map(|i| i % 11).collect()),
-        y: Contents::Ints((1..13).map(|i| i % 11).collect()),
-    };
-    let feed = Feed::from_samples(&graph, samples, 0).unwrap();
+    let ints = |first: i64| Contents::Ints((first..first + 12).map(|i| i % 11).collect());
+    let samples = arrays(vec![
+        ("x", array(&[3, 4], ints(0))),
+        ("y", array(&[3, 4], ints(1))),
+    ]);
+    let feed = Feed::shuffled(Rows::new(&graph, samples, 0).unwrap(), 0);
     let filled = feed.step(0);
     let (Contents::Ints(x), Contents::Ints(y)) = (&filled[0].1, &filled[1].1) else {
         panic!("tokens are integers");
@@ -253,11 +325,9 @@ fn synthetic_data_fill_every_input_in_range() {
 
 #[test]
 fn truncated_and_mutated_files_are_refused_or_read() {
-    let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"))
-        .join("../../testdata/digits.npz");
-    let bytes = std::fs::read(path).unwrap();
+    let bytes = std::fs::read(digits_file()).unwrap();
     for length in (0..bytes.len()).step_by(997) {
-        assert!(Dataset::from_reader(std::io::Cursor::new(&bytes[..length]), u64::MAX).is_err());
+        assert!(Arrays::from_reader(std::io::Cursor::new(&bytes[..length]), u64::MAX).is_err());
     }
     // The ends of a zip archive hold its structure.
     let ends = (0..200).chain(bytes.len() - 300..bytes.len());
@@ -265,6 +335,6 @@ fn truncated_and_mutated_files_are_refused_or_read() {
         let mut mutated = bytes.clone();
         mutated[at] ^= 1 << (at % 8);
         // Either is right; it must not panic.
-        let _ = Dataset::from_reader(std::io::Cursor::new(&mutated), 1 << 30);
+        let _ = Arrays::from_reader(std::io::Cursor::new(&mutated), 1 << 30);
     }
 }

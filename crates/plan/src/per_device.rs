@@ -45,13 +45,24 @@ pub enum NoDevice {
     #[error(transparent)]
     Unknown(#[from] UnknownDeviceName),
     /// A setting without a name where several devices compute.
-    #[error("several devices compute: {known}; say which is meant, like `{first}=…`")]
+    #[error("several devices compute: {known}; say what each gets, like `{example}`")]
     Several {
         /// Their names.
         known: String,
-        /// The first name.
-        first: String,
+        /// A setting for each.
+        example: String,
     },
+}
+
+impl NoDevice {
+    /// The error of a setting without a name where devices with these names compute.
+    #[must_use]
+    pub fn several(names: &[&str]) -> NoDevice {
+        NoDevice::Several {
+            known: names.join(", "),
+            example: names.join("=…,") + "=…",
+        }
+    }
 }
 
 impl<T: FromStr> FromStr for PerDevice<T> {
@@ -121,10 +132,7 @@ impl<T> PerDevice<T> {
                 None => {
                     let computing = problem.devices().values().filter(|device| device.computes);
                     let names: Vec<&str> = computing.map(|device| device.name.as_str()).collect();
-                    Err(NoDevice::Several {
-                        known: names.join(", "),
-                        first: names.first().copied().unwrap_or_default().into(),
-                    })
+                    Err(NoDevice::several(&names))
                 }
             },
         }

@@ -76,7 +76,7 @@ pub enum Error {
     NoDevice(#[from] NoDevice),
     /// Nothing says how much memory a plan may use.
     #[error(
-        "there is no budget for device `{device}`, and the file states no capacity; give one, like `--budget 60%`"
+        "there is no budget for device `{device}`, and the file states no capacity; give one, like `--budget {device}=60%`"
     )]
     NoBudget {
         /// The device that computes.
@@ -171,6 +171,14 @@ pub enum Error {
     /// Data doesn't fit the model.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// Data of a file doesn't fit the model.
+    #[error("{}: {source}", path.display())]
+    DataFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: DataError,
+    },
     /// The accuracy on test samples isn't defined.
     #[error(
         "the accuracy on test samples isn't defined: {reason}; leave x_test and y_test out of the data"

@@ -1,6 +1,6 @@
 //! How often a trained classifier is right on samples that it wasn't trained with.
 
-use scrimp_graph::data::{Contents, Feed, Samples};
+use scrimp_graph::data::{Arrays, Rows};
 use scrimp_graph::weights::Elements;
 use scrimp_graph::{Graph, TensorId, inference};
 use scrimp_plan::Budget;
@@ -21,8 +21,8 @@ pub struct Evaluation<'a> {
     graph: Graph,
     processor: Processor<'a>,
     planned: Planned,
-    feed: Feed,
-    test: &'a Samples,
+    test: Rows,
+    labels: Vec<i64>,
     /// Number of rows of logits, and the length of each.
     shape: [usize; 2],
     weights: Vec<(TensorId, Vec<f32>)>,
@@ -30,18 +30,29 @@ pub struct Evaluation<'a> {
 
 impl<'a> Evaluation<'a> {
     /// Plans the network in inference mode. If possible, the plan and the weights that are held meanwhile
-    /// stay within `budget` bytes; otherwise only the plan has to.
+    /// stay within `budget` bytes; otherwise only the plan has to. One of the arrays is called `y` or `labels`. Integers that
+    /// are still in a file may take `room` bytes of memory each.
     ///
     /// # Errors
     /// If the samples don't fit the graph, its output isn't `[batch, classes]`, or it can't be run.
     pub fn new(
         graph: &Graph,
-        test: &'a Samples,
+        mut test: Arrays,
+        room: u64,
         processor: Processor<'a>,
         budget: u64,
     ) -> Result<Evaluation<'a>> {
         let graph = inference(graph)?;
-        labels(test)?;
+        let labels = labels(&mut test, room)?;
+        let test = Rows::new(&graph, test, room)?;
+        if labels.len() != test.count() {
+            let reason = format!(
+                "there are {} labels for {} samples",
+                labels.len(),
+                test.count()
+            );
+            return Err(Error::NoAccuracy { reason });
+        }
         let output = graph.outputs()[0];
         let &[batch, classes] = &graph.tensor(output).shape[..] else {
             return Err(Error::NoAccuracy {
@@ -55,11 +66,11 @@ impl<'a> Evaluation<'a> {
             .sum();
         let planned = within(budget.saturating_sub(held)).or_else(|_| within(budget))?;
         Ok(Evaluation {
-            weights: room(&graph)?,
-            feed: Feed::from_samples(&graph, test.clone(), 0)?,
+            weights: reserved(&graph)?,
             planned,
             processor,
             test,
+            labels,
             shape: [batch, classes],
             graph,
         })
@@ -67,7 +78,7 @@ impl<'a> Evaluation<'a> {
 
     /// Number of test samples.
     pub fn samples(&self) -> usize {
-        self.test.count
+        self.test.count()
     }
 
     /// Copies the weights of a trained network, by name.
@@ -99,34 +110,41 @@ impl<'a> Evaluation<'a> {
         for (tensor, values) in &self.weights {
             forward.set(*tensor, values)?;
         }
-        let labels = labels(self.test)?;
         let (mut start, mut right) = (0, 0);
-        while let Some((inputs, count)) = self.feed.test(start) {
+        while let Some((inputs, count)) = self.test.from(start) {
             forward.run(&inputs)?;
             let logits = forward.floats(graph.outputs()[0])?;
             let rows = logits.chunks(classes).take(count.min(batch));
-            let guesses = rows.map(largest).zip(&labels[start..]);
+            let guesses = rows.map(largest).zip(&self.labels[start..]);
             right += guesses
                 .filter(|&(guess, &label)| guess as i64 == label)
                 .count();
             start += count;
         }
-        Ok(right as f64 / self.test.count as f64)
+        Ok(right as f64 / self.test.count() as f64)
     }
 }
 
-/// The samples' labels, as class numbers.
-fn labels(test: &Samples) -> Result<&[i64]> {
-    match &test.y {
-        Contents::Ints(labels) => Ok(labels),
-        _ => Err(Error::NoAccuracy {
-            reason: "its labels aren't integers".into(),
-        }),
+/// Takes the samples' labels, as class numbers.
+fn labels(test: &mut Arrays, room: u64) -> Result<Vec<i64>> {
+    let reason = |reason: &str| Error::NoAccuracy {
+        reason: reason.into(),
+    };
+    let at = test
+        .0
+        .iter()
+        .position(|(name, _)| name == "y" || name == "labels");
+    let at = at.ok_or_else(|| reason("the test samples have no array y"))?;
+    let (_, array) = test.0.swap_remove(at);
+    if array.shape.len() != 1 {
+        return Err(reason("a sample has more than one label"));
     }
+    let ints = array.contents.into_ints(room)?;
+    ints.ok_or_else(|| reason("its labels aren't integers"))
 }
 
 /// Memory for each parameter and each tensor of state.
-fn room(graph: &Graph) -> Result<Vec<(TensorId, Vec<f32>)>> {
+fn reserved(graph: &Graph) -> Result<Vec<(TensorId, Vec<f32>)>> {
     let room = |id| {
         let count = graph.tensor(id).elements();
         let mut values = Vec::new();

@@ -3,7 +3,7 @@
 use std::slice;
 use std::sync::atomic::AtomicBool;
 
-use scrimp_graph::data::{Feed, Samples};
+use scrimp_graph::data::{Arrays, Feed, Rows};
 use scrimp_graph::networks::NetworkOptions;
 use scrimp_graph::{Graph, Loss, Lowered, Optimizer, Tiles, TrainingGraph};
 use scrimp_plan::{Budget, SwapMemory};
@@ -12,6 +12,7 @@ use scrimp_solve::Options;
 
 use crate::checkpoint::Start;
 use crate::error::Result;
+use crate::machine;
 use crate::pipeline::{self, Budgeted, Fit, ModelSource, Planned, Recipe};
 use crate::session::{Job, Session, StepRecord};
 use crate::swap::Swap;
@@ -29,9 +30,9 @@ pub struct Trainer {
     pub recipe: Recipe,
     /// The step size.
     pub learning_rate: f32,
-    /// The data to learn from. Without samples the model trains on random ones, which shows how much memory
-    /// and time a step takes.
-    pub samples: Option<Samples>,
+    /// The data to learn from: an array for each input and for labels or targets ([`Rows::new`]). Without it the model trains on random
+    /// numbers, which shows how much memory and time a step takes.
+    pub data: Option<Arrays>,
     /// Decides the first weights, the order of the samples and every random operator.
     pub seed: u64,
     /// Threads that a step uses; 0 means one per core.
@@ -66,7 +67,7 @@ impl Trainer {
                 tiles: Tiles::Off,
             },
             learning_rate: 0.01,
-            samples: None,
+            data: None,
             seed: 0,
             threads: 0,
             options: Options::default(),
@@ -92,8 +93,11 @@ impl Trainer {
             ..pipeline::budget(&problem, budget)?
         };
         let planned = pipeline::find_plan(&budgeted, Fit::Layout, &self.options, &mut |_| {})?;
-        let feed = match &self.samples {
-            Some(samples) => Feed::from_samples(&training.graph, samples.clone(), self.seed)?,
+        let feed = match &self.data {
+            Some(data) => {
+                let room = machine::memory().available.unwrap_or(u64::MAX);
+                Feed::shuffled(Rows::new(&training.graph, data.clone(), room)?, self.seed)
+            }
             None => Feed::synthetic(&training.graph, self.seed),
         };
         Ok(PlannedTraining {

@@ -168,7 +168,8 @@ pub struct TrainArgs {
     pub steps: u64,
     #[command(flatten)]
     pub shape: ShapeArgs,
-    /// Training data; without it the data is random (made from the seed)
+    /// Training data: arrays x and y, or one for each input by its name; those that end in _test are
+    /// for testing. Without it the data is random (made from the seed)
     #[arg(long, value_name = "FILE.npz", help_heading = "Training")]
     pub data: Option<PathBuf>,
     #[command(flatten)]

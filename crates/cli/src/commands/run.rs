@@ -169,7 +169,7 @@ impl Source {
         };
         let room = scrimp::machine::memory().available.unwrap_or(u64::MAX);
         let arrays = Arrays::open(path, room).map_err(Error::from)?;
-        let rows = Rows::new(graph, arrays, room).map_err(Error::from)?;
+        let rows = Rows::new(graph, arrays, room).map_err(target::of_file(path))?;
         Ok(Source::Rows(rows))
     }
 

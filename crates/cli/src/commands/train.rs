@@ -1,7 +1,7 @@
 //! `scrimp train`: trains a model inside a byte budget.
 
 use anyhow::Result;
-use scrimp::graph::data::{Dataset, Feed, Samples};
+use scrimp::graph::data::{Arrays, Feed, Rows};
 use scrimp::graph::onnx::ModelCopy;
 use scrimp::graph::{Graph, TrainingGraph};
 use scrimp::plan::file::read_text;
@@ -40,10 +40,13 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let data = args
         .data
         .as_deref()
-        .map(|path| Dataset::read(path, room))
+        .map(|path| Arrays::open(path, room))
         .transpose()
         .map_err(Error::from)?;
-    let (train, test) = data.map_or((None, None), |data| (Some(data.train), data.test));
+    let (train, test) = data.map_or((None, None), |data| {
+        let (train, test) = data.split();
+        (Some(train), test)
+    });
     let graph = target::import(&args.model, &args.shape, quiet)?;
     let copied = copied(args, &graph)?;
     let devices = target::devices(
@@ -61,7 +64,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let recipe = target::recipe_within(&args.recipe, &graph, &devices, &costing, quiet)?;
     let training = scrimp::differentiate(&graph, recipe)?;
     let start = start(args, &training, recipe)?;
-    let feed = feed(&training, train, start.seed)?;
+    let feed = feed(args, &training, train, room, start.seed)?;
     let compiled = devices.compiled(&training.graph);
     let Measured {
         costs,
@@ -91,10 +94,10 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         swap: &swap,
     };
     let base = place(&planned.compared()?, &Capacities::unlimited()).map_err(Error::from)?;
-    let mut evaluation = match (&test, target::loss(&args.recipe, &graph)) {
+    let mut evaluation = match (test, target::loss(&args.recipe, &graph)) {
         (Some(test), LossArg::CrossEntropy) => {
             let (processor, budget) = (compiled[0].processor(), planned.budget_bytes);
-            match Evaluation::new(&graph, test, processor, budget) {
+            match Evaluation::new(&graph, test, room, processor, budget) {
                 // Only training swaps.
                 Err(Error::Solve(SolveError::Infeasible { .. })) if !args.swap.is_empty() => {
                     tell("the test samples need more than the budget, so they aren't classified");
@@ -178,12 +181,19 @@ fn start(args: &TrainArgs, training: &TrainingGraph, recipe: Recipe) -> Result<S
     }
 }
 
-fn feed(training: &TrainingGraph, samples: Option<Samples>, seed: u64) -> Result<Feed> {
-    match samples {
-        Some(samples) => {
-            Ok(Feed::from_samples(&training.graph, samples, seed).map_err(Error::from)?)
+fn feed(
+    args: &TrainArgs,
+    training: &TrainingGraph,
+    data: Option<Arrays>,
+    room: u64,
+    seed: u64,
+) -> Result<Feed> {
+    match (&args.data, data) {
+        (Some(path), Some(arrays)) => {
+            let rows = Rows::new(&training.graph, arrays, room).map_err(target::of_file(path))?;
+            Ok(Feed::shuffled(rows, seed))
         }
-        None => Ok(Feed::synthetic(&training.graph, seed)),
+        _ => Ok(Feed::synthetic(&training.graph, seed)),
     }
 }
 

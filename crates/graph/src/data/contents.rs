@@ -3,6 +3,7 @@
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
+use super::npz::NpzError;
 use super::stream::Stream;
 use crate::dtype::DType;
 use crate::graph::TensorId;
@@ -19,14 +20,6 @@ pub enum Contents {
 }
 
 impl Contents {
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Contents::Floats(v) => v.len(),
-            Contents::Ints(v) => v.len(),
-            Contents::Stored(stream) => stream.len(),
-        }
-    }
-
     /// The given rows of `width` elements, one after another.
     pub(super) fn rows(&self, width: usize, rows: &[usize]) -> Contents {
         let range = |&row: &usize| row * width..(row + 1) * width;
@@ -44,6 +37,19 @@ impl Contents {
                     .collect(),
             ),
             Contents::Stored(stream) => Contents::Stored(stream.selected(rows)),
+        }
+    }
+
+    /// All of the array as integers, which may take `room` bytes of memory if they are still in a file; `None` if they are
+    /// floating-point numbers.
+    ///
+    /// # Errors
+    /// If the file can't be read, or they take more memory.
+    pub fn into_ints(self, room: u64) -> Result<Option<Vec<i64>>, NpzError> {
+        match self {
+            Contents::Floats(_) => Ok(None),
+            Contents::Ints(ints) => Ok(Some(ints)),
+            Contents::Stored(stream) => stream.ints(room),
         }
     }
 

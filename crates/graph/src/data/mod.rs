@@ -1,4 +1,4 @@
-//! The contents of a step's inputs: samples of an npz file in shuffled order, or synthetic ones. Everything
+//! The contents of a step's inputs: samples of a file in shuffled order, or synthetic ones. Everything
 //! follows from a seed and the number of the step, so that a run that is stopped and resumed sees the same
 //! samples.
 
@@ -13,8 +13,8 @@ mod synthetic;
 mod tiff;
 
 pub use contents::Contents;
-pub use feed::{DataError, Feed, Samples};
-pub use npz::{Array, Arrays, Dataset, NpzError};
+pub use feed::{DataError, Feed};
+pub use npz::{Array, Arrays, NpzError};
 pub use rows::Rows;
 pub use save::{Saved, save_npz};
 pub use stream::Stream;

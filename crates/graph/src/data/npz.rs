@@ -1,5 +1,4 @@
-//! Reads npz files, which are zip archives of npy arrays, and npy files. For training, the arrays `x` and `y` are the training samples,
-//! and `x_test` and `y_test`, if present, the test samples. The first axis counts samples.
+//! Reads npz files, which are zip archives of npy arrays, and npy files. The first axis of an array counts samples.
 //!
 //! Sizes are bounded before anything is allocated, and an npy header is parsed without recursion. An archive
 //! may be a thousand times as large unpacked as its file, so the caller says how much memory there is.
@@ -15,14 +14,13 @@ use thiserror::Error;
 use zip::{CompressionMethod, ZipArchive};
 
 use super::contents::Contents;
-use super::feed::Samples;
 use super::stream::Stream;
 use super::tiff::Picture;
 
 /// The most bytes of an array.
 const MAX_ARRAY_BYTES: u64 = 1 << 42;
 
-/// The most arrays in a file; four are used.
+/// The most arrays in a file.
 const MAX_ARRAYS: usize = 4096;
 
 /// Bytes of an array that are unpacked at a time.
@@ -30,15 +28,6 @@ const PIECE: u64 = 1 << 16;
 
 /// The most bytes of an npy header; numpy's own headers have about a hundred.
 const MAX_HEADER_BYTES: usize = 1 << 16;
-
-/// The data of a file.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Dataset {
-    /// Samples to train with.
-    pub train: Samples,
-    /// Samples to test with, if the file has them.
-    pub test: Option<Samples>,
-}
 
 /// Why a file of data can't be used.
 #[derive(Debug, Error)]
@@ -59,65 +48,6 @@ pub enum NpzError {
         /// What is wrong, and what to do.
         reason: String,
     },
-}
-
-impl Dataset {
-    /// Reads a file whose arrays may take `room` bytes of memory in all.
-    ///
-    /// # Errors
-    /// If the file can't be read, is malformed, or takes more memory.
-    pub fn read(path: &Path, room: u64) -> Result<Dataset, NpzError> {
-        with_file(path, |file| Dataset::from_reader(file, room))
-    }
-
-    /// Reads the contents of a file as [`Dataset::read`] does; the error is the reason.
-    ///
-    /// # Errors
-    /// If the contents are malformed or take more than `room` bytes of memory.
-    pub fn from_reader(reader: impl Read + Seek, mut room: u64) -> Result<Dataset, String> {
-        let mut archive = open(reader)?;
-        let train = samples(&mut archive, "x", "y", &mut room)?;
-        let train = train.ok_or("it has no array x; save it with np.savez(file, x=…, y=…)")?;
-        let test = samples(&mut archive, "x_test", "y_test", &mut room)?;
-        let differs = |t: &&Samples| t.x_shape != train.x_shape || t.y_shape != train.y_shape;
-        if test.as_ref().filter(differs).is_some() {
-            return Err(
-                "the samples of x_test and y_test have other shapes than those of x and y".into(),
-            );
-        }
-        Ok(Dataset { train, test })
-    }
-}
-
-fn samples<R: Read + Seek>(
-    archive: &mut ZipArchive<R>,
-    x: &str,
-    y: &str,
-    room: &mut u64,
-) -> Result<Option<Samples>, String> {
-    let Some(xs) = array(archive, x, room, None)? else {
-        return Ok(None);
-    };
-    let ys =
-        array(archive, y, room, None)?.ok_or_else(|| format!("it has {x}, but no array {y}"))?;
-    let (Some((&count, x_shape)), Some((&labels, y_shape))) =
-        (xs.shape.split_first(), ys.shape.split_first())
-    else {
-        return Err(format!("{x} and {y} need an axis that counts samples"));
-    };
-    if count != labels {
-        return Err(format!("{x} has {count} samples and {y} has {labels}"));
-    }
-    if count == 0 {
-        return Err(format!("{x} has no samples"));
-    }
-    Ok(Some(Samples {
-        count,
-        x_shape: x_shape.to_vec(),
-        y_shape: y_shape.to_vec(),
-        x: xs.contents,
-        y: ys.contents,
-    }))
 }
 
 /// An array of a file.
@@ -156,6 +86,22 @@ impl Arrays {
             path,
             Arrays::new(BufReader::new(&*file), room, Some(origin)),
         )
+    }
+
+    /// The arrays to train with, and those to test with if there are any: an array `x_test` beside `x` is the latter's
+    /// `x`.
+    pub fn split(self) -> (Arrays, Option<Arrays>) {
+        let names: Vec<String> = self.0.iter().map(|(name, _)| name.clone()).collect();
+        let (mut train, mut test) = (Vec::new(), Vec::new());
+        for (name, array) in self.0 {
+            let tested = name.strip_suffix("_test").map(str::to_owned);
+            match tested.filter(|tested| names.contains(tested)) {
+                Some(tested) => test.push((tested, array)),
+                None => train.push((name, array)),
+            }
+        }
+        let test = Some(Arrays(test)).filter(|test| !test.0.is_empty());
+        (Arrays(train), test)
     }
 
     /// Reads the contents of a file as [`Arrays::read`] does; the error is the reason.

@@ -27,57 +27,65 @@ struct Filling {
 }
 
 impl Rows {
-    /// Takes each input's array by the input's name. A graph with one input also takes a file's only array,
-    /// whatever its name. The first axis of an array counts samples, as many in all arrays; an array of
-    /// exactly an input's shape may also fill that input in every batch. Integers that are still in a file may
-    /// take `room` bytes of memory each.
+    /// Takes each input's array by the input's name. Labels or targets, the input that differentiation adds, may also
+    /// be called `y`, and the only other input `x`; a graph with one input takes a file's only array, whatever its name. The first
+    /// axis of an array counts samples, as many in all arrays; an array of exactly an input's shape may also fill that
+    /// input in every batch, but not if only labels differ. Labels may have any shape that is as large per sample.
+    /// Integers that are still in a file may take `room` bytes of memory each.
     ///
     /// # Errors
     /// If an input has no array, an array has no input, or shapes, element types or numbers don't fit.
     pub fn new(graph: &Graph, mut arrays: Arrays, room: u64) -> Result<Rows, DataError> {
         let slots = slots(graph);
-        if let ([slot], [(name, _)]) = (&slots[..], &mut arrays.0[..]) {
-            name.clone_from(&slot.name);
-        }
+        let only = slots.len() == 1 && arrays.0.len() == 1;
+        let others = slots.iter().filter(|slot| !slot.is_label());
+        let single = others.clone().count() == 1;
+        let batch = others.chain(&slots).find_map(|slot| slot.shape.first());
+        let batch = batch.copied().unwrap_or(1);
+        let found = arrays.0.iter().map(|(name, _)| name.as_str());
+        let found = found.collect::<Vec<_>>().join(", ");
         let mut fillings = Vec::new();
         let mut counts = Vec::new();
         for slot in slots {
-            let names = || arrays.0.iter().map(|(name, _)| name.clone());
-            let Some(at) = arrays.0.iter().position(|(name, _)| *name == slot.name) else {
+            let (short, alias) = match (slot.is_label(), single) {
+                (true, _) => (Some("y"), " or y"),
+                (false, true) => (Some("x"), " or x"),
+                (false, false) => (None, ""),
+            };
+            let named = |wanted: &str| arrays.0.iter().position(|(name, _)| name == wanted);
+            let at = named(&slot.name).or_else(|| named(short?));
+            let Some(at) = at.or(only.then_some(0)) else {
                 return Err(DataError::NoArray {
                     input: slot.name,
-                    found: names().collect::<Vec<_>>().join(", "),
+                    alias,
+                    found,
                 });
             };
             let (name, array) = arrays.0.swap_remove(at);
-            let (rows, row) = match (slot.shape.split_first(), array.shape.split_first()) {
-                (Some((&batch, row)), Some((&count, found))) if row == found => {
-                    (Some((batch, count)), row.iter().product())
-                }
-                _ if slot.shape == array.shape => (None, 0),
-                _ => {
-                    return Err(DataError::Rows {
-                        expected: slot.shape.clone(),
-                        input: slot.name,
-                        found: array.shape,
-                    });
-                }
+            let Some((rows, row)) = rows_for(&slot, &array.shape, batch) else {
+                return Err(DataError::Rows {
+                    array: name,
+                    expected: slot.shape.clone(),
+                    input: slot.name,
+                    found: array.shape,
+                });
             };
-            let contents = match array.contents {
-                Contents::Stored(stream) if slot.dtype == DType::I64 => {
-                    let ints = stream.ints(room).map_err(|error| DataError::File {
+            let contents = match slot.dtype {
+                DType::I64 => {
+                    let ints = array.contents.into_ints(room);
+                    let ints = ints.map_err(|error| DataError::File {
                         reason: error.to_string(),
                     })?;
                     ints.map(Contents::Ints)
                 }
-                contents => contents.into_type(slot.dtype),
+                _ => array.contents.into_type(slot.dtype),
             };
             let contents = contents.ok_or_else(|| DataError::Type {
                 array: name.clone(),
                 input: slot.name.clone(),
             })?;
             slot.check_range(&name, &contents)?;
-            counts.push(rows);
+            counts.push((name, rows));
             let width = rows.map(|_| row);
             fillings.push(Filling {
                 slot,
@@ -94,19 +102,23 @@ impl Rows {
         }
         // An array of exactly the input's shape is one batch, or the same in every batch.
         let streamed = |&(batch, count): &(usize, usize)| batch != count;
-        let all = || counts.iter().flatten().copied();
-        let (batch, count) = all()
-            .find(streamed)
-            .or_else(|| all().next())
-            .unwrap_or((1, 1));
-        for (filling, rows) in fillings.iter_mut().zip(&counts) {
+        let of = |labels: bool| {
+            let pairs = fillings.iter().zip(&counts);
+            let pairs = pairs.filter(move |(filling, _)| filling.slot.is_label() == labels);
+            pairs.filter_map(|(_, (_, rows))| *rows)
+        };
+        let found = of(false).find(streamed).or_else(|| of(false).next());
+        let (batch, count) = found.or_else(|| of(true).next()).unwrap_or((batch, 1));
+        for (filling, (name, rows)) in fillings.iter_mut().zip(&counts) {
             match *rows {
                 Some(rows) if rows == (batch, count) => {}
-                Some((own, samples)) if own == samples => filling.width = None,
+                Some((own, samples)) if own == samples && !filling.slot.is_label() => {
+                    filling.width = None;
+                }
                 None => {}
                 Some((_, samples)) => {
                     return Err(DataError::Counts {
-                        input: filling.slot.name.clone(),
+                        array: name.clone(),
                         found: samples,
                         expected: count,
                     });
@@ -174,14 +186,50 @@ impl Rows {
         let left = self.count.checked_sub(start).filter(|&left| left > 0)?;
         let rows = (start..).map(|row| row.min(self.count - 1));
         let rows: Vec<usize> = rows.take(self.batch).collect();
-        self.streams.iter().for_each(|stream| stream.select(&rows));
+        Some((self.select(&rows), left.min(self.batch)))
+    }
+
+    /// Contents of the inputs for these samples. What nodes of a graph read themselves is of them until the next call.
+    ///
+    /// # Panics
+    /// There are fewer samples.
+    pub fn select(&self, rows: &[usize]) -> Vec<(TensorId, Contents)> {
+        self.streams.iter().for_each(|stream| stream.select(rows));
         let filled = self.fillings.iter().map(|filling| {
             let contents = match filling.width {
-                Some(width) => filling.contents.rows(width, &rows),
+                Some(width) => filling.contents.rows(width, rows),
                 None => filling.contents.clone(),
             };
             (filling.slot.tensor, contents)
         });
-        Some((filled.collect(), left.min(self.batch)))
+        filled.collect()
+    }
+}
+
+/// Samples per batch and in an array of this shape, and a sample's elements, if the array fits an input: no samples
+/// if it fills the whole input in every batch. `None` if it doesn't fit.
+fn rows_for(slot: &Slot, shape: &[usize], batch: usize) -> Option<(Option<(usize, usize)>, usize)> {
+    if let Some((&count, found)) = shape.split_first() {
+        let row: usize = found.iter().product();
+        // Labels of tokens are one axis in the graph.
+        if slot.is_label() && batch.checked_mul(row) == Some(slot.shape.iter().product()) {
+            return Some((Some((batch, count)), row));
+        }
+        if let Some((&batch, row_shape)) = slot.shape.split_first()
+            && row_shape == found
+        {
+            return Some((Some((batch, count)), row));
+        }
+    }
+    (slot.shape == shape).then_some((None, 0))
+}
+
+/// Names of the inputs that differentiation adds.
+const LABELS: [&str; 2] = ["labels", "target"];
+
+impl Slot {
+    /// Whether differentiation added the input. Its name has a suffix if the model already used it.
+    fn is_label(&self) -> bool {
+        LABELS.iter().any(|name| self.name.starts_with(name))
     }
 }
