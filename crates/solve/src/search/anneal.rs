@@ -8,6 +8,8 @@ use crate::model::Model;
 use crate::random::Random;
 use crate::search::arrange::Arrangement;
 use crate::search::beam::{self, Breadth};
+use crate::search::first::MANY;
+use crate::search::front::{self, Prices};
 use crate::search::order;
 use crate::search::repair::{Repairer, Taste};
 use crate::search::state::State;
@@ -36,6 +38,8 @@ const COPYING: [f64; 6] = [0.0, 0.1, 0.3, 0.5, 0.7, 1.0];
 const WIDEST: u32 = 20_000;
 /// The most units of work of a beam, per task and width.
 const BEAM_WORK: u64 = 5000;
+/// Units of work of building a plan from the front, per task.
+const BUILD_WORK: u64 = 1000;
 /// One walk through the sequences that fit.
 pub(crate) struct Walk<'m> {
     model: &'m Model,
@@ -275,6 +279,44 @@ impl<'m> Walk<'m> {
         true
     }
 
+    /// Makes a plan without copies from the front, in the present order, in which every task must run once. Random factors on costs
+    /// and first prices make plans differ. If none is found, returns false and leaves the sequence unchanged.
+    fn build(&mut self) -> bool {
+        let copies = &self.model.copies;
+        if copies
+            .given
+            .values()
+            .chain(copies.kept.values())
+            .any(Option::is_some)
+        {
+            return false;
+        }
+        let noise = self.rng.unit();
+        let mut model = self.model.clone();
+        for cost in model.cost.values_mut() {
+            *cost *= (noise * (2.0 * self.rng.unit() - 1.0)).exp();
+        }
+        let prices = match self.rng.below(2) {
+            0 => Prices::Proven(0.5 + 0.5 * self.rng.unit()),
+            _ => Prices::Excess(self.rng.unit()),
+        };
+        let order = self.state.order();
+        self.repairer.work += BUILD_WORK * u64::from(model.tasks);
+        let found = front::cheapest(&model, order.clone(), self.target, prices, self.cutoff);
+        let Some(runs) = found else {
+            return false;
+        };
+        self.state.reset(&runs);
+        self.polish_all();
+        self.state.commit();
+        if !self.seconds().is_finite() {
+            self.state.reset(&order);
+            return false;
+        }
+        self.record();
+        true
+    }
+
     /// Makes a new plan, or goes back to a first one if that fails, as is usual under tight budgets. Annealing
     /// gets further from either than from a plan that it has improved before. Beams are so narrow that they take
     /// at most about `most` units of work.
@@ -303,6 +345,9 @@ impl<'m> Walk<'m> {
         if self.repairer.free && self.rng.below(4) > 0 {
             let hot = 100f64.powf(self.rng.unit());
             self.rearrange(300, hot, 0.01);
+        }
+        if self.model.tasks > MANY && self.rng.below(4) > 0 && self.build() {
+            return true;
         }
         if self.timing.is_none() && self.rng.below(2) == 0 {
             let widest = (WIDEST / self.model.tasks.max(1)).clamp(64, 1000) as usize;

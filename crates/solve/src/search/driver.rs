@@ -34,6 +34,9 @@ const RACE_SHARE: f64 = 0.3;
 /// The most lineages, and how many times the work of its first epoch each gets at least.
 const LINEAGES: u64 = 4;
 const RACE_EPOCHS: u64 = 20;
+/// If the order is free but the given one seems good, most of the work of large problems leaves orders as they are, which
+/// is this share of what follows the race.
+pub(super) const KEEPING_SHARE: f64 = 2.0 / 3.0;
 /// After this many epochs a lineage goes on only if its plan adds at most this many times the seconds that the
 /// best plan adds.
 const TRIAL: u64 = 3;
@@ -69,6 +72,8 @@ pub(crate) struct Found {
     pub lower_bound: f64,
     /// A proven floor, without resident bytes: no plan takes fewer bytes.
     pub floor: f64,
+    /// Whether the order is free but the given one seems good: no other gave a cheaper first plan.
+    pub keeps: bool,
 }
 
 /// Searches for the cheapest sequence within `budget` bytes, without resident bytes.
@@ -109,6 +114,7 @@ pub(crate) fn with<'m>(
         runs: given,
         lower_bound: model.base_cost(),
         floor,
+        keeps: false,
     };
     if peak <= budget {
         return known;
@@ -194,12 +200,16 @@ fn by_walks<'m>(
                     least,
                     lower_bound,
                     floor: proven.max(floor),
+                    keeps: false,
                 };
             }
             (runs, None)
         }
     };
     let best = priced(model, runs);
+    let keeps = kept
+        .as_ref()
+        .is_some_and(|kept| priced(model, kept.clone()).0 <= best.0);
     // The bound may take a while, so a waiting caller hears of the plan first and may stop.
     progress(Progress {
         elapsed: start.elapsed(),
@@ -227,7 +237,7 @@ fn by_walks<'m>(
             });
         },
     };
-    race.run(kept, work(model, options) as u64);
+    race.run(kept, keeps, work(model, options) as u64);
     let best = race.best;
     lower_bound = race.lower_bound;
     let mut arrangement = Arrangement::new(model, &best.1, budget, first.free);
@@ -237,6 +247,7 @@ fn by_walks<'m>(
         least: budget,
         lower_bound,
         floor,
+        keeps,
     }
 }
 
@@ -280,8 +291,8 @@ struct Race<'m, 'g> {
 
 impl<'m> Race<'m, '_> {
     /// Improves the best plan, and the bound, with this much work. `kept` keeps the given order
-    /// while the order is free; improving it is often easier.
-    fn run(&mut self, kept: Option<Vec<TaskId>>, total: u64) {
+    /// while the order is free; improving it is often easier. `keeps` says that no other first plan is cheaper.
+    fn run(&mut self, kept: Option<Vec<TaskId>>, keeps: bool, total: u64) {
         let share = (total as f64 * BOUND_SHARE) as u64;
         let spared = self.advance(share);
         let mut left = total - 2 * share;
@@ -289,7 +300,7 @@ impl<'m> Race<'m, '_> {
         let free = self.first.free;
         let guide = Arc::new(self.bound.growth(self.best.0));
         let mut lineages = vec![self.lineage(0, self.best.clone(), free, &guide)];
-        if let Some(kept) = kept {
+        if let Some(kept) = kept.filter(|_| !(keeps && lineages[0].tries)) {
             lineages.push(self.lineage(0, priced(model, kept), false, &guide));
         }
         let afford = (left as f64 * RACE_SHARE) as u64 / (RACE_EPOCHS * self.first_epoch());
@@ -299,6 +310,9 @@ impl<'m> Race<'m, '_> {
             let mut lineage = self.lineage(number, from, free, &guide);
             lineage.start_over(RACE_EPOCHS * self.first_epoch());
             lineages.push(lineage);
+        }
+        for lineage in lineages.iter_mut().filter(|_| keeps) {
+            lineage.keeps_until = u64::MAX;
         }
         // The shorter part of the work goes to all, the longer one to the best.
         let end = left - (left as f64 * RACE_SHARE) as u64;
@@ -320,6 +334,9 @@ impl<'m> Race<'m, '_> {
         let spared = self.advance(spared + share / 2);
         let guide = Arc::new(self.bound.growth(self.best.0));
         let mut last = self.lineage(0, self.best.clone(), free, &guide);
+        if keeps {
+            last.keeps_until = (left as f64 * KEEPING_SHARE) as u64;
+        }
         let enough = ENOUGH * u64::from(model.tasks);
         while left > 0 && !self.ended() {
             let idle = if self.is_close() {

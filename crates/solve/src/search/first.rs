@@ -9,7 +9,7 @@ use crate::model::Model;
 use crate::random::Random;
 use crate::search::anneal::{BEAM_TASKS, Walk};
 use crate::search::beam::{self, Breadth};
-use crate::search::front;
+use crate::search::front::{self, Prices};
 use crate::search::order;
 use crate::search::walks::{WALKS, each};
 
@@ -22,8 +22,12 @@ pub(super) const WIDTHS: [usize; 3] = [1, 8, 64];
 const FEW: u32 = 400;
 /// With more tasks, plans are built from the front, because repair takes too long.
 pub(super) const MANY: u32 = 1000;
-/// In that case, the powers of the bytes over the budget that are tried as first prices.
-const POWERS: [f64; 2] = [1.0, 0.0];
+/// In that case, the first prices that are tried.
+const PRICES: [Prices; 3] = [
+    Prices::Excess(1.0),
+    Prices::Excess(0.0),
+    Prices::Proven(1.0),
+];
 /// The number of widths that are quick.
 const QUICK_WIDTHS: usize = 2;
 /// How much a lean order for them prefers tasks close to the last one.
@@ -228,15 +232,15 @@ impl FirstPlan<'_> {
 
     /// The cheapest sequence of those built from the front at different first prices.
     fn fronts(&self, order: &[TaskId]) -> Option<Vec<TaskId>> {
-        let job = |&power: &f64| {
-            front::cheapest(self.model, order.to_vec(), self.budget, power, self.cutoff)
+        let job = |&prices: &Prices| {
+            front::cheapest(self.model, order.to_vec(), self.budget, prices, self.cutoff)
         };
-        let mut found = POWERS.map(|_| None);
+        let mut found = PRICES.map(|_| None);
         if self.threads < 2 {
-            POWERS.iter().zip(&mut found).for_each(|(p, f)| *f = job(p));
+            PRICES.iter().zip(&mut found).for_each(|(p, f)| *f = job(p));
         } else {
             std::thread::scope(|scope| {
-                for (p, f) in POWERS.iter().zip(&mut found) {
+                for (p, f) in PRICES.iter().zip(&mut found) {
                     scope.spawn(|| *f = job(p));
                 }
             });

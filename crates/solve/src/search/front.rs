@@ -34,6 +34,8 @@ const SHORTER: f64 = 0.9;
 /// What holding the whole budget throughout costs at the first prices, as a share of the seconds of all
 /// tasks.
 const FIRST_PRICE: f64 = 0.05;
+/// What planning may add, as a share of the seconds of all tasks, where the gap program makes them.
+const KNOWN: f64 = 0.3;
 /// The factor on all prices after a sequence that can't be built: it made again what needs too much.
 const CHEAPER: f64 = 0.5;
 /// A price that is zero grows by this share of the mean price.
@@ -49,16 +51,16 @@ const GONE_VISITS: u32 = 8;
 const ROUNDS: u32 = 3;
 
 /// The cheapest sequence within the budget, of those built at prices that learn; its first runs keep `order`.
-/// The first prices are the bytes over the budget, raised to `power`. With very many tasks, the one with the
+/// With very many tasks, the one with the
 /// lowest peak is repaired if none fits.
 pub(super) fn cheapest(
     model: &Model,
     order: Vec<TaskId>,
     budget: f64,
-    power: f64,
+    prices: Prices,
     cutoff: Cutoff<'_>,
 ) -> Option<Vec<TaskId>> {
-    let mut front = Front::new(model, order, budget, power, cutoff);
+    let mut front = Front::new(model, order, budget, prices, cutoff);
     // Sequences, with what they are chosen by.
     let mut fits: Option<(f64, Vec<TaskId>)> = None;
     let mut leanest: Option<(f64, Vec<TaskId>)> = None;
@@ -108,6 +110,42 @@ pub(super) fn cheapest(
         .then(|| state.order())
 }
 
+/// The prices of a byte with which building begins.
+#[derive(Clone, Copy)]
+pub(super) enum Prices {
+    /// The bytes over the budget, raised to this power.
+    Excess(f64),
+    /// Those of the gap program, times this.
+    Proven(f64),
+}
+
+impl Prices {
+    /// The price of each row of an order and of its end.
+    fn first(self, model: &Model, order: &[TaskId], budget: f64) -> Vec<f64> {
+        match self {
+            Prices::Excess(power) => {
+                let over = |&bytes: &f64| match bytes > budget {
+                    true => (bytes - budget).powf(power),
+                    false => 0.0,
+                };
+                let state = State::new(model, order);
+                let mut prices: Vec<f64> = state.mem()[1..].iter().map(over).collect();
+                let sum: f64 = prices.iter().sum();
+                if sum > 0.0 {
+                    let scale = FIRST_PRICE * model.base_cost() / (sum * budget);
+                    prices.iter_mut().for_each(|price| *price *= scale);
+                }
+                prices
+            }
+            Prices::Proven(factor) => {
+                let known = KNOWN * model.base_cost();
+                let prices = bound::position_prices(model, order, budget, known);
+                prices[1..].iter().map(|price| factor * price).collect()
+            }
+        }
+    }
+}
+
 /// A sequence that is being built, and the prices at which it is built.
 struct Front<'m> {
     model: &'m Model,
@@ -151,7 +189,7 @@ impl<'m> Front<'m> {
         model: &'m Model,
         order: Vec<TaskId>,
         budget: f64,
-        power: f64,
+        prices: Prices,
         cutoff: Cutoff<'m>,
     ) -> Front<'m> {
         let n = order.len();
@@ -198,22 +236,7 @@ impl<'m> Front<'m> {
             rows.sort_unstable();
             rows
         });
-        let state = State::new(model, &order);
-        let mut price: Vec<f64> = state.mem()[1..]
-            .iter()
-            .map(|&m| {
-                if m > budget {
-                    (m - budget).powf(power)
-                } else {
-                    0.0
-                }
-            })
-            .collect();
-        let sum: f64 = price.iter().sum();
-        if sum > 0.0 {
-            let scale = FIRST_PRICE * model.base_cost() / (sum * budget);
-            price.iter_mut().for_each(|price| *price *= scale);
-        }
+        let price = prices.first(model, &order, budget);
         let least = reserved.iter().copied().fold(0.0, f64::max);
         Front {
             grows: grows.collect(),
@@ -466,7 +489,11 @@ mod tests {
             let given = model.given_order();
             let (peak, floor) = (State::new(&model, &given).peak(), bound::floor(&model));
             let budget = (floor + 0.6 * (peak - floor)).floor();
-            let Some(runs) = cheapest(&model, given, budget, 1.0, Cutoff::NEVER) else {
+            let prices = match round % 3 {
+                0 => Prices::Proven(1.0),
+                _ => Prices::Excess(1.0),
+            };
+            let Some(runs) = cheapest(&model, given, budget, prices, Cutoff::NEVER) else {
                 continue;
             };
             assert!(State::new(&model, &runs).peak() <= budget);

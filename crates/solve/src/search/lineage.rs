@@ -27,7 +27,10 @@ pub(super) struct Lineage<'m> {
     pub spent: u64,
     better_at: u64,
     /// Whether trials decide if walks change the order.
-    tries: bool,
+    pub tries: bool,
+    /// Units of work after which trials begin; before, walks keep the order. And the epochs since then.
+    pub keeps_until: u64,
+    turns: u64,
     /// Seconds that the walk which kept the order, and the one which could change it, took off in the last trial.
     gains: [f64; WALKS],
 }
@@ -54,6 +57,8 @@ impl<'m> Lineage<'m> {
             spent: 0,
             better_at: 0,
             tries,
+            keeps_until: 0,
+            turns: 0,
             gains: [0.0; WALKS],
         }
     }
@@ -83,6 +88,7 @@ impl<'m> Lineage<'m> {
         each(threads, &mut self.walks, &|k, walk| {
             walk.epoch(from, length, epoch, k);
         });
+        self.turns += u64::from(!self.keeps());
         *left -= length;
         self.spent += length;
         self.length = self.length * 3 / 2;
@@ -104,7 +110,12 @@ impl<'m> Lineage<'m> {
 
     /// Whether the next epoch tells whether to change the order.
     fn is_trial(&self) -> bool {
-        self.tries && self.epochs % PERIOD < TRIED
+        self.tries && !self.keeps() && self.turns % PERIOD < TRIED
+    }
+
+    /// Whether walks keep the order without a trial.
+    fn keeps(&self) -> bool {
+        self.spent < self.keeps_until
     }
 
     /// Decides which walks may change the order in the next epoch.
@@ -112,15 +123,16 @@ impl<'m> Lineage<'m> {
         if !self.tries {
             return;
         }
-        if self.epochs.is_multiple_of(PERIOD) {
+        if self.turns.is_multiple_of(PERIOD) {
             self.gains = [0.0; WALKS];
         }
         let trial = self.is_trial();
         let [keeping, changing] = self.gains;
+        let free = !self.keeps() && changing >= keeping;
         for (k, walk) in self.walks.iter_mut().enumerate() {
             walk.repairer.free = match trial {
                 true => k > 0,
-                false => changing >= keeping,
+                false => free,
             };
         }
     }
@@ -155,10 +167,10 @@ mod tests {
             let random = Random::new(0, k);
             Walk::new(&model, &given, f64::INFINITY, true, Cutoff::NEVER, random)
         };
-        let chosen = |tries: bool, epochs: u64, gains: [f64; WALKS]| {
+        let chosen = |tries: bool, turns: u64, gains: [f64; WALKS]| {
             let walks = (0..WALKS as u64).map(walk).collect();
             let mut lineage = Lineage::new((0.0, given.clone()), walks, true, 1);
-            (lineage.tries, lineage.epochs, lineage.gains) = (tries, epochs, gains);
+            (lineage.tries, lineage.turns, lineage.gains) = (tries, turns, gains);
             lineage.choose_moves();
             lineage
                 .walks
@@ -173,6 +185,15 @@ mod tests {
                 [true; WALKS],
                 "few tasks"
             );
+        }
+        let walks = (0..WALKS as u64).map(walk).collect();
+        let mut lineage = Lineage::new((0.0, given.clone()), walks, true, 1);
+        (lineage.tries, lineage.keeps_until) = (true, 3);
+        for spent in 0..5 {
+            lineage.choose_moves();
+            let free: Vec<bool> = lineage.walks.iter().map(|w| w.repairer.free).collect();
+            assert_eq!(free, [false, spent >= 3], "after {spent} units of work");
+            lineage.epoch(1, 1, &mut 1);
         }
         assert_eq!(chosen(true, TRIED, [1.0, 0.0]), [false; WALKS]);
         assert_eq!(chosen(true, TRIED, [0.0, 1.0]), [true; WALKS]);

@@ -14,7 +14,7 @@ use crate::options::{Options, Progress};
 use crate::random::Random;
 use crate::search::anneal::Walk;
 use crate::search::belady;
-use crate::search::driver::{self, FIRST_EPOCH, FIRST_PLAN};
+use crate::search::driver::{self, FIRST_EPOCH, FIRST_PLAN, KEEPING_SHARE};
 use crate::search::lineage::Lineage;
 use crate::search::state::State;
 use crate::search::timing::Timing;
@@ -131,6 +131,8 @@ impl<'m> Search<'m> {
         let possible = |plain: &&Model| bound::floor(plain) - plain.resident <= self.budget;
         let plain = plain.filter(possible);
         let alone = plain.and_then(|plain| self.without_copies(plain, PLAIN_SHARE, None));
+        let keeps = alone.as_ref().is_some_and(|&(_, keeps)| keeps);
+        let alone = alone.map(|(plan, _)| plan);
         // With a plan in hand, repairs have their share of the time only.
         let end = match paged {
             Some(_) => options.time_limit.mul_f64(PLAIN_SHARE + PRICES_SHARE),
@@ -150,6 +152,9 @@ impl<'m> Search<'m> {
         let spent = if plain.is_some() { PLAIN_SHARE } else { 0.0 };
         let mut left = (total * (1.0 - spent)) as u64;
         let end = (left as f64 * (1.0 - RACE_SHARE)) as u64;
+        for lineage in lineages.iter_mut().filter(|_| keeps) {
+            lineage.keeps_until = (left as f64 * KEEPING_SHARE) as u64;
+        }
         let ended = |seconds: f64| self.cutoff.reached() || seconds <= enough;
         while left > end
             && let Some(next) = lineages.iter_mut().min_by_key(|l| l.spent)
@@ -170,7 +175,7 @@ impl<'m> Search<'m> {
             let share = left as f64 / 2.0 / total;
             left -= left / 2;
             let better = self.without_copies(plain, share, Some(alone.1));
-            if let Some(better) = better.filter(|better| better.0 < best.best.0) {
+            if let Some((better, _)) = better.filter(|(better, _)| better.0 < best.best.0) {
                 tell(better.0);
                 best = self.lineage(LATER, better);
             }
@@ -183,13 +188,14 @@ impl<'m> Search<'m> {
         Some(best.best)
     }
 
-    /// The best plan without copies that is found in this share of the time, if one fits.
+    /// The best plan without copies that is found in this share of the time, if one fits, and whether the given order
+    /// seems good although it is free.
     fn without_copies(
         &self,
         plain: &Model,
         share: f64,
         from: Option<Vec<TaskId>>,
-    ) -> Option<(f64, Vec<TaskId>)> {
+    ) -> Option<((f64, Vec<TaskId>), bool)> {
         let start = Instant::now();
         let time_limit = self.options.time_limit.mul_f64(share);
         // A shorter limit may not suffice for a first plan, so it isn't kept.
@@ -206,7 +212,7 @@ impl<'m> Search<'m> {
         };
         let found = driver::run(plain, self.budget, &options, start, &mut |_| {});
         let state = State::new(plain, &found.runs);
-        (state.peak() <= self.budget).then(|| (state.cost(), found.runs))
+        (state.peak() <= self.budget).then(|| ((state.cost(), found.runs), found.keeps))
     }
 
     fn walk(&self, number: u64, free: bool) -> Walk<'m> {
