@@ -230,25 +230,19 @@ class Bench(Subject):
         loss.backward()
         return loss.detach()
 
-    def checkpointed(self) -> Tensor:
-        """The same with each block checkpointed."""
+    def checkpointed(self, step: Step | None = None) -> Tensor:
+        """The same with each block checkpointed, or another step."""
         for block in self.blocks:
             block.forward = partial(checkpoint, block.forward, use_reentrant=False)
         try:
-            return self.eager()
+            return (step or self.eager)()
         finally:
             for block in self.blocks:
                 del block.forward
 
     def both(self) -> Tensor:
         """Blocks checkpointed, and that loss."""
-        for block in self.blocks:
-            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
-        try:
-            return self.chunked()
-        finally:
-            for block in self.blocks:
-                del block.forward
+        return self.checkpointed(self.chunked)
 
     def chunked(self) -> Tensor:
         """With PyTorch's own loss by chunks of tokens, of the versions that have it."""

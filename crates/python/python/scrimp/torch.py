@@ -107,18 +107,18 @@ def fit(
     Raises `Infeasible` with the least budget found, and `Unsupported` or `BadOption` with a sentence.
     """
     settings = Settings(
-        budget,
-        reserve,
-        costs,
-        time_limit,
-        seed,
-        threads,
-        max_shapes,
-        on_new_shape,
-        progress,
-        verify,
-        swap,
-        tile,
+        budget=budget,
+        reserve=reserve,
+        costs=costs,
+        time_limit=time_limit,
+        seed=seed,
+        threads=threads,
+        max_shapes=max_shapes,
+        on_new_shape=on_new_shape,
+        progress=progress,
+        verify=verify,
+        swap=swap,
+        tile=tile,
     )
     refuse_call(model, loss_fn)
     refuse_planned(model)
@@ -206,18 +206,18 @@ def wrap(
             "has the update"
         )
     settings = Settings(
-        budget,
-        reserve,
-        costs,
-        time_limit,
-        seed,
-        threads,
-        max_shapes,
-        on_new_shape,
-        progress,
-        verify,
-        swap,
-        tile,
+        budget=budget,
+        reserve=reserve,
+        costs=costs,
+        time_limit=time_limit,
+        seed=seed,
+        threads=threads,
+        max_shapes=max_shapes,
+        on_new_shape=on_new_shape,
+        progress=progress,
+        verify=verify,
+        swap=swap,
+        tile=tile,
     )
     refuse_call(model, None)
     planned = wrapped(model, settings, loss_only=loss_only)
@@ -301,8 +301,8 @@ def backend(budget: int | str, *, graphs: int = 1, **options: Any) -> Backend:
     ``graphs`` graphs of a step together: each gets what those before it don't keep, less equal parts for
     those to come, and more if it needs more; further graphs (for other shapes) begin another round. A
     percentage is of each graph's own. Random operators run once and their results are kept. The
-    options are those of `fit`, but for the optimizer and ``swap``; ``backend.plans`` has the plans made
-    so far.
+    options are those of `fit`, but for the optimizer and ``swap``; ``tile="auto"`` doesn't go with several
+    graphs that share bytes. ``backend.plans`` has the plans made so far.
     """
     return Backend(Settings(budget, **options), _at_least_one(graphs))
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,15 +21,19 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch.fx import Graph, GraphModule, Node
 
 from scrimp._native import format_bytes
+from scrimp._torch.capture import Joint
 from scrimp._torch.explain import explanation
 from scrimp._torch.fused import FUSED, SURELY_LEANER, is_fused, leaner, peak_of
 from scrimp._torch.graph import Task, Tasks, analyse, copied_into, tensors_in
 from scrimp._torch.kernels import eager_kernels, true_values
 from scrimp._torch.memory import storage_bytes
-from scrimp._torch.problem import Between, Cost, Lowered, Move, lower
+from scrimp._torch.problem import Between, Cost, Lowered, lower
 from scrimp._torch.rewrite import Rewriter, boxed
 from scrimp._torch.settings import Settings, make_plan, task_costs
 from scrimp._torch.shares import Shares
+from scrimp._torch.tiled import kept_nodes
+from scrimp._torch.tiles import is_tangent
+from scrimp._torch.tiling import Tiling
 from scrimp.errors import Infeasible, Unsupported
 from scrimp.planning import Plan
 
@@ -42,11 +48,21 @@ class Partitioner(CustomPartitionerFn):
                 "swap isn't built for graphs of torch.compile, whose copies would have to cross the cut "
                 "between forward and backward; use scrimp.torch.fit or wrap"
             )
+        if settings.tile != "off" and fused:
+            raise Unsupported(
+                "tiles aren't built for inductor, which fuses operators itself; use scrimp.torch.backend, "
+                "fit or wrap"
+            )
         self.settings = settings
         self.graphs = graphs
         self.fused = fused
         self.plans: list[Plan] = []
         self.shared = Shares.of(settings.budget, graphs)
+        if settings.tile == "auto" and self.shared is not None:
+            raise Unsupported(
+                "tile='auto' plans a graph several times, and graphs that share a budget are planned once "
+                "each; give a number of tiles, or a percentage of each graph's own"
+            )
         self._explanations: list[tuple[Lowered, Tasks]] = []
 
     def __call__(
@@ -81,16 +97,23 @@ class Partitioner(CustomPartitionerFn):
     def _cut(
         self, joint: GraphModule, forward_outputs: int, static: Sequence[int] | None
     ) -> tuple[GraphModule, GraphModule]:
-        placeholders = joint.graph.find_nodes(op="placeholder")
-        _refuse_symbols(placeholders)
-        tangents = [node for node in placeholders if node.name.startswith("tangents")]
+        _refuse_symbols(joint.graph.find_nodes(op="placeholder"))
         if not self.fused:
             true_values(joint.graph)
-        tasks = analyse(joint.graph)
         (output,) = joint.graph.find_nodes(op="output")
         outputs: Sequence[Any] = output.args[0]
-        changed = _changed(tasks, placeholders, output)
-        first, rest = self._plan(tasks, placeholders, tangents, changed, outputs, forward_outputs)
+        by_caller = _changed_by_caller(joint.graph, output)
+        captured = _captured(joint, outputs, forward_outputs)
+        attempt = partial(self._plan, by_caller)
+        asked, made = Tiling().best(captured, self.settings, attempt, ahead=True, gated=True)
+        if self.fused:
+            made = leaner(made, asked.lowered, self.settings)
+        self.plans.append(made)
+        self._explanations.append((asked.lowered, asked.tasks))
+        tasks, placeholders, changed = asked.tasks, asked.placeholders, asked.changed
+        first, rest = asked.lowered.halves(made)
+        now = dict(asked.captured.gradients) | dict(enumerate(asked.captured.results))
+        outputs = [now.get(place) or constant for place, constant in enumerate(outputs)]
         rewriter = Rewriter(tasks, [*first, *rest])
         rewriter.keeps_meta = True
         rewriter.given(placeholders)
@@ -108,37 +131,29 @@ class Partitioner(CustomPartitionerFn):
         static_nodes = [new_placeholders[i] for i in static or ()]
         return _extracted(written, _crossing(before, rewriter, behind), forward_outputs, static_nodes)
 
-    def _plan(
-        self,
-        tasks: Tasks,
-        placeholders: Sequence[Node],
-        tangents: Sequence[Node],
-        changed: Sequence[Node],
-        outputs: Sequence[Any],
-        forward_outputs: int,
-    ) -> tuple[list[Move], list[Move]]:
-        settings = self.settings
+    def _plan(self, by_caller: Sequence[int], captured: Joint, settings: Settings) -> tuple[_Asked, Plan]:
+        """Plan a graph as it is, or with tiles."""
+        placeholders = captured.module.graph.find_nodes(op="placeholder")
+        tangents = [node for node in placeholders if is_tangent(node)]
+        tasks = analyse(captured.module.graph)
         held = [t for n in placeholders if n not in tangents for t in tensors_in(n.meta["val"])]
         if not held:
             raise Unsupported("the compiled region reads no tensors")
         costs = task_costs(tasks.tasks, held[0].device, settings)
-        ahead = [o for o in outputs[:forward_outputs] if isinstance(o, Node)]
+        inputs = (placeholders[place] for place in by_caller)
+        changed = list(dict.fromkeys([*map(copied_into, tasks.copies), *inputs]))
         copied = [n for node in tasks.copies for n in node.args[1:2] if isinstance(n, Node)]
         lowered = lower(
             "compiled",
             tasks,
             lambda task: _fused_cost(costs[task.index], task) if self.fused else costs[task.index],
-            [o for o in outputs if isinstance(o, Node)],
+            kept_nodes(captured),
             settings.beside(held[0].device) + storage_bytes(held) + _bytes(changed),
-            between=Between([*ahead, *copied], tangents),
+            between=Between([*(node for node in captured.results if node is not None), *copied], tangents),
             again=lambda task: not task.random,
         )
         made = make_plan(lowered, settings) if self.shared is None else self.shared.plan(lowered, settings)
-        if self.fused:
-            made = leaner(made, lowered, settings)
-        self.plans.append(made)
-        self._explanations.append((lowered, tasks))
-        return lowered.halves(made)
+        return _Asked(captured, tasks, lowered, placeholders, changed), made
 
     def explain(self) -> str:
         """Say for each graph what is run again, what that frees, and what sets the peak."""
@@ -173,15 +188,33 @@ def _fused_cost(cost: Cost, task: Task) -> Cost:
     return Cost(cost.seconds * FUSED, 0) if is_fused(task) else cost
 
 
-def _changed(tasks: Tasks, placeholders: Sequence[Node], output: Node) -> list[Node]:
-    """The inputs that get new values: by copies in the graph, or by whoever runs it."""
-    described = {node.meta["desc"]: node for node in placeholders if "desc" in node.meta}
-    by_caller = [
+@dataclass(frozen=True, repr=False)
+class _Asked:
+    """What a plan was asked for."""
+
+    captured: Joint
+    tasks: Tasks
+    lowered: Lowered
+    placeholders: Sequence[Node]
+    changed: Sequence[Node]
+    """Inputs that get new values."""
+
+
+def _captured(joint: GraphModule, outputs: Sequence[Any], forward: int) -> Joint:
+    """A joint graph as others capture it: what the forward pass gives, and the rest by its places."""
+    nodes = [output if isinstance(output, Node) else None for output in outputs]
+    behind = [(place, node) for place, node in enumerate(nodes) if place >= forward and node is not None]
+    return Joint(joint, [], nodes[:forward], [], [], behind)
+
+
+def _changed_by_caller(graph: Graph, output: Node) -> list[int]:
+    """The inputs that get new values by whoever runs a graph; others get them by copies in it."""
+    described = {node.meta.get("desc"): i for i, node in enumerate(graph.find_nodes(op="placeholder"))}
+    return [
         described[desc.mutated_input]
         for desc in output.meta.get("desc") or ()
         if isinstance(desc, InputMutationAOTOutput)
     ]
-    return list(dict.fromkeys([*map(copied_into, tasks.copies), *by_caller]))
 
 
 def _bytes(nodes: Sequence[Node]) -> int:

@@ -397,34 +397,41 @@ def _max_pool_backward(node: Node) -> Strip | None:
 
 
 def _average_pool(node: Node) -> Strip | None:
-    image, kernel, stride, padding, ceil, counted, divisor = _given(
-        _args(node), None, None, [], 0, False, True, None
-    )
-    if not has_lines(image.meta["val"]) or ceil or (_pair(padding)[0] and not counted):
-        return None
-    window = _pool_window(image, kernel, stride, padding)
-
-    def run(strips: Strips, span: Span) -> Made:
-        part, pad = window.padded(strips, node, image, span, 0.0)
-        rest = (kernel, stride, [pad, _pair(padding)[1]], ceil, counted, divisor)
-        return {0: strips.add(node, node.target, part, *rest)}
-
-    return Strip(lambda span: {image: window.inside(span)}, run)
+    image, *rest = _given(_args(node), None, None, [], 0, False, True, None)
+    return _averaged(node, image, None, *rest)
 
 
 def _average_pool_backward(node: Node) -> Strip | None:
-    gradient, image, kernel, stride, padding, ceil, counted, divisor = _args(node)
+    gradient, image, *rest = _args(node)
+    return _averaged(node, image, gradient, *rest)
+
+
+def _averaged(
+    node: Node,
+    image: Node,
+    gradient: Node | None,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    ceil: bool,
+    counted: bool,
+    divisor: Any,
+) -> Strip | None:
     if not has_lines(image.meta["val"]) or ceil or (_pair(padding)[0] and not counted):
         return None
     window = _pool_window(image, kernel, stride, padding)
+    wide = _pair(padding)[1]
 
     def run(strips: Strips, span: Span) -> Made:
         part, pad = window.padded(strips, node, image, span, 0.0)
-        rest = (kernel, stride, [pad, _pair(padding)[1]], ceil, counted, divisor)
-        made = strips.add(node, node.target, strips.gradient(gradient, span), part, *rest)
+        rest = (part, kernel, stride, [pad, wide], ceil, counted, divisor)
+        if gradient is None:
+            return {0: strips.add(node, node.target, *rest)}
+        made = strips.add(node, node.target, strips.gradient(gradient, span), *rest)
         return {0: window.unpadded(strips, node, made, span, window.inside(span))}
 
-    return Strip(lambda span: {image: window.inside(span)}, run, [gradient], window.inside)
+    behind = [] if gradient is None else [gradient]
+    return Strip(lambda span: {image: window.inside(span)}, run, behind, window.inside)
 
 
 @dataclass(frozen=True)
