@@ -24,6 +24,9 @@ COUNTS = (2, 4, 8, 16, 32, 64, 128)
 """The numbers of tiles that are tried."""
 SEARCH = 0.2
 """Of the time limit, what the search of one of them gets."""
+Judged = tuple[bool, float]
+"""Whether there is no plan, and seconds, or bytes."""
+REFUSED: Judged = True, math.inf
 MOST_WORSE = 2
 """Numbers in a row that may be no better than one before."""
 
@@ -130,28 +133,36 @@ class _Search(Generic[Asked]):
         raise Infeasible(text, plain.budget, least, self.least.floor)
 
     def _fastest(self, settings: Settings) -> Choice | None:
-        best: tuple[float, Choice] | None = None
+        best: dict[bool, tuple[Judged, Choice]] = {}
+        """By strips or by rows."""
         for what, most in _choices(parts_in(self.joint)):
-            rank, worse = math.inf, 0
+            rank, worse = REFUSED, 0
             for tiles in (count for count in COUNTS if count <= most):
-                choice = dataclasses.replace(what, tiles=tiles)
-                found = self.tried(choice, settings)
-                if isinstance(found, Infeasible):
-                    now: float = found.least_found
-                    if self.least is None or now < self.least.least_found:
-                        self.least = found
-                else:
-                    now = self._rank(found[1])
-                    if best is None:
-                        # What came before was in bytes.
-                        rank = math.inf
-                    if best is None or now < best[0]:
-                        best = now, choice
+                now = self._judged(dataclasses.replace(what, tiles=tiles), settings, best)
                 worse = 0 if now < rank else worse + 1
                 rank = min(rank, now)
                 if worse == MOST_WORSE:
                     break
-        return best[1] if best is not None else None
+        if len(best) == 2:
+            (_, rows), (_, strips) = best[False], best[True]
+            for tiles in sorted({rows.tiles, strips.tiles, 2 * max(rows.tiles, strips.tiles)}):
+                self._judged(Choice(tiles, rows.parts, strips.height), settings, best)
+        (refused, _), choice = min(best.values(), key=lambda judged: judged[0], default=(REFUSED, None))
+        return None if refused else choice
+
+    def _judged(self, choice: Choice, settings: Settings, best: dict[bool, tuple[Judged, Choice]]) -> Judged:
+        """Try some tiles, and remember them if they are better than what is known of their kind."""
+        found = self.tried(choice, settings)
+        if isinstance(found, Infeasible):
+            if self.least is None or found.least_found < self.least.least_found:
+                self.least = found
+            now: Judged = True, found.least_found
+        else:
+            now = False, self._rank(found[1])
+        kind = choice.height is not None
+        if kind not in best or now < best[kind][0]:
+            best[kind] = now, choice
+        return now
 
     def _rank(self, plan: Plan) -> float:
         """What is compared: seconds, and bytes if the least are wanted."""
