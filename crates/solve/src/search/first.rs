@@ -22,12 +22,14 @@ pub(super) const WIDTHS: [usize; 3] = [1, 8, 64];
 const FEW: u32 = 400;
 /// With more tasks, plans are built from the front, because repair takes too long.
 pub(super) const MANY: u32 = 1000;
-/// In that case, the first prices that are tried.
+/// In that case, the first prices that are tried; the last ones take long with [`front::TOO_MANY`] tasks.
 const PRICES: [Prices; 3] = [
     Prices::Excess(1.0),
     Prices::Excess(0.0),
     Prices::Proven(1.0),
 ];
+/// The number of those that very many tasks have time for.
+const QUICK_PRICES: usize = 2;
 /// The number of widths that are quick.
 const QUICK_WIDTHS: usize = 2;
 /// How much a lean order for them prefers tasks close to the last one.
@@ -235,13 +237,16 @@ impl FirstPlan<'_> {
         let job = |&prices: &Prices| {
             front::cheapest(self.model, order.to_vec(), self.budget, prices, self.cutoff)
         };
-        let mut found = PRICES.map(|_| None);
-        if self.threads < 2 {
-            PRICES.iter().zip(&mut found).for_each(|(p, f)| *f = job(p));
-        } else {
+        let tried = match self.model.tasks > front::TOO_MANY {
+            true => &PRICES[..QUICK_PRICES],
+            false => &PRICES[..],
+        };
+        let mut found = vec![None; tried.len()];
+        let threads = self.threads.max(1);
+        for (prices, found) in tried.chunks(threads).zip(found.chunks_mut(threads)) {
             std::thread::scope(|scope| {
-                for (p, f) in PRICES.iter().zip(&mut found) {
-                    scope.spawn(|| *f = job(p));
+                for (prices, found) in prices.iter().zip(found) {
+                    scope.spawn(|| *found = job(prices));
                 }
             });
         }

@@ -24,7 +24,7 @@ const PATIENCE: u32 = 8;
 /// After this many plans of which none fits, repair of the order itself does better, unless there are more
 /// tasks than this.
 const HOPELESS: u32 = 12;
-const TOO_MANY: u32 = 20_000;
+pub(super) const TOO_MANY: u32 = 20_000;
 /// The first step of the prices' logarithms, for a position that exceeds the budget by all that planning can
 /// change. Steps grow until a plan fits and are fine from then on.
 const STEP: f64 = 1.0;
