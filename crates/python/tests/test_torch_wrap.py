@@ -8,6 +8,7 @@ import inspect
 import io
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,8 +79,9 @@ def test_wrapped_modules(name: str, budget: str) -> None:
 
 @pytest.mark.parametrize("budget", ["100%", "75%"])
 @pytest.mark.parametrize("name", ["convnet", "unet", "gpt"])
-def test_the_backend(name: str, budget: str) -> None:
-    """Compiled regions follow a plan each, with eager's bits."""
+def test_the_backend(name: str, budget: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled regions follow a plan each, with eager's bits; operators are measured meanwhile."""
+    monkeypatch.setenv("SCRIMP_CACHE", str(tmp_path))
     model, twin, batch, loss_fn = twins(name)
     torch._dynamo.reset()
     backend = scrimp.torch.backend(budget, time_limit=1.0)

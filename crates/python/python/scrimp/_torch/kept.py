@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-FORMAT = 2
+FORMAT = 3
 MOST = (1e6, 1 << 60, 100)
 """Seconds, bytes and doubts that no operator has: a cache that has them is damaged."""
 PATIENCE = 10.0

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
@@ -35,7 +36,8 @@ def aside(device: torch.device) -> Iterator[None]:
     there = torch.cuda.device(device) if cuda else contextlib.nullcontext()
     # What autocast does is part of the graph.
     uncast = torch.autocast(device.type, enabled=False)
-    with there, torch.no_grad(), uncast, torch.random.fork_rng(devices=cuda):
+    # Compilers ask for plans while tensors have no contents.
+    with unset_fake_temporarily(), there, torch.no_grad(), uncast, torch.random.fork_rng(devices=cuda):
         yield
 
 
