@@ -82,6 +82,48 @@ def test_the_same_bits(name: str, again: bool, by_hand: list[dict[str, Any]], tm
         assert held + peak == step.peak
 
 
+@pytest.mark.parametrize("name", ["convnet", "unet", "gpt"])
+def test_a_backends_graphs(name: str, by_hand: list[dict[str, Any]], tmp_path: Path) -> None:
+    """Copies cross the cut between forward and backward; the file's areas are given back."""
+    model, twin, batch, loss_fn = twins(name)
+    torch._dynamo.reset()
+    backend = scrimp.torch.backend("100%", swap=f"disk:{tmp_path}=1GiB@1GB/s")
+    compiled = torch.compile(model, backend=backend, dynamic=False)
+    for seed in range(3):
+        drop_gradients(model, twin)
+        for one in (compiled, twin):
+            torch.manual_seed(seed)
+            loss_fn(one(*batch[:-1]), batch[-1]).backward()
+        assert same(model, twin)
+    (plan,) = backend.plans
+    between = backend.partitioner._explanations[0][0].between
+    at = next(i for i, step in enumerate(plan.steps) if step == ("run", between))
+    kinds = [[kind for kind, _ in steps] for steps in (plan.steps[:at], plan.steps[at:])]
+    assert "store" in kinds[0]
+    assert "bring" in kinds[1]
+    (memory,) = (memory for memory in _memories() if memory.folder == tmp_path)
+    assert memory.reserved > 0
+    assert not any(area.taken for area in memory._areas)
+    # A forward pass without a backward pass holds an area until it is dropped, as inference does.
+    loss = loss_fn(compiled(*batch[:-1]), batch[-1])
+    assert any(area.taken for area in memory._areas)
+    del loss
+    gc.collect()
+    assert not any(area.taken for area in memory._areas)
+
+
+def test_a_second_backward_pass_gets_a_sentence(by_hand: list[dict[str, Any]], tmp_path: Path) -> None:
+    """What waited elsewhere is gone."""
+    model, _, batch, loss_fn = twins("convnet")
+    torch._dynamo.reset()
+    # The memory's speed is measured while the graph is compiled.
+    backend = scrimp.torch.backend("100%", swap=f"disk:{tmp_path}=1GiB")
+    loss = loss_fn(torch.compile(model, backend=backend, dynamic=False)(*batch[:-1]), batch[-1])
+    loss.backward(retain_graph=True)
+    with pytest.raises(scrimp.Unsupported, match="second time"):
+        loss.backward()
+
+
 @pytest.mark.parametrize("name", ["convnet", "gpt"])
 def test_copies_at_any_pace(
     name: str, by_hand: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -138,6 +180,20 @@ def test_wrapped_models(name: str, again: bool, by_hand: list[dict[str, Any]], t
     gc.collect()
     (memory,) = (m for m in _memories() if m.folder == tmp_path)
     assert not any(area.taken for area in memory._areas)
+
+
+def test_gradients_that_come_back_stay(tmp_path: Path) -> None:
+    """To send them away would free nothing: who gave them holds them."""
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)) for _ in range(4)]
+    model = nn.Sequential(*layers)
+    swap = f"disk:{tmp_path}=1GiB@1GB/s"
+    x = torch.randn(4096, 64)
+    wrapped = scrimp.torch.wrap(model, x, "min", swap=swap, costs="estimate", time_limit=1.0)
+    wrapped(x).square().mean().backward()
+    kinds = [kind for kind, _ in wrapped.plan.steps]
+    assert "store" in kinds
+    assert "between" not in str([line for line in wrapped.explain().splitlines() if "to bring" in line])
 
 
 def _memories() -> list[Any]:

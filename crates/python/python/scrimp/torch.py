@@ -301,7 +301,7 @@ def backend(budget: int | str, *, graphs: int = 1, **options: Any) -> Backend:
     ``graphs`` graphs of a step together: each gets what those before it don't keep, less equal parts for
     those to come, and more if it needs more; further graphs (for other shapes) begin another round. A
     percentage is of each graph's own. Random operators run once and their results are kept. The
-    options are those of `fit`, but for the optimizer and ``swap``; ``tile="auto"`` doesn't go with several
+    options are those of `fit`, but for the optimizer; ``tile="auto"`` doesn't go with several
     graphs that share bytes. ``backend.plans`` has the plans made so far.
     """
     return Backend(Settings(budget, **options), _at_least_one(graphs))

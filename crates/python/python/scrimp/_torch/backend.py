@@ -18,19 +18,24 @@ from torch import Tensor
 from torch._functorch import partitioners
 from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
-from torch.fx import Graph, GraphModule, Node
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx import Graph, GraphModule, Node, has_side_effect
+from torch.utils._python_dispatch import _disable_current_modes
 
 from scrimp._native import format_bytes
+from scrimp._torch import runtime
 from scrimp._torch.capture import Joint
 from scrimp._torch.explain import explanation
 from scrimp._torch.fused import FUSED, SURELY_LEANER, is_fused, leaner, peak_of
 from scrimp._torch.graph import Task, Tasks, analyse, copied_into, tensors_in
 from scrimp._torch.kernels import eager_kernels, true_values
+from scrimp._torch.memories import Memory
 from scrimp._torch.memory import storage_bytes
-from scrimp._torch.problem import Between, Cost, Lowered, lower
+from scrimp._torch.problem import Between, Cost, Lowered, Move, lower
 from scrimp._torch.rewrite import Rewriter, boxed
 from scrimp._torch.settings import Settings, make_plan, task_costs
 from scrimp._torch.shares import Shares
+from scrimp._torch.swap import Away, add_memory, memory_of, placed
 from scrimp._torch.tiled import kept_nodes
 from scrimp._torch.tiles import is_tangent
 from scrimp._torch.tiling import Tiling
@@ -43,10 +48,9 @@ class Partitioner(CustomPartitionerFn):
 
     def __init__(self, settings: Settings, graphs: int = 1, *, fused: bool = True) -> None:
         """Keep how to plan; ``fused``: for inductor. ``plans`` has what was planned, graph by graph."""
-        if settings.swap is not None:
+        if fused and settings.swap is not None:
             raise Unsupported(
-                "swap isn't built for graphs of torch.compile, whose copies would have to cross the cut "
-                "between forward and backward; use scrimp.torch.fit or wrap"
+                "inductor can't compile copies to another memory; use scrimp.torch.backend, fit or wrap"
             )
         if settings.tile != "off" and fused:
             raise Unsupported(
@@ -111,19 +115,27 @@ class Partitioner(CustomPartitionerFn):
         self.plans.append(made)
         self._explanations.append((asked.lowered, asked.tasks))
         tasks, placeholders, changed = asked.tasks, asked.placeholders, asked.changed
-        first, rest = asked.lowered.halves(made)
+        away = None if asked.memory is None else placed(made, asked.lowered.problem, asked.memory)
+        if away is not None:
+            away.memory.reserve(away.bytes)
+        first, rest = asked.lowered.halves(made, away)
         now = dict(asked.captured.gradients) | dict(enumerate(asked.captured.results))
         outputs = [now.get(place) or constant for place, constant in enumerate(outputs)]
-        rewriter = Rewriter(tasks, [*first, *rest])
-        rewriter.keeps_meta = True
+        rewriter = _Both(tasks, [*first, *rest], away)
         rewriter.given(placeholders)
         rewriter.follow(first)
+        rewriter.arrive()
         ahead = [rewriter.need(o) if isinstance(o, Node) else o for o in outputs[:forward_outputs]]
         rewriter.change_inputs(changed)
         before = set(rewriter.graph.nodes)
+        rewriter.trip = None
         rewriter.follow(rest)
         behind = [rewriter.need(o) if isinstance(o, Node) else o for o in outputs[forward_outputs:]]
         rewriter.finish([*ahead, *behind])
+        for node in rewriter.graph.nodes:
+            if node.target in SWAPPING or node is rewriter.token:
+                half = "forward" if node in before else "backward"
+                node.meta["partitioner_tag"] = f"must_be_in_{half}"
         written = GraphModule(joint, rewriter.graph)
         (new_output,) = rewriter.graph.find_nodes(op="output")
         new_output.meta = dict(output.meta)
@@ -152,8 +164,14 @@ class Partitioner(CustomPartitionerFn):
             between=Between([*(node for node in captured.results if node is not None), *copied], tangents),
             again=lambda task: not task.random,
         )
+        memory, asked = None, settings.asked_swap
+        if asked is not None:
+            # The compiler's tensors have no bytes; those whose copies are timed do.
+            with _disable_current_modes(), unset_fake_temporarily():
+                memory = memory_of(asked, held[0].device)
+                add_memory(lowered.problem, memory, asked)
         made = make_plan(lowered, settings) if self.shared is None else self.shared.plan(lowered, settings)
-        return _Asked(captured, tasks, lowered, placeholders, changed), made
+        return _Asked(captured, tasks, lowered, placeholders, changed, memory), made
 
     def explain(self) -> str:
         """Say for each graph what is run again, what that frees, and what sets the peak."""
@@ -167,6 +185,45 @@ class Partitioner(CustomPartitionerFn):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Start without plans."""
         self.__init__(**state)  # type: ignore[misc]
+
+
+SWAPPING = (
+    runtime.store,
+    runtime.bring,
+    runtime.arrive,
+    runtime.seen_as,
+    runtime.trip_of,
+    runtime.end_trip,
+)
+"""Nodes that swapped values need, each in its half of the graph."""
+
+for _function in (runtime.store, runtime.bring, runtime.arrive, runtime.end_trip):
+    has_side_effect(_function)
+
+
+class _Both(Rewriter):
+    """Forward and backward in one graph, to be cut. A tensor that is saved has the copies."""
+
+    def __init__(self, tasks: Tasks, moves: Sequence[Move], away: Away | None) -> None:
+        super().__init__(tasks, moves)
+        self.keeps_meta = True
+        self.token: Node | None = None
+        self._away = away
+
+    def _begin_trip(self) -> Node:
+        assert self._away is not None
+        if self.token is None:
+            like = next(iter(self.now)).meta["val"]
+            self.token = self.graph.call_function(self._away.token)
+            self.token.meta["val"] = like.new_empty(0, dtype=torch.uint8, device="cpu")
+        return self.graph.call_function(runtime.trip_of, (self.token,))
+
+    def finish(self, values: Any) -> None:
+        """End the graph, and what is swapped."""
+        self.arrive()
+        if self.trip is not None:
+            self.graph.call_function(runtime.end_trip, (self.trip,))
+        super().finish(values)
 
 
 def _inductors(
@@ -198,6 +255,8 @@ class _Asked:
     placeholders: Sequence[Node]
     changed: Sequence[Node]
     """Inputs that get new values."""
+    memory: Memory | None
+    """Where values may wait."""
 
 
 def _captured(joint: GraphModule, outputs: Sequence[Any], forward: int) -> Joint:

@@ -389,7 +389,7 @@ class Trip:
         self._memory = memory
         self._area = memory.take(size)
         self._copies: dict[int, Copy] = {}
-        self._ended = False
+        self.has_ended = False
 
     def store(self, value: int, offset: int, tensor: Tensor) -> None:
         """Begin to copy a value's bytes away."""
@@ -405,9 +405,9 @@ class Trip:
 
     def end(self) -> None:
         """Wait for all copies and give the area back."""
-        if self._ended:
+        if self.has_ended:
             return
-        self._ended = True
+        self.has_ended = True
         try:
             for copy in self._copies.values():
                 copy.wait()

@@ -54,6 +54,8 @@ class Lowered:
     """The task that stands for what runs between forward and backward."""
     subject_of: dict[int, Task | Storage] = field(default_factory=dict)
     """What values that have bytes stand for."""
+    incoming: list[int] = field(default_factory=list)
+    """The gradients that come back between forward and backward."""
     to_come: int = 0
     """Bytes that count as always there, but are taken in the first step: the optimizer's state."""
 
@@ -84,6 +86,16 @@ class Lowered:
     def whole(self) -> int:
         """Bytes of everything together."""
         return self.problem.resident + sum(value["bytes"] for value in self.problem.values)
+
+    def swaps_incoming(self, plan: Plan) -> bool:
+        """Whether a plan sends gradients away that came back, which frees nothing: their owner holds them."""
+        return any(kind == "store" and value in self.incoming for kind, value in plan.steps)
+
+    def hold_incoming(self) -> None:
+        """Count gradients that come back as always there, so that plans can't send them away."""
+        for value in self.incoming:
+            self.problem.resident += self.problem.values[value]["bytes"]
+            self.problem.values[value]["bytes"] = 0
 
     def moves(self, plan: Plan, away: Away | None = None) -> list[Move]:
         """Give a plan's steps as those of the graph, with where swapped values lie."""
@@ -257,6 +269,7 @@ def _add_between(
         "between forward and backward", sorted(reads), [0, *incoming], seconds=0.0, rerunnable=False
     )
     lowered.problem.keep(*held)
+    lowered.incoming = held
     lowered.between = len(lowered.task_at)
     lowered.task_at.append(None)
     return gate

@@ -35,7 +35,7 @@ class Rewriter:
         self.keeps_meta = False
         """Whether copies of nodes keep what compilers want to know about them."""
         self.trip: Node | None = None
-        """The input that copies swapped values."""
+        """What copies swapped values."""
         self.leaving: dict[Subject, int] = {}
         self.coming: dict[Subject, int] = {}
         """Values whose copies may still be going on, with their numbers in the plan."""
@@ -58,10 +58,10 @@ class Rewriter:
             self.now[node] = self.graph.node_copy(node)
 
     def follow(self, moves: Sequence[Move]) -> None:
-        """Append the steps of a plan; if it swaps, a last input of the graph is what copies."""
+        """Append the steps of a plan."""
         copied = (move for move in moves if move.kind in ("store", "bring"))
         if self.leaving or self.coming or any(_state_of(move.subject) is None for move in copied):
-            self.trip = self.graph.placeholder("trip")
+            self.trip = self._begin_trip()
         for move in moves:
             if isinstance(move.subject, Task) and move.kind == "run":
                 self.run(move.subject)
@@ -77,6 +77,10 @@ class Rewriter:
                 self._bring(move)
             else:
                 self._free(move.subject)
+
+    def _begin_trip(self) -> Node:
+        """What copies swapped values: a last input of the graph."""
+        return self.graph.placeholder("trip")
 
     def _move_state(self, move: Move, place: int) -> None:
         """Move the optimizer's state of a parameter, which the optimizer holds."""
@@ -123,7 +127,8 @@ class Rewriter:
         for node in self._seers(subject):
             value = node.meta["val"]
             seen = value.dtype, tuple(value.shape), tuple(value.stride()), value.storage_offset()
-            self.now[node] = self.graph.call_function(runtime.seen_as, (memory, *seen))
+            self.now[node] = new = self.graph.call_function(runtime.seen_as, (memory, *seen))
+            new.meta = {"val": value} if self.keeps_meta else {}
 
     def _free(self, subject: Subject) -> None:
         """Wait for copies that use a value's bytes; its names are dropped after that."""

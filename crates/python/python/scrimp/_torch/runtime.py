@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from scrimp.errors import Unsupported
+
 
 def save_rng(device: torch.device) -> torch.Tensor:
     """The state of a device's generator."""
@@ -118,6 +120,22 @@ def bring(trip: Any, value: int, offset: int, size: int, device: torch.device) -
 def arrive(trip: Any, value: int, *held: torch.Tensor) -> None:
     """Wait until a swapped value's copy is done; what it reads is ``held`` until then."""
     trip.wait(value)
+
+
+def trip_of(token: torch.Tensor) -> Any:
+    """Give what copies the swapped values of a run whose forward and backward passes share tensors only."""
+    trip = token.trip  # type: ignore[attr-defined]
+    if trip.has_ended:
+        raise Unsupported(
+            "backward was called a second time on one forward pass, but the values that waited elsewhere are "
+            "gone; call the model again"
+        )
+    return trip
+
+
+def end_trip(trip: Any) -> None:
+    """Give back where swapped values waited."""
+    trip.end()
 
 
 def seen_as(

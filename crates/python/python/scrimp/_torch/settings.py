@@ -197,6 +197,9 @@ def make_plan(
         )
         if made is None:
             made = _planned(lowered, budget, settings)
+        if lowered.swaps_incoming(made):
+            lowered.hold_incoming()
+            made = _planned(lowered, budget, settings)
         settings.say(f"planned a peak of {format_bytes(made.peak)}, {made.overhead:+.1%} seconds")
         return made
     except Infeasible as error:

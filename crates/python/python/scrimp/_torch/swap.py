@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from scrimp._native import parse_swap
 from scrimp._torch import kept
@@ -108,6 +109,12 @@ class Away:
     def trip(self) -> Trip:
         """Begin a run."""
         return Trip(self.memory, self.bytes)
+
+    def token(self) -> Tensor:
+        """Begin a run; give a tensor that has it, to be saved for backward as any other."""
+        token = torch.empty(0, dtype=torch.uint8)
+        token.trip = self.trip()  # type: ignore[attr-defined]
+        return token
 
 
 def placed(plan: Plan, problem: Problem, memory: Memory, except_for: Collection[int] = ()) -> Away | None:
