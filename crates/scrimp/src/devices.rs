@@ -52,7 +52,7 @@ const MOST_THREADS: usize = 1 << 12;
 pub enum DeviceError {
     /// A text that describes no device.
     #[error(
-        "`{text}` isn't a device; write cpu, NAME/THREADS, cuda:NUMBER or opencl:NUMBER, perhaps with @LIBRARY, like cpu:0/1@onednn or cuda:0@vendor, with a library of auto, native and onednn for a CPU, of native and vendor for a GPU"
+        "`{text}` isn't a device; write cpu, NAME/THREADS (1 to {MOST_THREADS}), cuda:NUMBER or opencl:NUMBER, perhaps with @LIBRARY, like cpu:0/1@onednn or cuda:0@vendor, with a library of auto, native and onednn for a CPU, of native and vendor for a GPU"
     )]
     Syntax {
         /// As given.
