@@ -50,6 +50,21 @@ class Remembers(nn.Module):
         return h
 
 
+class Reduces(nn.Module):
+    """Takes rows for an image, and the image for rows again, as attention with fewer keys does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Sequential(nn.Linear(8, 64), nn.GELU(), nn.Linear(64, 8))
+        self.reduce = nn.Conv2d(8, 8, 2, 2)
+        self.norm = nn.LayerNorm(8)
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        image = self.wide(x).transpose(1, 2).reshape(len(x), 8, 32, 32)
+        return self.layer(self.norm(self.reduce(image).flatten(2).transpose(1, 2)))
+
+
 def batch() -> tuple[Tensor, Tensor]:
     """Rows and targets."""
     draw = torch.Generator().manual_seed(0)
@@ -69,6 +84,25 @@ def test_another_operator_is_named(kind: Callable[[], nn.Module], eager: str) ->
     with pytest.raises(scrimp.Mismatch):
         scrimp.torch.wrap(copy.deepcopy(model), batch()[:1], "100%", time_limit=0.2)(batch()[0])
     scrimp.torch.fit(model, F.mse_loss, batch(), "100%", time_limit=0.2, verify=False)(*batch())
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_image_has_the_layouts_of_eager(count: int, dtype: Any) -> None:
+    """Which the strides of its batch dimension decide, though they reach no other number."""
+    torch.manual_seed(0)
+    model = Reduces().to(dtype)
+    twin = copy.deepcopy(model)
+    rows, target = torch.randn(count, 1024, 8, dtype=dtype), torch.randn(count, 256, 8, dtype=dtype)
+    said: list[str] = []
+    step = scrimp.torch.fit(model, F.mse_loss, (rows, target), "100%", time_limit=0.2, progress=said.append)
+    loss = step(rows, target)
+    assert any(line.startswith("7 of 7 operators of the forward pass are eager's") for line in said)
+    expected = F.mse_loss(twin(rows), target)
+    expected.backward()
+    assert torch.equal(loss, expected.detach())
+    for mine, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        assert mine.grad is not None and theirs.grad is not None and torch.equal(mine.grad, theirs.grad)
 
 
 def test_nothing_is_left_behind() -> None:

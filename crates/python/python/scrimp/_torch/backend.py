@@ -101,7 +101,7 @@ class Partitioner(CustomPartitionerFn):
     def _cut(
         self, joint: GraphModule, forward_outputs: int, static: Sequence[int] | None
     ) -> tuple[GraphModule, GraphModule]:
-        _refuse_symbols(joint.graph.find_nodes(op="placeholder"))
+        _refuse_symbols(joint.graph, [n.meta.get("val") for n in joint.graph.find_nodes(op="placeholder")])
         if not self.fused:
             true_values(joint.graph)
         (output,) = joint.graph.find_nodes(op="output")
@@ -280,9 +280,8 @@ def _bytes(nodes: Sequence[Node]) -> int:
     return storage_bytes(t for node in nodes for t in tensors_in(node.meta["val"]))
 
 
-def _refuse_symbols(placeholders: Sequence[Node]) -> None:
-    for node in placeholders:
-        value = node.meta.get("val")
+def _refuse_symbols(graph: Graph, inputs: Sequence[Any]) -> None:
+    for node, value in zip(graph.find_nodes(op="placeholder"), inputs, strict=True):
         sizes = [*value.shape, *value.stride()] if isinstance(value, Tensor) else [value]
         if any(isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool) for size in sizes):
             raise Unsupported(
@@ -342,6 +341,7 @@ class Backend:
         """Compile one region."""
         from torch._dynamo.backends.common import aot_autograd
 
+        _refuse_symbols(gm.graph, example_inputs)
         compiler = aot_autograd(fw_compiler=_as_it_is, partition_fn=self.partitioner)
         with eager_kernels():
             return compiler(gm, example_inputs)

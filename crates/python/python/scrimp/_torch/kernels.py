@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._C import DispatchKey
-from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch._subclasses.fake_impls import op_implementations_dict
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx import Graph, Node
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -51,13 +52,39 @@ def eager_kernels() -> Iterator[None]:
         saved.append((norm, dict(norm.py_kernels)))
         norm.py_kernels[DispatchKey.Autograd] = _cudnn_batch_norm
         norm._dispatch_cache.clear()
-        yield
+        with _eager_views():
+            yield
     finally:
         for operator, theirs in reversed(saved):
             for key in FORMULAS:
                 operator.py_kernels.pop(key, None)
             operator.py_kernels.update(theirs)
             operator._dispatch_cache.clear()
+
+
+@contextlib.contextmanager
+def _eager_views() -> Iterator[None]:
+    """Give views eager's strides: of dimensions of size one, formulas in Python give others.
+
+    Convolutions choose their layout by those strides, and other operators follow from the layout. PyTorch
+    caches results by their arguments alone, so its cache is emptied on both sides.
+    """
+    views: tuple[Any, ...] = torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default
+    formulas: list[tuple[dict[Any, Any], Any, Any]] = []
+    for view in views:
+        for table, key in ((op_implementations_dict, view), (view.py_kernels, DispatchKey.Meta)):
+            if key in table:
+                formulas.append((table, key, table.pop(key)))
+        view._dispatch_cache.clear()
+    FakeTensorMode.cache_clear()
+    try:
+        yield
+    finally:
+        for table, key, formula in formulas:
+            table[key] = formula
+        for view in views:
+            view._dispatch_cache.clear()
+        FakeTensorMode.cache_clear()
 
 
 def _taken_apart() -> Iterator[Any]:
