@@ -6,6 +6,10 @@ use scrimp_plan::ValueId;
 use super::order::Reach;
 use crate::model::Model;
 
+/// The number of values that can't be made again which the floor counts where they aren't read, if there are too many
+/// tasks for a table of who comes after whom.
+const LARGEST: usize = 16;
+
 /// Bytes without which no plan exists in any order. Each task needs its inputs, its outputs, its workspace
 /// and every value that can't leave memory while it runs.
 ///
@@ -17,8 +21,17 @@ use crate::model::Model;
 /// somewhere. (If its producer overwrote a value that can't be made again, that value may be there in its
 /// place; the two have the same size and are never both needed.)
 pub(crate) fn floor_with(model: &Model, elsewhere: f64) -> f64 {
-    let lasting = lasting(model);
+    let mut lasting = lasting(model);
     let reach = Reach::new(model);
+    if reach.unknown() {
+        let size = |&v: &ValueId| model.size(v);
+        let mut values: Vec<ValueId> = lasting.keys().filter(|&v| lasting[v]).collect();
+        values.sort_by(|a, b| size(b).total_cmp(&size(a)));
+        values
+            .iter()
+            .skip(LARGEST)
+            .for_each(|&v| lasting[v] = false);
+    }
     let held = |crossing: &dyn Fn(ValueId) -> bool| {
         let held = reach.held(model, crossing);
         held.values().copied().fold(0.0, f64::max)

@@ -231,13 +231,13 @@ impl Reach {
         reach
     }
 
-    /// Whether nothing is known because there are too many tasks.
+    /// Whether there is no table because there are too many tasks.
     pub fn unknown(&self) -> bool {
         self.tasks == 0
     }
 
     /// For each task, the bytes of its working set together with those of the `crossing` values that in any
-    /// order are made before it and read after it.
+    /// order are made before it and read after it. Without a table, each `crossing` value takes a pass over all tasks.
     pub fn held(
         &self,
         model: &Model,
@@ -252,14 +252,17 @@ impl Reach {
                 model.workspace[t] + model.fixed_bytes - twice
             })
             .collect();
-        let mut across = vec![0u64; self.words];
+        let mut across = vec![0u64; (model.tasks as usize).div_ceil(64)];
         for v in model.value_ids().filter(|&v| model.size(v) > 0.0) {
             let (make, bytes) = (model.producer[v], model.size(v));
             let readers = model.consumers.of(v);
             let own = || readers.iter().chain([&make]).filter(|&&t| model.has(t));
             across.fill(0);
             if crossing(v) {
-                self.cross(make, readers, &mut across);
+                match self.unknown() {
+                    true => cross_by_passes(model, make, readers, &mut across),
+                    false => self.cross(make, readers, &mut across),
+                }
             }
             for &t in own() {
                 held[t] += bytes;
@@ -307,11 +310,52 @@ impl Reach {
     }
 }
 
+/// [`Reach::cross`] without a table.
+fn cross_by_passes(model: &Model, make: TaskId, readers: &[TaskId], across: &mut [u64]) {
+    let all =
+        |set: bool| -> PrimaryMap<TaskId, bool> { model.cost.values().map(|_| set).collect() };
+    let mut after = all(make == model.start());
+    for t in model.task_ids() {
+        let makers = model.inputs.of(t).iter().map(|i| model.producer[i.value]);
+        after[t] |= makers.into_iter().any(|m| m == make || after[m]);
+    }
+    let mut before = all(readers.contains(&model.end()));
+    let mut reads = all(false);
+    readers.iter().for_each(|&reader| reads[reader] = true);
+    for t in model.task_ids().rev() {
+        let outputs = model.outputs.of(t).iter();
+        let mut later = outputs.flat_map(|&v| model.consumers.of(v));
+        before[t] |= later.any(|&r| reads[r] || before[r]);
+        let crosses = after[t] && before[t];
+        across[t.index() / 64] |= u64::from(crosses) << (t.index() % 64);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::random::Random;
     use crate::testing::{Shape, problem};
+
+    #[test]
+    fn passes_find_what_the_table_has() {
+        let mut rng = Random::new(34, 0);
+        for round in 0..100 {
+            let shape = Shape {
+                tasks: 5 + round % 100,
+                rich: round % 2 == 0,
+            };
+            let model = Model::new(&problem(shape, &mut rng)).unwrap().0;
+            let table = Reach::new(&model);
+            let none = Reach {
+                tasks: 0,
+                ..Reach::new(&model)
+            };
+            let crossing = |v: ValueId| v.index().is_multiple_of(2);
+            let (known, passed) = (table.held(&model, crossing), none.held(&model, crossing));
+            assert_eq!(known, passed);
+        }
+    }
 
     #[test]
     fn places_are_between_ancestors_and_descendants() {

@@ -302,7 +302,14 @@ impl<'m> Walk<'m> {
         };
         let order = self.state.order();
         self.repairer.work += BUILD_WORK * u64::from(model.tasks);
-        let found = front::cheapest(&model, order.clone(), self.target, prices, self.cutoff);
+        let found = front::cheapest(
+            &model,
+            order.clone(),
+            self.target,
+            prices,
+            false,
+            self.cutoff,
+        );
         let Some(runs) = found else {
             return false;
         };

@@ -136,6 +136,7 @@ pub(crate) fn with<'m>(
         late: options.cutoff(start, limit),
         // A caller that sets `enough` plans under many budgets and needs the time limit to be kept.
         patient: options.enough.is_none() && options.deadline.is_none(),
+        any: false,
         squeeze: (SQUEEZE_SHARE * work(model, options)) as u64,
         seed: options.seed,
         threads: options.threads,

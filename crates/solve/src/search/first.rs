@@ -52,6 +52,8 @@ pub(super) struct FirstPlan<'a> {
     pub squeeze: u64,
     /// Whether the search for the least budget may overrun the limit.
     pub patient: bool,
+    /// Whether any plan will do, however dear.
+    pub any: bool,
     pub seed: u64,
     pub threads: usize,
 }
@@ -235,7 +237,15 @@ impl FirstPlan<'_> {
     /// The cheapest sequence of those built from the front at different first prices.
     fn fronts(&self, order: &[TaskId]) -> Option<Vec<TaskId>> {
         let job = |&prices: &Prices| {
-            front::cheapest(self.model, order.to_vec(), self.budget, prices, self.cutoff)
+            let order = order.to_vec();
+            front::cheapest(
+                self.model,
+                order,
+                self.budget,
+                prices,
+                self.any,
+                self.cutoff,
+            )
         };
         let tried = match self.model.tasks > front::TOO_MANY {
             true => &PRICES[..QUICK_PRICES],

@@ -47,17 +47,21 @@ const DEPTH: u32 = 60;
 const GONE_DEPTH: u32 = 20;
 /// A value that has been overwritten counts as this many more.
 const GONE_VISITS: u32 = 8;
+/// If very many tasks find no plan, a value without room is made again though inputs find none either, if each of those
+/// has at most this share of its bytes.
+const SPILL: f64 = 0.125;
 /// Rounds of making missing inputs, because making one may overwrite another.
 const ROUNDS: u32 = 3;
 
 /// The cheapest sequence within the budget, of those built at prices that learn; its first runs keep `order`.
-/// With very many tasks, the one with the
-/// lowest peak is repaired if none fits.
+/// With very many tasks, the one with the lowest peak is repaired if none fits. If `first` is set, the first sequence
+/// that fits is enough.
 pub(super) fn cheapest(
     model: &Model,
     order: Vec<TaskId>,
     budget: f64,
     prices: Prices,
+    first: bool,
     cutoff: Cutoff<'_>,
 ) -> Option<Vec<TaskId>> {
     let mut front = Front::new(model, order, budget, prices, cutoff);
@@ -68,7 +72,12 @@ pub(super) fn cheapest(
     let repairs = model.tasks > TOO_MANY;
     for k in 0..BUILDS {
         let hopeless = k == HOPELESS && fits.is_none() && !repairs;
-        if idle == PATIENCE || hopeless || cutoff.reached() {
+        let found = first && fits.is_some();
+        let stuck = fits.is_none() && (idle == PATIENCE || k == HOPELESS);
+        if stuck && repairs && !front.spills {
+            (front.spills, idle) = (true, 0);
+        }
+        if found || idle == PATIENCE || hopeless || cutoff.reached() {
             break;
         }
         idle += 1;
@@ -166,6 +175,8 @@ struct Front<'m> {
     uses: Lists<ValueId, u32>,
     /// The bytes that planning can change.
     changeable: f64,
+    /// Whether small inputs of what is made again are kept even without room; see [`SPILL`].
+    spills: bool,
 
     runs: Vec<TaskId>,
     /// Bytes in use by position.
@@ -245,6 +256,7 @@ impl<'m> Front<'m> {
             counted: model.bytes.values().map(|_| Position::FIRST).collect(),
             sums: vec![0.0; n + 2],
             changeable: (budget - least).max(1.0),
+            spills: false,
             model,
             cutoff,
             order,
@@ -336,8 +348,9 @@ impl<'m> Front<'m> {
         })
     }
 
-    /// The seconds of running a task now, with what its inputs take, if that is less than `most`.
-    fn again(&self, t: TaskId, most: f64, visits: &mut u32) -> Option<f64> {
+    /// The seconds of running a task now, with what its inputs take, if that is less than `most`. Inputs of at most
+    /// `spill` bytes are kept even without room.
+    fn again(&self, t: TaskId, most: f64, spill: f64, visits: &mut u32) -> Option<f64> {
         let model = self.model;
         if !model.has(t) || !model.rerunnable[t] || *visits == 0 {
             return None;
@@ -350,8 +363,10 @@ impl<'m> Front<'m> {
             }
             // What a later row reads must be had then anyway.
             let kept = match self.keeping(i.value) {
-                Some((true, price)) => price.min(self.held_anyway(i.value)),
-                Some((false, _)) => self.held_anyway(i.value),
+                Some((room, price)) if room || self.bytes(i.value) <= spill => {
+                    price.min(self.held_anyway(i.value))
+                }
+                Some(_) => self.held_anyway(i.value),
                 None => {
                     *visits = visits.saturating_sub(GONE_VISITS);
                     f64::INFINITY
@@ -359,7 +374,7 @@ impl<'m> Front<'m> {
             };
             if kept > 0.0 {
                 let limit = kept.min(most - sum);
-                let made = self.again(model.producer[i.value], limit, visits);
+                let made = self.again(model.producer[i.value], limit, spill, visits);
                 sum += made.unwrap_or(kept);
             }
         }
@@ -403,7 +418,11 @@ impl<'m> Front<'m> {
             return self.keep(v);
         }
         let most = keeping.filter(|k| k.0).map_or(f64::INFINITY, |k| k.1);
-        let made = self.again(make, most, &mut { VISITS });
+        let mut made = self.again(make, most, 0.0, &mut { VISITS });
+        if self.spills && made.is_none() && keeping.is_some_and(|k| !k.0) {
+            let spill = SPILL * self.bytes(v);
+            made = self.again(make, most, spill, &mut { VISITS });
+        }
         if let (Some((false, price)), Some(last)) = (keeping, self.last[v].expand())
             && made.is_none_or(|made| price < made)
         {
@@ -493,7 +512,7 @@ mod tests {
                 0 => Prices::Proven(1.0),
                 _ => Prices::Excess(1.0),
             };
-            let Some(runs) = cheapest(&model, given, budget, prices, Cutoff::NEVER) else {
+            let Some(runs) = cheapest(&model, given, budget, prices, false, Cutoff::NEVER) else {
                 continue;
             };
             assert!(State::new(&model, &runs).peak() <= budget);

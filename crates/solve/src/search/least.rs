@@ -10,13 +10,15 @@ use std::time::Instant;
 use crate::random::Random;
 use crate::search::anneal::{BEAM_TASKS, Walk};
 use crate::search::first::{FirstPlan, MANY, WIDTHS, blurred};
+use crate::search::front;
 use crate::search::state::State;
 use crate::search::walks::{WALKS, each};
 
 /// The least budget is found to this share of the distance between the floor and the keep-all peak.
 const PRECISION: f64 = 1e-4;
-/// The part of the time for bisection.
+/// The part of the time for bisection, and that with very many tasks, where squeezing takes too long.
 const BISECTION: u32 = 10;
+const LONG_BISECTION: u32 = 2;
 /// Rounds of squeezing, and those of them after which the walks go on from the leanest plan of all.
 const ROUNDS: u64 = 4;
 const APART: u64 = 2;
@@ -27,9 +29,14 @@ impl FirstPlan<'_> {
     /// The leanest plan that is found, with its peak: by bisection, and then by walks that squeeze it. Ends as
     /// soon as a plan fits the budget.
     pub(super) fn leanest(&self) -> (f64, Vec<TaskId>) {
-        let by = Instant::now().checked_add(self.late.left() / BISECTION);
+        let part = match self.model.tasks > front::TOO_MANY {
+            true => LONG_BISECTION,
+            false => BISECTION,
+        };
+        let by = Instant::now().checked_add(self.late.left() / part);
         let bisected = FirstPlan {
             late: self.late.by(by),
+            any: self.model.tasks > front::TOO_MANY,
             ..*self
         };
         self.squeezed(bisected.bisected())
