@@ -13,9 +13,9 @@ mod synthetic;
 mod tiff;
 
 pub use contents::Contents;
-pub use feed::{DataError, Feed};
+pub use feed::Feed;
 pub use npz::{Array, Arrays, NpzError};
-pub use rows::Rows;
+pub use rows::{DataError, Rows};
 pub use save::{Saved, save_npz};
 pub use stream::Stream;
 pub(crate) use stream::read_exact_at;

@@ -1,11 +1,89 @@
 //! Named arrays that fill a graph's inputs batch by batch.
 
+use thiserror::Error;
+
 use super::contents::{Contents, Slot};
-use super::feed::{DataError, slots};
+use super::feed::slots;
 use super::npz::Arrays;
 use super::stream::Stream;
 use crate::dtype::DType;
 use crate::graph::{Graph, TensorId};
+
+/// Why data doesn't fit a graph.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum DataError {
+    /// An input has no array.
+    #[error("no array is named {input} like an input of the graph{alias}; the arrays are {found}")]
+    NoArray {
+        /// The graph's input.
+        input: String,
+        /// What else it may be called.
+        alias: &'static str,
+        /// Names of the arrays.
+        found: String,
+    },
+    /// An array has no input.
+    #[error("array {array} is named like no input of the graph; the inputs are {inputs}")]
+    NoInput {
+        /// The array.
+        array: String,
+        /// Names of the graph's inputs.
+        inputs: String,
+    },
+    /// An array has another shape than the samples of an input.
+    #[error(
+        "array {array} has shape {found:?}, but input {input} takes {expected:?}, where the first axis counts samples and may be longer"
+    )]
+    Rows {
+        /// The array.
+        array: String,
+        /// The graph's input.
+        input: String,
+        /// The array's shape.
+        found: Vec<usize>,
+        /// The input's shape.
+        expected: Vec<usize>,
+    },
+    /// Arrays have different numbers of samples.
+    #[error("array {array} has {found} samples, but another array has {expected}")]
+    Counts {
+        /// The array.
+        array: String,
+        /// The array's number of samples.
+        found: usize,
+        /// That of the other array.
+        expected: usize,
+    },
+    /// Arrays without samples.
+    #[error("the arrays have no samples")]
+    NoSamples,
+    /// Data has floats where the graph takes integers.
+    #[error("{array} has floating-point numbers, but input {input} takes integers; convert them")]
+    Type {
+        /// The array.
+        array: String,
+        /// The graph's input.
+        input: String,
+    },
+    /// A file can't be read.
+    #[error("{reason}")]
+    File {
+        /// The file, and why.
+        reason: String,
+    },
+    /// Data has a label or token that doesn't exist.
+    #[error("{array} has the number {found}, but input {input} takes 0 to {last}")]
+    Range {
+        /// The array.
+        array: String,
+        /// The graph's input.
+        input: String,
+        /// The first number out of range.
+        found: i64,
+        /// The largest allowed.
+        last: usize,
+    },
+}
 
 /// Samples for all inputs of a graph, in their own order.
 #[derive(Clone, Debug)]
@@ -228,6 +306,22 @@ fn rows_for(slot: &Slot, shape: &[usize], batch: usize) -> Option<(Option<(usize
 const LABELS: [&str; 2] = ["labels", "target"];
 
 impl Slot {
+    /// Checks that integers are labels or tokens that exist, if the input takes such.
+    fn check_range(&self, array: &str, contents: &Contents) -> Result<(), DataError> {
+        let (Contents::Ints(values), Some(limit)) = (contents, self.limit) else {
+            return Ok(());
+        };
+        match values.iter().find(|v| !(0..limit as i64).contains(*v)) {
+            Some(&found) if self.dtype == DType::I64 => Err(DataError::Range {
+                array: array.into(),
+                input: self.name.clone(),
+                found,
+                last: limit - 1,
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether differentiation added the input. Its name has a suffix if the model already used it.
     fn is_label(&self) -> bool {
         LABELS.iter().any(|name| self.name.starts_with(name))
