@@ -196,6 +196,12 @@ FLOORS: dict[str, tuple[Callable[[], nn.Module], Any, Any, str]] = {
         F.cross_entropy,
         "log_softmax.* in the loss, .* scores of 500 classes at each of 64 places",
     ),
+    "a vocabulary in the second dimension": (
+        lambda: nn.Sequential(nn.Embedding(500, 8), nn.Linear(8, 500)),
+        torch.randint(0, 500, (2, 32)),
+        lambda y, t: F.cross_entropy(y.transpose(1, 2), t),
+        "log_softmax.* in the loss, .* scores of 500 classes at each of 64 places",
+    ),
     "attention": (
         Attention,
         torch.randn(2, 128, 8),

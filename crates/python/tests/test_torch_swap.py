@@ -23,6 +23,7 @@ import scrimp._torch.settings as settings  # noqa: E402
 import scrimp.torch  # noqa: E402
 from models import cases  # noqa: E402
 from scrimp._torch.memory import measured, storage_bytes  # noqa: E402
+from scrimp._torch.problem import CPU_STATE_BYTES  # noqa: E402
 from swaps import swapping  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
@@ -79,7 +80,9 @@ def test_the_same_bits(name: str, again: bool, by_hand: list[dict[str, Any]], tm
         wanted.backward()
         assert torch.equal(loss, wanted)
         assert same(model, twin)
-        assert held + peak == step.peak
+        # The search that `again` begins with stops by the clock, so the peak may be where something is drawn:
+        # there, room for two states of the generator is counted that this run may not take.
+        assert 0 <= step.peak - (held + peak) <= (2 * CPU_STATE_BYTES if again else 0)
 
 
 @pytest.mark.parametrize("name", ["convnet", "unet", "gpt"])

@@ -13,7 +13,15 @@ from scrimp._torch.problem import Lowered
 from scrimp.errors import Infeasible
 from scrimp.planning import Plan, check
 
-LOSS = ("_log_softmax", "_log_softmax_backward_data", "nll_loss", "nll_loss_backward")
+LOSS = {
+    "_log_softmax": 1,
+    "_log_softmax_backward_data": 2,
+    "nll_loss_forward": None,
+    "nll_loss_backward": None,
+    "nll_loss2d_forward": None,
+    "nll_loss2d_backward": None,
+}
+"""Per operator of losses, the argument that says which dimension has the classes; None: the second has."""
 ATTENTION = (
     "_softmax",
     "_softmax_backward_data",
@@ -102,10 +110,13 @@ def _remedy(lowered: Lowered, index: int) -> str:
     nodes = [task.node, *task.node.all_input_nodes]
     shapes = [tuple(t.shape) for node in nodes for t in tensors_in(node.meta.get("val"))]
     largest = max(shapes, key=math.prod, default=())
-    if name in LOSS and len(largest) == 2 and largest[1] >= MANY_CLASSES:
+    at: Any = LOSS.get(name)
+    classes = largest[1 if at is None else task.node.args[at]] if name in LOSS and len(largest) > 1 else 0
+    if classes >= MANY_CLASSES:
         return (
-            f"it works on scores of {largest[1]} classes at each of {largest[0]} places; a smaller batch, "
-            "shorter sequences, or tile='auto', which computes the loss by tiles of places, needs less"
+            f"it works on scores of {classes} classes at each of {math.prod(largest) // classes} places; a "
+            "smaller batch, shorter sequences, or tile='auto', which computes the loss by tiles of places, "
+            "needs less"
         )
     if name in ATTENTION and len(largest) >= 3 and largest[-1] == largest[-2]:
         return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,25 +45,28 @@ class Picked:
 
 @dataclass(frozen=True)
 class Rows:
-    """Where the rows of a tensor are: in ``count`` dimensions from ``at`` on."""
+    """Where the rows of a tensor are: in these dimensions, in ascending order."""
 
-    at: int
-    count: int = 1
+    dims: tuple[int, ...]
     picked: Picked | None = None
     """Those that count, if not all do: the others are never looked at, or zero."""
 
     @property
-    def end(self) -> int:
-        """The first dimension after them."""
-        return self.at + self.count
+    def last(self) -> int:
+        """The last dimension, in which some rows are together."""
+        return self.dims[-1]
 
-    def moved_to(self, at: int, count: int | None = None) -> Rows:
+    def moved(self, dims: Iterable[int]) -> Rows:
         """The same in other dimensions."""
-        return dataclasses.replace(self, at=at, count=self.count if count is None else count)
+        return dataclasses.replace(self, dims=tuple(dims))
+
+    def sizes(self, shape: Sequence[int]) -> list[int]:
+        """The sizes of their dimensions."""
+        return [shape[dim] for dim in self.dims]
 
     def whole(self, shape: Sequence[int]) -> int:
         """How many there are."""
-        return math.prod(shape[self.at : self.end])
+        return math.prod(self.sizes(shape))
 
     def of(self, shape: Sequence[int]) -> int:
         """How many count."""
@@ -71,20 +74,20 @@ class Rows:
 
     def holds(self, dim: int) -> bool:
         """Whether a dimension is one of theirs."""
-        return self.at <= dim < self.end
+        return dim in self.dims
 
-    def cut(self, shape: Sequence[int], *sizes: int) -> list[int]:
-        """The shape with so many rows, which have one dimension then, or as many as there are sizes."""
-        return [*shape[: self.at], *sizes, *shape[self.end :]]
+    def apart(self, shape: Sequence[int]) -> bool:
+        """Whether other dimensions lie between them."""
+        between = range(self.dims[0], self.last)
+        return any(shape[dim] != 1 for dim in between if not self.holds(dim))
 
-    def moved(self, dim: int) -> int:
-        """Where a dimension is in such a shape: the first of theirs, or none of them."""
-        return dim if dim <= self.at else dim - self.count + 1
+    def some(self, shape: Sequence[int], number: int) -> list[int]:
+        """The shape of so many rows: they have the last dimension, and the others have one element."""
+        return [number if d == self.last else 1 if self.holds(d) else size for d, size in enumerate(shape)]
 
-
-@dataclass(frozen=True)
-class Alone(Rows):
-    """A tensor that has one row for all: it is read whole, with one dimension in place of these."""
+    def split(self, shape: Sequence[int], *sizes: int) -> list[int]:
+        """The shape with such dimensions in place of theirs, which are neighbours."""
+        return [*shape[: self.dims[0]], *sizes, *shape[self.last + 1 :]]
 
 
 class Sum:
@@ -97,13 +100,8 @@ Place = Rows | Sum | None
 
 
 def plain(rows: Rows, shape: Sequence[int]) -> Rows:
-    """The same rows without dimensions of one element at their ends."""
-    at, end = rows.at, rows.end
-    while end - at > 1 and shape[at] == 1:
-        at += 1
-    while end - at > 1 and shape[end - 1] == 1:
-        end -= 1
-    return rows.moved_to(at, end - at)
+    """The same rows without dimensions of one element."""
+    return rows.moved([dim for dim in rows.dims if shape[dim] != 1] or rows.dims[-1:])
 
 
 def shape_of(node: Node) -> tuple[int, ...]:

@@ -1,9 +1,10 @@
 """Operators on some of their rows: which parts of their inputs they read then, and with which arguments.
 
 The rows are what a model treats alike and apart from one another, such as the tokens of all samples: one
-dimension of a matrix, or several neighbouring ones of a larger tensor, which count as one. For an operator
-and the rows of one of its tensors there is at most one way to run it on some of them. Each tensor then has
-these rows, or is needed whole, or comes out as a sum over rows.
+dimension of a matrix, or several of a larger tensor, which count as one. Some of them are together in the
+last of these dimensions, and the others have one element then. For an operator and the rows of one of its
+tensors there is at most one way to run it on some of them. Each tensor then has these rows, or is needed
+whole, or comes out as a sum over rows.
 
 A slice along the rows leaves some of them out (all but the last token, say). What is before it has all rows,
 of which these are picked; so has the gradient, which is zero elsewhere.
@@ -11,6 +12,7 @@ of which these are picked; so has the gradient, which is zero elsewhere.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from scrimp._torch.graph import is_random
-from scrimp._torch.places import SUM, Alone, Picked, Place, Rows, aten, plain, shape_of, tensor_inputs
+from scrimp._torch.places import SUM, Picked, Place, Rows, aten, plain, shape_of, tensor_inputs
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,22 +61,19 @@ def _result(node: Node, known: Known, shape: Sequence[int]) -> Rows | None:
     for tensor in tensor_inputs(node):
         if tensor in known:
             rows = known[tensor]
-            return plain(rows.moved_to(rows.at + len(shape) - len(shape_of(tensor))), shape)
+            ahead = len(shape) - len(shape_of(tensor))
+            return plain(rows.moved(dim + ahead for dim in rows.dims), shape)
     return None
 
 
 def _broadcast(tensor: Node, rows: Rows, shape: Sequence[int]) -> tuple[bool, Place]:
     """Where a result's rows are in what is broadcast to it, if it has all of them or none."""
     mine = shape_of(tensor)
-    at = rows.at - (len(shape) - len(mine))
-    if at + rows.count <= 0:
-        return True, None
-    there = mine[max(at, 0) : at + rows.count]
-    if at >= 0 and there == tuple(shape[rows.at : rows.end]):
-        return True, rows.moved_to(at)
-    if all(size == 1 for size in there):
-        return True, Alone(max(at, 0), len(there))
-    return False, None
+    dims = [dim - (len(shape) - len(mine)) for dim in rows.dims]
+    there = [mine[dim] if dim >= 0 else 1 for dim in dims]
+    if dims[0] >= 0 and there == rows.sizes(shape):
+        return True, rows.moved(dims)
+    return all(size == 1 for size in there), None
 
 
 def _spread(tensors: Sequence[Node], rows: Rows, shape: Sequence[int]) -> dict[Node, Place] | None:
@@ -100,7 +99,7 @@ def _expand(node: Node, known: Known) -> Cut | None:
     inputs = _spread(tensor_inputs(node), rows, shape) if rows is not None else None
     if rows is None or inputs is None:
         return None
-    return Cut(inputs, [rows], lambda n: (node.args[0], rows.cut(shape, n)), aten.expand.default)
+    return Cut(inputs, [rows], lambda n: (node.args[0], rows.some(shape, n)), aten.expand.default)
 
 
 def _created(node: Node, known: Known) -> Cut | None:
@@ -111,7 +110,7 @@ def _created(node: Node, known: Known) -> Cut | None:
     size = 1 if node.target in (aten.new_zeros.default, aten.new_full.default) else 0
     before, after = node.args[:size], node.args[size + 1 :]
     inputs: dict[Node, Place] = {tensor: None for tensor in tensor_inputs(node)}
-    return Cut(inputs, [rows], lambda n: (*before, rows.cut(shape, n), *after))
+    return Cut(inputs, [rows], lambda n: (*before, rows.some(shape, n), *after))
 
 
 def _view(node: Node, known: Known) -> Cut | None:
@@ -126,19 +125,22 @@ def _view(node: Node, known: Known) -> Cut | None:
     if rows is None or mine is None:
         return None
     wanted = rows
-    return Cut({source: mine}, [rows], lambda n: (source, wanted.cut(after, n)), aten.reshape.default)
+    return Cut({source: mine}, [rows], lambda n: (source, wanted.some(after, n)), aten.reshape.default)
 
 
 def _regrouped(rows: Rows, before: Sequence[int], after: Sequence[int]) -> Rows | None:
-    """The same rows in another shape of the same elements."""
-    ahead, count = math.prod(before[: rows.at]), rows.whole(before)
-    for at in reversed(range(len(after))):
-        if math.prod(after[:at]) != ahead:
-            continue
-        for end in range(at + 1, len(after) + 1):
-            if math.prod(after[at:end]) == count:
-                return plain(rows.moved_to(at, end - at), after)
-    return None
+    """The same rows in another shape of the same elements, whose dimensions mustn't mix them with others."""
+    dims: list[int] = []
+    end = 0
+    for is_rows, group in itertools.groupby(range(len(before)), rows.holds):
+        wanted, size, start = math.prod(before[dim] for dim in group), 1, end
+        while size < wanted and end < len(after):
+            size *= after[end]
+            end += 1
+        if size != wanted:
+            return None
+        dims += range(start, end) if is_rows else ()
+    return plain(rows.moved(dims), after) if dims else None
 
 
 def _permuted(node: Node, known: Known) -> Cut | None:
@@ -153,23 +155,13 @@ def _permuted(node: Node, known: Known) -> Cut | None:
         order[first], order[second] = second, first
     if node in known:
         rows = known[node]
-        mine = _in_a_row(rows, [order[dim] for dim in range(rows.at, rows.end)])
+        mine = rows.moved(order[dim] for dim in rows.dims)
     else:
-        mine = known.get(source)
-        found = _in_a_row(mine, [order.index(d) for d in range(mine.at, mine.end)]) if mine else None
-        if found is None:
-            return None
-        rows = found
-    if mine is None:
-        return None
-    inner = mine
-    moved = [inner.moved(dim) for dim in order if dim == inner.at or not inner.holds(dim)]
-    return Cut({source: mine}, [rows], lambda n: (source, moved), aten.permute.default)
-
-
-def _in_a_row(rows: Rows, dims: list[int]) -> Rows | None:
-    """The rows in these dimensions, if they are neighbours."""
-    return rows.moved_to(dims[0]) if dims == list(range(dims[0], dims[0] + len(dims))) else None
+        mine = known[source]
+        rows = mine.moved(order.index(dim) for dim in mine.dims)
+    if sorted(mine.dims) != [*mine.dims] or sorted(rows.dims) != [*rows.dims]:
+        return None  # They come in another order.
+    return Cut({source: mine}, [rows], lambda n: node.args)
 
 
 def _reduced(node: Node, known: Known) -> Cut | None:
@@ -178,29 +170,14 @@ def _reduced(node: Node, known: Known) -> Cut | None:
     shape = shape_of(source)
     dims, keeps = reduction_of(node)
     left = [dim for dim in range(len(shape)) if keeps or dim not in dims]
-    if source in known:
-        rows = known[source]
-    else:
-        found = _in_a_row(known[node], [left[dim] for dim in range(known[node].at, known[node].end)])
-        if found is None:
-            return None
-        rows = found
-    over = [dim for dim in range(rows.at, rows.end) if dim in dims]
-    if over:
-        if len(over) < rows.count or node.target not in SUMS or node.kwargs.get("dtype") is not None:
-            return None
-        return _summed(node, source, rows, dims, keeps)
-    out = rows.moved_to(left.index(rows.at))
-    moved = [rows.moved(dim) for dim in dims]
-    several: Any = moved[0] if len(node.args) > 1 and isinstance(node.args[1], int) else moved
-    return Cut({source: rows}, [out], lambda n: (source, several, *node.args[2:]))
-
-
-def _summed(node: Node, source: Node, rows: Rows, dims: list[int], keeps: bool) -> Cut:
-    moved = [rows.moved(dim) for dim in dims if dim == rows.at or not rows.holds(dim)]
-    shape = shape_of(source)
+    rows = known.get(source) or known[node].moved(left[dim] for dim in known[node].dims)
+    over = [dim for dim in rows.dims if dim in dims]
+    if not over:
+        return Cut({source: rows}, [rows.moved(left.index(dim) for dim in rows.dims)], lambda n: node.args)
+    if len(over) < len(rows.dims) or node.target not in SUMS or node.kwargs.get("dtype") is not None:
+        return None
     of = math.prod(shape[dim] for dim in dims) if node.target in MEANS else 1
-    return Cut({source: rows}, [SUM], lambda n: (source, moved, keeps, shape_of(node), of), partial_sum)
+    return Cut({source: rows}, [SUM], lambda n: (source, dims, keeps, shape_of(node), of), partial_sum)
 
 
 def reduction_of(node: Node) -> tuple[list[int], bool]:
@@ -243,13 +220,13 @@ def _along(at: int) -> Any:
         if rows.holds(dim):
             return None
         inputs: dict[Node, Place] = {tensor: rows for tensor in tensor_inputs(node)}
-        counts = {shape_of(t)[rows.at : rows.end] for t in inputs if len(shape_of(t)) == len(shape)}
-        if len(counts) != 1 or any(len(shape_of(tensor)) != len(shape) for tensor in inputs):
+        if any(len(shape_of(tensor)) != len(shape) for tensor in inputs):
             return None
-        args = (*node.args[:at], rows.moved(dim), *node.args[at + 1 :])
+        if any(rows.sizes(shape_of(tensor)) != rows.sizes(shape) for tensor in inputs):
+            return None
         value = node.meta["val"]
         count = 1 if isinstance(value, Tensor) else len(value)
-        return Cut(inputs, [rows] * count, lambda n: args)
+        return Cut(inputs, [rows] * count, lambda n: node.args)
 
     return rule
 
@@ -263,13 +240,11 @@ def _part_backward(node: Node, known: Known) -> Cut | None:
         rows = known[node]
     else:
         mine = known[gradient]
-        ahead = int(lost and dim <= mine.at)
-        rows = mine.moved_to(mine.at + ahead)
+        rows = mine.moved(other + (lost and dim <= other) for other in mine.dims)
     if rows.holds(dim):
         return None if lost else _picked(node, node, gradient, dim, node.args[3:], known)
-    there = rows.moved_to(rows.at - int(lost and dim < rows.at))
-    rest = (rows.moved(dim), *node.args[3:])
-    return Cut({gradient: there}, [rows], lambda n: (gradient, rows.cut(shape, n), *rest))
+    there = rows.moved(other - (lost and dim < other) for other in rows.dims)
+    return Cut({gradient: there}, [rows], lambda n: (gradient, rows.some(shape, n), *node.args[2:]))
 
 
 def _selected(node: Node, known: Known) -> Cut | None:
@@ -280,11 +255,11 @@ def _selected(node: Node, known: Known) -> Cut | None:
         rows = known[source]
     else:
         out = known[node]
-        rows = out.moved_to(out.at + int(dim <= out.at))
+        rows = out.moved(other + (dim <= other) for other in out.dims)
     if rows.holds(dim):
         return None
-    found = rows.moved_to(rows.at - int(dim < rows.at))
-    return Cut({source: rows}, [found], lambda n: (source, rows.moved(dim), *node.args[2:]))
+    found = rows.moved(other - (dim < other) for other in rows.dims)
+    return Cut({source: rows}, [found], lambda n: node.args)
 
 
 def _sliced(node: Node, known: Known) -> Cut | None:
@@ -292,8 +267,7 @@ def _sliced(node: Node, known: Known) -> Cut | None:
     dim, *bounds = _slice(node)
     rows = known[source] if source in known else known[node]
     if not rows.holds(dim):
-        rest = (rows.moved(dim), *bounds)
-        return Cut({source: rows}, [rows], lambda n: (source, *rest))
+        return Cut({source: rows}, [rows], lambda n: node.args)
     if shape_of(source) == shape_of(node):
         return Cut({source: rows}, [rows], lambda n: (source,), aten.alias.default)
     return _picked(node, source, node, dim, bounds, known)
@@ -310,15 +284,15 @@ def picked_by(node: Node, rows: Rows) -> Picked | None:
     if node.target is not aten.slice.Tensor or rows.picked is not None:
         return None
     dim, *bounds = _slice(node)
-    shape = shape_of(tensor_inputs(node)[0])[rows.at : rows.end]
-    return Picked.of(shape, dim - rows.at, *bounds) if rows.holds(dim) else None
+    sizes = rows.sizes(shape_of(tensor_inputs(node)[0]))
+    return Picked.of(sizes, rows.dims.index(dim), *bounds) if rows.holds(dim) else None
 
 
 def _picked(node: Node, whole: Node, part: Node, dim: int, bounds: Sequence[Any], known: Known) -> Cut | None:
     """A slice along the rows, or its gradient: of the whole its rows are picked, the part has no others."""
     rows = next(known[tensor] for tensor in (whole, part) if tensor in known)
-    picked = Picked.of(shape_of(whole)[rows.at : rows.end], dim - rows.at, *bounds)
-    places = {whole: Rows(rows.at, rows.count, picked), part: Rows(rows.at, rows.count)}
+    picked = Picked.of(rows.sizes(shape_of(whole)), rows.dims.index(dim), *bounds)
+    places = {whole: Rows(rows.dims, picked), part: plain(Rows(rows.dims), shape_of(part))}
     if any(known.get(tensor, place) != place for tensor, place in places.items()):
         return None
     (source,) = tensor_inputs(node)
@@ -334,7 +308,7 @@ def _layer_norm(node: Node, known: Known) -> Cut | None:
     assert isinstance(source, Node)
     shape = shape_of(source)
     rows = known.get(node) or next((known[t] for t in tensor_inputs(node) if t in known), None)
-    if rows is None or rows.end > len(shape) - len(over):
+    if rows is None or rows.last >= len(shape) - len(over):
         return None
     inputs: dict[Node, Place] = {tensor: None for tensor in tensor_inputs(node)}
     statistics = [t for t in node.args if isinstance(t, Node) and len(shape_of(t)) == len(shape)]
@@ -369,15 +343,15 @@ def _product(node: Node, known: Known) -> Cut | None:
     found = next(((known[t], name) for t, name in everything if t in known), None)
     if found is None and bias and bias[0] in known and (own := _result(node, known, shape_of(node))):
         found = own, names[2]
-    if found is None or found[0].count > 1 or factors[0] is factors[1]:
+    if found is None or len(found[0].dims) > 1 or factors[0] is factors[1]:
         return None
-    rows, letter = found[0], found[1][found[0].at]
+    rows, letter = found[0], found[1][found[0].last]
     inputs: dict[Node, Place] = {}
     for factor, name in zip(factors, names[:2], strict=True):
-        inputs[factor] = rows.moved_to(name.index(letter)) if letter in name else None
+        inputs[factor] = rows.moved([name.index(letter)]) if letter in name else None
     if letter not in names[2]:
         return None if bias or node.kwargs else Cut(inputs, [SUM], lambda n: node.args)
-    result = rows.moved_to(names[2].index(letter))
+    result = rows.moved([names[2].index(letter)])
     if bias:
         fits, inputs[bias[0]] = _broadcast(bias[0], result, shape_of(node))
         if not fits:
@@ -386,28 +360,34 @@ def _product(node: Node, known: Known) -> Cut | None:
 
 
 def _nll(node: Node, known: Known) -> Cut | None:
-    """The loss of each row's class, or its sum; `tiled` makes sums of means."""
-    scores, labels, _, reduction, _ = node.args
+    """The loss of each row's class, or its sum, and the gradient; `tiled` makes sums of means.
+
+    Scores have their classes in the second dimension, which labels and losses don't have.
+    """
+    backward = node.target in LOSSES_BACKWARD
+    scores, labels, _, reduction = node.args[backward : backward + 4]
     assert isinstance(scores, Node) and isinstance(labels, Node)
-    if len(shape_of(scores)) != 2:
+    narrow = [labels, node.args[0] if backward else node] if reduction == 0 else [labels]
+    found = [known[tensor] for tensor in (scores, node) if tensor in known and tensor not in narrow]
+    for tensor in narrow:
+        if isinstance(tensor, Node) and tensor in known:
+            found.append(known[tensor].moved(dim + (dim > 0) for dim in known[tensor].dims))
+    if not found or found[0].holds(1) or len(shape_of(scores)) < 2:
         return None
+    rows = found[0]
+    there = rows.moved(dim - (dim > 1) for dim in rows.dims)
     inputs: dict[Node, Place] = {tensor: None for tensor in tensor_inputs(node)}
-    inputs |= {scores: Rows(0), labels: Rows(0)}
-    return Cut(inputs, [SUM if reduction else Rows(0), SUM], lambda n: node.args)
+    inputs[scores] = rows
+    inputs.update((tensor, there) for tensor in narrow if isinstance(tensor, Node) and tensor is not node)
+    outputs: list[Place] = [rows] if backward else [SUM if reduction else there, SUM]
+    return Cut(inputs, outputs, lambda n: node.args)
 
 
-def _nll_backward(node: Node, known: Known) -> Cut | None:
-    gradient, scores, labels, _, reduction, *_ = node.args
-    assert isinstance(gradient, Node) and isinstance(scores, Node) and isinstance(labels, Node)
-    if len(shape_of(scores)) != 2:
-        return None
-    inputs: dict[Node, Place] = {tensor: None for tensor in tensor_inputs(node)}
-    inputs |= {scores: Rows(0), labels: Rows(0)}
-    if reduction == 0:
-        inputs[gradient] = Rows(0)
-    return Cut(inputs, [Rows(0)], lambda n: node.args)
+LOSSES = (aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
+LOSSES_BACKWARD = (aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
 
 
+SOFTMAXES_BACKWARD = (aten._softmax_backward_data.default, aten._log_softmax_backward_data.default)
 ADDED = {aten.add.Tensor, aten.sub.Tensor, aten.cat.default}
 SCALED = {
     *(aten.mul.Scalar, aten.div.Scalar, aten.neg.default, aten._to_copy.default, aten.clone.default),
@@ -423,7 +403,7 @@ def is_linear(node: Node, tensors: Sequence[Node], gradients: Sequence[Node]) ->
         (node.target in ADDED and [*gradients] == [*tensors])
         or node.target in SCALED
         or (node.target is aten.mul.Tensor and len(gradients) == 1 and node.args[0] is not node.args[1])
-        or (node.target is aten.div.Tensor and [*gradients] == [node.args[0]])
+        or (node.target in (aten.div.Tensor, *SOFTMAXES_BACKWARD) and [*gradients] == [node.args[0]])
         or (name.endswith("_backward") and is_elementwise(node) and [*gradients] == [node.args[0]])
     )
 
@@ -442,11 +422,7 @@ def keeps_zeros(node: Node, zeros: Collection[Node]) -> bool:
     return is_linear(node, tensors, known)
 
 
-GRADIENT_FIRST = {
-    *(*NORMS_BACKWARD, *SUMS),
-    aten._softmax_backward_data.default,
-    aten._log_softmax_backward_data.default,
-}
+GRADIENT_FIRST = {*NORMS_BACKWARD, *SUMS, *SOFTMAXES_BACKWARD}
 """Operators of whose results rows are zero where those of the gradient are, which comes first."""
 
 
@@ -487,8 +463,7 @@ def _rules() -> dict[Any, Any]:
         found[target] = _product
     for target in (aten.full.default, aten.zeros.default, aten.new_zeros.default, aten.new_full.default):
         found[target] = _created
-    found[aten.nll_loss_forward.default] = _nll
-    found[aten.nll_loss_backward.default] = _nll_backward
+    found.update(dict.fromkeys((*LOSSES, *LOSSES_BACKWARD), _nll))
     return found
 
 

@@ -146,8 +146,12 @@ APART = {
     aten.slice.Tensor: 1,
     aten.split.Tensor: 2,
     aten.split_with_sizes.default: 2,
+    aten._softmax.default: 1,
+    aten._log_softmax.default: 1,
+    aten._softmax_backward_data.default: 2,
+    aten._log_softmax_backward_data.default: 2,
 }
-"""Operators that join or divide images along a dimension, which is this argument."""
+"""Operators that work along a dimension, which is this argument."""
 
 
 def _same(node: Node, gradients: Sequence[Node]) -> Strip | None:
@@ -510,6 +514,27 @@ def _norm_backward(node: Node) -> Strip | None:
     return found and Strip(found.values, found.run, [gradient], found.spread, (1, 2))
 
 
+def _loss(node: Node) -> Strip | None:
+    """The sum of the losses of all places, or its gradient; `tiled` makes sums of means."""
+    backward = node.target is aten.nll_loss2d_backward.default
+    scores, *_, reduction, _ = node.args[backward : backward + 5]
+    assert isinstance(scores, Node)
+    if reduction == 0 or not has_lines(scores.meta["val"]):
+        return None
+
+    def run(strips: Strips, span: Span) -> Made:
+        args = [
+            strips.whole(arg) if isinstance(arg, Node) and arg is not scores else arg for arg in node.args
+        ]
+        args[backward] = strips.value(scores, span)
+        args[backward + 1] = strips.add(node, aten.slice.Tensor, args[backward + 1], 1, *span)
+        return results_of_strip(strips, node, strips.add(node, node.target, *args))
+
+    if backward:
+        return Strip(lambda span: {scores: span}, run)
+    return Strip(lambda span: {scores: span}, run, sums=(0, 1), own=scores)
+
+
 RULES: dict[Any, Callable[[Node], Strip | None]] = {
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_backward,
@@ -523,4 +548,6 @@ RULES: dict[Any, Callable[[Node], Strip | None]] = {
     aten.upsample_bilinear2d_backward.default: _enlarging_backward,
     aten._native_batch_norm_legit_no_training.default: _fixed_norm,
     aten.native_batch_norm_backward.default: _norm_backward,
+    aten.nll_loss2d_forward.default: _loss,
+    aten.nll_loss2d_backward.default: _loss,
 }

@@ -24,7 +24,8 @@ from scrimp._torch.capture import Joint
 from scrimp._torch.graph import is_random, tensors_in
 from scrimp._torch.nodes import emit, worked_out
 from scrimp._torch.norms import separated
-from scrimp._torch.places import SUM, Alone, Picked, Rows, aten, shape_of
+from scrimp._torch.places import SUM, Picked, Rows, aten, shape_of
+from scrimp._torch.rows import LOSSES
 from scrimp._torch.striped import Tile, Unreachable
 from scrimp._torch.strips import HEIGHT
 from scrimp._torch.tiles import Part, StripPart, is_item, is_tangent, parts_of, place_of, results_of
@@ -137,12 +138,13 @@ def _separate_means(joint: Joint, part: Part) -> None:
     Labels alone decide that number, so that each tile's gradients can follow its loss.
     """
     graph = joint.module.graph
-    for node in [node for node in part.cuts if node.target is aten.nll_loss_forward.default]:
+    for node in [node for node in part.cuts if node.target in LOSSES]:
         scores, labels, weight, reduction, ignored = node.args
         if reduction != 1:
             continue
         kind = scores.meta["val"].dtype  # type: ignore[union-attr]
         with graph.inserting_before(node):
+            labels = emit(graph, node, aten.reshape.default, (labels, [-1]))
             counts = emit(graph, node, aten.ne.Scalar, (labels, ignored))
             if weight is not None:
                 known = emit(graph, node, aten.mul.Tensor, (labels, counts))
@@ -150,7 +152,7 @@ def _separate_means(joint: Joint, part: Part) -> None:
                 counts = emit(graph, node, aten.mul.Tensor, (weights, counts))
             number = emit(graph, node, aten.sum.default, (counts,))
             number = emit(graph, node, aten._to_copy.default, (number,), {"dtype": kind})
-        node.args = (scores, labels, weight, 2, ignored)
+        node.args = (*node.args[:3], 2, ignored)
         for item in results_of(node):
             if item.args[1] == 1:
                 new = number
@@ -368,26 +370,23 @@ class _Tiler:
         if not isinstance(place, Rows):
             return self.now[above]
         whole = self._flattened(state, above, place)
-        if isinstance(place, Alone):
-            return whole
         if above not in here:
             start, end = state.tiles[number]
-            here[above] = emit(self.graph, above, aten.slice.Tensor, (whole, place.at, start, end))
+            here[above] = emit(self.graph, above, aten.slice.Tensor, (whole, place.last, start, end))
         return here[above]
 
     def _flattened(self, state: _State, above: Node, place: Rows) -> Node:
         """An input with one dimension for rows."""
-        if place.count == 1 and place.picked is None:
+        if len(place.dims) == 1 and place.picked is None:
             return self.now[above]
         key = above, place
         if key not in state.views:
             shape, new, picked = shape_of(above), self.now[above], place.picked
-            size = 1 if isinstance(place, Alone) else place.of(shape)
             if picked is not None:
-                groups = place.cut(shape, picked.outer, picked.size, picked.inner)
+                groups = place.split(shape, picked.outer, picked.size, picked.inner)
                 new = emit(self.graph, above, aten.reshape.default, (new, groups))
-                new = emit(self.graph, above, aten.slice.Tensor, (new, place.at + 1, *picked.slice))
-            flat = (new, place.cut(shape, size))
+                new = emit(self.graph, above, aten.slice.Tensor, (new, place.dims[0] + 1, *picked.slice))
+            flat = (new, place.some(shape, place.of(shape)))
             state.views[key] = emit(self.graph, above, aten.reshape.default, flat)
         return state.views[key]
 
@@ -397,12 +396,11 @@ class _Tiler:
         if isinstance(place, Rows):
             if before is None:
                 whole = result.meta["val"]
-                size = place.cut(whole.shape, place.of(whole.shape))
-                strides = place.cut(whole.stride(), whole.stride(place.end - 1))
-                order = sorted(range(len(size)), key=lambda dim: (-strides[dim], dim))
-                new = emit(self.graph, result, runtime.begin_joined, (part, size, order, place.at))
+                size = place.some(whole.shape, place.of(whole.shape))
+                order = sorted(range(len(size)), key=lambda dim: (-whole.stride(dim), dim))
+                new = emit(self.graph, result, runtime.begin_joined, (part, size, order, place.last))
             else:
-                new = self._changed(result, runtime.join, before, part, place.at, start)
+                new = self._changed(result, runtime.join, before, part, place.last, start)
         elif before is None:
             lower = part.meta["val"].dtype in LOWER and len(state.tiles) > 1
             wide = {"dtype": torch.float32}
@@ -435,11 +433,11 @@ class _Tiler:
     def _among_zeros(self, of: Node, total: Node, place: Rows, picked: Picked) -> Node:
         """All rows of a result that is zero but for those that were picked."""
         shape, (start, end, step) = shape_of(of), picked.slice
-        some = place.cut(shape, picked.outer, len(range(start, end, step)), picked.inner)
-        groups = place.cut(shape, picked.outer, picked.size, picked.inner)
+        some = place.split(shape, picked.outer, len(range(start, end, step)), picked.inner)
+        groups = place.split(shape, picked.outer, picked.size, picked.inner)
         total = emit(self.graph, of, aten.reshape.default, (total, some))
         return emit(
-            self.graph, of, aten.slice_backward.default, (total, groups, place.at + 1, start, end, step)
+            self.graph, of, aten.slice_backward.default, (total, groups, place.dims[0] + 1, start, end, step)
         )
 
 

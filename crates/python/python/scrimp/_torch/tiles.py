@@ -17,7 +17,7 @@ from torch.fx import Graph, Node
 
 from scrimp._torch.graph import Tasks, analyse
 from scrimp._torch.modules import module_of
-from scrimp._torch.places import SUM, Alone, Picked, Place, Rows, aten, shape_of, tensor_inputs
+from scrimp._torch.places import SUM, Picked, Place, Rows, aten, shape_of, tensor_inputs
 from scrimp._torch.rows import cut, keeps_zeros, picked_by
 from scrimp._torch.strips import HEIGHT, has_lines, strip
 
@@ -39,6 +39,8 @@ class Part:
     """Bytes of the forward pass that aren't whole any more."""
     picks: set[Picked] = field(default_factory=set)
     """Rows that slices take."""
+    apart: bool = False
+    """Whether other dimensions may lie between those of rows."""
     obstacle: Node | None = None
     """An operator that reads long rows, or makes them, and can't be run by tiles."""
 
@@ -98,12 +100,12 @@ def parts_of(graph: Graph, kept: Collection[Node], height: int | None = 2) -> Pa
             continue
         if node.target not in STARTS or node in taken or tasks.task_of[node].backward:
             continue
-        part = _grown(node)
+        part = _grown(node, kept)
         if part is None:
             continue
         part.inside = _inside(part, tasks, kept)
         for picked in part.picks:
-            other = _grown(node, picked)
+            other = _grown(node, kept, picked)
             assert other is not None
             other.inside = _inside(other, tasks, kept)
             if other.inside > part.inside and _zero_elsewhere(other, graph, kept):
@@ -162,7 +164,7 @@ def _grown_strips(first: Node, behind: Collection[Node], height: int) -> StripPa
             continue
         part.cuts[node] = found
         for result in results_of(node):
-            part.places[result] = SUM if place_of(result) in found.sums else Rows(HEIGHT)
+            part.places[result] = SUM if place_of(result) in found.sums else Rows((HEIGHT,))
         part.heights |= {shape_of(image)[HEIGHT] for image in images}
         for image in images:
             pending += [image, *image.users]
@@ -177,14 +179,36 @@ def _rows_of(product: Node) -> Node:
     return factor
 
 
-def _grown(first: Node, picked: Picked | None = None) -> Part | None:
-    """The part that begins with a product, if that makes rows longer; of all its rows or of those picked."""
+def _grown(first: Node, kept: Collection[Node], picked: Picked | None = None) -> Part | None:
+    """The part that begins with a product, if that makes rows longer; of all its rows or of those picked.
+
+    Other dimensions lie between those of rows only in tensors that nothing outside of the part makes or sees.
+    """
+    part = _spread(first, picked, apart=True)
+    if part is None or not _shows_apart(part, kept):
+        return part
+    other = _spread(first, picked, apart=False)
+    assert other is not None
+    other.picks |= part.picks
+    return other
+
+
+def _shows_apart(part: Part, kept: Collection[Node]) -> bool:
+    mine = {result for node in part.cuts for result in results_of(node)}
+    return any(
+        tensor not in mine or tensor in kept or any(_outside(user, part) for user in tensor.users)
+        for tensor, place in part.places.items()
+        if isinstance(place, Rows) and place.apart(shape_of(tensor))
+    )
+
+
+def _spread(first: Node, picked: Picked | None, *, apart: bool) -> Part | None:
     *_, count, width = shape_of(first)
     before = shape_of(_rows_of(first))[-1]
     if width <= before or count < 2 or (first.target is aten.bmm.default and shape_of(first)[0] != 1):
         return None
-    rows = Rows(len(shape_of(first)) - 2, picked=picked)
-    part = Part(first, rows.of(shape_of(first)))
+    rows = Rows((len(shape_of(first)) - 2,), picked)
+    part = Part(first, rows.of(shape_of(first)), apart=apart)
     part.places[first] = rows
     pending = [first]
     tried: set[Node] = set()
@@ -203,7 +227,7 @@ def _grown(first: Node, picked: Picked | None = None) -> Part | None:
         touching = [*tensor_inputs(node), *results_of(node)]
         for tensor in touching:
             place = part.places.get(tensor)
-            if not isinstance(place, Rows) or isinstance(place, Alone):
+            if not isinstance(place, Rows):
                 continue
             length = math.prod(shape_of(tensor)) // place.whole(shape_of(tensor))
             if length > before:
@@ -267,11 +291,13 @@ def _join(part: Part, node: Node) -> bool:
         part.picks |= {picked for rows in known.values() if (picked := picked_by(node, rows))}
         return False
     results = {result: found.outputs[place_of(result)] for result in results_of(node)}
-    places = {tensor: place for tensor, place in found.inputs.items() if type(place) is Rows} | results
+    places = {tensor: place for tensor, place in found.inputs.items() if isinstance(place, Rows)} | results
+    if not part.apart and any(isinstance(p, Rows) and p.apart(shape_of(t)) for t, p in places.items()):
+        return False
     if any(part.places.get(tensor, place) != place for tensor, place in places.items()):
         return False
     # A sum over rows is whole, and so is what is read whole.
-    if any(place is None and type(part.places.get(t)) is Rows for t, place in found.inputs.items()):
+    if any(place is None and isinstance(part.places.get(t), Rows) for t, place in found.inputs.items()):
         return False
     part.cuts[node] = found
     part.places.update(places)
