@@ -20,7 +20,9 @@ import scrimp  # noqa: E402
 import scrimp.torch  # noqa: E402
 from scrimp._torch import kept, profile  # noqa: E402
 from scrimp._torch.clock import Clock, waited  # noqa: E402
-from torch import nn  # noqa: E402
+from scrimp._torch.memory import measured, storage_bytes  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
 
 BATCH = (torch.ones(64, 256),)
 
@@ -152,6 +154,34 @@ class Terminal(io.StringIO):
     def isatty(self) -> bool:
         """Yes."""
         return True
+
+
+class Innermost(nn.Module):
+    """A depthwise convolution before a norm over channels, and a loss over the second dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.norm, self.head = (
+            nn.Conv2d(64, 64, 7, padding=3, groups=64),
+            nn.LayerNorm(64),
+            nn.Linear(64, 99),
+        )
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        inner = self.norm(self.wide(x).permute(0, 2, 3, 1))
+        return F.cross_entropy(self.head(inner).flatten(1, 2).transpose(1, 2), y)
+
+
+def test_estimated_peaks_are_not_below_measured_ones() -> None:
+    """Where kernels copy what lies in another order, and pad the weights of groups."""
+    images = torch.randn(2, 64, 8, 8).to(memory_format=torch.channels_last)
+    given = images, torch.randint(99, (2, 64))
+    step = scrimp.torch.fit(Innermost(), None, given, "100%", costs="estimate", time_limit=0.5)
+    step(*given)
+    step.model.zero_grad()
+    held = storage_bytes([*step.model.parameters(), *given])
+    _, peak, _ = measured(functools.partial(step, *given), torch.device("cpu"))
+    assert held + peak <= step.peak
 
 
 def test_progress_is_shown_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

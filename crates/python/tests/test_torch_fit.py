@@ -6,6 +6,7 @@ import copy
 import functools
 import gc
 import itertools
+import pickle
 import weakref
 from typing import Any
 
@@ -180,6 +181,33 @@ def test_an_optimizer_in_a_loop() -> None:
     assert torch.equal(torch.stack(losses[0]), torch.stack(losses[1]))
     assert losses[0][-1] < losses[0][0]
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
+
+
+def test_copies_of_a_step_plan_anew() -> None:
+    """Each with a model, and an optimizer, of its own."""
+    model, twin, batch, loss_fn = twins("unet")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    step = scrimp.torch.fit(model, loss_fn, batch, "100%", costs="estimate", optimizer=optimizer)
+    for other in (copy.deepcopy(step), pickle.loads(pickle.dumps(step))):
+        loss = other(*batch)
+        assert torch.equal(loss, eager(copy.deepcopy(twin), batch, loss_fn))
+        changed = zip(other.model.parameters(), model.parameters(), strict=True)
+        assert all(p is not q and not torch.equal(p, q) for p, q in changed)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
+
+
+def test_a_batch_that_is_not_taken_apart() -> None:
+    """A sentence says how to call the step."""
+    model, _, (x, y), loss_fn = twins("unet")
+    step = scrimp.torch.fit(model, loss_fn, (x, y), "100%", costs="estimate")
+    with pytest.raises(
+        scrimp.Unsupported, match=r"given a list: if that is the whole batch, call step\(\*batch\)"
+    ):
+        step([x, y])
+    with pytest.raises(
+        scrimp.Unsupported, match=r"given a dict: if that is the whole batch, call step\(\*\*batch\)"
+    ):
+        step({"x": x, "y": y})
 
 
 def test_loss_scaling() -> None:

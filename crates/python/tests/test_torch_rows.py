@@ -77,6 +77,22 @@ def test_the_measured_peak_is_the_promised_one_and_scores_are_never_whole() -> N
         assert budget == "min" or step.plan.recomputed == 0
 
 
+def test_a_batch_of_one_row_after_others_runs_whole() -> None:
+    """Such as the last of an epoch; by itself it is refused."""
+    model = nn.Sequential(nn.Linear(4, 16), nn.GELU(), nn.Linear(16, 3)).double()
+    x, y = torch.randn(5, 4, dtype=torch.float64), torch.randint(3, (5,))
+    step = scrimp.torch.fit(model, F.cross_entropy, (x, y), "100%", tile=2, **OPTIONS)
+    for size in (5, 1):
+        model.zero_grad()
+        plain = copy.deepcopy(model)
+        loss = F.cross_entropy(plain(x[:size]), y[:size])
+        loss.backward()
+        gradients = {name: p.grad for name, p in plain.named_parameters() if p.grad is not None}
+        assert off_by(model, step(x[:size], y[:size]), (loss.detach(), gradients)) < 1e-12
+    with pytest.raises(scrimp.Unsupported, match="gives several rows"):
+        scrimp.torch.fit(model, F.cross_entropy, (x[:1], y[:1]), "100%", tile=2, **OPTIONS)
+
+
 def test_labels_that_are_all_ignored_give_what_eager_gives() -> None:
     """Nothing to learn from: the mean of no losses."""
     model = Words().double()
@@ -339,7 +355,7 @@ def of_both(scores: Tensor, y: Tensor) -> Tensor:
 
 def test_what_cannot_be_tiled_is_named() -> None:
     """By the operator and the module."""
-    with pytest.raises(scrimp.Unsupported, match="no layer of the model gives rows that are longer"):
+    with pytest.raises(scrimp.Unsupported, match="no layer of the model gives several rows that are longer"):
         scrimp.torch.fit(nn.Linear(5, 3), torch.sum, (torch.rand(2, 5),), "100%", tile=2, **OPTIONS)
     two = Shifted(of_two)
     two.blocks = nn.ModuleList()

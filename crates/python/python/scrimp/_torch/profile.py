@@ -189,6 +189,12 @@ COPIES_LARGEST = {
     "cumsum",
 }
 """Operators whose scratch is at most as large as the largest they read or write."""
+READS_IN_ORDER = {
+    *("native_layer_norm", "native_layer_norm_backward", "native_group_norm", "native_group_norm_backward"),
+    *("_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data"),
+    *("nll_loss2d_forward", "nll_loss2d_backward"),
+}
+"""Operators that copy what isn't contiguous before they read it."""
 
 
 def _scratch(node: Node) -> int:
@@ -200,8 +206,11 @@ def _scratch(node: Node) -> int:
     # In lower precision, operators of the CPU often work on copies in float32.
     shorter = [tensor for tensor in tensors if tensor.dtype in (torch.bfloat16, torch.float16)]
     scratch = SMALL_SCRATCH + sum(4 * tensor.numel() for tensor in shorter)
+    if name in READS_IN_ORDER:
+        read = [t for other in node.all_input_nodes for t in tensors_in(other.meta.get("val"))]
+        scratch += sum(t.numel() * t.element_size() for t in read if not t.is_contiguous())
     if name in COPIES_ALL:
-        return scratch + sum(sizes)
+        return scratch + sum(sizes) + (_weights_again(node, tensors) if name.startswith("convolution") else 0)
     largest = max(sizes, default=0)
     return scratch + (largest if name in COPIES_LARGEST else largest // SMALL_PART)
 
@@ -210,6 +219,21 @@ SMALL_SCRATCH = 1 << 14
 SMALL_PART = 64
 """What is allowed for an operator without a rule: these bytes, and this part of its largest tensor."""
 LARGEST_KERNEL = 11
+
+
+def _weights_again(node: Node, tensors: Sequence[torch.Tensor]) -> int:
+    """A second copy of a convolution's weights where channels are innermost; gradients pad groups."""
+    if all(tensor.is_contiguous() for tensor in tensors):
+        return 0
+    backward = node.target is torch.ops.aten.convolution_backward.default
+    weight, groups = (node.args[1 + backward], node.args[8 + backward])
+    assert isinstance(weight, Node) and isinstance(groups, int)
+    tensor = weight.meta["val"]
+    size = int(tensor.numel() * tensor.element_size())
+    if not backward or size == 0:
+        return size
+    rows, channels = tensor.shape[0] // groups, tensor.shape[1]
+    return size // (rows * channels) * (-(-rows // BLOCK) * BLOCK) * (-(-channels // BLOCK) * BLOCK)
 
 
 def _in_blocks(tensor: torch.Tensor) -> int:

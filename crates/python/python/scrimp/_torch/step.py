@@ -35,7 +35,7 @@ from scrimp._torch.swap import Away
 from scrimp._torch.tiling import Tiling
 from scrimp._torch.updates import Updater
 from scrimp._torch.verify import Operations, verify
-from scrimp.errors import BadOption
+from scrimp.errors import BadOption, Unsupported
 from scrimp.planning import Plan
 
 
@@ -105,6 +105,12 @@ class Step(Account):
         self._settings = settings
         self._plans: Plans[Planned] = Plans(model, loss_fn, settings)
         self._tiling = Tiling()
+
+    def __reduce__(self) -> Any:
+        """Plans and callbacks stay behind."""
+        settings = dataclasses.replace(self._settings, progress=None)
+        made_of = (self.model, self.loss_fn, settings, self.optimizer, self.clip_norm)
+        return Step, made_of, {"loss_scale": self.loss_scale}
 
     def __call__(self, *batch: Any, **named: Any) -> torch.Tensor:
         """Run one step on a batch and return the loss, detached."""
@@ -232,7 +238,10 @@ class Step(Account):
         return Captured(joint, accumulated, tasks, lowered, updater, _when_accumulating(there))
 
     def _capture(self, call: Call, batch: Batch, accumulating: bool) -> tuple[Joint, list[Slot]]:
-        joint = guarded(call, self.loss_fn, lambda one: capture(one, batch.tensors, self.model))
+        try:
+            joint = guarded(call, self.loss_fn, lambda one: capture(one, batch.tensors, self.model))
+        except Unsupported as error:
+            raise Unsupported(f"{error}{_in_one(batch)}") from error
         if len(joint.results) != 1 or joint.results[0] is None:
             raise BadOption(
                 f"the loss must be one tensor, but of the {len(joint.results)} parts of what the loss "
@@ -358,6 +367,15 @@ def loss_of(model: nn.Module, loss_fn: Callable[..., torch.Tensor] | None, batch
     if len(batch) == 1:
         return loss_fn(model(*batch))
     return loss_fn(model(*batch[:-1]), batch[-1])
+
+
+def _in_one(batch: Batch) -> str:
+    """What else to say of a batch that wasn't taken apart."""
+    whole = batch.filler()(batch.tensors)
+    if len(whole) != 1 or not isinstance(whole, tuple) or not isinstance(whole[0], tuple | list | Mapping):
+        return ""
+    call = "step(**batch)" if isinstance(whole[0], Mapping) else "step(*batch)"
+    return f". The model was given a {type(whole[0]).__name__}: if that is the whole batch, call {call}"
 
 
 def _as_batch(batch: tuple[Any, ...], named: dict[str, Any]) -> Batch:

@@ -69,7 +69,7 @@ class Parts:
     def reason(self) -> str:
         """Why the largest of those that can't be is none."""
         if not self.refused:
-            return "no layer of the model gives rows that are longer than those that it takes"
+            return "no layer of the model gives several rows that are longer than those that it takes"
         part = max(self.refused, key=lambda part: part.count * shape_of(part.first)[-1])
         if part.obstacle is None:
             return f"what '{part.name}' gives is used whole, such as by being returned or by attention"

@@ -49,6 +49,7 @@ class Tiling:
         """Nothing is chosen yet."""
         self.latest: tuple[Choice, int] | None = None
         """What was chosen, and the budget in bytes."""
+        self._has_tiled = False
 
     def best(
         self, joint: Joint, settings: Settings, attempt: Attempt[Asked], *, ahead: bool, gated: bool = False
@@ -71,16 +72,20 @@ class Tiling:
         return found
 
     def fixed(self, joint: Joint, settings: Settings, *, gated: bool = False) -> Joint:
-        """Run all that can be by the number of tiles that is asked for."""
+        """Run all that can be by the number of tiles that is asked for; of later batches, perhaps nothing."""
         if settings.tile == "off":
             return joint
         if not isinstance(settings.tile, int):
             raise BadOption("a sweep takes a number of tiles, or 'off', so that its plans are of one problem")
         found = tiled(joint, settings.tile, gated=gated)
+        if not found.parts and self._has_tiled:
+            settings.say(f"nothing runs by tiles: {found.reason}")
+            return found.joint
         if not found.parts:
             raise Unsupported(
                 f"nothing of the model can be run by tiles: {found.reason}; plan with tile='off'"
             )
+        self._has_tiled = True
         settings.say(_told(found, settings.tile))
         return found.joint
 
