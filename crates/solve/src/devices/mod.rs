@@ -5,6 +5,7 @@
 //! lists ([`walk`]), by the makespan that [`timing`] computes or by the sum of seconds. They start from each
 //! device alone and from list schedules ([`starts`]). So no plan is worse than the best single device's.
 
+mod beam;
 mod decode;
 mod roomy;
 mod starts;
@@ -27,6 +28,7 @@ use crate::options::{Options, Progress, Solved};
 use crate::published;
 use crate::random::Random;
 use crate::solve::solve;
+use beam::Beam;
 use cranelift_entity::EntityRef;
 use decode::{Act, Decoder, Run};
 use system::System;
@@ -38,10 +40,18 @@ const RATE: f64 = 6e6;
 /// The number of walks, and of rounds in which each is heated.
 const WALKS: u64 = 2;
 const ROUNDS: u64 = 4;
+/// Each walk is this much cooler than the one before.
+const APART: f64 = 0.3;
 /// Each round starts this much cooler than the one before.
 const COOLER: f64 = 0.5;
 /// The share of the time for plans of single devices within their memory.
 const ALONE_SHARE: f64 = 0.25;
+/// The share of the work for beams over placements, the most of them, their most states, and by how much the scores
+/// of one are blurred at most.
+const BEAM_SHARE: f64 = 0.15;
+const BEAMS: usize = 32;
+const BEAM_WIDTH: usize = 500;
+const BEAM_BLUR: f64 = 0.03;
 /// The most lists that are judged: this many, and this many for each pair of tasks.
 const LISTS: f64 = 50_000.0;
 const LISTS_OF_PAIRS: f64 = 400.0;
@@ -93,7 +103,10 @@ pub(crate) fn plan(
     if let Some((cost, _)) = &alone {
         tell(*cost);
     }
-    let found = search.anneal(&lists, &mut tell);
+    let bound = bound::devices::cost(problem, capacities, options);
+    let proven = bound * (1.0 + 1e-9);
+    let enough = options.enough.map_or(proven, |enough| enough.max(proven));
+    let found = search.anneal(&lists, enough, &mut tell);
     let walked = match found {
         Some(found) if found.over == 0.0 => Some(search.checked(&found)?),
         Some(found) if alone.is_none() => return Err(search.refusal(&found)),
@@ -105,7 +118,7 @@ pub(crate) fn plan(
         .chain(alone)
         .min_by(|a, b| a.0.total_cmp(&b.0))
         .ok_or_else(|| SolveError::Unsupported("no plan was found".into()))?;
-    let lower_bound = bound::devices::cost(problem, capacities, options).min(cost);
+    let lower_bound = bound.min(cost);
     Ok(Solved {
         plan,
         cost,
@@ -175,6 +188,9 @@ impl Search<'_> {
         }
         lists.extend(starts::earliest(s, self.is_fixed()));
         lists.extend(starts::filled(s));
+        if s.objective == Objective::Makespan {
+            lists.extend(self.placed());
+        }
         if s.objective == Objective::Serial {
             let cut = published::least_cut(self.problem, self.capacities, self.options);
             let run = |(task, device): (TaskId, DeviceId)| Run {
@@ -185,6 +201,38 @@ impl Search<'_> {
         }
         lists.extend(self.options.start.as_ref().map(runs));
         Ok((best, lists))
+    }
+
+    /// Units of work for a thread.
+    fn work(&self) -> f64 {
+        let n = self.system.tasks as f64;
+        let all = (LISTS + LISTS_OF_PAIRS * n * n) * 2.0 * n;
+        all.min(self.options.time_limit.as_secs_f64().min(1e6) * RATE)
+    }
+
+    /// The lists of beams over placements: the first sees scores as they are, the others more or less blurred.
+    fn placed(&self) -> Vec<Vec<Run>> {
+        let s = self.system;
+        let states = (BEAM_SHARE * self.work() / beam::STATE as f64) as u64;
+        let width = states as usize / (s.tasks * s.devices).max(1);
+        let most = width.clamp(1, BEAM_WIDTH);
+        let mut width = most.div_ceil(4);
+        let mut random = Random::new(self.options.seed, WALKS + 1);
+        let (mut beam, mut lists, mut blur) = (Beam::new(s), Vec::new(), 0.0);
+        for _ in 0..BEAMS {
+            lists.extend(beam.all(width, blur, &mut random));
+            if beam.made >= states || self.cutoff.reached() {
+                break;
+            }
+            blur = BEAM_BLUR * random.unit();
+            width = ((most as f64).powf(random.unit()) as usize).max(most / 8);
+        }
+        if self.is_fixed() {
+            lists
+                .iter_mut()
+                .for_each(|list| list.sort_by_key(|run| run.task));
+        }
+        lists
     }
 
     /// The plan that the caller gave, if it is one within the capacities.
@@ -232,8 +280,8 @@ impl Search<'_> {
         Ok(plan.within(self.capacities).is_ok().then_some((cost, plan)))
     }
 
-    /// The best plan that the walks find.
-    fn anneal(&self, lists: &[Vec<Run>], tell: &mut dyn FnMut(f64)) -> Option<Plan> {
+    /// The best plan that the walks find, which end when one costs no more than enough.
+    fn anneal(&self, lists: &[Vec<Run>], enough: f64, tell: &mut dyn FnMut(f64)) -> Option<Plan> {
         let s = self.system;
         let walk = |k: u64| Walk::new(s, self.is_fixed(), Random::new(self.options.seed, k));
         let mut first = walk(WALKS);
@@ -253,20 +301,18 @@ impl Search<'_> {
         for (k, walk) in walks.iter_mut().enumerate() {
             walk.start(&plans[k.min(plans.len() - 1)].list);
         }
-        let n = s.tasks as f64;
-        let all = (LISTS + LISTS_OF_PAIRS * n * n) * 2.0 * n;
-        let work = all.min(self.options.time_limit.as_secs_f64().min(1e6) * RATE);
-        let work = work as u64 / ROUNDS + 1;
-        let enough = self.options.enough.unwrap_or(0.0);
+        let work = self.work() as u64 / ROUNDS + 1;
         let mut best = best;
         for round in 0..ROUNDS {
             let heat = COOLER.powf(round as f64);
-            let job = |walk: &mut Walk<'_>| walk.anneal(work, heat, enough, self.cutoff);
+            let job = |(k, walk): (i32, &mut Walk<'_>)| {
+                walk.anneal(work, heat * APART.powi(k), enough, self.cutoff);
+            };
             if self.options.threads < 2 {
-                walks.iter_mut().for_each(job);
+                (0..).zip(&mut walks).for_each(job);
             } else {
                 std::thread::scope(|scope| {
-                    for walk in &mut walks {
+                    for walk in (0..).zip(&mut walks) {
                         scope.spawn(|| job(walk));
                     }
                 });

@@ -408,3 +408,103 @@ fn the_toys_of_xengine_reach_their_optima() {
     let none = solve(&read.problem, &read.capacities, &options, &mut |_| {}).unwrap_err();
     assert!(none.to_string().contains("6000000"), "{none}");
 }
+
+/// A host, and two equal accelerators with a link each way, for a chain of tasks that take bytes for good there; the
+/// second and the last are on one device.
+fn chain_on_accelerators(tasks: usize, random: &mut Random) -> (Problem, Capacities) {
+    let mut parts = ProblemParts::default();
+    let host = parts.devices.push(Device {
+        concurrent: true,
+        ..Device::computing("host")
+    });
+    let mut capacities = Capacities::unlimited();
+    for name in ["one", "two"] {
+        let device = parts.devices.push(Device::computing(name));
+        capacities = capacities.with_bytes(device, Some(4));
+        parts.links.push(Link::new(host, device, 1.0, 0.0));
+        parts.links.push(Link::new(device, host, 1.0, 0.0));
+    }
+    let mut last: Option<ValueId> = None;
+    for _ in 0..tasks {
+        let id = parts.tasks.next_key();
+        let output = parts.values.push(Value {
+            name: String::new(),
+            bytes: 0,
+            origin: Origin::Task(id),
+            keep: Keep::No,
+        });
+        let seconds = 1.0 + random.unit();
+        let mode = |device: DeviceId| Mode {
+            device,
+            seconds: if device == host {
+                8.0 * seconds
+            } else {
+                seconds
+            },
+            joules: 0.0,
+            workspace: 0,
+            resident: u64::from(device != host) * (1 + id.index() as u64 % 2),
+        };
+        parts.tasks.push(Task {
+            name: String::new(),
+            phase: Phase::Forward,
+            inputs: last.into_iter().collect(),
+            outputs: vec![output],
+            overwrites: Vec::new(),
+            modes: parts.devices.keys().map(mode).collect(),
+            rerunnable: false,
+        });
+        last = Some(output);
+    }
+    for link in parts.links.values_mut() {
+        let seconds = parts.values.keys().map(|v| (v, 4.0 * random.unit()));
+        link.seconds = seconds.collect();
+    }
+    let pair = [1, tasks - 1].map(TaskId::new);
+    parts.together.push(pair.to_vec());
+    (Problem::new(parts).unwrap(), capacities)
+}
+
+#[test]
+fn a_wide_beam_finds_the_best_placement_of_a_chain() {
+    let tasks = 7;
+    for seed in 0..20 {
+        let mut random = Random::new(seed, 8);
+        let (problem, capacities) = chain_on_accelerators(tasks, &mut random);
+        let system = System::new(&problem, &capacities, &Options::default());
+        let mut roomy = Roomy::new(&system);
+        let mut cost = |list: &[Run]| {
+            let judged = roomy.judge(list).unwrap();
+            (judged.over == 0.0).then_some(judged.cost)
+        };
+        let mut least = f64::INFINITY;
+        let place = |code: usize| {
+            let device = |task: usize| code / 3usize.pow(task as u32) % 3;
+            let runs = (0..tasks).map(|task| Run {
+                task,
+                device: device(task),
+            });
+            runs.collect::<Vec<Run>>()
+        };
+        for list in (0..3usize.pow(tasks as u32)).map(place) {
+            if list[1].device == list[tasks - 1].device {
+                least = least.min(cost(&list).unwrap_or(f64::INFINITY));
+            }
+        }
+        let mut beam = Beam::new(&system);
+        let found = beam.all(5000, 0.0, &mut random).unwrap();
+        let found_cost = cost(&found).unwrap();
+        assert!(
+            (found_cost - least).abs() < 1e-9,
+            "seed {seed}: {found_cost} {least}"
+        );
+        // A window changes what is in it, and nothing gets slower.
+        let host = place(0);
+        let better = beam.window(&host, 2..5, 5000, 0.0, &mut random).unwrap();
+        assert!(
+            [0, 1, 5, 6].iter().all(|&t| better[t] == host[t]),
+            "seed {seed}"
+        );
+        assert!(cost(&better) <= cost(&host), "seed {seed}");
+    }
+}

@@ -1,10 +1,12 @@
 //! A walk over lists of runs: annealing of where and when tasks run and of which run again.
 
 use crate::cutoff::Cutoff;
+use crate::devices::beam::{Beam, STATE};
 use crate::devices::decode::{Act, Decoder, Run};
 use crate::devices::roomy::{Judged, Roomy};
 use crate::devices::system::System;
 use crate::devices::timing::Timing;
+use crate::method::Objective;
 use crate::random::Random;
 
 /// The temperatures at which a round starts and ends, as fractions of the cost.
@@ -16,6 +18,12 @@ const PENALTY: f64 = 20.0;
 const DECLINED: u32 = 16;
 /// The decoder's work per run that the quick pass does per run.
 const QUICK: u64 = 4;
+/// The share of work for windows: one part beside so many. Their most runs, if that is more than a third of all; the
+/// most states of their beam; and by how much its scores are blurred at most.
+const WINDOWS: u64 = 2;
+const WINDOW: usize = 64;
+const WIDTH: usize = 64;
+const BLUR: f64 = 0.01;
 /// The clock is read once in so many lists.
 const CHECKS: u32 = 16;
 
@@ -40,8 +48,11 @@ pub(super) struct Walk<'s> {
     roomy: Roomy<'s>,
     decoder: Decoder<'s>,
     timing: Timing<'s>,
+    beam: Beam<'s>,
     /// Whether the candidate was judged without the decoder, and how many in a row weren't.
     quick: bool,
+    /// Whether windows can be placed afresh: values' bytes don't matter for the current list.
+    windowed: bool,
     declined: u32,
     random: Random,
     /// Whether first runs keep index order.
@@ -68,7 +79,9 @@ impl<'s> Walk<'s> {
             roomy: Roomy::new(system),
             decoder: Decoder::new(system),
             timing: Timing::new(system),
+            beam: Beam::new(system),
             quick: false,
+            windowed: false,
             declined: 0,
             random,
             fixed,
@@ -126,6 +139,7 @@ impl<'s> Walk<'s> {
 
     fn accept(&mut self, cost: f64, over: f64) {
         self.energy = cost + self.penalty * over;
+        self.windowed = self.quick && self.system.objective == Objective::Makespan;
         self.ends.clear();
         self.critical.clear();
         if self.quick {
@@ -191,6 +205,7 @@ impl<'s> Walk<'s> {
     pub fn anneal(&mut self, work: u64, heat: f64, enough: f64, cutoff: Cutoff<'_>) {
         let (from, to) = (self.work, self.work + work);
         let mut checks = 0;
+        let mut windows = 0;
         let (mut hot, mut cold) = (0.0, 0.0);
         while self.work < to {
             if checks % CHECKS == 0 {
@@ -203,7 +218,15 @@ impl<'s> Walk<'s> {
             checks += 1;
             let done = (self.work - from) as f64 / work as f64;
             let temperature = hot * (cold / hot).powf(done);
-            if !self.mutate() {
+            let made = self.beam.made;
+            let changed = match self.windowed && windows * (WINDOWS + 1) < self.work - from {
+                true => self.place_window(),
+                false => self.mutate(),
+            };
+            let states = STATE * (self.beam.made - made);
+            windows += states;
+            self.work += states;
+            if !changed {
                 self.work += 1;
                 continue;
             }
@@ -295,6 +318,26 @@ impl<'s> Walk<'s> {
             }
         }
         true
+    }
+
+    /// Places a window of the list afresh.
+    fn place_window(&mut self) -> bool {
+        let n = self.current.len();
+        let length = self.length(WINDOW.max(n / 3)).max(2);
+        let width = self.length(WIDTH);
+        self.candidate.clone_from(&self.current);
+        let from = self.pick().saturating_sub(self.random.below(length));
+        let window = from..(from + length).min(n);
+        let blur = BLUR * self.random.unit();
+        let random = &mut self.random;
+        let Some(list) = self.beam.window(&self.current, window, width, blur, random) else {
+            return false;
+        };
+        self.candidate = list;
+        if self.fixed {
+            self.candidate.sort_by_key(|run| run.task);
+        }
+        self.candidate != self.current
     }
 
     fn place_one(&mut self) -> bool {
