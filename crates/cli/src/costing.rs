@@ -107,9 +107,7 @@ pub fn costs(
             }
         });
     }
-    let room = budgets.iter().copied().map(room).min().unwrap_or(0);
-    let cache = caches[0].as_mut();
-    let crossing = Crossing::measure(compiled, room, cache, costing.afresh)?;
+    let crossing = crossing(compiled, &budgets, caches[0].as_mut(), costing.afresh)?;
     for text in caches.iter().flatten().filter_map(CostCache::note) {
         if !quiet {
             tell(text);
@@ -124,8 +122,19 @@ pub fn costs(
     })
 }
 
+/// Copies between devices, measured with no more memory than the least budget in bytes.
+pub fn crossing(
+    compiled: &[Compiled<'_>],
+    budgets: &[Budget],
+    cache: Option<&mut CostCache>,
+    afresh: bool,
+) -> Result<Crossing, Error> {
+    let room = budgets.iter().copied().map(room).min().unwrap_or(0);
+    Crossing::measure(compiled, room, cache, afresh)
+}
+
 /// The budget of each device. All names must be those of devices or of memories to swap to.
-fn budgets(devices: &Devices, costing: &Costing<'_>) -> Result<Vec<Budget>> {
+pub fn budgets(devices: &Devices, costing: &Costing<'_>) -> Result<Vec<Budget>> {
     let names: Vec<&str> = devices.iter().map(|(name, _)| name).collect();
     let known = || {
         let memories = costing.swap.iter().map(|memory| memory.name.as_str());
@@ -179,8 +188,8 @@ pub fn links(
     )?)
 }
 
-/// The most bytes that measuring a link may take.
-fn room(budget: Budget) -> u64 {
+/// The most bytes that measuring something by itself may take.
+pub fn room(budget: Budget) -> u64 {
     match budget {
         Budget::Bytes(bytes) => bytes,
         _ => u64::MAX,

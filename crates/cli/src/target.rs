@@ -134,25 +134,26 @@ pub fn loss(args: &RecipeArgs, graph: &Graph) -> LossArg {
     }
 }
 
-/// What a training step of a graph does, with tiles as in [`tiles_within`].
+/// What a training step of a graph does, with tiles and budgets as in [`tiles_within`].
 pub fn recipe_within(
     args: &RecipeArgs,
     graph: &Graph,
     devices: &Devices,
     costing: &Costing<'_>,
     quiet: bool,
-) -> Result<Recipe> {
+) -> Result<(Recipe, PerDevice<Budget>)> {
     let untiled = RecipeArgs {
         tile: None,
         ..*args
     };
     let untiled = recipe(&untiled, graph)?;
     let work = Work::Train(untiled);
-    let tiles = tiles_within(args.tile, graph, work, devices, costing, quiet)?;
-    Ok(Recipe { tiles, ..untiled })
+    let (tiles, budget) = tiles_within(args.tile, graph, work, devices, costing, quiet)?;
+    Ok((Recipe { tiles, ..untiled }, budget))
 }
 
-/// The tiles that are best within a budget if that is asked, or if no plan without tiles can meet it.
+/// The tiles that are best within the budgets if that is asked, or if no plan without tiles can meet them; and what the
+/// budgets are then: shares refer to the step without tiles.
 pub fn tiles_within(
     tile: Option<TileArg>,
     graph: &Graph,
@@ -160,51 +161,66 @@ pub fn tiles_within(
     devices: &Devices,
     costing: &Costing<'_>,
     quiet: bool,
-) -> Result<Tiles> {
-    let mut names = devices.iter().map(|(name, _)| name);
-    let only = names.next().filter(|_| names.next().is_none());
-    let budget = only.and_then(|name| costing.budget.named(name));
-    let (Some(&Budget::Bytes(bytes)), None | Some(TileArg::Auto | TileArg::Sft(_))) =
-        (budget, tile)
-    else {
-        return given(tile);
+) -> Result<(Tiles, PerDevice<Budget>)> {
+    let as_given = costing.budget.clone();
+    let asked = match (tile, costing.budget) {
+        (None, _) => false,
+        (Some(TileArg::Auto), _) => true,
+        (Some(TileArg::Given(tiles)), _) => return Ok((tiles, as_given)),
+        (Some(TileArg::Sft(count)), PerDevice::Sole(Budget::Bytes(capacity))) => {
+            let capacity = *capacity;
+            return Ok((Tiles::Published { capacity, count }, as_given));
+        }
+        (Some(TileArg::Sft(_)), _) => {
+            let sentence = "--tile sft is for one device with its budget in bytes; give auto or a number of tiles";
+            return Err(Failure::new(Kind::Usage, sentence).into());
+        }
     };
-    if let Some(TileArg::Sft(count)) = tile {
-        let capacity = bytes;
-        return Ok(Tiles::Published { capacity, count });
-    }
+    let budgets = costing::budgets(devices, costing)?;
     let device = devices.first();
     let mut cache = costing::cache(device);
-    let budget = Budget::Bytes(bytes);
-    let swap = costing::links(costing.swap, device, budget, cache.as_mut(), costing.afresh)?;
+    let swap = costing::links(
+        costing.swap,
+        device,
+        budgets[0],
+        cache.as_mut(),
+        costing.afresh,
+    )?;
     let search = TileSearch {
         graph,
         work,
-        device,
-        bytes,
+        devices,
+        budget: costing.budget,
+        asked,
         swap: &swap,
         options: &costing.options(),
     };
-    let asked = tile.is_some();
-    if !asked && !scrimp::needs_tiles(&search)? {
-        return Ok(Tiles::Off);
-    }
     let line = Line::spinner(quiet, "choosing tiles");
-    let mut samples = Samples::new(costing.search.time_limit);
-    let mut measured = |compiled: &Compiled<'_>| {
-        let estimated = scrimp::estimate(compiled);
-        Ok(samples.costs(compiled, &estimated, bytes, &interrupt::flag())?)
+    let count = u32::try_from(budgets.len()).expect("few devices");
+    let limit = costing.search.time_limit / count;
+    let mut samples: Vec<Samples> = budgets.iter().map(|_| Samples::new(limit)).collect();
+    let mut measured = |compiled: &[Compiled<'_>]| {
+        let each = compiled.iter().zip(&budgets).zip(&mut samples);
+        let costs = each.map(|((compiled, &budget), samples)| {
+            let estimated = scrimp::estimate(compiled);
+            let room = costing::room(budget);
+            samples.costs(compiled, &estimated, room, &interrupt::flag())
+        });
+        let costs = costs.collect::<std::result::Result<_, _>>()?;
+        let crossing = costing::crossing(compiled, &budgets, cache.as_mut(), costing.afresh)?;
+        Ok((costs, crossing))
     };
     let pricing: Option<Pricing<'_>> = match costing.source {
         CostsArg::Measured => Some(&mut measured),
         CostsArg::Static => None,
     };
-    let Choice { tiles, fits } = scrimp::choose_tiles(&search, pricing)?;
+    let Choice {
+        tiles,
+        fits,
+        budget,
+    } = scrimp::choose_tiles(&search, pricing)?;
     drop(line);
-    if asked {
-        return Ok(tiles);
-    }
-    if tiles != Tiles::Off && !quiet {
+    if !asked && tiles != Tiles::Off && !quiet {
         tell(match fits {
             true => {
                 "no plan without tiles can meet the budget, so parts run by tiles (--tile auto)"
@@ -214,7 +230,7 @@ pub fn tiles_within(
             }
         });
     }
-    Ok(tiles)
+    Ok((tiles, budget))
 }
 
 /// What is run by tiles, if that is a number or nothing.
@@ -223,7 +239,8 @@ pub fn given(tile: Option<TileArg>) -> Result<Tiles> {
         None => Ok(Tiles::Off),
         Some(TileArg::Given(tiles)) => Ok(tiles),
         Some(TileArg::Auto | TileArg::Sft(_)) => {
-            let sentence = "--tile auto and sft are for plan, train and run with one device and its budget in bytes; give a number of tiles";
+            let sentence =
+                "--tile auto and sft are for plan, train and run; give a number of tiles";
             Err(Failure::new(Kind::Usage, sentence).into())
         }
     }
@@ -287,6 +304,8 @@ pub struct Target {
     pub homes: Homes,
     /// What is run by tiles.
     pub tiled: Vec<Tiled>,
+    /// The budgets; in bytes where that is run by tiles which were chosen.
+    pub budget: Option<PerDevice<Budget>>,
 }
 
 /// Reads a problem or an instance, or makes the problem of training a model, whose costs are measured within a
@@ -324,6 +343,7 @@ pub fn problem(
             layers: None,
             homes: Homes::Given,
             tiled: Vec::new(),
+            budget: budget.cloned(),
         });
     }
     let devices = self::devices(devices, search.threads(), target.recipe.library)?;
@@ -338,7 +358,11 @@ pub fn problem(
         search,
         swap,
     };
-    let recipe = recipe_within(&target.recipe, &graph, &devices, &costing, quiet)?;
+    let (recipe, budget) = recipe_within(&target.recipe, &graph, &devices, &costing, quiet)?;
+    let costing = Costing {
+        budget: &budget,
+        ..costing
+    };
     let training = scrimp::differentiate(&graph, recipe)?;
     let compiled = devices.compiled(&training.graph);
     let (graph, phases) = (&training.graph, &training.phases);
@@ -353,6 +377,7 @@ pub fn problem(
         device: Some(devices.signature()),
         homes: Homes::Free,
         tiled: training.tiled,
+        budget: Some(budget),
     })
 }
 

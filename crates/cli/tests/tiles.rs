@@ -45,7 +45,7 @@ fn training_by_tiles_is_the_same_step() {
 fn as_many_tiles_as_a_budget_needs() {
     let plan = |budget: &str| {
         let image = ["plan", "vgg16-trunk", "--image", "512x384", "--batch", "1"];
-        let flags = ["--budget", budget, "--tile", "auto", "--time-limit", "0.3"];
+        let flags = ["--budget", budget, "--tile", "auto", "--time-limit", "2"];
         object(&[image, flags].concat())
     };
     assert!(plan("1GiB")["segments"].is_null());
@@ -58,6 +58,57 @@ fn as_many_tiles_as_a_budget_needs() {
             .iter()
             .all(|part| part["halo_percent"].as_f64().unwrap() < 60.0)
     );
+}
+
+/// A share is of what the step needs without tiles, and `min` is the least with any.
+#[test]
+fn budgets_of_tiles_that_are_no_bytes() {
+    let plan = |budget: &str, with: &[&str]| {
+        let image = ["plan", "vgg16-trunk", "--image", "256x192", "--batch", "1"];
+        let flags = ["--budget", budget, "--time-limit", "4"];
+        object(&[&image[..], &flags, with].concat())
+    };
+    let number = |told: &serde_json::Value, key: &str| told[key].as_u64().unwrap();
+    let whole = plan("100%", &[]);
+    let (base, fixed) = (
+        number(&whole, "base_peak_bytes"),
+        number(&whole, "fixed_bytes"),
+    );
+    let share = (number(&whole, "floor_bytes") - fixed) * 90 / (base - fixed);
+    let tiled = plan(&format!("{share}%"), &[]);
+    assert!(!tiled["segments"].is_null());
+    let budget = fixed + (base - fixed) * share / 100;
+    assert!(number(&tiled, "budget_bytes").abs_diff(budget) <= 1);
+    assert!(number(&tiled, "peak_bytes") <= budget);
+    let [least, tiled] = [&[][..], &["--tile", "auto"]].map(|with| plan("min", with));
+    assert!(least["segments"].is_null() && !tiled["segments"].is_null());
+    assert!(number(&tiled, "peak_bytes") < number(&least, "peak_bytes"));
+}
+
+/// Two devices, each with less memory than one layer needs.
+#[test]
+fn tiles_on_several_devices() {
+    let two = ["--devices", "a/1@native,b/1@native", "--costs", "static"];
+    let image = ["plan", "vgg16-trunk", "--image", "512x384", "--batch", "1"];
+    let budget = ["--budget", "a=95MiB,b=95MiB", "--time-limit", "4"];
+    let tiled = object(&[&image[..], &two, &budget].concat());
+    assert!(!tiled["segments"].is_null());
+    for device in ["a", "b"] {
+        assert!(tiled["devices"][device]["peak_bytes"].as_u64().unwrap() <= 95 << 20);
+    }
+    let loss = |with: &[&str]| {
+        let unet = [
+            "train", "unet", "--image", "64", "--width", "4", "--batch", "1",
+        ];
+        let flags = ["--steps", "1", "--time-limit", "2"];
+        object(&[&unet[..], &flags, with].concat())["losses"][0]
+            .as_f64()
+            .unwrap()
+    };
+    let whole = loss(&["--budget", "100%", "--library", "native"]);
+    let by_two = ["--budget", "a=600KiB,b=600KiB", "--tile", "2"];
+    let tiled = loss(&[&two[..], &by_two].concat());
+    assert!((tiled - whole).abs() < 1e-5 * whole);
 }
 
 /// Outputs of a network that runs by tiles against those of the network as it is.
@@ -158,8 +209,8 @@ fn what_can_not_be_done_is_told() {
     let cases = [
         (
             2,
-            ["--budget", "50%", "--tile", "auto"],
-            "one device and its budget in bytes",
+            ["--budget", "50%", "--tile", "sft:4"],
+            "one device with its budget in bytes",
         ),
         (
             2,

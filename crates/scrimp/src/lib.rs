@@ -58,7 +58,7 @@ pub use inference::{Forward, Inference, forward};
 pub use pipeline::{
     Budgeted, Choice, Fit, Homes, ModelSource, Planned, Pricing, Provenance, Recipe, TileSearch,
     TiledStep, Work, adopt, budget, budgets, choose_tiles, copy_of, differentiate, estimate,
-    find_ascending, find_plan, import, layers, lower, needs_tiles, plan_bytes,
+    find_ascending, find_plan, import, layers, lower, plan_bytes,
 };
 pub use profile::{predicted, profile, shared_budgets};
 pub use session::{Breakdown, Job, Session, StepRecord};

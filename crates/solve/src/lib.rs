@@ -44,7 +44,7 @@ pub use place::{
     Overflow, PlaceError, Placement, place, place_by, place_intervals, place_reordered,
 };
 pub use published::Layer;
-pub use solve::{floor_bytes, leanest, solve};
+pub use solve::{floor_bytes, leanest, share_needed, solve};
 pub use sweep::{Outcomes, solve_sweep};
 pub use variants::solve_variants;
 

@@ -311,6 +311,20 @@ pub fn floor_bytes(problem: &Problem) -> Result<u64, SolveError> {
     floor_within(problem, &Capacities::unlimited())
 }
 
+/// Proven: some device must have so many times its capacity. Above 1 there is no plan.
+///
+/// # Errors
+/// The errors of [`solve`].
+pub fn share_needed(problem: &Problem, capacities: &Capacities) -> Result<f64, SolveError> {
+    let Some(device) = problem.sole_device() else {
+        return Ok(bound::devices::share_needed(problem, capacities));
+    };
+    Ok(match capacities.bytes(device) {
+        Some(bytes) => floor_within(problem, capacities)? as f64 / bytes.max(1) as f64,
+        None => 0.0,
+    })
+}
+
 /// [`floor_bytes`] where other memories have these capacities.
 fn floor_within(problem: &Problem, capacities: &Capacities) -> Result<u64, SolveError> {
     Ok(match Proof::of(problem, capacities)? {

@@ -250,7 +250,7 @@ pub struct RunArgs {
     /// Run without a plan too, and say whether every output is the same bits
     #[arg(long)]
     pub compare: bool,
-    /// Run what can be cut by tiles: off, auto (what is fastest within a budget in bytes), a number of tiles in each
+    /// Run what can be cut by tiles: off, auto (what is fastest within the budgets), a number of tiles in each
     /// dimension, or sft: and a number. Without it as auto where no plan without tiles can meet the budget. Of inputs
     /// in a file only tiles are read
     #[arg(long, value_parser = tiles, value_name = "TILES")]

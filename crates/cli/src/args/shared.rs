@@ -81,7 +81,7 @@ pub struct RecipeArgs {
     #[arg(long, default_value_t = 0.0, value_parser = not_negative)]
     pub weight_decay: f64,
     /// Run what can be cut, such as convolutions of images and losses of tokens, by so many tiles in each
-    /// dimension: off or a number; for plan and train within a budget in bytes also auto for the fastest, or sft:NUMBER for
+    /// dimension: off or a number; for plan and train also auto for the fastest or, within a budget in bytes, sft:NUMBER for
     /// the segments that Xu et al., CC 2022, publish. Without it plan and train do as with auto where no plan without
     /// tiles can meet the budget
     #[arg(long, value_parser = tiles, value_name = "TILES")]

@@ -25,6 +25,7 @@ const PRICES: usize = 12;
 pub fn run(args: &SweepArgs, quiet: bool) -> Result<Answer> {
     let mut outputs = Outputs::beside([Path::new(&args.target.name)]);
     let report = outputs.claim(args.report.as_ref())?;
+    target::given(args.target.recipe.tile)?;
     let all = Budget::Percent(100.0);
     let problem = target::problem(
         &args.target,

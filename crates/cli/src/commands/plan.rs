@@ -33,6 +33,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         layers,
         homes,
         tiled,
+        budget,
     } = target::problem(
         &args.target,
         args.budget.as_ref(),
@@ -46,7 +47,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         .energy
         .within(&problem, capacities)
         .map_err(Error::from)?;
-    let budgeted = scrimp::budgets(&problem, args.budget.as_ref(), &stated, homes)?;
+    let budgeted = scrimp::budgets(&problem, budget.as_ref(), &stated, homes)?;
     let options = Options {
         alpha: args.energy.alpha,
         layers,

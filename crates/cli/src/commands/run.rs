@@ -62,7 +62,11 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
         _ => Vec::new(),
     };
     let work = Work::Run(&streams);
-    let tiles = target::tiles_within(args.tile, &graph, work, &devices, &costing, quiet)?;
+    let (tiles, budget) = target::tiles_within(args.tile, &graph, work, &devices, &costing, quiet)?;
+    let costing = Costing {
+        budget: &budget,
+        ..costing
+    };
     let TiledStep { graph, tiled, .. } = work.tiled(&graph, tiles)?;
     let source = source.moved(&graph);
     let flight = repeated(&graph, args.in_flight as usize).map_err(Error::from)?;

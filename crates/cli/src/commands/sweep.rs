@@ -32,6 +32,7 @@ pub fn run(args: &SweepArgs, quiet: bool) -> Result<Answer> {
     let devices = &args.devices.devices;
     let within = |budget: Budget| per_device(budget, devices, args.beside.as_ref());
     let all = within(Budget::Percent(100.0));
+    target::given(args.target.recipe.tile)?;
     let target::Target {
         problem,
         fit,

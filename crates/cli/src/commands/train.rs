@@ -61,7 +61,11 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         search: &args.solve.search,
         swap: &args.swap,
     };
-    let recipe = target::recipe_within(&args.recipe, &graph, &devices, &costing, quiet)?;
+    let (recipe, budget) = target::recipe_within(&args.recipe, &graph, &devices, &costing, quiet)?;
+    let costing = Costing {
+        budget: &budget,
+        ..costing
+    };
     let training = scrimp::differentiate(&graph, recipe)?;
     let start = start(args, &training, recipe)?;
     let feed = feed(args, &training, train, room, start.seed)?;
@@ -75,7 +79,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     } = costing::costs(&training.phases, &compiled, &devices, &costing, quiet)?;
     let lowered = devices.lower(&training.graph, &training.phases, &costs, &crossing)?;
     let (problem, beside) = swap.add(&lowered.problem)?;
-    let budgeted = scrimp::budgets(&problem, Some(&args.budget), &beside, Homes::Free)?;
+    let budgeted = scrimp::budgets(&problem, Some(&budget), &beside, Homes::Free)?;
     let device = devices.signature();
     let planned = planned(args, &budgeted, &device, quiet)?;
     if let Some(output) = &plan_out {

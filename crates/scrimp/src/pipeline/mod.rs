@@ -79,7 +79,7 @@ use crate::machine;
 
 pub use ascending::find_ascending;
 pub use find::{Fit, adopt, find_plan, plan_bytes};
-pub use tiles::{Choice, Pricing, TileSearch, TiledStep, Work, choose_tiles, needs_tiles};
+pub use tiles::{Choice, Pricing, TileSearch, TiledStep, Work, choose_tiles};
 
 /// Where a model comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,6 +20,8 @@ use crate::pipeline::{Budgeted, Fit, Homes, Planned, Provenance, devices};
 const ALONE_SHARE: f64 = 0.1;
 const TRIAL_SHARE: f64 = 0.1;
 const AGAIN_SHARE: f64 = 0.05;
+/// After this share no further quick plan is begun.
+const TRIALS_SHARE: f64 = 0.5;
 /// The share by which the first plan for all devices is made.
 const FIRST_SHARE: f64 = 0.8;
 /// A placement may take at least this time.
@@ -98,6 +100,11 @@ impl Several<'_> {
         }
     }
 
+    /// Whether this share of the time limit is over.
+    fn is_after(&self, share: f64) -> bool {
+        self.began.elapsed() >= self.options.time_limit.mul_f64(share)
+    }
+
     /// The cheapest plan in which one device does everything, if what is given may be anywhere.
     fn alone(&self, budgeted: &Budgeted) -> Result<Option<Found>> {
         let mut best: Option<Found> = None;
@@ -151,6 +158,9 @@ impl Several<'_> {
         }
         let mut cost = alone.map_or(f64::INFINITY, |alone| alone.cost);
         for cut in cuts(&budgeted.problem) {
+            if self.is_after(TRIALS_SHARE) && best.1.is_some() {
+                break;
+            }
             let homed = devices::where_used(budgeted, cut.iter().copied())?;
             let run = |&(task, device): &(TaskId, DeviceId)| Move::Run { task, device };
             let start = Sequence {
@@ -167,6 +177,9 @@ impl Several<'_> {
         let mut tried = best.clone();
         cost = f64::INFINITY;
         for _ in 0..TRIALS {
+            if self.is_after(TRIALS_SHARE) && best.1.is_some() {
+                break;
+            }
             let (homed, start) = tried;
             let Some(solved) = self.quick(&homed, start, None)?.filter(|s| s.cost < cost) else {
                 break;

@@ -444,6 +444,19 @@ pub(crate) fn without_room(
     })
 }
 
+/// The largest share, over the tasks, that one takes of the capacity of the device where that is least.
+pub(crate) fn share_needed(problem: &Problem, capacities: &Capacities) -> f64 {
+    let tasks = problem.tasks().iter().map(|(task, what)| {
+        let shares = what.modes.iter().map(|mode| {
+            let need = working_set(problem, task, mode.device).unwrap_or(0);
+            let capacity = capacities.bytes(mode.device);
+            capacity.map_or(0.0, |bytes| need as f64 / bytes.max(1) as f64)
+        });
+        shares.fold(f64::INFINITY, f64::min)
+    });
+    tasks.fold(0.0, f64::max)
+}
+
 /// Joules without which no plan exists on a device: those of the tasks that can run nowhere else.
 pub(crate) fn least_joules(problem: &Problem, device: DeviceId) -> f64 {
     let tasks = problem.tasks().values();
