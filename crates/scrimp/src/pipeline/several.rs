@@ -15,9 +15,10 @@ use crate::pipeline::cuts::cuts;
 use crate::pipeline::one::{self, Missed};
 use crate::pipeline::{Budgeted, Fit, Homes, Planned, Provenance, devices};
 
-/// The shares of the time limit for the plans of single devices together, for each quick plan that decides homes, and
-/// for each further attempt at a layout.
+/// The shares of the time limit for the plans of single devices together, at first and where there is no other plan, for
+/// each quick plan that decides homes, and for each further attempt at a layout.
 const ALONE_SHARE: f64 = 0.1;
+const LATE_SHARE: f64 = 0.5;
 const TRIAL_SHARE: f64 = 0.1;
 const AGAIN_SHARE: f64 = 0.05;
 /// After this share no further quick plan is begun.
@@ -30,7 +31,7 @@ const PLACE_TIME: Duration = Duration::from_millis(500);
 const TRIALS: usize = 3;
 /// The most attempts at a layout, and the most of them after the time limit.
 const ATTEMPTS: usize = 12;
-const MOST_AFTER: usize = 3;
+const MOST_AFTER: usize = 6;
 /// An attempt removes, besides the missing bytes, one part in this many of what planning can change, and each further
 /// one twice as much as the one before.
 const MARGIN: u64 = 256;
@@ -54,7 +55,7 @@ pub(super) fn within(
         options,
         began: Instant::now(),
     };
-    let alone = several.alone(budgeted)?;
+    let alone = several.alone(budgeted, ALONE_SHARE)?;
     let (homed, start) = several.with_homes(budgeted, alone.as_ref())?;
     let mut provenance = Provenance {
         order: options.order,
@@ -63,6 +64,13 @@ pub(super) fn within(
         ..Provenance::default()
     };
     let together = several.together(&homed, start, alone.as_ref(), &mut provenance, watch);
+    // Rather late than not at all.
+    let alone = match (&together, alone) {
+        (Err(error), None) if is_too_little(error) && !options.stopped() => {
+            several.alone(budgeted, LATE_SHARE)?
+        }
+        (_, alone) => alone,
+    };
     let (found, together) = match (together, alone) {
         (Ok(Some(found)), _) => (found, true),
         (Ok(None), Some(alone)) => (alone, false),
@@ -105,14 +113,15 @@ impl Several<'_> {
         self.began.elapsed() >= self.options.time_limit.mul_f64(share)
     }
 
-    /// The cheapest plan in which one device does everything, if what is given may be anywhere.
-    fn alone(&self, budgeted: &Budgeted) -> Result<Option<Found>> {
+    /// The cheapest plan in which one device does everything, if what is given may be anywhere, found in this share of the
+    /// time limit.
+    fn alone(&self, budgeted: &Budgeted, share: f64) -> Result<Option<Found>> {
         let mut best: Option<Found> = None;
         if self.options.method != Method::Search || budgeted.homes == Homes::Given {
             return Ok(None);
         }
         let devices = devices::computing(&budgeted.problem);
-        let share = ALONE_SHARE / devices.len() as f64;
+        let share = share / devices.len() as f64;
         for device in devices {
             let Some(only) = devices::only(budgeted, device)? else {
                 continue;
