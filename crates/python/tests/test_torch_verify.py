@@ -65,6 +65,22 @@ class Reduces(nn.Module):
         return self.layer(self.norm(self.reduce(image).flatten(2).transpose(1, 2)))
 
 
+class Turns(nn.Module):
+    """Normalizes channels of rows that are stored by rows, and gives its result turned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.layer = nn.Linear(8, 8)
+        self.last = nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.first(x).transpose(1, 2)).transpose(1, 2)
+        x = self.last(self.layer(x).transpose(1, 2).reshape(-1, 16)).view(-1, 8, 4)
+        return torch.sigmoid(x.transpose(1, 2))
+
+
 def batch() -> tuple[Tensor, Tensor]:
     """Rows and targets."""
     draw = torch.Generator().manual_seed(0)
@@ -99,6 +115,29 @@ def test_one_image_has_the_layouts_of_eager(count: int, dtype: Any) -> None:
     loss = step(rows, target)
     assert any(line.startswith("7 of 7 operators of the forward pass are eager's") for line in said)
     expected = F.mse_loss(twin(rows), target)
+    expected.backward()
+    assert torch.equal(loss, expected.detach())
+    for mine, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        assert mine.grad is not None and theirs.grad is not None and torch.equal(mine.grad, theirs.grad)
+
+
+def whole_losses(scores: Tensor, target: Tensor) -> Tensor:
+    """A loss for each number, of which the mean is taken afterwards."""
+    return F.binary_cross_entropy(scores, target, reduction="none").flatten(1).mean()
+
+
+@pytest.mark.parametrize(
+    "loss_fn", [F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.binary_cross_entropy, whole_losses]
+)
+def test_results_are_stored_as_eager_stores_them(loss_fn: Any) -> None:
+    """Also where inputs aren't stored in the order of their dimensions."""
+    torch.manual_seed(0)
+    model = Turns()
+    twin = copy.deepcopy(model)
+    rows, target = torch.randn(3, 16, 8), torch.rand(3, 4, 8)
+    step = scrimp.torch.fit(model, loss_fn, (rows, target), "100%", time_limit=0.2)
+    loss = step(rows, target)
+    expected = loss_fn(twin(rows), target)
     expected.backward()
     assert torch.equal(loss, expected.detach())
     for mine, theirs in zip(model.parameters(), twin.parameters(), strict=True):

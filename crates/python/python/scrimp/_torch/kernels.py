@@ -8,14 +8,17 @@ those formulas are set aside; PyTorch then takes the same way as in eager mode.
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator as operators
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._C import DispatchKey
+from torch._decomp import decomposition_table
+from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_impls import op_implementations_dict
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx import Graph, Node
@@ -52,7 +55,7 @@ def eager_kernels() -> Iterator[None]:
         saved.append((norm, dict(norm.py_kernels)))
         norm.py_kernels[DispatchKey.Autograd] = _cudnn_batch_norm
         norm._dispatch_cache.clear()
-        with _eager_views():
+        with _eager_views(), _eager_strides():
             yield
     finally:
         for operator, theirs in reversed(saved):
@@ -85,6 +88,67 @@ def _eager_views() -> Iterator[None]:
         for view in views:
             view._dispatch_cache.clear()
         FakeTensorMode.cache_clear()
+
+
+@contextlib.contextmanager
+def _eager_strides() -> Iterator[None]:
+    """Give results eager's strides on the CPU where formulas in Python give others."""
+
+    def strided(formula: Callable[..., Any], stored: Stored) -> Callable[..., Any]:
+        @functools.wraps(formula)
+        def operator(*args: Any, **kwargs: Any) -> Any:
+            result = formula(*args, **kwargs)
+            first, rest = (result[0], result[1:]) if isinstance(result, tuple) else (result, None)
+            if first is None or first.device.type != "cpu":
+                return result
+            first = stored(first, args)
+            return first if rest is None else (first, *rest)
+
+        return operator
+
+    formulas = {operator: decomposition_table[operator] for operator in STORED}
+    for operator, formula in formulas.items():
+        decomposition_table[operator] = strided(formula, STORED[operator])
+    FakeTensorMode.cache_clear()
+    try:
+        yield
+    finally:
+        decomposition_table.update(formulas)
+        FakeTensorMode.cache_clear()
+
+
+Stored = Callable[[Tensor, Sequence[Any]], Tensor]
+"""The first result of an operator, given that of its formula and its arguments."""
+
+
+def _in_order(result: Tensor, _args: Sequence[Any]) -> Tensor:
+    return torch.empty_like(result, memory_format=torch.contiguous_format)
+
+
+def _by_layout_of(place: int) -> Stored:
+    """In the order of dimensions, or channels last if this argument is."""
+    return lambda result, args: torch.empty_like(result, memory_format=suggest_memory_format(args[place]))
+
+
+def _like(place: int) -> Stored:
+    """As this argument, unless it is reduced."""
+    return lambda result, args: torch.empty_like(args[place]) if result.dim() else result
+
+
+STORED: dict[Any, Stored] = {
+    torch.ops.aten.native_batch_norm.default: _by_layout_of(0),
+    torch.ops.aten._native_batch_norm_legit.default: _by_layout_of(0),
+    torch.ops.aten._native_batch_norm_legit.no_stats: _by_layout_of(0),
+    torch.ops.aten._native_batch_norm_legit_functional.default: _by_layout_of(0),
+    torch.ops.aten._native_batch_norm_legit_no_training.default: _by_layout_of(0),
+    torch.ops.aten.native_batch_norm_backward.default: _by_layout_of(1),
+    torch.ops.aten.mse_loss_backward.default: _in_order,
+    torch.ops.aten.smooth_l1_loss_backward.default: _in_order,
+    torch.ops.aten.huber_loss_backward.default: _in_order,
+    torch.ops.aten.binary_cross_entropy.default: _like(0),
+    torch.ops.aten.binary_cross_entropy_backward.default: _like(1),
+}
+"""How eager stores what formulas store in another way."""
 
 
 def _taken_apart() -> Iterator[Any]:
