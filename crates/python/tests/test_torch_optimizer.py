@@ -30,6 +30,10 @@ OPTIMIZERS: dict[str, Make] = {
     "nadam": optim.NAdam,
     "radam": optim.RAdam,
     "rmsprop": lambda p: optim.RMSprop(p, centered=True),
+    "adagrad": lambda p: optim.Adagrad(p, lr=0.1, lr_decay=0.1, initial_accumulator_value=0.1),
+    "adagrad-foreach": lambda p: optim.Adagrad(p, lr=0.1, weight_decay=0.01, foreach=True),
+    "adafactor": lambda p: optim.Adafactor(p, lr=0.1, weight_decay=0.1),
+    "adafactor-foreach": lambda p: optim.Adafactor(p, lr=0.1, foreach=True),
     "adadelta": optim.Adadelta,
     "asgd": optim.ASGD,
     "rprop": optim.Rprop,
@@ -101,6 +105,47 @@ def test_under_a_budget(clip: float | None) -> None:
     pair.train(3)
     assert pair.step.plan.recomputed > 0
     assert pair.step.peak < pair.step.plan.base_peak
+
+
+@pytest.mark.parametrize("costs", ["measure", "estimate"])
+@pytest.mark.parametrize("kind", [optim.Adafactor, optim.Muon])
+def test_state_of_another_shape_than_its_parameter(kind: Any, costs: str) -> None:
+    """State that is rows and columns is counted as what it is, and so is what an update of a matrix takes."""
+    torch.manual_seed(0)
+    layers = [(96, 160), (160, 1), (1, 200), (200, 96)]
+    model = nn.Sequential(*(nn.Linear(*sizes, bias=False) for sizes in layers))
+    twin, batch = copy.deepcopy(model), (torch.randn(4, 96), torch.randn(4, 96))
+    mine, eagers = kind(model.parameters(), lr=0.02), kind(twin.parameters(), lr=0.02)
+    step = scrimp.torch.fit(
+        model, nn.functional.mse_loss, batch, "100%", optimizer=mine, costs=costs, time_limit=0.5
+    )
+    for _ in range(3):
+        held = storage_bytes(
+            [*model.parameters(), *batch, *tensors_of(mine)] if mine.state else [*model.parameters(), *batch]
+        )
+        loss, peak, _ = measured(lambda: step(*batch), CPU)
+        assert held + peak <= step.peak
+        wanted = nn.functional.mse_loss(twin(batch[0]), batch[1])
+        wanted.backward()
+        eagers.step()
+        eagers.zero_grad()
+        assert torch.equal(loss, wanted)
+        assert all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
+    state = storage_bytes(tensors_of(mine))
+    assert state == storage_bytes(tensors_of(eagers))
+    again = scrimp.torch.fit(
+        model, nn.functional.mse_loss, batch, "100%", optimizer=mine, costs=costs, time_limit=0.5
+    )
+    assert again.peak == step.peak
+
+
+def test_adafactor_of_several_types() -> None:
+    """The first parameter's type would decide how others are updated."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4).double())
+    with pytest.raises(scrimp.Unsupported, match="several types"):
+        scrimp.torch.fit(
+            model, None, torch.randn(2, 4), "100%", optimizer=optim.Adafactor(model.parameters())
+        )
 
 
 def test_gradients_needn_t_be_there_at_once() -> None:

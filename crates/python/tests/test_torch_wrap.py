@@ -178,6 +178,37 @@ def test_outputs_of_any_form() -> None:
     assert all(torch.equal(p.grad, q.grad) for p, q in pairs)
 
 
+class Tasks(nn.Module):
+    """A trunk and a head for each of several tasks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.Linear(4, 8)
+        self.heads = nn.ModuleList(nn.Linear(8, 2) for _ in range(3))
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        hidden = torch.tanh(self.trunk(x))
+        return [head(hidden) for head in self.heads]
+
+
+def test_unused_outputs_leave_their_parameters_alone() -> None:
+    """As in eager they get no gradient, so that weight decay and momentum don't move them."""
+    torch.manual_seed(0)
+    model = Tasks()
+    twin = copy.deepcopy(model)
+    scrimp.torch.wrap(model, torch.randn(3, 4), "100%", costs="estimate", time_limit=0.5)
+    mine, eagers = (torch.optim.AdamW(m.parameters(), lr=0.1, weight_decay=0.5) for m in (model, twin))
+    for used in ([0], [1, 2], [0]):
+        x = torch.randn(3, 4)
+        for one, optimizer in ((model, mine), (twin, eagers)):
+            outputs = one(x)
+            sum(outputs[i].square().sum() for i in used).backward()
+            assert [head.weight.grad is not None for head in one.heads] == [i in used for i in range(3)]
+            optimizer.step()
+            optimizer.zero_grad()
+        assert all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
+
+
 def test_in_a_larger_model() -> None:
     """Between other layers, used twice in one step, with gradient accumulation."""
     torch.manual_seed(0)

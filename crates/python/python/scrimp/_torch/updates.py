@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -20,9 +20,12 @@ from torch.optim import (
     ASGD,
     SGD,
     Adadelta,
+    Adafactor,
+    Adagrad,
     Adam,
     Adamax,
     AdamW,
+    Muon,
     NAdam,
     Optimizer,
     RAdam,
@@ -40,10 +43,12 @@ from scrimp._torch.memories import Memory
 from scrimp._torch.memory import measured
 from scrimp._torch.modules import KEY
 from scrimp._torch.problem import Cost
-from scrimp._torch.profile import BYTES_PER_SECOND, machine, seconds_of
+from scrimp._torch.profile import BYTES_PER_SECOND, OPERATIONS_PER_SECOND, machine, seconds_of
 from scrimp.errors import BadOption, Unsupported
 
-KNOWN = (SGD, Adam, AdamW, Adamax, NAdam, RAdam, RMSprop, Adadelta, ASGD, Rprop)
+POINTWISE = (SGD, Adam, AdamW, Adamax, NAdam, RAdam, RMSprop, Adagrad, Adadelta, ASGD, Rprop)
+"""Their update of a number depends on nothing of other numbers."""
+KNOWN = (*POINTWISE, Adafactor, Muon)
 """Their update of a parameter depends on nothing of other parameters."""
 SAMPLE = 1 << 22
 """Elements of a parameter up to which an update is measured; of larger ones it takes as many times more."""
@@ -68,6 +73,8 @@ class Updater:
             )
         if any(group.get("differentiable") for group in optimizer.param_groups):
             raise Unsupported("an optimizer with differentiable=True can't be part of the step; leave it out")
+        if isinstance(optimizer, Adafactor):
+            _refuse_mixed(optimizer)
         if clip_norm is not None and not clip_norm > 0:
             raise BadOption(f"clip_norm is {clip_norm!r}, but must be a norm above 0")
         self.optimizer = optimizer
@@ -201,7 +208,11 @@ class Updater:
         parameter = self.parameters[node.args[1]]  # type: ignore[index]
         size = parameter.numel() * parameter.element_size()
         if not measures:
-            return Cost(PER_UPDATE + BUSY_BYTES * size / BYTES_PER_SECOND, SCRATCH * size + 1024)
+            seconds = PER_UPDATE + BUSY_BYTES * size / BYTES_PER_SECOND
+            if isinstance(self.optimizer, Muon):
+                rounds = self._group(parameter)["ns_steps"]
+                seconds += rounds * _orthogonalizing(*parameter.shape) / OPERATIONS_PER_SECOND
+            return Cost(seconds, SCRATCH * size + 1024)
         return self._measured(parameter)
 
     def _place(self, slot: Slot) -> int:
@@ -235,47 +246,56 @@ class Updater:
                 for tensor in there.values()
                 if isinstance(tensor, Tensor)
             ]
-        twin = _Twin(self.optimizer, group, parameter, 2)
+        small = [min(size, 2) for size in parameter.shape]
+        twin = _Twin(self.optimizer, group, parameter, small)
         twin.step()
-        whole = parameter.numel() * parameter.element_size()
         found: list[tuple[bool, int]] = []
         for tensor in twin.state.values():
             if isinstance(tensor, Tensor):
-                alike = tensor.shape == (2,)
-                size = whole * tensor.element_size() // parameter.element_size()
-                found.append(
-                    (alike and parameter.dim() > 0, size if alike else tensor.untyped_storage().nbytes())
-                )
+                sizes: list[int] = list(tensor.shape)
+                if len(sizes) == len(small):
+                    # Of each dimension it has all that the parameter has, or one.
+                    pairs = zip(sizes, small, parameter.shape, strict=True)
+                    sizes = [whole if size == least else size for size, least, whole in pairs]
+                moved = bool(sizes) and list(parameter.shape) == sizes
+                found.append((moved, math.prod(sizes) * tensor.element_size()))
         return found
 
     def _measured(self, parameter: nn.Parameter) -> Cost:
         group = self._group(parameter)
-        sample = min(parameter.numel(), SAMPLE)
+        pointwise = isinstance(self.optimizer, POINTWISE)
+        shape = [min(parameter.numel(), SAMPLE)] if pointwise else list(parameter.shape)
         options = {k: v for k, v in group.items() if k not in ("params", "lr", "initial_lr")}
-        key = f"update {type(self.optimizer).__name__} {options} {parameter.dtype}[{sample}]"
+        key = f"update {type(self.optimizer).__name__} {options} {parameter.dtype}{shape}"
         here = machine(parameter.device)
         row = kept.load().get(here, {}).get(key)
         if row is None:
-            twin = _Twin(self.optimizer, group, parameter, sample)
+            twin = _Twin(self.optimizer, group, parameter, shape)
             twin.step()
             _, peak, _ = measured(twin.step, parameter.device)
             seconds, busy = seconds_of(twin.step, parameter.device)
             row = [seconds, peak, int(busy)]
             kept.store(here, {key: row})
-        times = parameter.numel() / max(sample, 1)
+        times = parameter.numel() / max(math.prod(shape), 1)
         return Cost(float(row[0]) * times, math.ceil(row[1] * times))
 
 
 class _Twin:
     """An optimizer like another one, with a parameter of its own."""
 
-    def __init__(self, optimizer: Optimizer, group: dict[str, Any], like: Tensor, elements: int) -> None:
+    def __init__(
+        self, optimizer: Optimizer, group: dict[str, Any], like: nn.Parameter, shape: Sequence[int]
+    ) -> None:
         self._optimizer: Any = object.__new__(type(optimizer))
         vars(self._optimizer).update(vars(optimizer))
         self._optimizer.state = defaultdict(dict)
-        self._parameter = nn.Parameter(torch.zeros(elements, dtype=like.dtype, device=like.device))
+        self._parameter = nn.Parameter(torch.zeros(shape, dtype=like.dtype, device=like.device))
         self._parameter.grad = torch.zeros_like(self._parameter)
         self._group = group
+        if isinstance(optimizer, Adagrad):
+            # Some versions of PyTorch make its state when it is made.
+            for name, value in optimizer.state.get(like, {}).items():
+                self.state[name] = value.clone() if value.dim() == 0 else torch.zeros_like(self._parameter)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -284,6 +304,24 @@ class _Twin:
 
     def step(self) -> None:
         _step(self._optimizer, self._group, self._parameter)
+
+
+def _orthogonalizing(rows: int, columns: int) -> int:
+    """Operations of one of Muon's rounds of three products."""
+    short, long = sorted((rows, columns))
+    return 2 * short * short * (2 * long + short)
+
+
+def _refuse_mixed(optimizer: Optimizer) -> None:
+    """Refuse groups for which the type of the first parameter decides how others are updated."""
+    for group in optimizer.param_groups:
+        types = {parameter.dtype for parameter in group["params"]}
+        if group["eps"][0] is None and len(types) > 1:
+            raise Unsupported(
+                "Adafactor takes its first eps from the type of a group's first parameter, but a group has "
+                f"parameters of several types ({', '.join(sorted(map(str, types)))}); say eps, or put each "
+                "type in a group of its own"
+            )
 
 
 def _step(optimizer: Any, group: dict[str, Any], parameter: Tensor) -> None:

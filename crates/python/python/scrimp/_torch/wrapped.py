@@ -61,6 +61,8 @@ class Halves:
     """Results that have none in the model either."""
     gradients: list[int]
     """Inputs that get gradients, in the order in which backward gives them."""
+    reached: list[set[int]]
+    """For each of these, the places in ``differentiable`` of the results that it leads to."""
     outputs: Outputs
     guards: Guards
     pace: Pace
@@ -262,6 +264,7 @@ def _cut(asked: _Lowered, made: Plan, away: Away | None, pace: Pace) -> Halves:
         passive=[i for i, has_gradient in enumerate(outputs.differentiable) if not has_gradient],
         mutated=[index_of[position] for position, _ in joint.mutations],
         gradients=[index_of[position] for position, _ in joint.gradients],
+        reached=_reached(incoming, [node for _, node in joint.gradients]),
         outputs=outputs,
         guards=joint.guards,
         pace=pace,
@@ -269,6 +272,15 @@ def _cut(asked: _Lowered, made: Plan, away: Away | None, pace: Pace) -> Halves:
         away=away,
         trips=(first.trip is not None, rest.trip is not None),
     )
+
+
+def _reached(incoming: Sequence[Node], gradients: Sequence[Node]) -> list[set[int]]:
+    """Which of the incoming gradients each of a graph's gradients is made of."""
+    of: dict[Node, set[int]] = {node: {place} for place, node in enumerate(incoming)}
+    for node in incoming[0].graph.nodes if incoming else ():
+        if node not in of:
+            of[node] = set().union(*(of[above] for above in node.all_input_nodes))
+    return [of[node] for node in gradients]
 
 
 def _as_it_was(first: Rewriter, node: Node, changed: set[Node]) -> Node:
@@ -312,8 +324,10 @@ class _Run(torch.autograd.Function):
             made = halves.backward(box, *incoming, *[ctx.trip][: halves.trips[1]])
         halves.places.end()
         answer: list[Tensor | None] = [None] * (1 + ctx.inputs)
-        for position, gradient in zip(halves.gradients, made, strict=True):
-            answer[1 + position] = gradient
+        used = {place for place, i in enumerate(halves.differentiable) if gradients[i] is not None}
+        for position, reached, gradient in zip(halves.gradients, halves.reached, made, strict=True):
+            # What leads to unused outputs alone has no gradient in eager; optimizers leave it as it is.
+            answer[1 + position] = gradient if used & reached else None
         return tuple(answer)
 
 
