@@ -371,6 +371,50 @@ def test_hooks() -> None:
     assert "parameter '0.weight' has a gradient hook" in refused(model, x, loss_fn=Tensor.sum)
 
 
+class Sharing(nn.Module):
+    """Blocks that have one and the same part each, with statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
+        self.blocks = nn.ModuleList(
+            nn.ModuleDict({"part": self.part, "own": nn.Linear(8, 8)}) for _ in range(3)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = torch.relu(block["own"](block["part"](x)))
+        return x
+
+
+@pytest.mark.parametrize("way", ["fit", "fit again", "optimizer", "wrap"])
+def test_a_module_with_several_paths(way: str) -> None:
+    """Its parameters and buffers are its own after capture, and after a look at a kept one."""
+    torch.manual_seed(0)
+    model, batch = Sharing(), (torch.randn(16, 8), torch.randint(0, 8, (16,)))
+    twin = copy.deepcopy(model)
+    own = [*model.parameters(), *model.buffers()]
+    mine, eagers = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, twin))
+    options: dict[str, Any] = {"costs": "estimate", "time_limit": 0.5}
+    if way == "wrap":
+        step: Any = functools.partial(eager, scrimp.torch.wrap(model, batch[:1], "100%", **options))
+        run = functools.partial(step, batch, F.cross_entropy)
+    else:
+        options["optimizer"] = mine if way == "optimizer" else None
+        run = functools.partial(scrimp.torch.fit(model, F.cross_entropy, batch, "100%", **options), *batch)
+    assert all(a is b for a, b in zip(own, [*model.parameters(), *model.buffers()], strict=True))
+    for _ in range(2):
+        assert torch.equal(run(), eager(twin, batch, F.cross_entropy))
+        if way != "optimizer":
+            assert same_bits(model, twin)
+            mine.step()
+            mine.zero_grad()
+        eagers.step()
+        eagers.zero_grad()
+    pairs = zip(own, [*twin.parameters(), *twin.buffers()], strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
 def test_batch_norm_without_statistics() -> None:
     """Of the batch alone, in the model's training as in its evaluation."""
     torch.manual_seed(0)

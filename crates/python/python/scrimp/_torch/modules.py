@@ -40,6 +40,23 @@ def same_attributes(root: nn.Module) -> Iterator[None]:
             vars(module).update(state)
 
 
+@contextlib.contextmanager
+def same_tensors(*roots: Any) -> Iterator[None]:
+    """Put parameters and buffers back as they are now.
+
+    PyTorch puts others in their place while it captures, and leaves them in modules with several paths.
+    """
+    modules = [module for root in roots if isinstance(root, nn.Module) for module in root.modules()]
+    tables = [table for module in modules for table in (module._parameters, module._buffers)]
+    before = [dict(table) for table in tables]
+    try:
+        yield
+    finally:
+        for table, entries in zip(tables, before, strict=True):
+            table.clear()
+            table.update(entries)
+
+
 def forget_cached(root: nn.Module) -> None:
     """Empty the caches of functions in the model and beside its classes, which may hold fake tensors."""
     modules = list(root.modules())

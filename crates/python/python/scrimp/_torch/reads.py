@@ -45,6 +45,7 @@ from scrimp._torch.guards import (
     is_plain,
     shown,
 )
+from scrimp._torch.modules import same_tensors
 from scrimp._torch.questions import Course, Guard
 from scrimp._torch.refusals import no_checkpoints
 from scrimp.errors import Unsupported
@@ -90,7 +91,7 @@ def guarded(call: Call, loss_fn: Any, capture: Callable[[Call], Joint]) -> Joint
 
 def _once(call: Call, loss_fn: Any, capture: Callable[[Call], Joint]) -> Joint:
     recorder = Recorder(call.model, loss_fn)
-    with recorder, no_checkpoints():
+    with recorder, no_checkpoints(), same_tensors(call.model, loss_fn):
         joint = capture(Call(call.model, recorder.watched(call.run), loss_fn))
     joint.guards = recorder.guards(joint.guard)
     return joint
@@ -107,7 +108,7 @@ def noted(call: Call, loss_fn: Any, tensors: Sequence[torch.Tensor], contents: G
     ]
     fakes: dict[str, torch.Tensor] = {name: mode.from_tensor(tensor) for name, tensor in held}
     try:
-        with recorder, mode, torch.enable_grad():
+        with recorder, mode, torch.enable_grad(), same_tensors(call.model, loss_fn):
             torch.func.functional_call(watched, fakes, tuple(map(mode.from_tensor, tensors)))
     finally:
         mode.forget()
