@@ -127,13 +127,14 @@ pub(crate) fn with<'m>(
     };
     let least_time = options.enough.map_or(FIRST_PLAN, |_| options.time_limit);
     let limit = options.time_limit.max(least_time);
+    let late = options.cutoff(start, limit);
     let first = FirstPlan {
         model,
         budget,
         floor,
         free,
-        cutoff: options.cutoff(start, limit.mul_f64(FIRST_SHARE)),
-        late: options.cutoff(start, limit),
+        cutoff: late.by(start.checked_add(late.left().mul_f64(FIRST_SHARE))),
+        late,
         // A caller that sets `enough` plans under many budgets and needs the time limit to be kept.
         patient: options.enough.is_none() && options.deadline.is_none(),
         any: false,

@@ -210,7 +210,7 @@ impl FirstPlan<'_> {
                     noise: 0.0,
                     free,
                 };
-                let tools = (self.late, &mut rng, &mut work);
+                let tools = (self.cutoff, &mut rng, &mut work);
                 let found = beam::search(self.model, order, self.budget, breadth, tools);
                 if found.is_some() {
                     return found;
