@@ -1,7 +1,7 @@
 //! Repair: brings a sequence under the budget by evicting values where the sequence exceeds it most.
 //!
-//! Evicting a value at a position means running its producer again just before its next use, so that its
-//! bytes are free in between. The new run needs its inputs: each is either kept longer or made again too,
+//! Evicting a value at a position means running its producer again, just before its next use or, now and then, as soon as
+//! the sequence is under the budget again, so that its bytes are free in between. The new run needs its inputs: each is either kept longer or made again too,
 //! whichever is cheaper at the current price of a byte for one position.
 
 use cranelift_entity::EntityRef;
@@ -52,6 +52,10 @@ pub(crate) struct Repairer<'m> {
     pub budget: f64,
     /// Whether first runs may change their order.
     pub free: bool,
+    /// The first position after the peak that isn't over the budget, and the share of reruns that are tried there instead of
+    /// just before their use.
+    clear: Position,
+    early: f64,
     /// Seconds below which a cost counts as zero.
     epsilon: f64,
     /// Seconds per byte and position over the budget, as the last evictions cost.
@@ -80,6 +84,9 @@ pub(crate) struct Repairer<'m> {
     pub(super) rooms: Rooms,
 }
 
+/// The share of reruns that are tried right after the stretch that is over the budget: their inputs, which are
+/// still there, may be too large to be kept until the use.
+const EARLY: f64 = 0.1;
 /// How many values one estimate looks at.
 pub(super) const VISITS: u32 = 40;
 /// Evictions beyond the promising ones that are tried if none of those helps.
@@ -100,6 +107,8 @@ impl<'m> Repairer<'m> {
             model,
             budget,
             free,
+            clear: Position::FIRST,
+            early: EARLY,
             epsilon,
             price: 0.0,
             copying: 0.0,
@@ -238,6 +247,9 @@ impl<'m> Repairer<'m> {
         rng: &mut Random,
     ) -> bool {
         self.survey(state);
+        let rest = &state.mem()[peak.index()..];
+        let crowd = rest.iter().position(|&m| m <= self.budget);
+        self.clear = crowd.map_or(state.end(), |crowd| peak + crowd as u32);
         self.gather_moves(state, peak, taste, rng);
         let price = self.price;
         // If nothing helps at the usual price, a higher price of bytes makes more runs worthwhile.
@@ -326,3 +338,6 @@ fn worst(mem: &[f64]) -> (Position, f64) {
     let at = mem.iter().position(|&m| m == most).unwrap_or(0);
     (Position::new(at), most)
 }
+
+#[cfg(test)]
+mod tests;

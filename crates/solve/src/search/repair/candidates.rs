@@ -180,10 +180,12 @@ impl<'m> Repairer<'m> {
     ) {
         let m = self.model;
         let task = m.producer[v];
-        if !self.may(task, idle.next) {
+        let early = self.clear < idle.next && rng.unit() < self.early;
+        let before = if early { self.clear } else { idle.next };
+        if !self.may(task, before) {
             return;
         }
-        let relief = self.relief(m.bytes[v], idle.last + 1, idle.next);
+        let relief = self.relief(m.bytes[v], idle.last + 1, before);
         let noise = 1.0 + taste.noise * rng.unit();
         if relief <= 0.0 {
             return;
@@ -201,14 +203,13 @@ impl<'m> Repairer<'m> {
                 most: relief - per_second * own,
             };
             found.pricing.visits = VISITS;
-            let taken = self.inputs_price(state, task, idle.next, &mut found.pricing, limit);
+            let taken = self.inputs_price(state, task, before, &mut found.pricing, limit);
             self.work += 10 + u64::from(VISITS - found.pricing.visits);
             if let Some(taken) = taken {
                 score = (relief - taken.area) / (taken.seconds + own) * noise;
                 found.add(score);
             }
         }
-        let before = idle.next;
         self.candidates
             .push((score, Eviction::Rerun { task, before }));
     }
