@@ -377,13 +377,11 @@ class Sharing(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.part = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
-        self.blocks = nn.ModuleList(
-            nn.ModuleDict({"part": self.part, "own": nn.Linear(8, 8)}) for _ in range(3)
-        )
+        self.blocks = nn.ModuleList(nn.Sequential(self.part, nn.Linear(8, 8), nn.ReLU()) for _ in range(3))
 
     def forward(self, x: Tensor) -> Tensor:
         for block in self.blocks:
-            x = torch.relu(block["own"](block["part"](x)))
+            x = block(x)
         return x
 
 

@@ -139,6 +139,21 @@ def test_state_of_another_shape_than_its_parameter(kind: Any, costs: str) -> Non
     assert again.peak == step.peak
 
 
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if "adafactor" not in name])
+def test_what_an_update_makes_is_known_without_measuring(name: str) -> None:
+    """Where an update is the worst moment, an estimate is the measured peak."""
+    torch.manual_seed(0)
+    model, batch = nn.Linear(400, 300), (torch.randn(2, 400), torch.randn(2, 300))
+    optimizer = OPTIMIZERS[name](model.parameters())
+    step = scrimp.torch.fit(
+        model, nn.functional.mse_loss, batch, "100%", optimizer=optimizer, costs="estimate", time_limit=0.5
+    )
+    step(*batch)
+    held = storage_bytes([*model.parameters(), *batch, *tensors_of(optimizer)])
+    _, peak, _ = measured(lambda: step(*batch), CPU)
+    assert held + peak <= step.peak <= 1.05 * (held + peak)
+
+
 def test_adafactor_of_several_types() -> None:
     """The first parameter's type would decide how others are updated."""
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4).double())

@@ -152,3 +152,35 @@ def test_widths_that_round_otherwise_are_named() -> None:
         scrimp.torch.fit(
             nn.Sequential(nn.GRU(8, 48)), lambda o: o[0].sum(), (x,), "100%", costs="estimate", time_limit=0.2
         )
+
+
+class Encoder(nn.Module):
+    """Gives a distribution, from which the loss draws."""
+
+    def __init__(self, check: bool | None) -> None:
+        super().__init__()
+        self.mean, self.scale = nn.Linear(4, 3), nn.Linear(4, 3)
+        self.check = check
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = torch.distributions.Normal(self.mean(x), self.scale(x).exp(), validate_args=self.check)
+        draw = made.rsample()
+        return (draw.square() - made.log_prob(draw)).mean()
+
+
+def test_distributions_that_check_their_arguments() -> None:
+    """They look at what comes from parameters; the sentence says how to turn that off."""
+    torch.manual_seed(0)
+    x = torch.randn(5, 4)
+    with pytest.raises(scrimp.Unsupported, match="validate_args=False"):
+        scrimp.torch.fit(Encoder(None), None, x, "100%", costs="estimate")
+    model = Encoder(False)
+    twin = copy.deepcopy(model)
+    step = scrimp.torch.fit(model, None, x, "100%", costs="estimate", time_limit=0.5)
+    torch.manual_seed(1)
+    loss = step(x)
+    torch.manual_seed(1)
+    expected = twin(x)
+    expected.backward()
+    assert torch.equal(loss, expected.detach())
+    assert torch.equal(model.scale.weight.grad, twin.scale.weight.grad)

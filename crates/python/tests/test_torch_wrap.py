@@ -293,6 +293,19 @@ def test_the_model_keeps_its_face() -> None:
         scrimp.torch.unwrap(model)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_exported_and_traced_it_is_the_model_itself() -> None:
+    """With gradients on, too; transforms of torch.func are refused."""
+    model, twin, (x, y), loss_fn = twins("unet")
+    scrimp.torch.wrap(model, (x,), "100%", costs="estimate", time_limit=0.5)
+    expected = twin(x)
+    assert torch.equal(torch.export.export(model, (x,)).module()(x), expected)
+    assert torch.equal(torch.jit.trace(model, x, check_trace=False)(x), expected)
+    parameters = dict(model.named_parameters())
+    with pytest.raises(scrimp.Unsupported, match=r"torch\.func"):
+        torch.func.grad(lambda p: loss_fn(torch.func.functional_call(model, p, (x,)), y))(parameters)
+
+
 def test_copies_and_pickles_have_plans_of_their_own() -> None:
     """By every way that PyTorch's users take; also for averages of weights."""
     model, x = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), torch.randn(3, 4)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch._C._functorch import peek_interpreter_stack
 
 from scrimp._torch.policy import Policy
 from scrimp._torch.settings import Settings
@@ -112,7 +113,7 @@ def _subclass(base: Any) -> type[Wrapped]:
     """Make it under the same name: libraries look names up, and write them into files."""
 
     def forward(self: Wrapped, *args: Any, **kwargs: Any) -> Any:
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() or torch.compiler.is_exporting() or torch._C._is_tracing():
             return base.forward(self, *args, **kwargs)
         return _planned(self, *args, **kwargs)
 
@@ -132,6 +133,11 @@ def _subclass(base: Any) -> type[Wrapped]:
 
 
 def _run(model: Wrapped, *args: Any, **kwargs: Any) -> Any:
+    if peek_interpreter_stack() is not None:
+        raise Unsupported(
+            "torch.func transforms what a model does with tensors of its own, for which there is no plan; "
+            "use the model itself there (scrimp.torch.unwrap)"
+        )
     return _planner(model)(*args, **kwargs)
 
 

@@ -47,7 +47,7 @@ def same_tensors(*roots: Any) -> Iterator[None]:
     PyTorch puts others in their place while it captures, and leaves them in modules with several paths.
     """
     modules = [module for root in roots if isinstance(root, nn.Module) for module in root.modules()]
-    tables = [table for module in modules for table in (module._parameters, module._buffers)]
+    tables: list[dict[str, Any]] = [t for module in modules for t in (module._parameters, module._buffers)]
     before = [dict(table) for table in tables]
     try:
         yield

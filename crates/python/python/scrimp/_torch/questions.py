@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import operator as operators
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -169,6 +170,13 @@ class Course(FakeTensorMode):
         reason = trail.why_not()
         if reason:
             where = self._where()
+            if _checks_distribution():
+                raise Unsupported(
+                    "a distribution of torch.distributions looks whether its arguments are valid"
+                    f"{f', in {where}' if where else ''}, and they {reason}, so there is no one graph to "
+                    "plan; make it with validate_args=False, or turn these checks off for all with "
+                    "torch.distributions.Distribution.set_default_validate_args(False)"
+                )
             raise Unsupported(
                 f"the model's course depends on its data: {call.operator}"
                 f"{f' in {where}' if where else ''} looks at contents that {reason}, so there is no one "
@@ -297,6 +305,21 @@ class Trail:
             if any(above in self._varying for above in node.all_input_nodes):
                 self._varying.add(node)
         return self._nodes[key]
+
+
+def _checks_distribution() -> bool:
+    """Whether a distribution is checking its arguments."""
+    frame: Any = sys._getframe()
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if module.startswith("torch.distributions.") and frame.f_code.co_name in CHECKS:
+            return True
+        frame = frame.f_back
+    return False
+
+
+CHECKS = ("__init__", "_validate_sample")
+"""Methods of distributions that check arguments."""
 
 
 def _fakes(call: Call) -> list[FakeTensor]:

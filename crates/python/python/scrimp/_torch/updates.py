@@ -56,7 +56,9 @@ BUSY_BYTES = 12
 """How often an update reads or writes a parameter's bytes, where it isn't measured."""
 PER_UPDATE = 5e-5
 SCRATCH = 5
-"""Tensors of a parameter's size that an update makes at most."""
+"""Tensors of a parameter's size that an update makes at most, where that depends on the shape."""
+PROBE = 1 << 14
+"""Elements of a parameter by whose update it is found out otherwise."""
 
 
 class Updater:
@@ -85,6 +87,8 @@ class Updater:
         """Where state may wait."""
         self.parameters: list[nn.Parameter] = []
         self._group_of = self._grouped()
+        self._probed: dict[Any, int] = {}
+        """By group and type, bytes that the update of a small parameter makes."""
 
     @property
     def marks(self) -> Any:
@@ -212,7 +216,7 @@ class Updater:
             if isinstance(self.optimizer, Muon):
                 rounds = self._group(parameter)["ns_steps"]
                 seconds += rounds * _orthogonalizing(*parameter.shape) / OPERATIONS_PER_SECOND
-            return Cost(seconds, SCRATCH * size + 1024)
+            return Cost(seconds, self._scratch(parameter, size) + 1024)
         return self._measured(parameter)
 
     def _place(self, slot: Slot) -> int:
@@ -260,6 +264,18 @@ class Updater:
                 moved = bool(sizes) and list(parameter.shape) == sizes
                 found.append((moved, math.prod(sizes) * tensor.element_size()))
         return found
+
+    def _scratch(self, parameter: nn.Parameter, size: int) -> int:
+        """Bytes that an update makes beside the state."""
+        if not isinstance(self.optimizer, POINTWISE) or parameter.device.type != "cpu":
+            return SCRATCH * size
+        group = self._group(parameter)
+        key = id(group), parameter.dtype
+        if key not in self._probed:
+            twin = _Twin(self.optimizer, group, parameter, [PROBE])
+            twin.step()
+            self._probed[key] = measured(twin.step, parameter.device)[1]
+        return math.ceil(self._probed[key] * parameter.numel() / PROBE)
 
     def _measured(self, parameter: nn.Parameter) -> Cost:
         group = self._group(parameter)
