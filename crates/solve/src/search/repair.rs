@@ -1,8 +1,9 @@
 //! Repair: brings a sequence under the budget by evicting values where the sequence exceeds it most.
 //!
-//! Evicting a value at a position means running its producer again, just before its next use or, now and then, as soon as
-//! the sequence is under the budget again, so that its bytes are free in between. The new run needs its inputs: each is either kept longer or made again too,
-//! whichever is cheaper at the current price of a byte for one position.
+//! Evicting a value at a position means running its producer again, just before its next use or, now and then,
+//! as soon as the sequence is under the budget again, so that its bytes are free in between. The new run needs its
+//! inputs: each is either kept longer or made again too, whichever is cheaper at the current price of a byte for
+//! one position.
 
 use cranelift_entity::EntityRef;
 use scrimp_plan::{TaskId, ValueId};
@@ -52,10 +53,8 @@ pub(crate) struct Repairer<'m> {
     pub budget: f64,
     /// Whether first runs may change their order.
     pub free: bool,
-    /// The first position after the peak that isn't over the budget, and the share of reruns that are tried there instead of
-    /// just before their use.
+    /// The first position after the peak that isn't over the budget.
     clear: Position,
-    early: f64,
     /// Seconds below which a cost counts as zero.
     epsilon: f64,
     /// Seconds per byte and position over the budget, as the last evictions cost.
@@ -86,7 +85,7 @@ pub(crate) struct Repairer<'m> {
 
 /// The share of reruns that are tried right after the stretch that is over the budget: their inputs, which are
 /// still there, may be too large to be kept until the use.
-const EARLY: f64 = 0.1;
+pub(super) const EARLY: f64 = 0.1;
 /// How many values one estimate looks at.
 pub(super) const VISITS: u32 = 40;
 /// Evictions beyond the promising ones that are tried if none of those helps.
@@ -108,7 +107,6 @@ impl<'m> Repairer<'m> {
             budget,
             free,
             clear: Position::FIRST,
-            early: EARLY,
             epsilon,
             price: 0.0,
             copying: 0.0,

@@ -31,6 +31,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from scrimp.errors import Unsupported
 
+CHECKS = ("__init__", "_validate_sample")
+"""Methods of distributions that check arguments."""
+
 
 @dataclass(frozen=True, repr=False)
 class Call:
@@ -316,10 +319,6 @@ def _checks_distribution() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-CHECKS = ("__init__", "_validate_sample")
-"""Methods of distributions that check arguments."""
 
 
 def _fakes(call: Call) -> list[FakeTensor]:

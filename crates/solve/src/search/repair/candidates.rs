@@ -2,7 +2,7 @@
 
 use scrimp_plan::ValueId;
 
-use super::{Eviction, Repairer, Taste, VISITS};
+use super::{EARLY, Eviction, Repairer, Taste, VISITS};
 use crate::ids::{Position, Run};
 use crate::random::Random;
 use crate::search::price::{Limit, Pricing};
@@ -180,7 +180,7 @@ impl<'m> Repairer<'m> {
     ) {
         let m = self.model;
         let task = m.producer[v];
-        let early = self.clear < idle.next && rng.unit() < self.early;
+        let early = self.clear < idle.next && rng.unit() < EARLY;
         let before = if early { self.clear } else { idle.next };
         if !self.may(task, before) {
             return;
