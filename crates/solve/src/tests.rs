@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cranelift_entity::EntityRef;
+use scrimp_plan::testing::{Family, network};
 use scrimp_plan::{Capacities, Interval, LinkSpeed, Problem, TaskId, check_offsets, simulate};
 
 use crate::ids::Position;
 use crate::model::Model;
 use crate::random::Random;
-use crate::search::driver::{self, Found};
+use crate::search::driver::{self, Found, How};
 use crate::search::state::State;
 use crate::testing::{Shape, base_peak, device, optimum, problem};
 use crate::{
@@ -163,6 +164,31 @@ fn small_problems_are_solved_exactly_in_free_order() {
     exactly(Order::Free, 4, 20);
 }
 
+#[test]
+fn a_search_that_settles_is_the_search_in_the_given_order() {
+    let (mut settled, mut open) = (0, 0);
+    for (k, family) in Family::ALL.into_iter().cycle().take(8).enumerate() {
+        let p = network(family, 130, k < 4, k as u64);
+        let (model, _) = Model::new(&p).unwrap();
+        let (floor, peak) = (floor_bytes(&p).unwrap(), base_peak(&p));
+        let budget = (floor + (peak - floor) / 2) as f64 - model.resident;
+        let asked = |order| Options {
+            time_limit: WORK,
+            ..options(order, Method::Search)
+        };
+        let found = driver::settled(&model, budget, &asked(Order::Free), without_clock());
+        if !found.keeps {
+            open += 1;
+            continue;
+        }
+        let fixed = asked(Order::Fixed);
+        let fixed = driver::run(&model, budget, &fixed, without_clock(), &mut |_| {});
+        assert_eq!(found.runs, fixed.runs, "{} {k}", family.name());
+        settled += 1;
+    }
+    assert!(settled > 1 && open > 1, "{settled} {open}");
+}
+
 /// Compares what beams and walks find with the exact search, on random problems that it solves too.
 fn near_the_optimum(order: Order, problems: impl Iterator<Item = Problem>) {
     let (mut solved, mut good, mut missed) = (0, 0, 0);
@@ -175,8 +201,13 @@ fn near_the_optimum(order: Order, problems: impl Iterator<Item = Problem>) {
             };
             let budget = budget as f64 - model.resident;
             let begun = without_clock();
-            let search =
-                |exactly| driver::with(&model, budget, &options, begun, exactly, &mut |_| {});
+            let search = |exactly| {
+                let how = How {
+                    exactly,
+                    settles: false,
+                };
+                driver::with(&model, budget, &options, begun, how, &mut |_| {})
+            };
             let cost = |found: &Found| State::new(&model, &found.runs).cost();
             let exact = search(true);
             if exact.least > budget || cost(&exact) > exact.lower_bound * (1.0 + 1e-9) {

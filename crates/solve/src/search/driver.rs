@@ -72,7 +72,7 @@ pub(crate) struct Found {
     pub lower_bound: f64,
     /// A proven floor, without resident bytes: no plan takes fewer bytes.
     pub floor: f64,
-    /// Whether the order is free but the given one seems good: no other gave a cheaper first plan.
+    /// Whether the order is free but the plan keeps the given one, because the caller wanted that if it seems good.
     pub keeps: bool,
 }
 
@@ -84,7 +84,26 @@ pub(crate) fn run<'m>(
     start: Instant,
     progress: &mut dyn FnMut(Progress),
 ) -> Found {
-    with(model, budget, options, start, true, progress)
+    let how = How {
+        exactly: true,
+        settles: false,
+    };
+    with(model, budget, options, start, how, progress)
+}
+
+/// [`run`], but if the order is free and the given one gives a promising first plan, the whole search is in the given
+/// order. Then the bound is one for that order.
+pub(crate) fn settled<'m>(
+    model: &'m Model,
+    budget: f64,
+    options: &'m Options,
+    start: Instant,
+) -> Found {
+    let how = How {
+        exactly: true,
+        settles: true,
+    };
+    with(model, budget, options, start, how, &mut |_| {})
 }
 
 /// Searches for the leanest sequence, which is what matters when a budget has no plan.
@@ -97,13 +116,22 @@ pub(crate) fn leanest<'m>(
     run(model, -model.resident, options, start, progress)
 }
 
-/// Runs the search, with or without the exact search first.
+/// What a search may do.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    /// Whether the exact search comes first.
+    pub exactly: bool,
+    /// Whether the search keeps the given order if that seems good.
+    pub settles: bool,
+}
+
+/// Runs the search in one of several ways.
 pub(crate) fn with<'m>(
     model: &'m Model,
     budget: f64,
     options: &'m Options,
     start: Instant,
-    exactly: bool,
+    how: How,
     progress: &mut dyn FnMut(Progress),
 ) -> Found {
     let given = model.given_order();
@@ -122,7 +150,7 @@ pub(crate) fn with<'m>(
     let cutoff = options.cutoff(start, options.time_limit);
     let free = options.order == Order::Free;
     let limits = Limits {
-        states: if exactly { STATES } else { 0 },
+        states: if how.exactly { STATES } else { 0 },
         cutoff,
     };
     let least_time = options.enough.map_or(FIRST_PLAN, |_| options.time_limit);
@@ -161,17 +189,18 @@ pub(crate) fn with<'m>(
         }
         Verdict::AtLeast(seconds) => {
             known.lower_bound = known.lower_bound.max(seconds);
-            by_walks(first, known, options, start, progress)
+            by_walks(first, known, options, start, how.settles, progress)
         }
     }
 }
 
 /// Finds a first plan and anneals from there; `known` holds what is known before.
 fn by_walks<'m>(
-    first: FirstPlan<'m>,
+    mut first: FirstPlan<'m>,
     known: Found,
     options: &'m Options,
     start: Instant,
+    settles: bool,
     progress: &mut dyn FnMut(Progress),
 ) -> Found {
     let Found {
@@ -186,7 +215,7 @@ fn by_walks<'m>(
         Some(start) => Ok((first.beside(start), None)),
         None => first.plans(),
     };
-    let (runs, kept) = match plans {
+    let (mut runs, mut kept) = match plans {
         Ok(found) => found,
         Err(known) => {
             // Whether there is a plan at all takes fewer states than the cheapest one.
@@ -208,6 +237,16 @@ fn by_walks<'m>(
             (runs, None)
         }
     };
+    let added = |runs: &[TaskId]| State::new(model, runs).cost() - model.base_cost();
+    let promising = |kept: &mut Vec<TaskId>| added(kept) <= PROMISING * added(&runs);
+    let settled = kept.take_if(|kept| settles && first.free && promising(kept));
+    let (settled, order) = match settled {
+        Some(kept) => {
+            (runs, first) = (kept, first.keeping());
+            (true, Order::Fixed)
+        }
+        None => (false, options.order),
+    };
     let best = priced(model, runs);
     let keeps = kept
         .as_ref()
@@ -226,7 +265,7 @@ fn by_walks<'m>(
         enough: options.enough.unwrap_or(0.0),
         bound: {
             let known = best.0 - model.base_cost();
-            bound::seconds(model, budget, options.order, known, cutoff)
+            bound::seconds(model, budget, order, known, cutoff)
         },
         lower_bound,
         origins: [&best.1].into_iter().chain(&kept).cloned().collect(),
@@ -249,7 +288,7 @@ fn by_walks<'m>(
         least: budget,
         lower_bound,
         floor,
-        keeps,
+        keeps: settled,
     }
 }
 

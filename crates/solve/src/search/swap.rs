@@ -130,7 +130,8 @@ impl<'m> Search<'m> {
         }
         let possible = |plain: &&Model| bound::floor(plain) - plain.resident <= self.budget;
         let plain = plain.filter(possible);
-        let alone = plain.and_then(|plain| self.without_copies(plain, PLAIN_SHARE, None));
+        let alone =
+            plain.and_then(|plain| self.without_copies(plain, options.order, PLAIN_SHARE, None));
         let keeps = alone.as_ref().is_some_and(|&(_, keeps)| keeps);
         let alone = alone.map(|(plan, _)| plan);
         // With a plan in hand, repairs have their share of the time only.
@@ -142,7 +143,7 @@ impl<'m> Search<'m> {
             cutoff: options.cutoff(began, end),
             ..*self
         };
-        let first = first.repaired(paged);
+        let first = first.repaired(paged, keeps);
         let mut lineages: Vec<Lineage<'m>> = Vec::new();
         for from in alone.clone().into_iter().chain(first) {
             tell(from.0);
@@ -174,7 +175,8 @@ impl<'m> Search<'m> {
         {
             let share = left as f64 / 2.0 / total;
             left -= left / 2;
-            let better = self.without_copies(plain, share, Some(alone.1));
+            let order = if keeps { Order::Fixed } else { options.order };
+            let better = self.without_copies(plain, order, share, Some(alone.1));
             if let Some((better, _)) = better.filter(|(better, _)| better.0 < best.best.0) {
                 tell(better.0);
                 best = self.lineage(LATER, better);
@@ -188,11 +190,12 @@ impl<'m> Search<'m> {
         Some(best.best)
     }
 
-    /// The best plan without copies that is found in this share of the time, if one fits, and whether the given order
-    /// seems good although it is free.
+    /// The best plan without copies that is found in this order and share of the time, if one fits, and whether it keeps
+    /// the given order although any would do.
     fn without_copies(
         &self,
         plain: &Model,
+        order: Order,
         share: f64,
         from: Option<Vec<TaskId>>,
     ) -> Option<((f64, Vec<TaskId>), bool)> {
@@ -201,6 +204,7 @@ impl<'m> Search<'m> {
         // A shorter limit may not suffice for a first plan, so it isn't kept.
         let kept = (time_limit >= FIRST_PLAN / 4).then_some(0.0);
         let options = Options {
+            order,
             time_limit,
             enough: self.options.enough.or(kept),
             deadline: match &from {
@@ -210,7 +214,7 @@ impl<'m> Search<'m> {
             start: from.map(|runs| Sequence::of_runs(plain.device, runs)),
             ..self.options.clone()
         };
-        let found = driver::run(plain, self.budget, &options, start, &mut |_| {});
+        let found = driver::settled(plain, self.budget, &options, start);
         let state = State::new(plain, &found.runs);
         (state.peak() <= self.budget).then(|| ((state.cost(), found.runs), found.keeps))
     }
@@ -262,15 +266,20 @@ impl<'m> Search<'m> {
         best
     }
 
-    /// The best of a known plan and of those that one repair of the given order finds, at several prices.
-    fn repaired(&self, known: Option<(f64, Vec<TaskId>)>) -> Option<(f64, Vec<TaskId>)> {
+    /// The best of a known plan and of those that one repair of the given order finds, at several prices; `keeps` says
+    /// that repairs keep the order though it is free.
+    fn repaired(
+        &self,
+        known: Option<(f64, Vec<TaskId>)>,
+        keeps: bool,
+    ) -> Option<(f64, Vec<TaskId>)> {
         let most = match known {
             Some(_) => (driver::work(self.model, self.options) * PRICES_SHARE) as u64,
             None => u64::MAX,
         };
         let orders = [false, true]
             .into_iter()
-            .take(1 + usize::from(self.is_free()));
+            .take(1 + usize::from(self.is_free() && !keeps));
         let found = orders.filter_map(|free| {
             let mut walk = self.walk(u64::MAX, free);
             for k in 0..PRICES {

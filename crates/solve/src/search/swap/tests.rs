@@ -268,7 +268,7 @@ fn room_is_used_again_when_a_value_has_come_back() {
         options: &options,
         cutoff: Cutoff::NEVER,
     };
-    let (seconds, runs) = search.repaired(None).unwrap();
+    let (seconds, runs) = search.repaired(None, false).unwrap();
     // Nothing has room for coming back while a large task runs.
     assert_eq!(seconds, model.base_cost() + f64::from(TIMES));
     let state = State::new(&model, &runs);
