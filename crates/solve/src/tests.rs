@@ -167,8 +167,9 @@ fn small_problems_are_solved_exactly_in_free_order() {
 #[test]
 fn a_search_that_settles_is_the_search_in_the_given_order() {
     let (mut settled, mut open) = (0, 0);
+    // So many tasks that the search in the given order doesn't begin with beams: then both do the same.
     for (k, family) in Family::ALL.into_iter().cycle().take(8).enumerate() {
-        let p = network(family, 130, k < 4, k as u64);
+        let p = network(family, 310, k < 4, 8 + k as u64);
         let (model, _) = Model::new(&p).unwrap();
         let (floor, peak) = (floor_bytes(&p).unwrap(), base_peak(&p));
         let budget = (floor + (peak - floor) / 2) as f64 - model.resident;
@@ -177,7 +178,7 @@ fn a_search_that_settles_is_the_search_in_the_given_order() {
             ..options(order, Method::Search)
         };
         let found = driver::settled(&model, budget, &asked(Order::Free), without_clock());
-        if !found.keeps {
+        if !found.settled {
             open += 1;
             continue;
         }

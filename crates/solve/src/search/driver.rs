@@ -37,10 +37,10 @@ const RACE_EPOCHS: u64 = 20;
 /// If the order is free but the given one seems good, most of the work of large problems leaves orders as they are, which
 /// is this share of what follows the race.
 pub(super) const KEEPING_SHARE: f64 = 2.0 / 3.0;
-/// After this many epochs a lineage goes on only if its plan adds at most this many times the seconds that the
-/// best plan adds.
-const TRIAL: u64 = 3;
+/// A plan is promising if it adds at most this many times the seconds that the best plan adds.
 const PROMISING: f64 = 1.25;
+/// After this many epochs a lineage goes on only if its plan is promising.
+const TRIAL: u64 = 3;
 /// Units of work of the first epoch, per task.
 pub(super) const FIRST_EPOCH: u64 = 2500;
 /// The search for a first plan may take at least this long, whatever the limit: without a plan there is
@@ -72,8 +72,8 @@ pub(crate) struct Found {
     pub lower_bound: f64,
     /// A proven floor, without resident bytes: no plan takes fewer bytes.
     pub floor: f64,
-    /// Whether the order is free but the plan keeps the given one, because the caller wanted that if it seems good.
-    pub keeps: bool,
+    /// Whether the order is free but the search kept the given one, as [`settled`] does if that is promising.
+    pub settled: bool,
 }
 
 /// Searches for the cheapest sequence within `budget` bytes, without resident bytes.
@@ -142,7 +142,7 @@ pub(crate) fn with<'m>(
         runs: given,
         lower_bound: model.base_cost(),
         floor,
-        keeps: false,
+        settled: false,
     };
     if peak <= budget {
         return known;
@@ -231,22 +231,19 @@ fn by_walks<'m>(
                     least,
                     lower_bound,
                     floor: proven.max(floor),
-                    keeps: false,
+                    settled: false,
                 };
             }
             (runs, None)
         }
     };
     let added = |runs: &[TaskId]| State::new(model, runs).cost() - model.base_cost();
-    let promising = |kept: &mut Vec<TaskId>| added(kept) <= PROMISING * added(&runs);
-    let settled = kept.take_if(|kept| settles && first.free && promising(kept));
-    let (settled, order) = match settled {
-        Some(kept) => {
-            (runs, first) = (kept, first.keeping());
-            (true, Order::Fixed)
-        }
-        None => (false, options.order),
-    };
+    let promising = kept.take_if(|kept| settles && added(kept) <= PROMISING * added(&runs));
+    let settled = promising.is_some();
+    let mut order = options.order;
+    if let Some(kept) = promising {
+        (runs, first, order) = (kept, first.keeping(), Order::Fixed);
+    }
     let best = priced(model, runs);
     let keeps = kept
         .as_ref()
@@ -288,7 +285,7 @@ fn by_walks<'m>(
         least: budget,
         lower_bound,
         floor,
-        keeps: settled,
+        settled,
     }
 }
 

@@ -216,7 +216,7 @@ impl<'m> Search<'m> {
         };
         let found = driver::settled(plain, self.budget, &options, start);
         let state = State::new(plain, &found.runs);
-        (state.peak() <= self.budget).then(|| ((state.cost(), found.runs), found.keeps))
+        (state.peak() <= self.budget).then(|| ((state.cost(), found.runs), found.settled))
     }
 
     fn walk(&self, number: u64, free: bool) -> Walk<'m> {
