@@ -1,11 +1,11 @@
-//! Primitives: what an engine made, ready to run on the caller's memory.
+//! Primitives: what an engine made, to run on the caller's memory.
 
 #![allow(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use crate::desc::Desc;
 use crate::engine::Engine;
@@ -202,10 +202,12 @@ impl Engine {
     }
 }
 
-/// An operation with fixed shapes, formats and number of threads, compiled.
+/// An operation with fixed shapes, formats and number of threads. It is compiled when that is asked for, or when it
+/// first runs: to plan with it takes only its formats and bytes.
 pub struct Primitive {
     engine: Arc<Engine>,
-    handle: Handle,
+    descriptor: Descriptor,
+    compiled: OnceLock<Handle>,
     name: String,
     arguments: Vec<Argument>,
 }
@@ -235,15 +237,15 @@ impl Drop for Primitive {
             // SAFETY: created once, destroyed once.
             unsafe { (self.engine.library.api.memory_destroy)(argument.memory) };
         }
-        if !self.handle.is_null() {
+        if let Some(&handle) = self.compiled.get() {
             // SAFETY: as above.
-            unsafe { (self.engine.library.api.primitive_destroy)(self.handle) };
+            unsafe { (self.engine.library.api.primitive_destroy)(handle) };
         }
     }
 }
 
 impl Primitive {
-    /// Compiles a descriptor; `None` where all that is left is an implementation for reference.
+    /// The descriptor's primitive; `None` where all that is left is an implementation for reference.
     pub(crate) fn new(
         engine: &Arc<Engine>,
         descriptor: Descriptor,
@@ -264,25 +266,22 @@ impl Primitive {
         };
         let mut primitive = Primitive {
             engine: engine.clone(),
-            handle: null_mut(),
+            descriptor,
+            compiled: OnceLock::new(),
             name,
             arguments: Vec::with_capacity(args.len() + 1),
         };
         for &arg in args.iter().chain([&Arg::Scratchpad]) {
-            primitive.argument(&descriptor, arg)?;
+            primitive.argument(arg)?;
         }
-        // SAFETY: the descriptor is alive; the primitive keeps what it needs of it.
-        done("dnnl_primitive_create", unsafe {
-            (api.primitive_create)(&raw mut primitive.handle, descriptor.handle)
-        })?;
         Ok(Some(primitive))
     }
 
-    fn argument(&mut self, descriptor: &Descriptor, arg: Arg) -> Result<(), OneDnnError> {
+    fn argument(&mut self, arg: Arg) -> Result<(), OneDnnError> {
         let api = &self.engine.library.api;
+        let descriptor = self.descriptor.handle;
         // SAFETY: the descriptor is alive, and what it answers lives as long.
-        let desc =
-            unsafe { (api.pd_query_md)(descriptor.handle, ffi::QUERY_ARGUMENT, arg.number()) };
+        let desc = unsafe { (api.pd_query_md)(descriptor, ffi::QUERY_ARGUMENT, arg.number()) };
         if desc.is_null() {
             return done("dnnl_primitive_desc_query_md", ffi::INVALID_ARGUMENTS);
         }
@@ -324,13 +323,43 @@ impl Primitive {
         self.desc(Arg::Scratchpad).map_or(0, Desc::bytes)
     }
 
+    /// Compiles the primitive unless that has been done.
+    ///
+    /// # Errors
+    /// The library can't.
+    pub fn compile(&self) -> Result<(), OneDnnError> {
+        self.handle().map(|_| ())
+    }
+
+    fn handle(&self) -> Result<Handle, OneDnnError> {
+        if let Some(&handle) = self.compiled.get() {
+            return Ok(handle);
+        }
+        let engine = &self.engine;
+        let api = &engine.library.api;
+        let _threads = engine.library.with_threads(engine.threads);
+        let mut handle = null_mut();
+        // SAFETY: the descriptor is alive; the primitive keeps what it needs of it.
+        done("dnnl_primitive_create", unsafe {
+            (api.primitive_create)(&raw mut handle, self.descriptor.handle)
+        })?;
+        let kept = *self.compiled.get_or_init(|| handle);
+        if kept != handle {
+            // Another thread was faster.
+            // SAFETY: created above, and nothing else has it.
+            unsafe { (api.primitive_destroy)(handle) };
+        }
+        Ok(kept)
+    }
+
     /// Runs the primitive and waits for it. Arguments that it doesn't have are ignored.
     ///
     /// # Errors
-    /// An argument that is missing, too short, or written but only lent for reading.
+    /// The library can't compile it; an argument that is missing, too short, or written but only lent for reading.
     pub fn execute(&self, buffers: &[(Arg, Buffer<'_>)]) -> Result<(), OneDnnError> {
         let engine = &self.engine;
         let api = &self.engine.library.api;
+        let handle = self.handle()?;
         let mut list = [ExecArg {
             argument: 0,
             memory: null_mut(),
@@ -355,7 +384,7 @@ impl Primitive {
             done(
                 "dnnl_primitive_execute",
                 (api.primitive_execute)(
-                    self.handle,
+                    handle,
                     stream.0,
                     self.arguments.len() as c_int,
                     list.as_ptr(),

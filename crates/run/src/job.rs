@@ -215,7 +215,7 @@ impl Recipe {
     /// workspace of [`Recipe::workspace`] bytes.
     ///
     /// # Errors
-    /// A piece of memory is too short, or overlaps another where it must not.
+    /// A piece of memory is too short, or overlaps another where it must not; a library can't compile its kernel.
     pub fn job(
         self: &Arc<Recipe>,
         inputs: &[Span],
@@ -238,6 +238,9 @@ impl Recipe {
             },
         };
         let bind = |step: &Step| {
+            if let Kernel::OneDnn(program) = &step.kernel {
+                program.compile()?;
+            }
             let scratch = Span {
                 bytes: step.scratch,
                 ..workspace
