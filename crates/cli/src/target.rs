@@ -4,15 +4,16 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use scrimp::graph::data::DataError;
 use scrimp::graph::networks::NetworkOptions;
 use scrimp::graph::{Graph, Loss, Optimizer, TensorId, Tiled, Tiles};
 use scrimp::plan::file::{self, Content};
-use scrimp::plan::{Budget, Capacities, PerDevice, Problem, SwapMemory};
+use scrimp::plan::{Budget, Capacities, PerDevice, Problem, Sequence, SwapMemory};
 use scrimp::run::{Compiled, Cpu, Samples};
-use scrimp::solve::Layer;
+use scrimp::solve::{Layer, Method, Options, Order};
 use scrimp::{
     Choice, DeviceSpec, Devices, Error, Fit, Homes, ModelSource, Pricing, Recipe, TileSearch, Work,
 };
@@ -134,6 +135,29 @@ pub fn loss(args: &RecipeArgs, graph: &Graph) -> LossArg {
     }
 }
 
+/// What the choice of tiles leaves to plan.
+#[derive(Clone, Debug)]
+pub struct Within {
+    /// The budgets; in bytes where tiles were chosen.
+    pub budget: PerDevice<Budget>,
+    /// A plan that was found on the way.
+    pub start: Option<Sequence>,
+    /// What is left of the time limit.
+    pub left: Duration,
+}
+
+impl Within {
+    /// How to plan, in the time that is left. Only a search in any order starts from the plan found on the way.
+    pub fn options(&self, options: Options) -> Options {
+        let search = options.method == Method::Search && options.order == Order::Free;
+        Options {
+            time_limit: self.left,
+            start: self.start.clone().filter(|_| search),
+            ..options
+        }
+    }
+}
+
 /// What a training step of a graph does, with tiles and budgets as in [`tiles_within`].
 pub fn recipe_within(
     args: &RecipeArgs,
@@ -141,19 +165,19 @@ pub fn recipe_within(
     devices: &Devices,
     costing: &Costing<'_>,
     quiet: bool,
-) -> Result<(Recipe, PerDevice<Budget>)> {
+) -> Result<(Recipe, Within)> {
     let untiled = RecipeArgs {
         tile: None,
         ..*args
     };
     let untiled = recipe(&untiled, graph)?;
     let work = Work::Train(untiled);
-    let (tiles, budget) = tiles_within(args.tile, graph, work, devices, costing, quiet)?;
-    Ok((Recipe { tiles, ..untiled }, budget))
+    let (tiles, within) = tiles_within(args.tile, graph, work, devices, costing, quiet)?;
+    Ok((Recipe { tiles, ..untiled }, within))
 }
 
-/// The tiles that are best within the budgets if that is asked, or if no plan without tiles can meet them; and what the
-/// budgets are then: shares refer to the step without tiles.
+/// The tiles that are best within the budgets if that is asked, or if no plan without tiles is found within them; and what the
+/// budgets are then (shares refer to the step without tiles), with what is left to plan.
 pub fn tiles_within(
     tile: Option<TileArg>,
     graph: &Graph,
@@ -161,8 +185,12 @@ pub fn tiles_within(
     devices: &Devices,
     costing: &Costing<'_>,
     quiet: bool,
-) -> Result<(Tiles, PerDevice<Budget>)> {
-    let as_given = costing.budget.clone();
+) -> Result<(Tiles, Within)> {
+    let as_given = Within {
+        budget: costing.budget.clone(),
+        start: None,
+        left: costing.search.time_limit,
+    };
     let asked = match (tile, costing.budget) {
         (None, _) => false,
         (Some(TileArg::Auto), _) => true,
@@ -218,19 +246,26 @@ pub fn tiles_within(
         tiles,
         fits,
         budget,
+        start,
+        left,
     } = scrimp::choose_tiles(&search, pricing)?;
     drop(line);
     if !asked && tiles != Tiles::Off && !quiet {
         tell(match fits {
             true => {
-                "no plan without tiles can meet the budget, so parts run by tiles (--tile auto)"
+                "no plan without tiles was found within the budget, so parts run by tiles (--tile auto)"
             }
             false => {
-                "no plan without tiles can meet the budget, and none with tiles was found; tiles need the least"
+                "no plan within the budget was found, with tiles or without; tiles need the least"
             }
         });
     }
-    Ok((tiles, budget))
+    let within = Within {
+        budget,
+        start,
+        left,
+    };
+    Ok((tiles, within))
 }
 
 /// What is run by tiles, if that is a number or nothing.
@@ -306,6 +341,18 @@ pub struct Target {
     pub tiled: Vec<Tiled>,
     /// The budgets; in bytes where that is run by tiles which were chosen.
     pub budget: Option<PerDevice<Budget>>,
+    /// What the choice of tiles left, for a model.
+    pub within: Option<Within>,
+}
+
+impl Target {
+    /// How to plan it.
+    pub fn options(&self, options: Options) -> Options {
+        match &self.within {
+            Some(within) => within.options(options),
+            None => options,
+        }
+    }
 }
 
 /// Reads a problem or an instance, or makes the problem of training a model, whose costs are measured within a
@@ -344,6 +391,7 @@ pub fn problem(
             homes: Homes::Given,
             tiled: Vec::new(),
             budget: budget.cloned(),
+            within: None,
         });
     }
     let devices = self::devices(devices, search.threads(), target.recipe.library)?;
@@ -358,9 +406,9 @@ pub fn problem(
         search,
         swap,
     };
-    let (recipe, budget) = recipe_within(&target.recipe, &graph, &devices, &costing, quiet)?;
+    let (recipe, within) = recipe_within(&target.recipe, &graph, &devices, &costing, quiet)?;
     let costing = Costing {
-        budget: &budget,
+        budget: &within.budget,
         ..costing
     };
     let training = scrimp::differentiate(&graph, recipe)?;
@@ -377,7 +425,8 @@ pub fn problem(
         device: Some(devices.signature()),
         homes: Homes::Free,
         tiled: training.tiled,
-        budget: Some(budget),
+        budget: Some(within.budget.clone()),
+        within: Some(within),
     })
 }
 

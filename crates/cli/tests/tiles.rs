@@ -85,6 +85,16 @@ fn budgets_of_tiles_that_are_no_bytes() {
     assert!(number(&tiled, "peak_bytes") < number(&least, "peak_bytes"));
 }
 
+/// The budget is above the proven floor, but whoever finds no plan without tiles is not refused.
+#[test]
+fn tiles_where_no_plan_without_them_is_found() {
+    let transformer = ["plan", "transformer", "--batch", "2", "--costs", "static"];
+    let flags = ["--budget", "84MiB", "--time-limit", "6"];
+    let planned = object(&[&transformer[..], &flags].concat());
+    assert!(planned["peak_bytes"].as_u64().unwrap() <= 84 << 20);
+    assert!(planned["floor_bytes"].as_u64().unwrap() < 84 << 20);
+}
+
 /// Two devices, each with less memory than one layer needs.
 #[test]
 fn tiles_on_several_devices() {

@@ -251,7 +251,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub compare: bool,
     /// Run what can be cut by tiles: off, auto (what is fastest within the budgets), a number of tiles in each
-    /// dimension, or sft: and a number. Without it as auto where no plan without tiles can meet the budget. Of inputs
+    /// dimension, or sft: and a number. Without it as auto where no plan without tiles meets the budget. Of inputs
     /// in a file only tiles are read
     #[arg(long, value_parser = tiles, value_name = "TILES")]
     pub tile: Option<TileArg>,

@@ -25,6 +25,15 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
     let output = outputs.claim(args.output.as_ref())?;
     let problem_out = outputs.claim(args.problem_out.as_ref())?;
     let reports = Reports::claim(&args.reports, &mut outputs)?;
+    let target = target::problem(
+        &args.target,
+        args.budget.as_ref(),
+        &args.devices.devices,
+        &args.solve.search,
+        &args.swap,
+        quiet,
+    )?;
+    let search = target.options(options(&args.solve));
     let target::Target {
         problem,
         capacities,
@@ -34,14 +43,8 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         homes,
         tiled,
         budget,
-    } = target::problem(
-        &args.target,
-        args.budget.as_ref(),
-        &args.devices.devices,
-        &args.solve.search,
-        &args.swap,
-        quiet,
-    )?;
+        ..
+    } = target;
     let problem = args.energy.power.of(problem).map_err(Error::from)?;
     let stated = args
         .energy
@@ -51,7 +54,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
     let options = Options {
         alpha: args.energy.alpha,
         layers,
-        ..options(&args.solve)
+        ..search
     };
     let planned = solve(&budgeted, fit, &options, quiet)?;
     if let Some(output) = &problem_out {

@@ -62,9 +62,9 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
         _ => Vec::new(),
     };
     let work = Work::Run(&streams);
-    let (tiles, budget) = target::tiles_within(args.tile, &graph, work, &devices, &costing, quiet)?;
+    let (tiles, within) = target::tiles_within(args.tile, &graph, work, &devices, &costing, quiet)?;
     let costing = Costing {
-        budget: &budget,
+        budget: &within.budget,
         ..costing
     };
     let TiledStep { graph, tiled, .. } = work.tiled(&graph, tiles)?;
@@ -79,8 +79,13 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
         lowered,
         swap: measured.swap,
     };
-    let budgeted = network.budget(&budget)?;
-    let planned = plan::solve(&budgeted, Fit::Layout, &plan::options(&args.solve), quiet)?;
+    let budgeted = network.budget(&within.budget)?;
+    // The choice is for one batch.
+    let options = match args.in_flight {
+        1 => within.options(plan::options(&args.solve)),
+        _ => plan::options(&args.solve),
+    };
+    let planned = plan::solve(&budgeted, Fit::Layout, &options, quiet)?;
     let start = |layout, bytes| -> Result<Forward<'_>> {
         let mut forward = network.start(layout, bytes, args.solve.search.seed.unwrap_or(0))?;
         if let Some(file) = &weights {

@@ -8,7 +8,7 @@ use scrimp::plan::file::read_text;
 use scrimp::plan::{
     Capacities, CheckedLayout, Lane, Problem, Timeline, plan_to_json, saved_plan_from_json,
 };
-use scrimp::solve::{SolveError, place};
+use scrimp::solve::{Options, SolveError, place};
 use scrimp::{
     Budgeted, Error, Evaluation, Fit, Homes, Job, ModelSource, Outcome, PlanSummary, Planned,
     Recipe, Session, Start, StepRecord, training,
@@ -61,9 +61,9 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         search: &args.solve.search,
         swap: &args.swap,
     };
-    let (recipe, budget) = target::recipe_within(&args.recipe, &graph, &devices, &costing, quiet)?;
+    let (recipe, within) = target::recipe_within(&args.recipe, &graph, &devices, &costing, quiet)?;
     let costing = Costing {
-        budget: &budget,
+        budget: &within.budget,
         ..costing
     };
     let training = scrimp::differentiate(&graph, recipe)?;
@@ -79,9 +79,10 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     } = costing::costs(&training.phases, &compiled, &devices, &costing, quiet)?;
     let lowered = devices.lower(&training.graph, &training.phases, &costs, &crossing)?;
     let (problem, beside) = swap.add(&lowered.problem)?;
-    let budgeted = scrimp::budgets(&problem, Some(&budget), &beside, Homes::Free)?;
+    let budgeted = scrimp::budgets(&problem, Some(&within.budget), &beside, Homes::Free)?;
     let device = devices.signature();
-    let planned = planned(args, &budgeted, &device, quiet)?;
+    let options = within.options(plan::options(&args.solve));
+    let planned = planned(args, &budgeted, &device, &options, quiet)?;
     if let Some(output) = &plan_out {
         let problem = &planned.budgeted.problem;
         let text = plan_to_json(problem, planned.plan().plan(), Some(&device));
@@ -211,9 +212,15 @@ fn learning_rate(args: &TrainArgs) -> f32 {
 }
 
 /// A plan from a file, or a new one.
-fn planned(args: &TrainArgs, budgeted: &Budgeted, device: &str, quiet: bool) -> Result<Planned> {
+fn planned(
+    args: &TrainArgs,
+    budgeted: &Budgeted,
+    device: &str,
+    options: &Options,
+    quiet: bool,
+) -> Result<Planned> {
     let Some(path) = &args.plan else {
-        return plan::solve(budgeted, Fit::Layout, &plan::options(&args.solve), quiet);
+        return plan::solve(budgeted, Fit::Layout, options, quiet);
     };
     let in_plan = |source| Error::File {
         path: path.clone(),

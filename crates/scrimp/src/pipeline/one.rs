@@ -127,7 +127,11 @@ fn under(
     };
     let mut missed = Missed::NONE;
     // A plan that fits, at whatever cost.
-    let mut spare: Option<CheckedLayout> = None;
+    let mut spare: Option<CheckedLayout> = match fit {
+        Fit::Layout => layout_of_start(budgeted, budget, options)?,
+        Fit::LiveBytes => None,
+    };
+    let started = spare.is_some();
     let changeable = budgeted.base_peak().saturating_sub(budgeted.fixed_bytes);
     let mut margin = changeable / MARGIN;
     let first_limit = options.time_limit;
@@ -160,7 +164,7 @@ fn under(
         };
         let solved = match solve(&budgeted.problem, &tightened, &options, &mut watch) {
             Ok(solved) => solved,
-            Err(refusal) if attempt == 1 => {
+            Err(refusal) if attempt == 1 && !started => {
                 let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
                 return Err(match fit {
                     Fit::Layout => with_layout(refusal, budgeted, &options, cutoff).0,
@@ -199,8 +203,17 @@ fn under(
         };
         match placed {
             Ok(layout) => {
+                let cost = |layout: &CheckedLayout| layout.plan().objective(options.alpha);
+                if started
+                    && spare
+                        .as_ref()
+                        .is_some_and(|spare| cost(spare) < cost(&layout))
+                {
+                    break;
+                }
                 return Ok(budgeted.planned(layout, fit, budget, Some(provenance)));
             }
+            Err(PlaceError::OverCapacity(_)) if started && began.elapsed() >= first_limit => break,
             Err(PlaceError::OverCapacity(over)) => {
                 options.time_limit = first_limit / 4;
                 options.deadline = Instant::now().checked_add(left(AGAIN_PART));
@@ -222,6 +235,32 @@ fn under(
             Ok(budgeted.planned(layout, fit, budget, Some(provenance)))
         }
         None => Err(missed.error()),
+    }
+}
+
+/// The layout of the plan that the search starts from, if that is a plan of this problem and its layout fits.
+fn layout_of_start(
+    budgeted: &Budgeted,
+    budget: u64,
+    options: &Options,
+) -> Result<Option<CheckedLayout>> {
+    let start = match &options.start {
+        Some(start) if options.method == Method::Search => start,
+        _ => return Ok(None),
+    };
+    let plan = start.plan(&budgeted.problem).ok();
+    let plan = plan.and_then(|plan| check(&budgeted.problem, plan).ok());
+    let Some(plan) = plan.filter(|plan| plan.within(&budgeted.within(budget)).is_ok()) else {
+        return Ok(None);
+    };
+    let cutoff = options.cutoff(
+        Instant::now(),
+        PLACE_TIME.max(options.time_limit / PLACE_PART),
+    );
+    match place_reordered(&plan, &budgeted.within(budget), options.order, cutoff) {
+        Ok(layout) => Ok(Some(layout)),
+        Err(PlaceError::OverCapacity(_)) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

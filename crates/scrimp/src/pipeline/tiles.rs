@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use scrimp_graph::data::{Stream, streamed};
 use scrimp_graph::{Costs, Graph, GraphError, Phases, Tiled, Tiles};
-use scrimp_plan::{Budget, Mode, PerDevice};
+use scrimp_plan::{Budget, Mode, PerDevice, Sequence};
 use scrimp_run::Compiled;
-use scrimp_solve::{Options, SolveError, floor_bytes, share_needed};
+use scrimp_solve::{Options, SolveError, floor_bytes, sequence_of, share_needed};
 
 use super::{Budgeted, Fit, Homes, Planned, Recipe, budgets, differentiate, estimate, find_plan};
 use crate::crossing::Crossing;
@@ -24,8 +24,8 @@ const CHOICES: i32 = 20;
 /// First every so many numbers of bytes are tried, then those between the best and its neighbours.
 const STRIDE: i32 = 4;
 
-/// Tiles in each dimension that are tried if none of those numbers of bytes leads to a plan.
-const COUNTS: [usize; 5] = [2, 3, 4, 6, 8];
+/// Numbers of tiles in each dimension that are tried.
+const COUNTS: [usize; 11] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32];
 
 /// Smaller tiles aren't tried after so many in a row that were no better than larger ones.
 const MOST_WORSE: u32 = 2;
@@ -33,9 +33,18 @@ const MOST_WORSE: u32 = 2;
 /// A plan that is only compared has this part of the time limit.
 const TRIAL: u32 = 10;
 
-/// The search for tiles ends after the time limit; while no plan within the budget is known, after twice the limit and
-/// this.
+/// The search for tiles ends after this part of the time limit; while no plan within the budget is known, after twice the
+/// limit and this.
+const SHARE: f64 = 0.5;
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The plan with the chosen tiles has at least this part of the limit.
+const LEAST_LEFT: u32 = 4;
+
+/// Where tiles aren't asked for, any plan without them is looked for if a step of one device needs at least this part of the
+/// budget, for this part of the limit.
+const TIGHT: f64 = 0.7;
+const UNTILED: u32 = 2;
 
 /// A step of more tasks isn't planned, for one device and for several, where quick plans take much longer.
 const MOST_TASKS: usize = 200_000;
@@ -118,7 +127,7 @@ impl Work<'_> {
 }
 
 /// Tiles, and whether a plan within the budgets was found with them.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Choice {
     /// The fastest, or without a plan those that come closest to the budgets.
     pub tiles: Tiles,
@@ -126,6 +135,10 @@ pub struct Choice {
     pub fits: bool,
     /// The budgets, in bytes where there are tiles.
     pub budget: PerDevice<Budget>,
+    /// A plan with these tiles whose layout fits, if one was made, for [`Options::start`].
+    pub start: Option<Sequence>,
+    /// What is left of the time limit.
+    pub left: Duration,
 }
 
 /// What nodes cost on each device, if not what the static model says, and copies between devices.
@@ -149,50 +162,65 @@ enum Judged {
     Nothing,
 }
 
-/// The tiles with which a step is fastest within the budgets: none, or those for a falling number
-/// of bytes ([`Tiles::Within`]), first few far apart, then those around the best. On one device every plan runs each task
+/// The tiles with which a step is fastest within the budgets: none, a number of them in each dimension, or those for a
+/// number of bytes ([`Tiles::Within`]). On one device numbers of tiles come first, from the root of how many times the
+/// budget the step needs without a plan; bytes follow, and come first elsewhere: first few far apart, then those around the
+/// best. On one device every plan runs each task
 /// at least once, so tiles with which that takes longer than the best plan so far aren't planned. With `pricing`, the few
 /// that the static model finds fastest are compared by those costs. Where the least budgets are asked, the best tiles are
 /// those that need the least.
 ///
-/// Unless tiles are asked for, there are none where a plan without them may meet the budgets.
+/// Unless tiles are asked for, there are none where a plan without them is found, and on several devices none where such a
+/// plan may meet the budgets.
 ///
 /// # Errors
 /// As for [`Work::tiled`], [`scrimp_graph::lower_onto()`] and [`budgets`]; those of `pricing`.
 pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Result<Choice> {
-    let none = Choice {
+    let began = Instant::now();
+    let limit = search.options.time_limit;
+    let left = || {
+        let left = limit.saturating_sub(began.elapsed());
+        left.max(limit / LEAST_LEFT)
+    };
+    let none = |start| Choice {
         tiles: Tiles::Off,
         fits: true,
         budget: search.budget.clone(),
+        start,
+        left: left(),
     };
     let all = |budget: &Budget| matches!(*budget, Budget::Min) || *budget == Budget::Percent(100.0);
     if !search.asked && search.budgets().all(all) {
-        return Ok(none);
+        return Ok(none(None));
     }
     let step = search.work.tiled(search.graph, Tiles::Off)?;
     let untiled = search.budgeted(&step, search.budget, None)?;
-    if !search.asked && !needs_tiles(&untiled)? {
-        return Ok(none);
+    if !search.asked && !search.needs_tiles(&untiled)? {
+        return Ok(none(None));
     }
     let mut judge = Judge {
         search,
         budget: search.in_bytes(&untiled),
         began: Instant::now(),
         best: None,
+        start: None,
         seen: Vec::new(),
     };
-    let off = judge.plan(&untiled)?;
+    let (off, start) = judge.plan(&untiled)?;
     if judge.is_best(&untiled, off) {
-        return Ok(none);
+        return Ok(none(start));
     }
-    judge.keep(step, off);
+    judge.keep(step, off, start);
     let mut known = vec![(Tiles::Off, off)];
+    let by_count = untiled.problem.sole_device().is_some() && !judge.seeks_least();
+    if by_count {
+        judge.by_count(&untiled, &mut known)?;
+    }
     judge.by_bytes(most_bytes(&untiled) as f64, &mut known)?;
-    if none_fits(&known) {
+    if !by_count && none_fits(&known) {
         // Bytes are estimated, and badly where statistics take several passes over the tiles.
         for count in COUNTS {
-            let tiles = Tiles::Count(count);
-            known.push((tiles, judge.judge(tiles, None)?));
+            judge.count(count, &mut known)?;
         }
     }
     if none_fits(&known) {
@@ -203,30 +231,21 @@ pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Re
         judge.compare(&mut known, pricing)?;
     }
     let (tiles, judged) = known[0];
+    let fits = judged.cost().is_some();
     Ok(Choice {
         tiles,
-        fits: judged.cost().is_some(),
+        fits,
         budget: match tiles {
-            Tiles::Off => none.budget,
+            Tiles::Off => search.budget.clone(),
             _ => judge.budget,
         },
+        start: judge.start.filter(|_| fits),
+        left: left(),
     })
 }
 
 fn none_fits(known: &[(Tiles, Judged)]) -> bool {
     known.iter().all(|(_, judged)| judged.cost().is_none())
-}
-
-/// Whether no plan without tiles can meet the budgets although what no plan changes does: then tiles may.
-fn needs_tiles(untiled: &Budgeted) -> Result<bool> {
-    let capacities = untiled.capacities();
-    let always = match untiled.problem.sole_device() {
-        Some(_) => untiled
-            .budget_bytes
-            .is_some_and(|bytes| untiled.fixed_bytes >= bytes),
-        None => false,
-    };
-    Ok(!always && share_needed(&untiled.problem, &capacities)? > 1.0)
 }
 
 impl Judged {
@@ -283,6 +302,30 @@ impl TileSearch<'_> {
         }
     }
 
+    /// Whether no plan without tiles is found although what no plan changes fits: then tiles may help. One is looked for
+    /// on one device alone, and only where the budget is tight: on several devices that takes long.
+    fn needs_tiles(&self, untiled: &Budgeted) -> Result<bool> {
+        let needed = share_needed(&untiled.problem, &untiled.capacities())?;
+        let sole = untiled.problem.sole_device().is_some();
+        let budget = untiled.budget_bytes;
+        if sole && budget.is_some_and(|bytes| untiled.fixed_bytes >= bytes) {
+            return Ok(false);
+        }
+        if needed > 1.0 || !sole || needed < TIGHT {
+            return Ok(needed > 1.0);
+        }
+        let options = Options {
+            time_limit: self.options.time_limit / UNTILED,
+            enough: Some(f64::INFINITY),
+            ..self.options.clone()
+        };
+        match find_plan(untiled, Fit::Layout, &options, &mut |_| {}) {
+            Ok(_) => Ok(false),
+            Err(error) if missed(&error).is_some() => Ok(!self.stopped()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The problem of a step within these budgets.
     fn budgeted(
         &self,
@@ -313,11 +356,49 @@ struct Judge<'a> {
     began: Instant,
     /// The least cost of a plan within the budgets.
     best: Option<f64>,
+    /// That plan, where its layout fits.
+    start: Option<Sequence>,
     /// Bytes for different numbers of tiles may lead to the same tiles.
     seen: Vec<(Vec<Tiled>, Judged)>,
 }
 
 impl Judge<'_> {
+    fn count(&mut self, count: usize, known: &mut Vec<(Tiles, Judged)>) -> Result<Judged> {
+        let tiles = Tiles::Count(count);
+        let judged = self.judge(tiles, None)?;
+        known.push((tiles, judged));
+        Ok(judged)
+    }
+
+    /// Judges numbers of tiles: the first that fits from the root of how many times the budget the step needs without a
+    /// plan, and then its neighbours, as long as they are better.
+    fn by_count(&mut self, untiled: &Budgeted, known: &mut Vec<(Tiles, Judged)>) -> Result<()> {
+        let share = untiled.base_peak() as f64 / most_bytes(untiled).max(1) as f64;
+        let enough = |&count: &usize| count as f64 >= share.sqrt();
+        let first = COUNTS.iter().position(enough).unwrap_or(COUNTS.len() - 1);
+        let mut found = None;
+        for (index, &count) in COUNTS.iter().enumerate().skip(first) {
+            if let Some(cost) = self.count(count, known)?.cost() {
+                found = Some((index, cost));
+                break;
+            }
+        }
+        let Some((index, mut least)) = found else {
+            return Ok(());
+        };
+        let (fewer, more) = (&COUNTS[..index], &COUNTS[index + 1..]);
+        let fewer: Vec<usize> = fewer.iter().rev().copied().collect();
+        for side in [&fewer[..], more] {
+            for &count in side {
+                match self.count(count, known)?.cost() {
+                    Some(cost) if cost < least => least = cost,
+                    _ => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Judges tiles for numbers of bytes from `most` down.
     fn by_bytes(&mut self, most: f64, known: &mut Vec<(Tiles, Judged)>) -> Result<()> {
         let mut tried: Vec<(i32, Judged)> = Vec::new();
@@ -354,7 +435,8 @@ impl Judge<'_> {
         known.truncate(FINALISTS);
         let fitting = known.iter().filter(|(_, judged)| judged.cost().is_some());
         if fitting.count() > 1 && !self.search.stopped() {
-            (self.best, self.seen, self.began) = (None, Vec::new(), Instant::now());
+            (self.best, self.start) = (None, None);
+            (self.seen, self.began) = (Vec::new(), Instant::now());
             for (tiles, judged) in known.iter_mut() {
                 *judged = self.judge(*tiles, Some(&mut *pricing))?;
             }
@@ -368,7 +450,7 @@ impl Judge<'_> {
         let limit = search.options.time_limit;
         let patience = match self.best {
             Some(_) if search.stopped() => return Ok(Judged::Nothing),
-            Some(_) => limit,
+            Some(_) => limit.mul_f64(SHARE),
             None => 2 * limit + PATIENCE,
         };
         if self.began.elapsed() > patience {
@@ -392,15 +474,15 @@ impl Judge<'_> {
             return Ok(Judged::Nothing);
         }
         let budgeted = search.budgeted(&step, &self.budget, pricing)?;
-        let judged = self.plan(&budgeted)?;
-        self.keep(step, judged);
+        let (judged, start) = self.plan(&budgeted)?;
+        self.keep(step, judged, start);
         Ok(judged)
     }
 
-    fn keep(&mut self, step: TiledStep, judged: Judged) {
+    fn keep(&mut self, step: TiledStep, judged: Judged, start: Option<Sequence>) {
         let cost = judged.cost().unwrap_or(f64::INFINITY);
         if cost < self.best.unwrap_or(f64::INFINITY) {
-            self.best = Some(cost);
+            (self.best, self.start) = (Some(cost), start);
         }
         self.seen.push((step.tiled, judged));
     }
@@ -440,21 +522,24 @@ impl Judge<'_> {
         }
     }
 
-    /// What a plan in little time achieves, unless it can't be better than what is known.
-    fn plan(&self, budgeted: &Budgeted) -> Result<Judged> {
+    /// What a plan in little time achieves, unless it can't be better than what is known; and that plan, if it has a layout
+    /// within the budget.
+    fn plan(&self, budgeted: &Budgeted) -> Result<(Judged, Option<Sequence>)> {
         let needed = share_needed(&budgeted.problem, &budgeted.capacities())?;
         if needed > 1.0 {
-            return Ok(Judged::Floor(needed));
+            return Ok((Judged::Floor(needed), None));
         }
         match self.best {
-            Some(best) if self.least_cost(budgeted) >= best => Ok(Judged::Nothing),
+            Some(best) if self.least_cost(budgeted) >= best => Ok((Judged::Nothing, None)),
             _ => self.trial(budgeted),
         }
     }
 
-    fn trial(&self, budgeted: &Budgeted) -> Result<Judged> {
+    fn trial(&self, budgeted: &Budgeted) -> Result<(Judged, Option<Sequence>)> {
+        let limit = self.search.options.time_limit / TRIAL;
         let options = Options {
-            time_limit: self.search.options.time_limit / TRIAL,
+            time_limit: limit,
+            deadline: Instant::now().checked_add(limit),
             ..self.search.options.clone()
         };
         // Attempts at a layout for several devices take long.
@@ -468,14 +553,21 @@ impl Judge<'_> {
             ),
         };
         match planned {
-            Ok(planned) => Ok(Judged::Fits {
-                cost: match self.seeks_least() {
-                    true => needed_bytes(&planned) as f64,
-                    false => planned.plan().objective(options.alpha),
-                },
-                again: planned.plan().recomputed(),
-            }),
-            Err(error) => missed(&error).map(Judged::Missed).ok_or(error),
+            Ok(planned) => {
+                let fits = Judged::Fits {
+                    cost: match self.seeks_least() {
+                        true => needed_bytes(&planned) as f64,
+                        false => planned.plan().objective(options.alpha),
+                    },
+                    again: planned.plan().recomputed(),
+                };
+                let sole = budgeted.problem.sole_device();
+                Ok((fits, sole.map(|_| sequence_of(planned.plan()))))
+            }
+            Err(error) => {
+                let judged = missed(&error).map(Judged::Missed).ok_or(error)?;
+                Ok((judged, None))
+            }
         }
     }
 
@@ -493,7 +585,7 @@ impl Judge<'_> {
                 _ => continue,
             }
             let step = self.search.work.tiled(self.search.graph, *tiles)?;
-            *judged = self.trial(&self.search.budgeted(&step, &self.budget, None)?)?;
+            (*judged, _) = self.trial(&self.search.budgeted(&step, &self.budget, None)?)?;
             if let Judged::Missed(share) = *judged {
                 least = least.min(share);
             }
