@@ -56,6 +56,8 @@ pub struct Measured {
     /// The most of the processors' time that others took while nodes were measured; `None` if it isn't known or none
     /// were.
     pub others: Option<f64>,
+    /// Whether some device's costs were measured in an earlier run.
+    pub kept: bool,
 }
 
 /// What each node costs on each device, estimated or measured within the budgets, each link to a memory and each copy
@@ -85,17 +87,21 @@ pub fn costs(
             crossing: Crossing::estimate(compiled),
             swap,
             others: None,
+            kept: false,
         });
     }
     let within = scrimp::shared_budgets(phases, compiled, &budgets)?;
-    let (mut profiles, mut others) = (Vec::new(), None);
+    let (mut profiles, mut others, mut known) = (Vec::new(), None, false);
     for ((compiled, &budget), cache) in compiled.iter().zip(&within).zip(&mut caches) {
         let kept = match cache {
             Some(cache) if !costing.afresh => cache.find(compiled).map_err(Error::from)?,
             _ => None,
         };
         profiles.push(match kept {
-            Some(kept) => kept,
+            Some(kept) => {
+                known = true;
+                kept
+            }
             None => {
                 let watch = Others::watch();
                 let made = measured(phases, compiled, budget, costing, &swap, quiet)?;
@@ -119,7 +125,20 @@ pub fn costs(
         crossing,
         swap,
         others,
+        kept: known,
     })
+}
+
+/// Drops the costs of each device from the user's cache, so that the next run measures them again.
+pub fn forget(devices: &Devices, profiles: &[Profile]) {
+    for ((_, device), profile) in devices.iter().zip(profiles) {
+        if let Some(mut cache) = cache(device) {
+            cache.forget(profile);
+            if let Some(text) = cache.note() {
+                tell(text);
+            }
+        }
+    }
 }
 
 /// Copies between devices, measured with no more memory than the least budget in bytes.

@@ -192,6 +192,41 @@ fn times_are_kept_from_one_run_to_the_next() {
     assert_eq!(run(&[]).1, "");
 }
 
+/// Costs from a busy machine are noticed when steps run, and measured again.
+#[test]
+fn costs_that_no_longer_hold_are_forgotten() {
+    let folder = tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let run = || -> Value {
+        let words = "train digits --batch 4 --budget 70% --steps 3 --time-limit 1 --threads 1 --library native --json";
+        let output = assert_cmd::Command::cargo_bin("scrimp")
+            .unwrap()
+            .args(words.split(' '))
+            .env("SCRIMP_CACHE", &cache)
+            .timeout(support::LIMIT)
+            .output()
+            .unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let predicted = |told: &Value| told["predicted_step_seconds"].as_f64().unwrap();
+    let first = run();
+    assert_eq!(first["costs_forgotten"], false);
+    let path = cache.join(&support::listing(&cache)[0]);
+    let mut file: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    for cost in file["costs"].as_array_mut().unwrap() {
+        for number in &mut cost.as_array_mut().unwrap()[1..] {
+            *number = (1e4 * number.as_f64().unwrap()).into();
+        }
+    }
+    std::fs::write(&path, file.to_string()).unwrap();
+    let wrong = run();
+    assert_eq!(wrong["costs_forgotten"], true);
+    assert!(predicted(&wrong) > 100.0 * predicted(&first));
+    let again = run();
+    assert_eq!(again["costs_forgotten"], false);
+    assert!(predicted(&wrong) > 100.0 * predicted(&again));
+}
+
 #[test]
 fn weights_go_back_to_onnx() {
     let folder = tempdir().unwrap();

@@ -6,7 +6,8 @@ use scrimp::graph::onnx::ModelCopy;
 use scrimp::graph::{Graph, TrainingGraph};
 use scrimp::plan::file::read_text;
 use scrimp::plan::{
-    Capacities, CheckedLayout, Lane, Problem, Timeline, plan_to_json, saved_plan_from_json,
+    Capacities, CheckedLayout, Lane, Problem, Timeline, format_seconds, plan_to_json,
+    saved_plan_from_json,
 };
 use scrimp::solve::{Options, SolveError, place};
 use scrimp::{
@@ -16,7 +17,7 @@ use scrimp::{
 use std::path::{Path, PathBuf};
 
 use super::plan;
-use super::trained::{Told, answer};
+use super::trained::{MUCH, Told, answer};
 use crate::args::{LossArg, OptimizerArg, TrainArgs};
 use crate::costing::{self, Costing, Measured};
 use crate::failure::{Failure, Kind};
@@ -76,6 +77,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         crossing,
         swap,
         others,
+        kept,
     } = costing::costs(&training.phases, &compiled, &devices, &costing, quiet)?;
     let lowered = devices.lower(&training.graph, &training.phases, &costs, &crossing)?;
     let (problem, beside) = swap.add(&lowered.problem)?;
@@ -136,6 +138,18 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     )?;
     let predicted = |layout: &CheckedLayout| scrimp::predicted(layout, &lowered, &profiles);
     let times = predicted(&planned.layout);
+    let stale = kept && is_stale(times.makespan(), &outcome);
+    if stale {
+        costing::forget(&devices, &profiles);
+        if !quiet {
+            let (predicted, measured) = (times.makespan(), outcome.planned.step_seconds());
+            tell(&format!(
+                "costs that an earlier run measured predict {} a step, which takes {}; the next run measures them again",
+                format_seconds(predicted),
+                format_seconds(measured)
+            ));
+        }
+    }
     answer(&Told {
         args,
         planned: &planned,
@@ -147,7 +161,24 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         predicted_waiting: waiting(&problem, &times),
         base_predicted: predicted(&base).makespan(),
         others_while_measuring: others,
+        forgotten: stale,
     })
+}
+
+/// Costs of an earlier run no longer hold if they predict so many times what steps take, or steps take so many times that.
+const FAR: f64 = 2.0;
+
+/// Whether steps took so much less than predicted, or so much more although nothing else ran, that the costs must be
+/// measured again. A machine that is busy now makes steps slower, never faster.
+fn is_stale(predicted: f64, outcome: &Outcome) -> bool {
+    let measured = outcome.planned.step_seconds();
+    let quiet = outcome.others.is_some_and(|others| 100.0 * others < MUCH);
+    match outcome.planned.records.len() {
+        0 => false,
+        // The first step warms up.
+        1 => predicted > FAR * measured,
+        _ => predicted > FAR * measured || quiet && measured > FAR * predicted,
+    }
 }
 
 /// Seconds that the devices that compute wait for copies.

@@ -35,6 +35,8 @@ pub struct Told<'a> {
     pub base_predicted: f64,
     /// The part of the processors' time that others took while costs were measured.
     pub others_while_measuring: Option<f64>,
+    /// Whether costs of an earlier run were so far off that they will be measured again.
+    pub forgotten: bool,
 }
 
 /// The plan's numbers and the run's, and a failure if the run stopped early or differed.
@@ -93,7 +95,7 @@ fn diverged(told: &Told<'_>) -> Option<usize> {
 }
 
 /// From this percentage of the processors' time on, what others took is told.
-const MUCH: f64 = 5.0;
+pub const MUCH: f64 = 5.0;
 
 fn percent(share: Option<f64>) -> Option<f64> {
     share.map(|share| share * 100.0)
@@ -125,6 +127,7 @@ fn object(told: &Told<'_>, difference: Option<&str>) -> Value {
         "measured_devices": measured(&told.planned.layout, &run.trace),
         "others_percent": percent(told.outcome.others),
         "others_percent_while_measuring": percent(told.others_while_measuring),
+        "costs_forgotten": told.forgotten,
         "seconds_per_step": run.breakdown,
         "bit_identical": told.outcome.bit_identical(told.job),
         "first_difference": difference,

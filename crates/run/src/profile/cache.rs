@@ -147,6 +147,12 @@ impl CostCache {
         self.change(&|kept| add(kept, new.clone()));
     }
 
+    /// Drops a profile's measurements, so that they are made again. If that fails, the reason becomes the note.
+    pub fn forget(&mut self, profile: &Profile) {
+        let keys: HashSet<u128> = hashes(&profile.distinct).collect();
+        self.change(&|kept| kept.costs.retain(|(key, _)| !keys.contains(key)));
+    }
+
     /// Adds the measurements of the links to a memory. If that fails, the reason becomes the note.
     pub fn keep_link(&mut self, memory: &str, profile: &LinkProfile) {
         self.change(&|kept| {
