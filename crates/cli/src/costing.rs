@@ -91,7 +91,7 @@ pub fn costs(
         });
     }
     let within = scrimp::shared_budgets(phases, compiled, &budgets)?;
-    let (mut profiles, mut others, mut known) = (Vec::new(), None, false);
+    let (mut profiles, mut others, mut any_kept) = (Vec::new(), None, false);
     for ((compiled, &budget), cache) in compiled.iter().zip(&within).zip(&mut caches) {
         let kept = match cache {
             Some(cache) if !costing.afresh => cache.find(compiled).map_err(Error::from)?,
@@ -99,7 +99,7 @@ pub fn costs(
         };
         profiles.push(match kept {
             Some(kept) => {
-                known = true;
+                any_kept = true;
                 kept
             }
             None => {
@@ -125,7 +125,7 @@ pub fn costs(
         crossing,
         swap,
         others,
-        kept: known,
+        kept: any_kept,
     })
 }
 

@@ -4,16 +4,15 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Result;
 use scrimp::graph::data::DataError;
 use scrimp::graph::networks::NetworkOptions;
 use scrimp::graph::{Graph, Loss, Optimizer, TensorId, Tiled, Tiles};
 use scrimp::plan::file::{self, Content};
-use scrimp::plan::{Budget, Capacities, PerDevice, Problem, Sequence, SwapMemory};
+use scrimp::plan::{Budget, Capacities, PerDevice, Problem, SwapMemory};
 use scrimp::run::{Compiled, Cpu, Samples};
-use scrimp::solve::{Layer, Method, Options, Order};
+use scrimp::solve::Layer;
 use scrimp::{
     Choice, DeviceSpec, Devices, Error, Fit, Homes, ModelSource, Pricing, Recipe, TileSearch, Work,
 };
@@ -135,29 +134,6 @@ pub fn loss(args: &RecipeArgs, graph: &Graph) -> LossArg {
     }
 }
 
-/// What the choice of tiles leaves to plan.
-#[derive(Clone, Debug)]
-pub struct Within {
-    /// The budgets; in bytes where tiles were chosen.
-    pub budget: PerDevice<Budget>,
-    /// A plan that was found on the way.
-    pub start: Option<Sequence>,
-    /// What is left of the time limit.
-    pub left: Duration,
-}
-
-impl Within {
-    /// How to plan, in the time that is left. Only a search in any order starts from the plan found on the way.
-    pub fn options(&self, options: Options) -> Options {
-        let search = options.method == Method::Search && options.order == Order::Free;
-        Options {
-            time_limit: self.left,
-            start: self.start.clone().filter(|_| search),
-            ..options
-        }
-    }
-}
-
 /// What a training step of a graph does, with tiles and budgets as in [`tiles_within`].
 pub fn recipe_within(
     args: &RecipeArgs,
@@ -165,15 +141,16 @@ pub fn recipe_within(
     devices: &Devices,
     costing: &Costing<'_>,
     quiet: bool,
-) -> Result<(Recipe, Within)> {
+) -> Result<(Recipe, Choice)> {
     let untiled = RecipeArgs {
         tile: None,
         ..*args
     };
     let untiled = recipe(&untiled, graph)?;
     let work = Work::Train(untiled);
-    let (tiles, within) = tiles_within(args.tile, graph, work, devices, costing, quiet)?;
-    Ok((Recipe { tiles, ..untiled }, within))
+    let choice = tiles_within(args.tile, graph, work, devices, costing, quiet)?;
+    let tiles = choice.tiles;
+    Ok((Recipe { tiles, ..untiled }, choice))
 }
 
 /// The tiles that are best within the budgets if that is asked, or if no plan without tiles is found within them; and what the
@@ -185,8 +162,10 @@ pub fn tiles_within(
     devices: &Devices,
     costing: &Costing<'_>,
     quiet: bool,
-) -> Result<(Tiles, Within)> {
-    let as_given = Within {
+) -> Result<Choice> {
+    let given = |tiles| Choice {
+        tiles,
+        fits: true,
         budget: costing.budget.clone(),
         start: None,
         left: costing.search.time_limit,
@@ -194,10 +173,10 @@ pub fn tiles_within(
     let asked = match (tile, costing.budget) {
         (None, _) => false,
         (Some(TileArg::Auto), _) => true,
-        (Some(TileArg::Given(tiles)), _) => return Ok((tiles, as_given)),
+        (Some(TileArg::Given(tiles)), _) => return Ok(given(tiles)),
         (Some(TileArg::Sft(count)), PerDevice::Sole(Budget::Bytes(capacity))) => {
             let capacity = *capacity;
-            return Ok((Tiles::Published { capacity, count }, as_given));
+            return Ok(given(Tiles::Published { capacity, count }));
         }
         (Some(TileArg::Sft(_)), _) => {
             let sentence = "--tile sft is for one device with its budget in bytes; give auto or a number of tiles";
@@ -242,16 +221,10 @@ pub fn tiles_within(
         CostsArg::Measured => Some(&mut measured),
         CostsArg::Static => None,
     };
-    let Choice {
-        tiles,
-        fits,
-        budget,
-        start,
-        left,
-    } = scrimp::choose_tiles(&search, pricing)?;
+    let choice = scrimp::choose_tiles(&search, pricing)?;
     drop(line);
-    if !asked && tiles != Tiles::Off && !quiet {
-        tell(match fits {
+    if !asked && choice.tiles != Tiles::Off && !quiet {
+        tell(match choice.fits {
             true => {
                 "no plan without tiles was found within the budget, so parts run by tiles (--tile auto)"
             }
@@ -260,12 +233,7 @@ pub fn tiles_within(
             }
         });
     }
-    let within = Within {
-        budget,
-        start,
-        left,
-    };
-    Ok((tiles, within))
+    Ok(choice)
 }
 
 /// What is run by tiles, if that is a number or nothing.
@@ -339,20 +307,8 @@ pub struct Target {
     pub homes: Homes,
     /// What is run by tiles.
     pub tiled: Vec<Tiled>,
-    /// The budgets; in bytes where that is run by tiles which were chosen.
-    pub budget: Option<PerDevice<Budget>>,
-    /// What the choice of tiles left, for a model.
-    pub within: Option<Within>,
-}
-
-impl Target {
-    /// How to plan it.
-    pub fn options(&self, options: Options) -> Options {
-        match &self.within {
-            Some(within) => within.options(options),
-            None => options,
-        }
-    }
+    /// The choice of tiles, for a model.
+    pub choice: Option<Choice>,
 }
 
 /// Reads a problem or an instance, or makes the problem of training a model, whose costs are measured within a
@@ -390,8 +346,7 @@ pub fn problem(
             layers: None,
             homes: Homes::Given,
             tiled: Vec::new(),
-            budget: budget.cloned(),
-            within: None,
+            choice: None,
         });
     }
     let devices = self::devices(devices, search.threads(), target.recipe.library)?;
@@ -406,9 +361,9 @@ pub fn problem(
         search,
         swap,
     };
-    let (recipe, within) = recipe_within(&target.recipe, &graph, &devices, &costing, quiet)?;
+    let (recipe, choice) = recipe_within(&target.recipe, &graph, &devices, &costing, quiet)?;
     let costing = Costing {
-        budget: &within.budget,
+        budget: &choice.budget,
         ..costing
     };
     let training = scrimp::differentiate(&graph, recipe)?;
@@ -425,8 +380,7 @@ pub fn problem(
         device: Some(devices.signature()),
         homes: Homes::Free,
         tiled: training.tiled,
-        budget: Some(within.budget.clone()),
-        within: Some(within),
+        choice: Some(choice),
     })
 }
 

@@ -85,14 +85,16 @@ fn budgets_of_tiles_that_are_no_bytes() {
     assert!(number(&tiled, "peak_bytes") < number(&least, "peak_bytes"));
 }
 
-/// The budget is above the proven floor, but whoever finds no plan without tiles is not refused.
+/// Nothing proves that this budget can't be met without tiles, yet no search has done so; with tiles it is met.
 #[test]
 fn tiles_where_no_plan_without_them_is_found() {
-    let transformer = ["plan", "transformer", "--batch", "2", "--costs", "static"];
-    let flags = ["--budget", "84MiB", "--time-limit", "6"];
-    let planned = object(&[&transformer[..], &flags].concat());
-    assert!(planned["peak_bytes"].as_u64().unwrap() <= 84 << 20);
-    assert!(planned["floor_bytes"].as_u64().unwrap() < 84 << 20);
+    let darknet = ["darknet19", "--batch", "4", "--budget", "138MB"];
+    let flags = ["--costs", "static", "--threads", "1", "--time-limit", "2"];
+    let planned = object(&[&["plan"], &darknet[..], &flags].concat());
+    assert!(!planned["segments"].is_null());
+    assert!(planned["peak_bytes"].as_u64().unwrap() <= 138_000_000);
+    let refused = [&["plan"], &darknet[..], &flags, &["--tile", "off"]].concat();
+    assert!(fails(4, &refused).contains("was found"));
 }
 
 /// Two devices, each with less memory than one layer needs.

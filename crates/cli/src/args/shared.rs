@@ -83,7 +83,7 @@ pub struct RecipeArgs {
     /// Run what can be cut, such as convolutions of images and losses of tokens, by so many tiles in each
     /// dimension: off or a number; for plan and train also auto for the fastest or, within a budget in bytes, sft:NUMBER for
     /// the segments that Xu et al., CC 2022, publish. Without it plan and train do as with auto where no plan without
-    /// tiles can meet the budget
+    /// tiles meets the budget
     #[arg(long, value_parser = tiles, value_name = "TILES")]
     pub tile: Option<TileArg>,
     /// Whose kernels run

@@ -25,15 +25,6 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
     let output = outputs.claim(args.output.as_ref())?;
     let problem_out = outputs.claim(args.problem_out.as_ref())?;
     let reports = Reports::claim(&args.reports, &mut outputs)?;
-    let target = target::problem(
-        &args.target,
-        args.budget.as_ref(),
-        &args.devices.devices,
-        &args.solve.search,
-        &args.swap,
-        quiet,
-    )?;
-    let search = target.options(options(&args.solve));
     let target::Target {
         problem,
         capacities,
@@ -42,19 +33,34 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         layers,
         homes,
         tiled,
-        budget,
-        ..
-    } = target;
+        choice,
+    } = target::problem(
+        &args.target,
+        args.budget.as_ref(),
+        &args.devices.devices,
+        &args.solve.search,
+        &args.swap,
+        quiet,
+    )?;
     let problem = args.energy.power.of(problem).map_err(Error::from)?;
     let stated = args
         .energy
         .within(&problem, capacities)
         .map_err(Error::from)?;
-    let budgeted = scrimp::budgets(&problem, budget.as_ref(), &stated, homes)?;
+    let budget = match &choice {
+        Some(choice) => Some(&choice.budget),
+        None => args.budget.as_ref(),
+    };
+    let budgeted = scrimp::budgets(&problem, budget, &stated, homes)?;
+    let options = options(&args.solve);
+    let options = match &choice {
+        Some(choice) => choice.options(options),
+        None => options,
+    };
     let options = Options {
         alpha: args.energy.alpha,
         layers,
-        ..search
+        ..options
     };
     let planned = solve(&budgeted, fit, &options, quiet)?;
     if let Some(output) = &problem_out {

@@ -62,12 +62,12 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
         _ => Vec::new(),
     };
     let work = Work::Run(&streams);
-    let (tiles, within) = target::tiles_within(args.tile, &graph, work, &devices, &costing, quiet)?;
+    let choice = target::tiles_within(args.tile, &graph, work, &devices, &costing, quiet)?;
     let costing = Costing {
-        budget: &within.budget,
+        budget: &choice.budget,
         ..costing
     };
-    let TiledStep { graph, tiled, .. } = work.tiled(&graph, tiles)?;
+    let TiledStep { graph, tiled, .. } = work.tiled(&graph, choice.tiles)?;
     let source = source.moved(&graph);
     let flight = repeated(&graph, args.in_flight as usize).map_err(Error::from)?;
     let phases = scrimp::forward(&flight.graph);
@@ -79,10 +79,10 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
         lowered,
         swap: measured.swap,
     };
-    let budgeted = network.budget(&within.budget)?;
+    let budgeted = network.budget(&choice.budget)?;
     // The choice is for one batch.
     let options = match args.in_flight {
-        1 => within.options(plan::options(&args.solve)),
+        1 => choice.options(plan::options(&args.solve)),
         _ => plan::options(&args.solve),
     };
     let planned = plan::solve(&budgeted, Fit::Layout, &options, quiet)?;

@@ -62,9 +62,9 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         search: &args.solve.search,
         swap: &args.swap,
     };
-    let (recipe, within) = target::recipe_within(&args.recipe, &graph, &devices, &costing, quiet)?;
+    let (recipe, choice) = target::recipe_within(&args.recipe, &graph, &devices, &costing, quiet)?;
     let costing = Costing {
-        budget: &within.budget,
+        budget: &choice.budget,
         ..costing
     };
     let training = scrimp::differentiate(&graph, recipe)?;
@@ -81,9 +81,9 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     } = costing::costs(&training.phases, &compiled, &devices, &costing, quiet)?;
     let lowered = devices.lower(&training.graph, &training.phases, &costs, &crossing)?;
     let (problem, beside) = swap.add(&lowered.problem)?;
-    let budgeted = scrimp::budgets(&problem, Some(&within.budget), &beside, Homes::Free)?;
+    let budgeted = scrimp::budgets(&problem, Some(&choice.budget), &beside, Homes::Free)?;
     let device = devices.signature();
-    let options = within.options(plan::options(&args.solve));
+    let options = choice.options(plan::options(&args.solve));
     let planned = planned(args, &budgeted, &device, &options, quiet)?;
     if let Some(output) = &plan_out {
         let problem = &planned.budgeted.problem;
@@ -165,7 +165,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     })
 }
 
-/// Costs of an earlier run no longer hold if they predict so many times what steps take, or steps take so many times that.
+/// Costs of an earlier run no longer hold if what they predict and what steps take differ by this factor.
 const FAR: f64 = 2.0;
 
 /// Whether steps took so much less than predicted, or so much more although nothing else ran, that the costs must be

@@ -451,3 +451,60 @@ impl Provenance {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use scrimp_graph::networks::{self, NetworkOptions};
+    use scrimp_graph::{Loss, Optimizer, Tiles};
+    use scrimp_plan::Budget;
+    use scrimp_run::{Compiled, Cpu, Processor};
+    use scrimp_solve::sequence_of;
+
+    use super::*;
+    use crate::pipeline::{Recipe, budget, differentiate, estimate, lower};
+
+    fn digits(batch: usize) -> Budgeted {
+        let options = NetworkOptions {
+            batch,
+            ..NetworkOptions::default()
+        };
+        let graph = networks::build("digits", &options).expect("it is built in");
+        let recipe = Recipe {
+            loss: Loss::CrossEntropy,
+            optimizer: Optimizer::Sgd {
+                momentum: 0.0,
+                weight_decay: 0.0,
+            },
+            tiles: Tiles::Off,
+        };
+        let training = differentiate(&graph, recipe).expect("it has gradients");
+        let cpu = Cpu::new(1).expect("threads start");
+        let compiled = Compiled::new(&training.graph, Processor::Cpu(&cpu));
+        let lowered = lower(&training, &estimate(&compiled)).expect("it can be planned");
+        budget(&lowered.problem, Budget::Percent(100.0)).expect("a budget")
+    }
+
+    #[test]
+    fn only_a_start_whose_layout_fits_is_a_spare() {
+        let budgeted = digits(4);
+        let keeps_all = Options {
+            start: Some(sequence_of(&budgeted.base)),
+            ..Options::default()
+        };
+        let spare = |budgeted: &Budgeted, bytes, options: &Options| {
+            layout_of_start(budgeted, bytes, options).expect("no fault")
+        };
+        let layout = spare(&budgeted, u64::MAX, &keeps_all).expect("there is room");
+        let needed = layout.needed_bytes(budgeted.device);
+        assert_eq!(layout.plan().recomputed(), 0);
+        assert!(spare(&budgeted, needed, &keeps_all).is_some());
+        assert!(spare(&budgeted, budgeted.base_peak() - 1, &keeps_all).is_none());
+        assert!(spare(&digits(8), needed, &keeps_all).is_none());
+        assert!(spare(&budgeted, u64::MAX, &Options::default()).is_none());
+        let published = Options {
+            method: Method::KeepAll,
+            ..keeps_all
+        };
+        assert!(spare(&budgeted, u64::MAX, &published).is_none());
+    }
+}

@@ -1,21 +1,15 @@
-//! How many tiles: so many that a plan within the budget is fastest, none if that is as fast.
+//! How good tiles are: a plan in little time for each, and which tiles to try.
 
 use std::cmp::Ordering;
-use std::sync::atomic;
 use std::time::{Duration, Instant};
 
-use scrimp_graph::data::{Stream, streamed};
-use scrimp_graph::{Costs, Graph, GraphError, Phases, Tiled, Tiles};
+use scrimp_graph::{GraphError, Tiled, Tiles};
 use scrimp_plan::{Budget, Mode, PerDevice, Sequence};
-use scrimp_run::Compiled;
 use scrimp_solve::{Options, SolveError, floor_bytes, sequence_of, share_needed};
 
-use super::{Budgeted, Fit, Homes, Planned, Recipe, budgets, differentiate, estimate, find_plan};
-use crate::crossing::Crossing;
-use crate::devices::Devices;
+use super::search::{Pricing, TileSearch, TiledStep};
 use crate::error::{Error, Result};
-use crate::inference::forward;
-use crate::swap::Swap;
+use crate::pipeline::{Budgeted, Fit, Planned, find_plan};
 
 /// Each number of bytes for which tiles are chosen is this part of the one before, this often at most.
 const PART: f64 = 0.8;
@@ -38,14 +32,6 @@ const TRIAL: u32 = 10;
 const SHARE: f64 = 0.5;
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The plan with the chosen tiles has at least this part of the limit.
-const LEAST_LEFT: u32 = 4;
-
-/// Where tiles aren't asked for, any plan without them is looked for if a step of one device needs at least this part of the
-/// budget, for this part of the limit.
-const TIGHT: f64 = 0.7;
-const UNTILED: u32 = 2;
-
 /// A step of more tasks isn't planned, for one device and for several, where quick plans take much longer.
 const MOST_TASKS: usize = 200_000;
 const MOST_TASKS_OF_SEVERAL: usize = 5_000;
@@ -56,97 +42,9 @@ const LAYOUT_PART: u64 = 64;
 /// So many of the tiles that the static model says are fastest are compared by other costs.
 const FINALISTS: usize = 3;
 
-/// What tiles are chosen for.
-#[derive(Clone, Copy, Debug)]
-pub struct TileSearch<'a> {
-    /// The network.
-    pub graph: &'a Graph,
-    /// What is done with it.
-    pub work: Work<'a>,
-    /// Where it runs.
-    pub devices: &'a Devices,
-    /// The budgets; shares refer to what a step needs without a plan and without tiles.
-    pub budget: &'a PerDevice<Budget>,
-    /// Whether tiles are looked for even if a plan without them may meet the budgets.
-    pub asked: bool,
-    /// Memories to swap to.
-    pub swap: &'a Swap,
-    /// How to plan. Once it is told to stop, the best so far is the answer.
-    pub options: &'a Options,
-}
-
-/// What a network is for.
-#[derive(Clone, Copy, Debug)]
-pub enum Work<'a> {
-    /// A training step; its tiles are what is looked for.
-    Train(Recipe),
-    /// Only running forward, with these inputs in files.
-    Run(&'a [(String, Stream)]),
-}
-
-/// A network that runs by tiles, ready to be lowered.
-#[derive(Debug)]
-pub struct TiledStep {
-    /// What runs.
-    pub graph: Graph,
-    /// Where each node belongs.
-    pub phases: Phases,
-    /// What is run by tiles.
-    pub tiled: Vec<Tiled>,
-}
-
-impl Work<'_> {
-    /// A network with these tiles, for this work.
-    ///
-    /// # Errors
-    /// Those of [`differentiate`]; nothing can be cut; a tile lies wholly in padding.
-    pub fn tiled(self, network: &Graph, tiles: Tiles) -> Result<TiledStep> {
-        match self {
-            Work::Train(recipe) => {
-                let training = differentiate(network, Recipe { tiles, ..recipe })?;
-                Ok(TiledStep {
-                    graph: training.graph,
-                    phases: training.phases,
-                    tiled: training.tiled,
-                })
-            }
-            Work::Run(streams) => {
-                let (graph, tiled) = match tiles {
-                    Tiles::Off => (network.clone(), Vec::new()),
-                    tiles => scrimp_graph::tile::tiled(network, tiles)?,
-                };
-                let graph = streamed(&graph, streams)?;
-                Ok(TiledStep {
-                    phases: forward(&graph),
-                    graph,
-                    tiled,
-                })
-            }
-        }
-    }
-}
-
-/// Tiles, and whether a plan within the budgets was found with them.
-#[derive(Clone, Debug)]
-pub struct Choice {
-    /// The fastest, or without a plan those that come closest to the budgets.
-    pub tiles: Tiles,
-    /// Whether they meet the budgets.
-    pub fits: bool,
-    /// The budgets, in bytes where there are tiles.
-    pub budget: PerDevice<Budget>,
-    /// A plan with these tiles whose layout fits, if one was made, for [`Options::start`].
-    pub start: Option<Sequence>,
-    /// What is left of the time limit.
-    pub left: Duration,
-}
-
-/// What nodes cost on each device, if not what the static model says, and copies between devices.
-pub type Pricing<'a> = &'a mut dyn FnMut(&[Compiled<'_>]) -> Result<(Vec<Costs>, Crossing)>;
-
 /// What is known of some tiles.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Judged {
+pub(super) enum Judged {
     /// There is a plan within the budgets.
     Fits {
         /// What it costs or, where the least budgets are asked, the bytes that it needs.
@@ -162,94 +60,8 @@ enum Judged {
     Nothing,
 }
 
-/// The tiles with which a step is fastest within the budgets: none, a number of them in each dimension, or those for a
-/// number of bytes ([`Tiles::Within`]). On one device numbers of tiles come first, from the root of how many times the
-/// budget the step needs without a plan; bytes follow, and come first elsewhere: first few far apart, then those around the
-/// best. On one device every plan runs each task
-/// at least once, so tiles with which that takes longer than the best plan so far aren't planned. With `pricing`, the few
-/// that the static model finds fastest are compared by those costs. Where the least budgets are asked, the best tiles are
-/// those that need the least.
-///
-/// Unless tiles are asked for, there are none where a plan without them is found, and on several devices none where such a
-/// plan may meet the budgets.
-///
-/// # Errors
-/// As for [`Work::tiled`], [`scrimp_graph::lower_onto()`] and [`budgets`]; those of `pricing`.
-pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Result<Choice> {
-    let began = Instant::now();
-    let limit = search.options.time_limit;
-    let left = || {
-        let left = limit.saturating_sub(began.elapsed());
-        left.max(limit / LEAST_LEFT)
-    };
-    let none = |start| Choice {
-        tiles: Tiles::Off,
-        fits: true,
-        budget: search.budget.clone(),
-        start,
-        left: left(),
-    };
-    let all = |budget: &Budget| matches!(*budget, Budget::Min) || *budget == Budget::Percent(100.0);
-    if !search.asked && search.budgets().all(all) {
-        return Ok(none(None));
-    }
-    let step = search.work.tiled(search.graph, Tiles::Off)?;
-    let untiled = search.budgeted(&step, search.budget, None)?;
-    if !search.asked && !search.needs_tiles(&untiled)? {
-        return Ok(none(None));
-    }
-    let mut judge = Judge {
-        search,
-        budget: search.in_bytes(&untiled),
-        began: Instant::now(),
-        best: None,
-        start: None,
-        seen: Vec::new(),
-    };
-    let (off, start) = judge.plan(&untiled)?;
-    if judge.is_best(&untiled, off) {
-        return Ok(none(start));
-    }
-    judge.keep(step, off, start);
-    let mut known = vec![(Tiles::Off, off)];
-    let by_count = untiled.problem.sole_device().is_some() && !judge.seeks_least();
-    if by_count {
-        judge.by_count(&untiled, &mut known)?;
-    }
-    judge.by_bytes(most_bytes(&untiled) as f64, &mut known)?;
-    if !by_count && none_fits(&known) {
-        // Bytes are estimated, and badly where statistics take several passes over the tiles.
-        for count in COUNTS {
-            judge.count(count, &mut known)?;
-        }
-    }
-    if none_fits(&known) {
-        judge.find_leasts(&mut known)?;
-    }
-    known.sort_by(|a, b| a.1.by_use(b.1));
-    if let Some(pricing) = pricing {
-        judge.compare(&mut known, pricing)?;
-    }
-    let (tiles, judged) = known[0];
-    let fits = judged.cost().is_some();
-    Ok(Choice {
-        tiles,
-        fits,
-        budget: match tiles {
-            Tiles::Off => search.budget.clone(),
-            _ => judge.budget,
-        },
-        start: judge.start.filter(|_| fits),
-        left: left(),
-    })
-}
-
-fn none_fits(known: &[(Tiles, Judged)]) -> bool {
-    known.iter().all(|(_, judged)| judged.cost().is_none())
-}
-
 impl Judged {
-    fn cost(self) -> Option<f64> {
+    pub(super) fn cost(self) -> Option<f64> {
         match self {
             Judged::Fits { cost, .. } => Some(cost),
             Judged::Missed(_) | Judged::Floor(_) | Judged::Nothing => None,
@@ -257,7 +69,7 @@ impl Judged {
     }
 
     /// The fastest come first, then those that miss the budgets by the least, then those that must miss them.
-    fn by_use(self, other: Judged) -> Ordering {
+    pub(super) fn by_use(self, other: Judged) -> Ordering {
         let key = |judged| match judged {
             Judged::Fits { cost, .. } => (0, cost),
             Judged::Missed(share) => (1, share),
@@ -269,87 +81,7 @@ impl Judged {
     }
 }
 
-impl TileSearch<'_> {
-    fn stopped(&self) -> bool {
-        let stop = self.options.stop.as_ref();
-        stop.is_some_and(|stop| stop.load(atomic::Ordering::SeqCst))
-    }
-
-    /// The budgets of the devices that compute, as far as there are any.
-    fn budgets(&self) -> impl Iterator<Item = &Budget> {
-        let names = self.devices.iter().map(|(name, _)| name);
-        names.filter_map(|name| self.budget.named(name))
-    }
-
-    /// The budgets as bytes, but those that ask for the least.
-    fn in_bytes(&self, untiled: &Budgeted) -> PerDevice<Budget> {
-        let capacities = untiled.capacities();
-        let bytes = |name: &str, budget: Budget| {
-            let mut devices = untiled.problem.devices().iter();
-            let device = devices.find(|(_, what)| what.computes && what.name == name);
-            let bytes = device.and_then(|(device, _)| capacities.bytes(device));
-            bytes.map_or(budget, Budget::Bytes)
-        };
-        match self.budget {
-            PerDevice::Sole(budget) => {
-                PerDevice::Sole(untiled.budget_bytes.map_or(*budget, Budget::Bytes))
-            }
-            PerDevice::Named(named) => {
-                let each = named.iter();
-                let each = each.map(|(name, budget)| (name.clone(), bytes(name, *budget)));
-                PerDevice::Named(each.collect())
-            }
-        }
-    }
-
-    /// Whether no plan without tiles is found although what no plan changes fits: then tiles may help. One is looked for
-    /// on one device alone, and only where the budget is tight: on several devices that takes long.
-    fn needs_tiles(&self, untiled: &Budgeted) -> Result<bool> {
-        let needed = share_needed(&untiled.problem, &untiled.capacities())?;
-        let sole = untiled.problem.sole_device().is_some();
-        let budget = untiled.budget_bytes;
-        if sole && budget.is_some_and(|bytes| untiled.fixed_bytes >= bytes) {
-            return Ok(false);
-        }
-        if needed > 1.0 || !sole || needed < TIGHT {
-            return Ok(needed > 1.0);
-        }
-        let options = Options {
-            time_limit: self.options.time_limit / UNTILED,
-            enough: Some(f64::INFINITY),
-            ..self.options.clone()
-        };
-        match find_plan(untiled, Fit::Layout, &options, &mut |_| {}) {
-            Ok(_) => Ok(false),
-            Err(error) if missed(&error).is_some() => Ok(!self.stopped()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The problem of a step within these budgets.
-    fn budgeted(
-        &self,
-        step: &TiledStep,
-        budget: &PerDevice<Budget>,
-        pricing: Option<Pricing<'_>>,
-    ) -> Result<Budgeted> {
-        let compiled = self.devices.compiled(&step.graph);
-        let (costs, crossing) = match pricing {
-            Some(pricing) => pricing(&compiled)?,
-            None => (
-                compiled.iter().map(estimate).collect(),
-                Crossing::estimate(&compiled),
-            ),
-        };
-        let lowered = self
-            .devices
-            .lower(&step.graph, &step.phases, &costs, &crossing)?;
-        let (problem, beside) = self.swap.add(&lowered.problem)?;
-        budgets(&problem, Some(budget), &beside, Homes::Free)
-    }
-}
-
-struct Judge<'a> {
+pub(super) struct Judge<'a> {
     search: &'a TileSearch<'a>,
     /// The budgets in bytes.
     budget: PerDevice<Budget>,
@@ -362,7 +94,33 @@ struct Judge<'a> {
     seen: Vec<(Vec<Tiled>, Judged)>,
 }
 
-impl Judge<'_> {
+impl<'a> Judge<'a> {
+    /// Begins a search within budgets in bytes.
+    pub(super) fn new(search: &'a TileSearch<'a>, budget: PerDevice<Budget>) -> Judge<'a> {
+        Judge {
+            search,
+            budget,
+            began: Instant::now(),
+            best: None,
+            start: None,
+            seen: Vec::new(),
+        }
+    }
+
+    /// The budgets in bytes, and the best plan that was found.
+    pub(super) fn end(self) -> (PerDevice<Budget>, Option<Sequence>) {
+        (self.budget, self.start)
+    }
+
+    /// Judges numbers of tiles where bytes, which are estimated, led to no plan. They are estimated badly where statistics
+    /// take several passes over the tiles.
+    pub(super) fn by_all_counts(&mut self, known: &mut Vec<(Tiles, Judged)>) -> Result<()> {
+        for count in COUNTS {
+            self.count(count, known)?;
+        }
+        Ok(())
+    }
+
     fn count(&mut self, count: usize, known: &mut Vec<(Tiles, Judged)>) -> Result<Judged> {
         let tiles = Tiles::Count(count);
         let judged = self.judge(tiles, None)?;
@@ -372,7 +130,11 @@ impl Judge<'_> {
 
     /// Judges numbers of tiles: the first that fits from the root of how many times the budget the step needs without a
     /// plan, and then its neighbours, as long as they are better.
-    fn by_count(&mut self, untiled: &Budgeted, known: &mut Vec<(Tiles, Judged)>) -> Result<()> {
+    pub(super) fn by_count(
+        &mut self,
+        untiled: &Budgeted,
+        known: &mut Vec<(Tiles, Judged)>,
+    ) -> Result<()> {
         let share = untiled.base_peak() as f64 / most_bytes(untiled).max(1) as f64;
         let enough = |&count: &usize| count as f64 >= share.sqrt();
         let first = COUNTS.iter().position(enough).unwrap_or(COUNTS.len() - 1);
@@ -400,7 +162,7 @@ impl Judge<'_> {
     }
 
     /// Judges tiles for numbers of bytes from `most` down.
-    fn by_bytes(&mut self, most: f64, known: &mut Vec<(Tiles, Judged)>) -> Result<()> {
+    pub(super) fn by_bytes(&mut self, most: f64, known: &mut Vec<(Tiles, Judged)>) -> Result<()> {
         let mut tried: Vec<(i32, Judged)> = Vec::new();
         let mut stride = STRIDE;
         while stride > 0 {
@@ -431,7 +193,11 @@ impl Judge<'_> {
     }
 
     /// Leaves the best few, and judges those anew by other costs if several fit.
-    fn compare(&mut self, known: &mut Vec<(Tiles, Judged)>, pricing: Pricing<'_>) -> Result<()> {
+    pub(super) fn compare(
+        &mut self,
+        known: &mut Vec<(Tiles, Judged)>,
+        pricing: Pricing<'_>,
+    ) -> Result<()> {
         known.truncate(FINALISTS);
         let fitting = known.iter().filter(|(_, judged)| judged.cost().is_some());
         if fitting.count() > 1 && !self.search.stopped() {
@@ -479,7 +245,7 @@ impl Judge<'_> {
         Ok(judged)
     }
 
-    fn keep(&mut self, step: TiledStep, judged: Judged, start: Option<Sequence>) {
+    pub(super) fn keep(&mut self, step: TiledStep, judged: Judged, start: Option<Sequence>) {
         let cost = judged.cost().unwrap_or(f64::INFINITY);
         if cost < self.best.unwrap_or(f64::INFINITY) {
             (self.best, self.start) = (Some(cost), start);
@@ -488,12 +254,12 @@ impl Judge<'_> {
     }
 
     /// Whether the least budgets are asked.
-    fn seeks_least(&self) -> bool {
+    pub(super) fn seeks_least(&self) -> bool {
         self.search.budgets().any(|budget| *budget == Budget::Min)
     }
 
     /// Whether a plan without tiles is as good as any with them.
-    fn is_best(&self, untiled: &Budgeted, judged: Judged) -> bool {
+    pub(super) fn is_best(&self, untiled: &Budgeted, judged: Judged) -> bool {
         match judged {
             Judged::Fits { .. } if self.seeks_least() => false,
             // Where a budget makes such a plan slower than without one isn't known.
@@ -524,7 +290,7 @@ impl Judge<'_> {
 
     /// What a plan in little time achieves, unless it can't be better than what is known; and that plan, if it has a layout
     /// within the budget.
-    fn plan(&self, budgeted: &Budgeted) -> Result<(Judged, Option<Sequence>)> {
+    pub(super) fn plan(&self, budgeted: &Budgeted) -> Result<(Judged, Option<Sequence>)> {
         let needed = share_needed(&budgeted.problem, &budgeted.capacities())?;
         if needed > 1.0 {
             return Ok((Judged::Floor(needed), None));
@@ -573,7 +339,7 @@ impl Judge<'_> {
 
     /// Finds out by how much tiles miss the budgets of which only a floor is known, as far as that is below the least that
     /// was found.
-    fn find_leasts(&self, known: &mut [(Tiles, Judged)]) -> Result<()> {
+    pub(super) fn find_leasts(&self, known: &mut [(Tiles, Judged)]) -> Result<()> {
         let found = known.iter().filter_map(|(_, judged)| match judged {
             Judged::Missed(share) => Some(*share),
             _ => None,
@@ -595,7 +361,7 @@ impl Judge<'_> {
 }
 
 /// The most bytes that a device may take, or that a step takes without a plan where the least budget is asked.
-fn most_bytes(untiled: &Budgeted) -> u64 {
+pub(super) fn most_bytes(untiled: &Budgeted) -> u64 {
     let computing = untiled
         .problem
         .devices()
@@ -628,7 +394,7 @@ fn needed_bytes(planned: &Planned) -> u64 {
 }
 
 /// How many times a device's budget the plan takes that comes closest, if that is what an error is about.
-fn missed(error: &Error) -> Option<f64> {
+pub(super) fn missed(error: &Error) -> Option<f64> {
     let share = |least: u64, budget: u64| least as f64 / budget.max(1) as f64;
     match error {
         Error::NoLayout { budget, needed } => Some(share(*needed, *budget)),

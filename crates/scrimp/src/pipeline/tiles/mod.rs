@@ -1,0 +1,166 @@
+//! How many tiles: so many that a plan within the budget is fastest, none if that is as fast.
+
+mod judge;
+mod search;
+
+use std::time::{Duration, Instant};
+
+use scrimp_graph::Tiles;
+use scrimp_plan::{Budget, PerDevice, Sequence};
+use scrimp_solve::{Method, Options, Order, share_needed};
+
+use self::judge::{Judge, Judged, missed, most_bytes};
+use crate::error::Result;
+use crate::pipeline::{Budgeted, Fit, find_plan};
+
+pub use self::search::{Pricing, TileSearch, TiledStep, Work};
+
+/// The plan with the chosen tiles has at least this part of the limit.
+const LEAST_LEFT: u32 = 4;
+
+/// Where tiles aren't asked for, any plan without them is looked for if a step of one device needs at least this part of the
+/// budget, for this part of the limit.
+const TIGHT: f64 = 0.7;
+const UNTILED: u32 = 2;
+
+/// Tiles, whether a plan within the budgets was found with them, and what is left to plan.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The fastest, or without a plan those that come closest to the budgets.
+    pub tiles: Tiles,
+    /// Whether they meet the budgets.
+    pub fits: bool,
+    /// The budgets, in bytes where there are tiles.
+    pub budget: PerDevice<Budget>,
+    /// A plan with these tiles whose layout fits, if one was made, for [`Options::start`].
+    pub start: Option<Sequence>,
+    /// What is left of the time limit.
+    pub left: Duration,
+}
+
+impl Choice {
+    /// How to plan, in the time that is left. Only a search in any order starts from the plan found on the way.
+    pub fn options(&self, options: Options) -> Options {
+        let search = options.method == Method::Search && options.order == Order::Free;
+        Options {
+            time_limit: self.left,
+            start: self.start.clone().filter(|_| search),
+            ..options
+        }
+    }
+}
+
+/// The tiles with which a step is fastest within the budgets: none, a number of them in each dimension, or those for a
+/// number of bytes ([`Tiles::Within`]). On one device numbers of tiles come first, from the root of how many times the
+/// budget the step needs without a plan; bytes follow, and come first elsewhere: first few far apart, then those around the
+/// best. On one device every plan runs each task
+/// at least once, so tiles with which that takes longer than the best plan so far aren't planned. With `pricing`, the few
+/// that the static model finds fastest are compared by those costs. Where the least budgets are asked, the best tiles are
+/// those that need the least.
+///
+/// Unless tiles are asked for, there are none where a plan without them is found, and on several devices none where such a
+/// plan may meet the budgets.
+///
+/// # Errors
+/// As for [`Work::tiled`], [`scrimp_graph::lower_onto()`] and [`crate::budgets()`]; those of `pricing`.
+pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Result<Choice> {
+    let began = Instant::now();
+    let limit = search.options.time_limit;
+    let left = || {
+        let left = limit.saturating_sub(began.elapsed());
+        left.max(limit / LEAST_LEFT)
+    };
+    let none = |start| Choice {
+        tiles: Tiles::Off,
+        fits: true,
+        budget: search.budget.clone(),
+        start,
+        left: left(),
+    };
+    let all = |budget: &Budget| matches!(*budget, Budget::Min) || *budget == Budget::Percent(100.0);
+    if !search.asked && search.budgets().all(all) {
+        return Ok(none(None));
+    }
+    let step = search.work.tiled(search.graph, Tiles::Off)?;
+    let untiled = search.budgeted(&step, search.budget, None)?;
+    let unasked = match search.asked {
+        true => None,
+        false => match without_tiles(search, &untiled)? {
+            Some(judged) => Some(judged),
+            None => return Ok(none(None)),
+        },
+    };
+    let mut judge = Judge::new(search, search.in_bytes(&untiled));
+    let (off, start) = match unasked {
+        Some(judged) => (judged, None),
+        None => judge.plan(&untiled)?,
+    };
+    if judge.is_best(&untiled, off) {
+        return Ok(none(start));
+    }
+    judge.keep(step, off, start);
+    let mut known = vec![(Tiles::Off, off)];
+    let by_count = untiled.problem.sole_device().is_some() && !judge.seeks_least();
+    if by_count {
+        judge.by_count(&untiled, &mut known)?;
+    }
+    judge.by_bytes(most_bytes(&untiled) as f64, &mut known)?;
+    if !by_count && none_fits(&known) {
+        judge.by_all_counts(&mut known)?;
+    }
+    if none_fits(&known) {
+        judge.find_leasts(&mut known)?;
+    }
+    known.sort_by(|a, b| a.1.by_use(b.1));
+    if let Some(pricing) = pricing {
+        judge.compare(&mut known, pricing)?;
+    }
+    let (tiles, judged) = known[0];
+    let (in_bytes, start) = judge.end();
+    let fits = judged.cost().is_some();
+    Ok(Choice {
+        tiles,
+        fits,
+        budget: match tiles {
+            Tiles::Off => search.budget.clone(),
+            _ => in_bytes,
+        },
+        start: start.filter(|_| fits),
+        left: left(),
+    })
+}
+
+fn none_fits(known: &[(Tiles, Judged)]) -> bool {
+    known.iter().all(|(_, judged)| judged.cost().is_none())
+}
+
+/// By how much a step without tiles misses the budgets, if none is possible or found and tiles may help; they can't change
+/// what no plan changes. A plan is looked for on one device alone, and only where the budget is tight: on several devices
+/// that takes long.
+fn without_tiles(search: &TileSearch<'_>, untiled: &Budgeted) -> Result<Option<Judged>> {
+    let needed = share_needed(&untiled.problem, &untiled.capacities())?;
+    let sole = untiled.problem.sole_device().is_some();
+    let budget = untiled.budget_bytes;
+    if sole && budget.is_some_and(|bytes| untiled.fixed_bytes >= bytes) {
+        return Ok(None);
+    }
+    if needed > 1.0 {
+        return Ok(Some(Judged::Floor(needed)));
+    }
+    if !sole || needed < TIGHT {
+        return Ok(None);
+    }
+    let options = Options {
+        time_limit: search.options.time_limit / UNTILED,
+        enough: Some(f64::INFINITY),
+        ..search.options.clone()
+    };
+    match find_plan(untiled, Fit::Layout, &options, &mut |_| {}) {
+        Ok(_) => Ok(None),
+        Err(error) => match missed(&error) {
+            Some(_) if search.stopped() => Ok(None),
+            Some(share) => Ok(Some(Judged::Missed(share))),
+            None => Err(error),
+        },
+    }
+}
