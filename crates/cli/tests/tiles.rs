@@ -123,6 +123,36 @@ fn tiles_on_several_devices() {
     assert!((tiled - whole).abs() < 1e-5 * whole);
 }
 
+/// The weights alone take more than a budget, so they wait in a memory while parts run by tiles.
+#[test]
+fn weights_wait_elsewhere_while_tiles_run() {
+    let plan = |budget: &str| {
+        let image = ["plan", "vgg16-trunk", "--image", "256x192", "--batch", "1"];
+        let flags = ["--swap", "ram=1GiB@10GB/s", "--time-limit", "4"];
+        object(&[&image[..], &flags, &["--tile", "auto", "--budget", budget]].concat())
+    };
+    let number = |told: &serde_json::Value, key: &str| told[key].as_u64().unwrap();
+    let tiled = plan("24MiB");
+    assert!(!tiled["segments"].is_null());
+    assert!(number(&tiled, "peak_bytes") <= 24 << 20);
+    let weights = number(&tiled["devices"]["ram"], "peak_bytes");
+    assert!(weights > 56 << 20, "{weights}");
+    assert!(number(&plan("min"), "peak_bytes") < 24 << 20);
+}
+
+/// Two devices, neither of which has room for the weights: recomputation, copies to a memory and places in one plan.
+#[test]
+fn weights_wait_elsewhere_while_several_devices_compute() {
+    let each = ["--devices", "a/1@native,b/1@native", "--budget"];
+    let flags = ["a=24MiB,b=24MiB", "--swap", "ram=1GiB@10GB/s", "--compare"];
+    let trained = object(&training(&[&each[..], &flags].concat()));
+    assert_eq!(trained["bit_identical"], true);
+    for device in ["a", "b"] {
+        let peak = trained["devices"][device]["peak_bytes"].as_u64().unwrap();
+        assert!(0 < peak && peak <= 24 << 20, "{device}: {peak}");
+    }
+}
+
 /// Outputs of a network that runs by tiles against those of the network as it is.
 #[test]
 fn inference_by_tiles() {

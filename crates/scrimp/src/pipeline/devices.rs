@@ -137,10 +137,13 @@ pub(super) fn only(budgeted: &Budgeted, device: DeviceId) -> Result<Option<Budge
 /// A layout for [`only`] one device as one for the problem in which tasks may run elsewhere, too.
 pub(super) fn with_choice(
     budgeted: &Budgeted,
-    device: DeviceId,
     layout: &CheckedLayout,
 ) -> Result<(Budgeted, CheckedLayout)> {
-    let problem = with_homes(&budgeted.problem, |_| Some(device))?;
+    let alone = layout.plan().problem();
+    let problem = with_homes(&budgeted.problem, |value| match alone.value(value).origin {
+        Origin::Given(home) => Some(home),
+        Origin::Task(_) => None,
+    })?;
     let plan = check(&problem, layout.plan().plan().clone())?;
     let layout = check_layout(&plan, layout.layout().clone()).map_err(PlaceError::Defect)?;
     Ok((at_home(budgeted, problem)?, layout))

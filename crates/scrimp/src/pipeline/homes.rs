@@ -94,6 +94,20 @@ pub(crate) fn leanest(budgeted: &Budgeted) -> Result<Budgeted> {
     with_homes(budgeted, &homes)
 }
 
+/// Bytes without which no plan exists, wherever weights and optimizer state live.
+pub(super) fn floor_bytes(budgeted: &Budgeted) -> Result<u64> {
+    Ok(scrimp_solve::floor_bytes(&leanest(budgeted)?.problem)?)
+}
+
+/// Proven: some device must have so many times its capacity, wherever weights and optimizer state live.
+pub(super) fn share_needed(budgeted: &Budgeted) -> Result<f64> {
+    let problem = leanest(budgeted)?.problem;
+    Ok(scrimp_solve::share_needed(
+        &problem,
+        &budgeted.capacities(),
+    )?)
+}
+
 /// The memory with the most room to which and from which the device has links.
 fn memory(budgeted: &Budgeted) -> Option<DeviceId> {
     let (problem, device) = (&budgeted.problem, budgeted.device);

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::history::History;
 use crate::pipeline::cuts::cuts;
 use crate::pipeline::one::{self, Missed};
-use crate::pipeline::{Budgeted, Fit, Homes, Planned, Provenance, devices};
+use crate::pipeline::{Budgeted, Fit, Homes, Planned, Provenance, devices, find_plan, homes};
 
 /// The shares of the time limit for the plans of single devices together, at first and where there is no other plan, for
 /// each quick plan that decides homes, and for each further attempt at a layout.
@@ -126,12 +126,12 @@ impl Several<'_> {
             let Some(only) = devices::only(budgeted, device)? else {
                 continue;
             };
-            let found = match one::find(&only, self.fit, &self.part(share), &mut |_| {}) {
+            let found = match find_plan(&only, self.fit, &self.part(share), &mut |_| {}) {
                 Ok(planned) => planned.layout,
                 Err(error) if is_too_little(&error) => continue,
                 Err(error) => return Err(error),
             };
-            let (budgeted, layout) = devices::with_choice(budgeted, device, &found)?;
+            let (budgeted, layout) = devices::with_choice(budgeted, &found)?;
             let cost = self.cost(layout.plan());
             if best.as_ref().is_none_or(|best| cost < best.cost) {
                 best = Some(Found {
@@ -148,8 +148,9 @@ impl Several<'_> {
         self.options.objective.cost(plan, self.options.alpha)
     }
 
-    /// The problem with weights, optimizer state and inputs at home where a quick plan uses them, and that plan. The first
-    /// quick plan starts from the best one of a single device or of a cut; others follow as long as they are faster.
+    /// The problem with weights, optimizer state and inputs at home where a quick plan uses them or in a memory to swap to, and
+    /// that plan. The first quick plan starts from the best one of a single device or of a cut; others follow as long as they are
+    /// faster.
     fn with_homes(
         &self,
         budgeted: &Budgeted,
@@ -160,11 +161,10 @@ impl Several<'_> {
                 alone.budgeted.clone(),
                 Some(sequence_of(alone.layout.plan())),
             ),
-            None => (budgeted.clone(), None),
+            None if budgeted.homes == Homes::Given => return Ok((budgeted.clone(), None)),
+            // No device has room for all of that, so it waits elsewhere where it can.
+            None => (homes::leanest(budgeted)?, None),
         };
-        if budgeted.homes == Homes::Given {
-            return Ok(best);
-        }
         let mut cost = alone.map_or(f64::INFINITY, |alone| alone.cost);
         for cut in cuts(&budgeted.problem) {
             if self.is_after(TRIALS_SHARE) && best.1.is_some() {

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use scrimp_graph::{GraphError, Tiled, Tiles};
 use scrimp_plan::{Budget, Mode, PerDevice, Sequence};
-use scrimp_solve::{Options, SolveError, floor_bytes, sequence_of, share_needed};
+use scrimp_solve::{Options, SolveError, sequence_of};
 
 use super::search::{Pricing, TileSearch, TiledStep};
 use crate::error::{Error, Result};
-use crate::pipeline::{Budgeted, Fit, Planned, find_plan};
+use crate::pipeline::{Budgeted, Fit, Planned, find_plan, homes};
 
 /// Each number of bytes for which tiles are chosen is this part of the one before, this often at most.
 const PART: f64 = 0.8;
@@ -273,7 +273,7 @@ impl<'a> Judge<'a> {
     fn least_cost(&self, budgeted: &Budgeted) -> f64 {
         let problem = &budgeted.problem;
         match (problem.sole_device(), self.seeks_least()) {
-            (Some(_), true) => floor_bytes(problem).map_or(0.0, |bytes| bytes as f64),
+            (Some(_), true) => homes::floor_bytes(budgeted).map_or(0.0, |bytes| bytes as f64),
             (None, true) => 0.0,
             (Some(_), false) => budgeted.base.objective(self.search.options.alpha),
             (None, false) => {
@@ -291,7 +291,7 @@ impl<'a> Judge<'a> {
     /// What a plan in little time achieves, unless it can't be better than what is known; and that plan, if it has a layout
     /// within the budget.
     pub(super) fn plan(&self, budgeted: &Budgeted) -> Result<(Judged, Option<Sequence>)> {
-        let needed = share_needed(&budgeted.problem, &budgeted.capacities())?;
+        let needed = homes::share_needed(budgeted)?;
         if needed > 1.0 {
             return Ok((Judged::Floor(needed), None));
         }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use scrimp_graph::Tiles;
 use scrimp_plan::{Budget, PerDevice, Sequence};
-use scrimp_solve::{Method, Options, Order, share_needed};
+use scrimp_solve::{Method, Options, Order};
 
 use self::judge::{Judge, Judged, missed, most_bytes};
 use crate::error::Result;
-use crate::pipeline::{Budgeted, Fit, find_plan};
+use crate::pipeline::{Budgeted, Fit, find_plan, homes};
 
 pub use self::search::{Pricing, TileSearch, TiledStep, Work};
 
@@ -138,10 +138,11 @@ fn none_fits(known: &[(Tiles, Judged)]) -> bool {
 /// what no plan changes. A plan is looked for on one device alone, and only where the budget is tight: on several devices
 /// that takes long.
 fn without_tiles(search: &TileSearch<'_>, untiled: &Budgeted) -> Result<Option<Judged>> {
-    let needed = share_needed(&untiled.problem, &untiled.capacities())?;
+    let needed = homes::share_needed(untiled)?;
     let sole = untiled.problem.sole_device().is_some();
     let budget = untiled.budget_bytes;
-    if sole && budget.is_some_and(|bytes| untiled.fixed_bytes >= bytes) {
+    let fixed = homes::leanest(untiled)?.fixed_bytes;
+    if sole && budget.is_some_and(|bytes| fixed >= bytes) {
         return Ok(None);
     }
     if needed > 1.0 {
