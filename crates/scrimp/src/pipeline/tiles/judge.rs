@@ -16,13 +16,11 @@ const PART: f64 = 0.8;
 const CHOICES: i32 = 20;
 
 /// First every so many numbers of bytes are tried, then those between the best and its neighbours.
-const STRIDE: i32 = 4;
+const STRIDE: usize = 4;
 
-/// Numbers of tiles in each dimension that are tried.
+/// Numbers of tiles in each dimension, and how many of them are tried first.
 const COUNTS: [usize; 11] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32];
-
-/// Smaller tiles aren't tried after so many in a row that were no better than larger ones.
-const MOST_WORSE: u32 = 2;
+const FEW: usize = 3;
 
 /// A plan that is only compared has this part of the time limit.
 const TRIAL: u32 = 10;
@@ -115,79 +113,66 @@ impl<'a> Judge<'a> {
     /// Judges numbers of tiles where bytes, which are estimated, led to no plan. They are estimated badly where statistics
     /// take several passes over the tiles.
     pub(super) fn by_all_counts(&mut self, known: &mut Vec<(Tiles, Judged)>) -> Result<()> {
-        for count in COUNTS {
-            self.count(count, known)?;
-        }
-        Ok(())
+        let mut counts = COUNTS.map(Tiles::Count).to_vec();
+        counts.retain(|tiles| known.iter().all(|(other, _)| other != tiles));
+        self.round(counts, known)
     }
 
-    fn count(&mut self, count: usize, known: &mut Vec<(Tiles, Judged)>) -> Result<Judged> {
-        let tiles = Tiles::Count(count);
-        let judged = self.judge(tiles, None)?;
-        known.push((tiles, judged));
-        Ok(judged)
-    }
-
-    /// Judges numbers of tiles: the first that fits from the root of how many times the budget the step needs without a
-    /// plan, and then its neighbours, as long as they are better.
-    pub(super) fn by_count(
+    /// Judges numbers of tiles, from the root of how many times the budget the step needs without a plan, and tiles for numbers
+    /// of bytes from the budget down: first a few, then what lies around the best.
+    pub(super) fn explore(
         &mut self,
         untiled: &Budgeted,
         known: &mut Vec<(Tiles, Judged)>,
     ) -> Result<()> {
-        let share = untiled.base_peak() as f64 / most_bytes(untiled).max(1) as f64;
+        let most = most_bytes(untiled) as f64;
+        let share = untiled.base_peak() as f64 / most.max(1.0);
         let enough = |&count: &usize| count as f64 >= share.sqrt();
         let first = COUNTS.iter().position(enough).unwrap_or(COUNTS.len() - 1);
-        let mut found = None;
-        for (index, &count) in COUNTS.iter().enumerate().skip(first) {
-            if let Some(cost) = self.count(count, known)?.cost() {
-                found = Some((index, cost));
-                break;
-            }
-        }
-        let Some((index, mut least)) = found else {
-            return Ok(());
+        let counts = COUNTS.map(Tiles::Count).to_vec();
+        let within = |power| Tiles::Within((most * PART.powi(power)) as u64);
+        let bytes: Vec<Tiles> = (0..CHOICES).map(within).collect();
+        let few = match untiled.problem.sole_device() {
+            Some(_) if !self.seeks_least() => FEW,
+            _ => 0,
         };
-        let (fewer, more) = (&COUNTS[..index], &COUNTS[index + 1..]);
-        let fewer: Vec<usize> = fewer.iter().rev().copied().collect();
-        for side in [&fewer[..], more] {
-            for &count in side {
-                match self.count(count, known)?.cost() {
-                    Some(cost) if cost < least => least = cost,
-                    _ => break,
-                }
+        let numbers = counts.iter().skip(first).take(few);
+        let mut begun: Vec<Tiles> = bytes.iter().step_by(STRIDE).copied().collect();
+        begun.splice(1..1, numbers.copied());
+        let (mut stride, mut next) = (STRIDE, begun.clone());
+        while !next.is_empty() {
+            self.round(next, known)?;
+            let mut around = begun.clone();
+            if let Some((best, _)) = known.iter().min_by(|a, b| a.1.by_use(b.1))
+                && self.best.is_some()
+            {
+                stride = (stride / 2).max(1);
+                around = beside(&counts, *best, 1);
+                around.extend(beside(&bytes, *best, stride));
             }
+            around.retain(|tiles| known.iter().all(|(other, _)| other != tiles));
+            next = around;
         }
         Ok(())
     }
 
-    /// Judges tiles for numbers of bytes from `most` down.
-    pub(super) fn by_bytes(&mut self, most: f64, known: &mut Vec<(Tiles, Judged)>) -> Result<()> {
-        let mut tried: Vec<(i32, Judged)> = Vec::new();
-        let mut stride = STRIDE;
-        while stride > 0 {
-            let best = tried.iter().min_by(|a, b| a.1.by_use(b.1));
-            let near = best.map(|&(power, _)| power);
-            let powers = (0..CHOICES).step_by(stride as usize);
-            let new = powers.filter(|&power| tried.iter().all(|&(other, _)| other != power));
-            let new = new.filter(|power| near.is_none_or(|near| (power - near).abs() < 2 * stride));
-            let mut worse = 0;
-            for power in new.collect::<Vec<_>>() {
-                let tiles = Tiles::Within((most * PART.powi(power)) as u64);
-                let judged = self.judge(tiles, None)?;
-                tried.push((power, judged));
-                known.push((tiles, judged));
-                // Smaller tiles have larger halos, and their graphs take time and memory.
-                worse = match judged {
-                    Judged::Fits { cost, .. } if self.best == Some(cost) => 0,
-                    Judged::Fits { .. } | Judged::Nothing if self.best.is_some() => worse + 1,
-                    _ => worse,
-                };
-                if worse == MOST_WORSE {
-                    break;
-                }
-            }
-            stride /= 2;
+    /// Judges tiles one after another. A kind of tiles, numbers or bytes, ends where smaller ones are no better.
+    fn round(&mut self, tiles: Vec<Tiles>, known: &mut Vec<(Tiles, Judged)>) -> Result<()> {
+        // Smaller tiles have larger halos, and their graphs take time and memory.
+        let mut ended = [false; 2];
+        for tiles in tiles {
+            let counted = matches!(tiles, Tiles::Count(_));
+            let ended = &mut ended[usize::from(counted)];
+            let judged = match *ended {
+                true => Judged::Nothing,
+                false => self.judge(tiles, None)?,
+            };
+            *ended |= match judged {
+                Judged::Fits { cost, .. } => counted || self.best < Some(cost),
+                Judged::Nothing => self.best.is_some(),
+                Judged::Missed(_) | Judged::Floor(_) => false,
+            };
+            known.push((tiles, judged));
         }
         Ok(())
     }
@@ -360,8 +345,18 @@ impl<'a> Judge<'a> {
     }
 }
 
+/// What lies so far before and behind a choice of tiles in a list.
+fn beside(list: &[Tiles], tiles: Tiles, distance: usize) -> Vec<Tiles> {
+    let at = list.iter().position(|&other| other == tiles);
+    let near = at.map_or([None, None], |at| {
+        [at.checked_sub(distance), Some(at + distance)]
+    });
+    let near = near.into_iter().flatten();
+    near.filter_map(|at| list.get(at).copied()).collect()
+}
+
 /// The most bytes that a device may take, or that a step takes without a plan where the least budget is asked.
-pub(super) fn most_bytes(untiled: &Budgeted) -> u64 {
+fn most_bytes(untiled: &Budgeted) -> u64 {
     let computing = untiled
         .problem
         .devices()

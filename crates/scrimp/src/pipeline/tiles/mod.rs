@@ -9,7 +9,7 @@ use scrimp_graph::Tiles;
 use scrimp_plan::{Budget, PerDevice, Sequence};
 use scrimp_solve::{Method, Options, Order};
 
-use self::judge::{Judge, Judged, missed, most_bytes};
+use self::judge::{Judge, Judged, missed};
 use crate::error::Result;
 use crate::pipeline::{Budgeted, Fit, find_plan, homes};
 
@@ -51,9 +51,9 @@ impl Choice {
 }
 
 /// The tiles with which a step is fastest within the budgets: none, a number of them in each dimension, or those for a
-/// number of bytes ([`Tiles::Within`]). On one device numbers of tiles come first, from the root of how many times the
-/// budget the step needs without a plan; bytes follow, and come first elsewhere: first few far apart, then those around the
-/// best. On one device every plan runs each task
+/// number of bytes ([`Tiles::Within`]). The budget itself comes first, then on one device numbers of tiles, from the root of how
+/// many times the budget the step needs without a plan, until one fits, then fewer bytes, far apart, and at last what lies around
+/// the best. On one device every plan runs each task
 /// at least once, so tiles with which that takes longer than the best plan so far aren't planned. With `pricing`, the few
 /// that the static model finds fastest are compared by those costs. Where the least budgets are asked, the best tiles are
 /// those that need the least.
@@ -100,12 +100,8 @@ pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Re
     }
     judge.keep(step, off, start);
     let mut known = vec![(Tiles::Off, off)];
-    let by_count = untiled.problem.sole_device().is_some() && !judge.seeks_least();
-    if by_count {
-        judge.by_count(&untiled, &mut known)?;
-    }
-    judge.by_bytes(most_bytes(&untiled) as f64, &mut known)?;
-    if !by_count && none_fits(&known) {
+    judge.explore(&untiled, &mut known)?;
+    if none_fits(&known) {
         judge.by_all_counts(&mut known)?;
     }
     if none_fits(&known) {
