@@ -117,7 +117,11 @@ impl Model {
 
 /// Imports a model, and says what there is to remark unless `quiet`.
 pub fn import(model: &str, shape: &ShapeArgs, quiet: bool) -> Result<Graph> {
-    let graph = Model::find(model, shape)?.import(shape.batch)?;
+    imported(&Model::find(model, shape)?, shape.batch, quiet)
+}
+
+fn imported(model: &Model, batch: Option<usize>, quiet: bool) -> Result<Graph> {
+    let graph = model.import(batch)?;
     if !quiet {
         graph.remarks.iter().for_each(|text| tell(text));
     }
@@ -349,11 +353,12 @@ pub fn problem(
             choice: None,
         });
     }
+    let model = Model::find(&target.name, &target.shape)?;
     let devices = self::devices(devices, search.threads(), target.recipe.library)?;
     let budget = budget.ok_or_else(|| Error::NoBudget {
         device: devices.iter().next().map_or("", |(name, _)| name).into(),
     })?;
-    let graph = import(&target.name, &target.shape, quiet)?;
+    let graph = imported(&model, target.shape.batch, quiet)?;
     let costing = Costing {
         source: target.costs,
         afresh: target.fresh_costs,

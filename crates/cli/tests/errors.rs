@@ -191,6 +191,8 @@ fn unknown_names_and_values() {
     );
     assert!(fails(2, &["man", "nothing"]).contains("nothing"));
     fails(2, &["plan", "digits"]);
+    // A file that isn't there matters more than the budget that a file may have.
+    assert!(fails(2, &["plan", "no/such.json"]).contains("no/such.json"));
 }
 
 #[test]
