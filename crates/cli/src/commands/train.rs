@@ -200,8 +200,8 @@ fn slower_than_alone(planned: &Planned, outcome: &Outcome) -> Option<String> {
     (slower && several).then(|| {
         let name = &planned.budgeted.problem.devices()[device].name;
         format!(
-            "a step on these devices takes {}, and {} was predicted for {name} alone; train on {name} only, or measure \
-             again with --fresh-costs while nothing else runs",
+            "a step on these devices takes {}, and {} was predicted for `{name}` alone; train on `{name}` only, or \
+             measure again with --fresh-costs while nothing else runs",
             format_seconds(measured),
             format_seconds(seconds)
         )
