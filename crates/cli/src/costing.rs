@@ -1,18 +1,24 @@
 //! What a step's parts cost on this machine: estimated, or measured within the budgets and kept in the user's cache.
 
 use anyhow::Result;
-use scrimp::graph::{Costs, Phases};
+use scrimp::graph::{Costs, Lowered, Phases};
 use scrimp::machine::Others;
 use scrimp::plan::{Budget, NoDevice, PerDevice, SwapMemory, UnknownDeviceName};
-use scrimp::run::{Compiled, CostCache, Processor, Profile, ProfileProgress};
+use scrimp::run::{
+    Compiled, CostCache, Processor, Profile, ProfileProgress, ProfileWatch, Slowdown,
+};
 use scrimp::solve::Options;
-use scrimp::{Crossing, Devices, Error, Swap};
+use scrimp::{Crossing, Devices, Error, Slowed, Swap};
+use std::sync::atomic::AtomicBool;
 
 use crate::args::{CostsArg, SearchArgs};
 use crate::failure::{Failure, Kind};
 use crate::interrupt;
 use crate::progress::Line;
 use crate::terminal::tell;
+
+/// From this percentage of the processors' time on, what others took is told.
+pub const MUCH: f64 = 5.0;
 
 /// Where costs come from, and within which budget they are measured.
 #[derive(Clone, Copy, Debug)]
@@ -60,9 +66,16 @@ pub struct Measured {
     pub kept: bool,
 }
 
+impl Measured {
+    /// How the devices slow each other down.
+    pub fn slowed(&self, lowered: &Lowered) -> Slowed {
+        Slowed::new(lowered, &self.profiles)
+    }
+}
+
 /// What each node costs on each device, estimated or measured within the budgets, each link to a memory and each copy
 /// between devices. Measurements are kept in the user's cache and taken from there unless `afresh` is set. Each device
-/// is measured while the others do nothing.
+/// is measured while the others do nothing, then while they compute, too.
 pub fn costs(
     phases: &Phases,
     compiled: &[Compiled<'_>],
@@ -104,7 +117,10 @@ pub fn costs(
             }
             None => {
                 let watch = Others::watch();
-                let made = measured(phases, compiled, budget, costing, &swap, quiet)?;
+                let made = told("measuring", quiet, |stop, watch| {
+                    let options = costing.options();
+                    scrimp::profile(phases, compiled, budget, &swap, &options, stop, watch)
+                })?;
                 others = watch.share().into_iter().chain(others).reduce(f64::max);
                 if let Some(cache) = cache {
                     cache.keep(&made);
@@ -112,6 +128,19 @@ pub fn costs(
                 made
             }
         });
+    }
+    if compiled.len() > 1 {
+        let taken;
+        (profiles, taken) = beside(
+            phases,
+            compiled,
+            &budgets,
+            profiles,
+            &mut caches,
+            costing,
+            quiet,
+        )?;
+        others = taken.into_iter().chain(others).reduce(f64::max);
     }
     let crossing = crossing(compiled, &budgets, caches[0].as_mut(), costing.afresh)?;
     for text in caches.iter().flatten().filter_map(CostCache::note) {
@@ -129,11 +158,78 @@ pub fn costs(
     })
 }
 
+/// The profiles with how the devices slow each other down, and what others took of the processors while that was
+/// measured, if it was. What was measured while others took much isn't kept: it would keep devices from being used
+/// together for ever.
+fn beside(
+    phases: &Phases,
+    compiled: &[Compiled<'_>],
+    budgets: &[Budget],
+    profiles: Vec<Profile>,
+    caches: &mut [Option<CostCache>],
+    costing: &Costing<'_>,
+    quiet: bool,
+) -> Result<(Vec<Profile>, Option<f64>)> {
+    let processors: Vec<Processor<'_>> = compiled.iter().map(Compiled::processor).collect();
+    let names: Vec<String> = (0..processors.len())
+        .map(|number| others(&processors, number))
+        .collect();
+    let mut kept = Vec::new();
+    for ((compiled, name), cache) in compiled.iter().zip(&names).zip(caches.iter_mut()) {
+        kept.push(match cache {
+            Some(cache) if !costing.afresh => {
+                cache.find_beside(compiled, name).map_err(Error::from)?
+            }
+            _ => None,
+        });
+    }
+    let with = |slowed: Vec<Slowdown>| {
+        let each = profiles.iter().cloned().zip(slowed);
+        each.map(|(profile, slowed)| profile.beside(slowed))
+            .collect::<Vec<Profile>>()
+    };
+    if let Some(kept) = kept.into_iter().collect() {
+        return Ok((with(kept), None));
+    }
+    let watch = Others::watch();
+    let made = told("measuring all devices together", quiet, |stop, watch| {
+        scrimp::profile_beside(phases, compiled, budgets, &costing.options(), stop, watch)
+    })?;
+    let taken = watch.share();
+    let Some(made) = made else {
+        if !quiet {
+            tell(
+                "not every device can run the whole step within its budget, so how much they slow each other down wasn't measured",
+            );
+        }
+        return Ok((profiles, taken));
+    };
+    let profiles = with(made);
+    if taken.is_none_or(|share| 100.0 * share < MUCH) {
+        for ((profile, name), cache) in profiles.iter().zip(&names).zip(caches) {
+            if let Some(cache) = cache {
+                cache.keep_beside(profile, name);
+            }
+        }
+    }
+    Ok((profiles, taken))
+}
+
+/// What the cache calls the devices beside one of them.
+fn others(devices: &[Processor<'_>], number: usize) -> String {
+    let others = devices.iter().enumerate();
+    let others = others.filter(|(other, _)| *other != number);
+    let mut others: Vec<String> = others.map(|(_, device)| device.signature()).collect();
+    others.sort();
+    others.join(" and ")
+}
+
 /// Drops the costs of each device from the user's cache, so that the next run measures them again.
 pub fn forget(devices: &Devices, profiles: &[Profile]) {
-    for ((_, device), profile) in devices.iter().zip(profiles) {
+    let processors: Vec<Processor<'_>> = devices.iter().map(|(_, device)| device).collect();
+    for (number, (&device, profile)) in processors.iter().zip(profiles).enumerate() {
         if let Some(mut cache) = cache(device) {
-            cache.forget(profile);
+            cache.forget(profile, &others(&processors, number));
             if let Some(text) = cache.note() {
                 tell(text);
             }
@@ -216,15 +312,12 @@ pub fn room(budget: Budget) -> u64 {
 }
 
 /// Measures with a line on the terminal; the first Ctrl-C ends it.
-fn measured(
-    phases: &Phases,
-    compiled: &Compiled<'_>,
-    budget: Budget,
-    costing: &Costing<'_>,
-    swap: &Swap,
+fn told<T>(
+    what: &'static str,
     quiet: bool,
-) -> Result<Profile> {
-    let line = Line::spinner(quiet, "measuring");
+    measure: impl FnOnce(&AtomicBool, ProfileWatch<'_>) -> Result<T, Error>,
+) -> Result<T> {
+    let line = Line::spinner(quiet, what);
     let mut watch = |news: ProfileProgress| {
         let ProfileProgress {
             pass,
@@ -239,9 +332,7 @@ fn measured(
             )
         });
     };
-    let (stop, options) = (interrupt::flag(), costing.options());
-    let made = scrimp::profile(phases, compiled, budget, swap, &options, &stop, &mut watch);
-    match made {
+    match measure(&interrupt::flag(), &mut watch) {
         Err(_) if interrupt::requested() => {
             let sentence = "interrupted before all costs were measured; nothing was written";
             Err(Failure::new(Kind::Interrupted, sentence).into())

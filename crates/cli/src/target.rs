@@ -14,7 +14,8 @@ use scrimp::plan::{Budget, Capacities, PerDevice, Problem, SwapMemory};
 use scrimp::run::{Compiled, Cpu, Samples};
 use scrimp::solve::Layer;
 use scrimp::{
-    Choice, DeviceSpec, Devices, Error, Fit, Homes, ModelSource, Pricing, Recipe, TileSearch, Work,
+    Choice, DeviceSpec, Devices, Error, Fit, Homes, ModelSource, Pricing, Recipe, Slowed,
+    TileSearch, Work,
 };
 
 use crate::args::{
@@ -313,6 +314,8 @@ pub struct Target {
     pub tiled: Vec<Tiled>,
     /// The choice of tiles, for a model.
     pub choice: Option<Choice>,
+    /// How the devices slow each other down, if that was measured.
+    pub slowed: Slowed,
 }
 
 /// Reads a problem or an instance, or makes the problem of training a model, whose costs are measured within a
@@ -351,6 +354,7 @@ pub fn problem(
             homes: Homes::Given,
             tiled: Vec::new(),
             choice: None,
+            slowed: Slowed::default(),
         });
     }
     let model = Model::find(&target.name, &target.shape)?;
@@ -386,6 +390,7 @@ pub fn problem(
         homes: Homes::Free,
         tiled: training.tiled,
         choice: Some(choice),
+        slowed: measured.slowed(&lowered),
     })
 }
 

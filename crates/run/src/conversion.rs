@@ -2,6 +2,7 @@
 
 use bytemuck::Pod;
 use scrimp_graph::Tensor;
+use std::cmp::Reverse;
 
 use crate::format::{Change, Format};
 
@@ -22,8 +23,18 @@ pub(crate) struct Conversion {
 enum How {
     /// Each of a number of matrices of this many rows and columns is transposed.
     Transposed([usize; 2]),
-    /// The positions of the elements before and after; `None` is row order.
-    Moved([Option<Change>; 2]),
+    /// The axes' parts are in another order.
+    Permuted(Vec<Axis>),
+    /// The positions of the elements before and after.
+    Moved([Change; 2]),
+}
+
+/// An axis, or a part of one: its length, and the distance of neighbours before and after.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Axis {
+    length: usize,
+    from: usize,
+    to: usize,
 }
 
 impl Conversion {
@@ -40,7 +51,12 @@ impl Conversion {
         let how = match (from, to, &tensor.shape[..]) {
             (Format::Rows, Format::ChannelsLast, &[_, c, h, w]) => How::Transposed([c, h * w]),
             (Format::ChannelsLast, Format::Rows, &[_, c, h, w]) => How::Transposed([h * w, c]),
-            _ => How::Moved([from, to].map(|format| format.change(&tensor.shape))),
+            _ => match [from, to].map(|format| format.change(&tensor.shape)) {
+                [Some(before), None] => How::permuted(&before, |rows, stored| [stored, rows]),
+                [None, Some(after)] => How::permuted(&after, |rows, stored| [rows, stored]),
+                [Some(before), Some(after)] => How::Moved([before, after]),
+                [None, None] => return None,
+            },
         };
         Some(Conversion {
             word: tensor.dtype.bytes() as usize,
@@ -67,20 +83,60 @@ impl Conversion {
                     transpose(from, to, [*rows, *columns]);
                 }
             }
-            How::Moved(changes) => {
-                let [before, after] = changes.each_ref().map(|change| positions(change.as_ref()));
-                let places = before.zip(after).take(self.elements);
+            How::Permuted(axes) => permute(from, to, axes),
+            How::Moved([before, after]) => {
+                let places = before.positions(0).zip(after.positions(0));
+                let places = places.take(self.elements);
                 places.for_each(|(before, after)| to[after] = from[before]);
             }
         }
     }
 }
 
-/// Where elements in row order are stored.
-fn positions(change: Option<&Change>) -> Box<dyn Iterator<Item = usize> + '_> {
-    match change {
-        Some(change) => Box::new(change.positions(0)),
-        None => Box::new(0..),
+impl How {
+    /// The change between rows and another format. `ends` says which of the distances in rows and in the format are
+    /// those before and after.
+    fn permuted(change: &Change, ends: impl Fn(usize, usize) -> [usize; 2]) -> How {
+        let mut stored = vec![0; change.rows.len()];
+        let mut stride = 1;
+        for &axis in change.order.iter().rev() {
+            stored[axis] = stride;
+            stride *= change.rows[axis];
+        }
+        let mut axes: Vec<Axis> = Vec::new();
+        let mut rows = 1;
+        for (&length, &stored) in change.rows.iter().zip(&stored).rev() {
+            let [from, to] = ends(rows, stored);
+            rows *= length;
+            match axes.last_mut() {
+                _ if length == 1 => {}
+                // Neighbours that stay neighbours are one axis.
+                Some(inner) if [inner.from, inner.to].map(|x| x * inner.length) == [from, to] => {
+                    inner.length *= length;
+                }
+                _ => axes.push(Axis { length, from, to }),
+            }
+        }
+        // The innermost two are those whose elements are next to each other before and after.
+        axes.sort_by_key(|axis| (axis.to == 1, axis.from == 1, Reverse(axis.to)));
+        How::Permuted(axes)
+    }
+}
+
+/// Copies the elements of these axes, the last one innermost.
+fn permute<W: Copy>(from: &[W], to: &mut [W], axes: &[Axis]) {
+    match axes {
+        [] => to[0] = from[0],
+        [inner] => {
+            for i in 0..inner.length {
+                to[i * inner.to] = from[i * inner.from];
+            }
+        }
+        [outer, rest @ ..] => {
+            for i in 0..outer.length {
+                permute(&from[i * outer.from..], &mut to[i * outer.to..], rest);
+            }
+        }
     }
 }
 

@@ -46,8 +46,8 @@ pub use interpret::{Tensors, interpret};
 pub use processor::Processor;
 pub use profile::{
     Alone, CostCache, FarEnd, LinkProfile, Profile, ProfileOptions, ProfileProgress, ProfileWatch,
-    Rehearsal, Samples, conversion_seconds, converted, profile, profile_link, timeline,
-    wake_seconds,
+    Rehearsal, Samples, Slowdown, conversion_seconds, converted, profile, profile_beside,
+    profile_link, timeline, wake_seconds,
 };
 pub use scrimp_gpu::{GpuError, Interface, Library as GpuLibrary, cuda, opencl};
 pub use scrimp_onednn::{OneDnnError, wait_briefly};

@@ -84,6 +84,7 @@ impl Crossing {
             None => (BTreeMap::new(), BTreeMap::new()),
         };
         let before = known.len();
+        let processors: Vec<Processor<'_>> = compiled.iter().map(Compiled::processor).collect();
         let mut all = Vec::new();
         for ends in pairs(compiled.len()) {
             let [from, to] = ends.map(|number| &compiled[number]);
@@ -91,11 +92,11 @@ impl Crossing {
                 true => (from.processor(), to.processor()),
                 false => (to.processor(), from.processor()),
             };
-            let name = cached_name(near, far);
+            let name = cached_name(near, far, &processors);
             let link = match links.get(&name) {
                 Some(&link) => link,
                 None => {
-                    let made = profile_link(near, FarEnd::Device(far), room)?;
+                    let made = profile_link(near, FarEnd::Device(far), &processors, room)?;
                     // Whoever makes a value wakes the thread that copies, and that one who needs the value.
                     let latency = made.latency + 2.0 * wake_seconds();
                     let link = LinkProfile { latency, ..made };
@@ -109,7 +110,10 @@ impl Crossing {
             all.push(Pair {
                 ends,
                 speed: link.speed(),
-                converted: conversion_seconds(from, to, &mut known)?,
+                converted: conversion_seconds(from, to, room, &mut known)?
+                    .into_iter()
+                    .map(|(tensor, seconds)| (tensor, seconds * link.slowed))
+                    .collect(),
             });
         }
         if let Some(cache) = cache.filter(|_| known.len() > before) {
@@ -166,12 +170,16 @@ impl Crossing {
     }
 }
 
-/// What the cache calls the links between two devices: all copies within main memory are alike.
-fn cached_name(near: Processor<'_>, far: Processor<'_>) -> String {
-    match (near, far) {
-        (Processor::Cpu(_), Processor::Cpu(_)) => "between devices".into(),
-        _ => format!("between {} and {}", near.signature(), far.signature()),
-    }
+/// What the cache calls the links between two devices while all of these compute. All copies within main memory are
+/// alike.
+fn cached_name(near: Processor<'_>, far: Processor<'_>, computing: &[Processor<'_>]) -> String {
+    let ends = match (near, far) {
+        (Processor::Cpu(_), Processor::Cpu(_)) => "devices".into(),
+        _ => format!("{} and {}", near.signature(), far.signature()),
+    };
+    let computing = computing.iter().map(|processor| processor.signature());
+    let computing: Vec<String> = computing.collect();
+    format!("between {ends} while {} compute", computing.join(", "))
 }
 
 /// Every ordered pair of this many devices; each pair is followed by its reverse.

@@ -2,9 +2,12 @@
 //! budget, too.
 
 use scrimp_graph::{Lowered, Phases};
-use scrimp_plan::{Budget, Capacities, CheckedLayout, Timeline, simulate};
-use scrimp_run::{Compiled, Profile, ProfileOptions, ProfileWatch, Rehearsal, RunError, timeline};
+use scrimp_plan::{Budget, Capacities, CheckedLayout, DeviceId, Problem, Timeline, simulate};
+use scrimp_run::{
+    Compiled, Profile, ProfileOptions, ProfileWatch, Rehearsal, RunError, Slowdown, timeline,
+};
 use scrimp_solve::{Method, Options, Order, SolveError, place};
+use std::path::Path;
 use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -37,41 +40,121 @@ pub fn profile(
     stop: &AtomicBool,
     watch: ProfileWatch<'_>,
 ) -> Result<Profile> {
-    // This plan is only for measuring, so it doesn't matter which planner makes the final one.
-    let options = Options {
-        method: Method::default(),
-        order: Order::default(),
-        ..options.clone()
-    };
-    let costs = pipeline::estimate(compiled);
-    let lowered = scrimp_graph::lower(compiled.graph(), phases, &costs, "cpu")?;
-    let (problem, capacities) = swap.add(&lowered.problem)?;
-    let budgeted = Budgeted {
-        beside: capacities,
-        ..pipeline::budget(&problem, budget)?
-    };
-    let keep_all = place(&budgeted.base, &Capacities::unlimited())?;
-    let own = compiled.processor().own_memory();
-    let layout = rehearsed(&budgeted, own, &keep_all, swap, &options)?;
+    let prepared = Prepared::new(phases, compiled, budget, swap, options, 1)?;
     if stop.load(Ordering::SeqCst) {
         return Err(RunError::Stopped.into());
     }
-    let layout = layout.as_ref().unwrap_or(&keep_all);
-    training::fits(training::main_memory(
-        slice::from_ref(compiled),
-        layout,
-        0,
-        swap,
-    ))?;
-    let rehearsal = Rehearsal {
-        compiled,
-        lowered: &lowered,
-        layout,
-        keep_all: &keep_all,
-        files: &swap.files(&problem),
-    };
+    training::fits(prepared.main_memory(compiled, swap))?;
+    let files = swap.files(&prepared.problem);
+    let rehearsal = prepared.rehearsal(compiled, &files);
     let options = ProfileOptions::default();
     Ok(scrimp_run::profile(&rehearsal, &options, stop, watch)?)
+}
+
+/// Stage 3 where several devices compute: how much they slow each other down. Each goes through a step of its own within
+/// its own budget, alone and at the same time as the others; `None` if one of them has no step within its budget.
+///
+/// # Errors
+/// As for [`profile`].
+pub fn profile_beside(
+    phases: &Phases,
+    compiled: &[Compiled<'_>],
+    budgets: &[Budget],
+    options: &Options,
+    stop: &AtomicBool,
+    watch: ProfileWatch<'_>,
+) -> Result<Option<Vec<Slowdown>>> {
+    let swap = Swap::default();
+    let mut prepared = Vec::with_capacity(compiled.len());
+    for (one, &budget) in compiled.iter().zip(budgets) {
+        match Prepared::new(phases, one, budget, &swap, options, compiled.len()) {
+            Err(error) if pipeline::is_too_little(&error) => return Ok(None),
+            made => prepared.push(made?),
+        }
+        if stop.load(Ordering::SeqCst) {
+            return Err(RunError::Stopped.into());
+        }
+    }
+    let each = || prepared.iter().zip(compiled);
+    let memory = each().map(|(prepared, compiled)| prepared.main_memory(compiled, &swap));
+    training::fits(memory.sum())?;
+    let rehearsals = each().map(|(prepared, compiled)| prepared.rehearsal(compiled, &[]));
+    let rehearsals: Vec<Rehearsal<'_>> = rehearsals.collect();
+    let options = ProfileOptions::default();
+    let slowed = scrimp_run::profile_beside(&rehearsals, &options, stop, watch)?;
+    Ok(Some(slowed))
+}
+
+/// A step that is run to measure a device.
+struct Prepared {
+    lowered: Lowered,
+    /// With memories to swap to.
+    problem: Problem,
+    keep_all: CheckedLayout,
+    /// What is run, if that isn't the step that keeps everything.
+    layout: Option<CheckedLayout>,
+}
+
+impl Prepared {
+    /// Plans a step within the budget and this device's part of half of the free memory. So many `devices` are measured
+    /// at the same time.
+    fn new(
+        phases: &Phases,
+        compiled: &Compiled<'_>,
+        budget: Budget,
+        swap: &Swap,
+        options: &Options,
+        devices: usize,
+    ) -> Result<Prepared> {
+        // This plan is only for measuring, so it doesn't matter which planner makes the final one.
+        let options = Options {
+            method: Method::default(),
+            order: Order::default(),
+            ..options.clone()
+        };
+        let costs = pipeline::estimate(compiled);
+        let lowered = scrimp_graph::lower(compiled.graph(), phases, &costs, "cpu")?;
+        let (problem, capacities) = swap.add(&lowered.problem)?;
+        let budgeted = Budgeted {
+            beside: capacities,
+            ..pipeline::budget(&problem, budget)?
+        };
+        let keep_all = place(&budgeted.base, &Capacities::unlimited())?;
+        let own = compiled.processor().own_memory();
+        let half = || machine::memory().available.map(|bytes| bytes / 2);
+        let room = own.or_else(|| Some(half()? / devices as u64));
+        let room = room.unwrap_or(UNKNOWN);
+        let beside = own.map_or_else(|| swap.ram_capacity(), |_| 0);
+        Ok(Prepared {
+            layout: rehearsed(&budgeted, room, beside, &keep_all, &options)?,
+            lowered,
+            problem,
+            keep_all,
+        })
+    }
+
+    fn layout(&self) -> &CheckedLayout {
+        self.layout.as_ref().unwrap_or(&self.keep_all)
+    }
+
+    /// Bytes of main memory that running it takes.
+    fn main_memory(&self, compiled: &Compiled<'_>, swap: &Swap) -> u64 {
+        training::main_memory(slice::from_ref(compiled), self.layout(), 0, swap)
+    }
+
+    fn rehearsal<'a>(
+        &'a self,
+        compiled: &'a Compiled<'a>,
+        files: &'a [(DeviceId, &'a Path)],
+    ) -> Rehearsal<'a> {
+        Rehearsal {
+            compiled,
+            lowered: &self.lowered,
+            layout: self.layout(),
+            keep_all: &self.keep_all,
+            files,
+        }
+    }
 }
 
 /// The budget within which each device is measured. Devices are measured one after another, so each of those in main
@@ -102,18 +185,15 @@ pub fn shared_budgets(
     Ok(shared.collect())
 }
 
-/// A plan within the budget and half of the free memory, or all of the device's `own`; `None` if a step that keeps
-/// everything fits, in main memory with what may be swapped to there.
+/// A plan within the budget and `room`; `None` if a step that keeps everything fits, with what may be swapped to in
+/// main memory `beside`.
 fn rehearsed(
     budgeted: &Budgeted,
-    own: Option<u64>,
+    room: u64,
+    beside: u64,
     keep_all: &CheckedLayout,
-    swap: &Swap,
     options: &Options,
 ) -> Result<Option<CheckedLayout>> {
-    let half = || machine::memory().available.map(|bytes| bytes / 2);
-    let room = own.or_else(half).unwrap_or(UNKNOWN);
-    let beside = own.map_or_else(|| swap.ram_capacity(), |_| 0);
     let kept = keep_all.arena_bytes(budgeted.device);
     let within = |budget_bytes: Option<u64>, options: &Options| {
         let limited = Budgeted {

@@ -54,6 +54,8 @@ pub struct PlanSummary {
     pub makespan: f64,
     /// (makespan / base_cost − 1) · 100.
     pub overhead_percent: f64,
+    /// Of several devices that compute, what the best plan costs that was found for one of them alone.
+    pub alone_cost: Option<f64>,
     /// Seconds per joule.
     pub alpha: f64,
     /// What the planner minimized: the makespan plus `alpha` times the joules of all runs and copies.
@@ -114,6 +116,8 @@ pub struct DeviceSummary {
     pub waiting_seconds: f64,
     /// Energy of its runs.
     pub joules: f64,
+    /// How many times as long its tasks take while all other devices compute; `None` if that wasn't measured.
+    pub slowed: Option<f64>,
 }
 
 /// What a plan copies over one link.
@@ -175,6 +179,7 @@ impl PlanSummary {
                 busy_seconds: timeline.busy(lane),
                 waiting_seconds: timeline.waiting(lane),
                 joules: plan.joules(id),
+                slowed: budgeted.slowed.of(budgeted.base.problem(), id),
             };
             (device.name.clone(), summary)
         });
@@ -210,6 +215,9 @@ impl PlanSummary {
             cost,
             makespan: timeline.makespan(),
             overhead_percent: percent_over(timeline.makespan(), base_cost),
+            alone_cost: provenance
+                .as_ref()
+                .and_then(|provenance| Some(provenance.alone?.1)),
             alpha,
             objective,
             lower_bound,

@@ -90,7 +90,7 @@ impl Swap {
                 return Ok(Some(kept));
             }
             let far = folder.map_or(FarEnd::Ram, FarEnd::File);
-            let made = profile_link(device, far, room)?;
+            let made = profile_link(device, far, &[device], room)?;
             if let Some(cache) = cache.as_deref_mut() {
                 cache.keep_link(&name, &made);
             }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
+use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -10,12 +11,13 @@ use scrimp::graph::networks::NetworkOptions;
 use scrimp::graph::{Loss, Optimizer, Tiles};
 use scrimp::plan::{
     Budget, Capacities, DeviceId, PerDevice, Problem, SavedPlan, Sequence, Step, TaskId, check,
+    simulate,
 };
 use scrimp::run::Library;
-use scrimp::solve::{Options, place};
+use scrimp::solve::{Objective, Options, place};
 use scrimp::{
-    Budgeted, Crossing, Devices, Error, Fit, Homes, Job, ModelSource, Recipe, Start, Swap, adopt,
-    pipeline, training,
+    Budgeted, Crossing, Devices, Error, Fit, Homes, Job, ModelSource, PlanSummary, Recipe, Slowed,
+    Start, Swap, adopt, pipeline, training,
 };
 
 const OPTIMIZER: Optimizer = Optimizer::Sgd {
@@ -151,6 +153,83 @@ fn percentages_are_of_each_device_alone() {
     assert_eq!(half.beside.bytes(a), Some(half.fixed_bytes));
     let middle = half.fixed_bytes + (half.base_peak() - half.fixed_bytes) / 2;
     assert_eq!(half.budget_bytes, Some(middle));
+}
+
+/// Devices that take twice as long when both compute are not used together, others are, and the costs of plans are those
+/// of devices alone or together, as the plan is.
+#[test]
+fn devices_that_slow_each_other_down_take_turns() {
+    let options = NetworkOptions {
+        batch: 4,
+        ..NetworkOptions::default()
+    };
+    let graph = pipeline::import(&ModelSource::find("digits").unwrap(), &options, None).unwrap();
+    let recipe = Recipe {
+        loss: Loss::CrossEntropy,
+        optimizer: OPTIMIZER,
+        tiles: Tiles::Off,
+    };
+    let step = pipeline::differentiate(&graph, recipe).unwrap();
+    let specs = ["a/1", "b/1"].map(|text| text.parse().unwrap());
+    let devices = Devices::start(&specs, 1, Library::Native).unwrap();
+    let compiled = devices.compiled(&step.graph);
+    let mut costs: Vec<_> = compiled.iter().map(pipeline::estimate).collect();
+    for cost in costs.iter_mut().flat_map(|costs| costs.nodes.values_mut()) {
+        // Beside such runs copies take next to nothing.
+        cost.seconds *= 1e3;
+    }
+    let crossing = Crossing::estimate(&compiled);
+    let lowered = devices.lower(&step.graph, &step.phases, &costs, &crossing);
+    let lowered = lowered.unwrap();
+    let none = Capacities::unlimited();
+    let asked = budgets("a=100%,b=100%");
+    let budgeted = scrimp::budgets(&lowered.problem, Some(&asked), &none, Homes::Free).unwrap();
+    let base = simulate(&budgeted.base).makespan();
+    let options = Options {
+        time_limit: Duration::from_millis(600),
+        ..Options::default()
+    };
+    let planned = |factor: Option<f64>| {
+        let budgeted = Budgeted {
+            slowed: Slowed::from_factors(&lowered, |_, _| factor),
+            ..budgeted.clone()
+        };
+        pipeline::find_plan(&budgeted, Fit::Layout, &options, &mut |_| {}).unwrap()
+    };
+    for (factor, together) in [(None, true), (Some(1.1), true), (Some(2.0), false)] {
+        let planned = planned(factor);
+        let (problem, steps) = (&planned.budgeted.problem, planned.plan().steps());
+        let runs = steps.iter().filter_map(|step| match *step {
+            Step::Run { device, .. } => Some(device),
+            _ => None,
+        });
+        let used: HashSet<DeviceId> = runs.collect();
+        assert_eq!(used.len(), if together { 2 } else { 1 }, "{factor:?}");
+        let summary = PlanSummary::new(&planned);
+        let (alone, slowed) = (summary.alone_cost.unwrap(), summary.devices["b"].slowed);
+        assert!((alone / base - 1.0).abs() < 1e-6);
+        assert!(summary.makespan <= alone && summary.lower_bound <= summary.objective);
+        assert_eq!(slowed.is_some(), factor.is_some());
+        assert!(slowed.is_none_or(|slowed| (slowed / factor.unwrap() - 1.0).abs() < 1e-6));
+        // What a task costs in the plan's problem.
+        let counted = if together { factor.unwrap_or(1.0) } else { 1.0 };
+        for (task, what) in problem.tasks().iter() {
+            let before = lowered.problem.task(task).modes[0].seconds;
+            let off = what.modes[0].seconds - counted * before;
+            assert!(off.abs() <= 1e-9 * before, "{factor:?}");
+        }
+    }
+    // Where each run and copy waits for the one before, nothing is slowed down.
+    let serial = Options {
+        objective: Objective::Serial,
+        ..options.clone()
+    };
+    let budgeted = Budgeted {
+        slowed: Slowed::from_factors(&lowered, |_, _| Some(2.0)),
+        ..budgeted.clone()
+    };
+    let planned = pipeline::find_plan(&budgeted, Fit::Layout, &serial, &mut |_| {}).unwrap();
+    assert!(planned.plan().serial_seconds() <= base * (1.0 + 1e-9));
 }
 
 /// Losses under budgets are those of the same placement without budgets, and of one device alone.

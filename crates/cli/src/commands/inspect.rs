@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use scrimp::Devices;
-use scrimp::graph::{Costs, Graph, Summary};
+use scrimp::graph::{Graph, Summary};
 use scrimp::plan::{Budget, format_bytes, format_seconds};
 use scrimp::solve::floor_bytes;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::Answer;
 use crate::args::{InspectArgs, SearchArgs};
-use crate::costing::{self, Costing};
+use crate::costing::{self, Costing, Measured};
 use crate::table::Table;
 use crate::target;
 
@@ -27,14 +27,14 @@ pub fn run(args: &InspectArgs, quiet: bool) -> Result<Answer> {
         search: &SearchArgs::default(),
         swap: &[],
     };
-    let costs = costing::costs(&training.phases, &compiled, &devices, &costing, quiet)?.costs;
+    let measured = costing::costs(&training.phases, &compiled, &devices, &costing, quiet)?;
     let problem = scrimp::lower(&training, &scrimp::estimate(&compiled[0]))?.problem;
     let step = TrainingNeeds {
         tasks: problem.tasks().len(),
         values: problem.values().len(),
         floor_bytes: floor_bytes(&problem).map_err(scrimp::Error::from)?,
         budgeted: scrimp::budget(&problem, Budget::Percent(50.0))?,
-        devices: work(&devices, &training.graph, &costs),
+        devices: work(&devices, &training.graph, &measured),
     };
     let summary = graph.summary();
     let mut json = object(&summary, &step);
@@ -61,12 +61,16 @@ struct TrainingNeeds {
 struct Work {
     device: String,
     seconds: f64,
+    /// How many times as long it would take while all other devices compute, if that was measured.
+    slowed: Option<f64>,
     /// Seconds by operator.
     operators: BTreeMap<&'static str, f64>,
 }
 
-fn work(devices: &Devices, graph: &Graph, costs: &[Costs]) -> Vec<Work> {
-    let each = devices.iter().zip(costs).map(|((name, _), costs)| {
+fn work(devices: &Devices, graph: &Graph, measured: &Measured) -> Vec<Work> {
+    let each = devices.iter().zip(&measured.costs).enumerate();
+    let each = each.map(|(number, ((name, _), costs))| {
+        let profile = measured.profiles.get(number);
         let mut operators = BTreeMap::new();
         for (id, node) in graph.nodes().iter().filter(|(_, node)| !node.op.is_view()) {
             *operators.entry(node.op.kind()).or_insert(0.0) += costs.nodes[id].seconds;
@@ -74,6 +78,7 @@ fn work(devices: &Devices, graph: &Graph, costs: &[Costs]) -> Vec<Work> {
         Work {
             device: name.into(),
             seconds: costs.seconds(graph),
+            slowed: profile.and_then(|profile| profile.slowed_step(graph)),
             operators,
         }
     });
@@ -124,7 +129,11 @@ fn devices(step: &TrainingNeeds) -> Value {
         let operators =
             operators.map(|(name, seconds)| json!({ "operator": name, "seconds": seconds }));
         let operators: Vec<Value> = operators.collect();
-        let what = json!({ "seconds": work.seconds, "operators": operators });
+        let what = json!({
+            "seconds": work.seconds,
+            "slowed": work.slowed,
+            "operators": operators,
+        });
         (work.device.clone(), what)
     });
     Value::Object(each.collect())
@@ -158,6 +167,14 @@ fn seconds(devices: &[Work]) -> Table {
     }
     let sums = devices.iter().map(|work| format_seconds(work.seconds));
     table.row(["all".to_owned()].into_iter().chain(sums));
+    if devices.iter().any(|work| work.slowed.is_some()) {
+        let cells = devices.iter().map(|work| match work.slowed {
+            Some(slowed) => format!("{slowed:.2} times as long"),
+            None => String::new(),
+        });
+        let beside = "while the others compute".to_owned();
+        table.row([beside].into_iter().chain(cells));
+    }
     table
 }
 

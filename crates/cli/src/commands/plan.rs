@@ -34,6 +34,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         homes,
         tiled,
         choice,
+        slowed,
     } = target::problem(
         &args.target,
         args.budget.as_ref(),
@@ -51,7 +52,10 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         Some(choice) => Some(&choice.budget),
         None => args.budget.as_ref(),
     };
-    let budgeted = scrimp::budgets(&problem, budget, &stated, homes)?;
+    let budgeted = Budgeted {
+        slowed,
+        ..scrimp::budgets(&problem, budget, &stated, homes)?
+    };
     let options = options(&args.solve);
     let options = match &choice {
         Some(choice) => choice.options(options),

@@ -12,7 +12,8 @@ use scrimp::plan::{Budget, Capacities, format_bytes, format_seconds};
 use scrimp::run::{Processor, RunError, StepTrace};
 use scrimp::solve::place;
 use scrimp::{
-    Devices, Error, Fit, Forward, Inference, ModelSource, PlanSummary, Planned, TiledStep, Work,
+    Budgeted, Devices, Error, Fit, Forward, Inference, ModelSource, PlanSummary, Planned,
+    TiledStep, Work,
 };
 use serde_json::{Value, json};
 
@@ -74,12 +75,16 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
     let compiled = devices.compiled(&flight.graph);
     let measured = costing::costs(&phases, &compiled, &devices, &costing, quiet)?;
     let lowered = devices.lower(&flight.graph, &phases, &measured.costs, &measured.crossing)?;
+    let slowed = measured.slowed(&lowered);
     let network = Inference {
         compiled,
         lowered,
         swap: measured.swap,
     };
-    let budgeted = network.budget(&choice.budget)?;
+    let budgeted = Budgeted {
+        slowed,
+        ..network.budget(&choice.budget)?
+    };
     // The choice is for one batch.
     let options = match args.in_flight {
         1 => choice.options(plan::options(&args.solve)),

@@ -37,6 +37,7 @@ pub fn run(args: &SweepArgs, quiet: bool) -> Result<Answer> {
         problem,
         fit,
         homes,
+        slowed,
         ..
     } = target::problem(
         &args.target,
@@ -47,7 +48,11 @@ pub fn run(args: &SweepArgs, quiet: bool) -> Result<Answer> {
         quiet,
     )?;
     let none = Capacities::unlimited();
-    let at = |budget: PerDevice<Budget>| scrimp::budgets(&problem, Some(&budget), &none, homes);
+    let at = |budget: PerDevice<Budget>| {
+        let budgeted = scrimp::budgets(&problem, Some(&budget), &none, homes)?;
+        let slowed = slowed.clone();
+        Ok::<_, Error>(Budgeted { slowed, ..budgeted })
+    };
     let budgeted = at(all)?;
     let budgets = Budgets::all(&args.budgets);
     let several = match budgeted.problem.sole_device() {

@@ -6,7 +6,7 @@ use scrimp::graph::onnx::ModelCopy;
 use scrimp::graph::{Graph, TrainingGraph};
 use scrimp::plan::file::read_text;
 use scrimp::plan::{
-    Capacities, CheckedLayout, Lane, Problem, Timeline, format_seconds, plan_to_json,
+    Capacities, CheckedLayout, Lane, Problem, Step, Timeline, format_seconds, plan_to_json,
     saved_plan_from_json,
 };
 use scrimp::solve::{Options, SolveError, place};
@@ -17,9 +17,9 @@ use scrimp::{
 use std::path::{Path, PathBuf};
 
 use super::plan;
-use super::trained::{MUCH, Told, answer};
+use super::trained::{Told, answer};
 use crate::args::{LossArg, OptimizerArg, TrainArgs};
-use crate::costing::{self, Costing, Measured};
+use crate::costing::{self, Costing, MUCH, Measured};
 use crate::failure::{Failure, Kind};
 use crate::output::Outputs;
 use crate::progress::Line;
@@ -71,17 +71,22 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     let start = start(args, &training, recipe)?;
     let feed = feed(args, &training, train, room, start.seed)?;
     let compiled = devices.compiled(&training.graph);
+    let measured = costing::costs(&training.phases, &compiled, &devices, &costing, quiet)?;
+    let (costs, crossing) = (&measured.costs, &measured.crossing);
+    let lowered = devices.lower(&training.graph, &training.phases, costs, crossing)?;
+    let slowed = measured.slowed(&lowered);
     let Measured {
-        costs,
         profiles,
-        crossing,
         swap,
         others,
         kept,
-    } = costing::costs(&training.phases, &compiled, &devices, &costing, quiet)?;
-    let lowered = devices.lower(&training.graph, &training.phases, &costs, &crossing)?;
+        ..
+    } = measured;
     let (problem, beside) = swap.add(&lowered.problem)?;
-    let budgeted = scrimp::budgets(&problem, Some(&choice.budget), &beside, Homes::Free)?;
+    let budgeted = Budgeted {
+        slowed,
+        ..scrimp::budgets(&problem, Some(&choice.budget), &beside, Homes::Free)?
+    };
     let device = devices.signature();
     let options = choice.options(plan::options(&args.solve));
     let planned = planned(args, &budgeted, &device, &options, quiet)?;
@@ -150,6 +155,9 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
             ));
         }
     }
+    if !quiet && let Some(sentence) = slower_than_alone(&planned, &outcome) {
+        tell(&sentence);
+    }
     answer(&Told {
         args,
         planned: &planned,
@@ -179,6 +187,25 @@ fn is_stale(predicted: f64, outcome: &Outcome) -> bool {
         1 => predicted > FAR * measured,
         _ => predicted > FAR * measured || quiet && measured > FAR * predicted,
     }
+}
+
+/// What to say if steps on several devices take longer than one of the devices was predicted to take alone.
+fn slower_than_alone(planned: &Planned, outcome: &Outcome) -> Option<String> {
+    let (device, seconds) = planned.provenance.as_ref()?.alone?;
+    let measured = outcome.planned.step_seconds();
+    // The first step warms up.
+    let slower = outcome.planned.records.len() > 1 && measured > seconds;
+    let elsewhere = |step: &Step| matches!(*step, Step::Run { device: on, .. } if on != device);
+    let several = planned.plan().steps().iter().any(elsewhere);
+    (slower && several).then(|| {
+        let name = &planned.budgeted.problem.devices()[device].name;
+        format!(
+            "a step on these devices takes {}, and {} was predicted for `{name}` alone; train on `{name}` only, or \
+             measure again with --fresh-costs while nothing else runs",
+            format_seconds(measured),
+            format_seconds(seconds)
+        )
+    })
 }
 
 /// Seconds that the devices that compute wait for copies.

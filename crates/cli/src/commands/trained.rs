@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::plan;
 use crate::args::TrainArgs;
+use crate::costing::MUCH;
 use crate::failure::{Failure, Kind};
 use crate::table::Table;
 use crate::{Answer, interrupt};
@@ -93,9 +94,6 @@ fn diverged(told: &Told<'_>) -> Option<usize> {
         .position(|record| !record.loss.is_finite())
         .map(|index| index + 1)
 }
-
-/// From this percentage of the processors' time on, what others took is told.
-pub const MUCH: f64 = 5.0;
 
 fn percent(share: Option<f64>) -> Option<f64> {
     share.map(|share| share * 100.0)

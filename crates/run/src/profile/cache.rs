@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use super::{Distinct, LinkProfile, Profile, Times, last_level_cache};
+use super::{Distinct, LinkProfile, Profile, Slowdown, Times, last_level_cache};
 use crate::compiled::Compiled;
 use crate::error::RunError;
 use crate::processor::Processor;
 
 const FORMAT: &str = "scrimp-costs";
 /// Changes whenever what is measured changes, or how.
-const VERSION: u64 = 7;
+const VERSION: u64 = 8;
 /// The most measurements in a file; beyond that the oldest are dropped.
 const MOST: usize = 1 << 16;
 /// No operator runs this long, and no byte takes this long to move: larger numbers mean a damaged file.
@@ -35,6 +35,9 @@ struct CostFile {
     /// overwritten inputs, then the seconds in a step that keeps everything, the seconds with everything in
     /// the caches, and the seconds per byte that moves.
     costs: Vec<(String, f64, f64, f64)>,
+    /// How many times as long operators take while other devices compute, the oldest first. Each has a hexadecimal hash
+    /// of what a cost's is of and of the other devices.
+    slowed: Vec<(String, f64)>,
     /// The links to other memories, by a text that names the memory.
     links: BTreeMap<String, LinkProfile>,
     /// Seconds of copies that change a tensor's format, by a text that describes the change.
@@ -47,6 +50,8 @@ struct CostFile {
 struct Kept {
     /// The oldest first.
     costs: Vec<(u128, Times)>,
+    /// The oldest first.
+    slowed: Vec<(u128, f64)>,
     links: BTreeMap<String, LinkProfile>,
     conversions: BTreeMap<String, f64>,
 }
@@ -104,6 +109,21 @@ impl CostCache {
         Ok(times.map(|times| Profile::new(compiled.graph(), distinct, times)))
     }
 
+    /// How much these other devices slow down each operator of a graph, if the file has all of it.
+    ///
+    /// # Errors
+    /// As for [`CostCache::find`].
+    pub fn find_beside(
+        &mut self,
+        compiled: &Compiled<'_>,
+        others: &str,
+    ) -> Result<Option<Slowdown>, RunError> {
+        let distinct = Distinct::new(compiled)?;
+        let kept: HashMap<u128, f64> = self.read().slowed.into_iter().collect();
+        let slowed = hashes_beside(&distinct, others).map(|key| kept.get(&key).copied());
+        Ok(slowed.collect::<Option<Vec<f64>>>().map(Slowdown))
+    }
+
     /// The measurements of the links to a memory, if the file has them.
     pub fn find_link(&mut self, memory: &str) -> Option<LinkProfile> {
         self.read().links.get(memory).copied()
@@ -140,17 +160,32 @@ impl CostCache {
         })
     }
 
-    /// Adds a profile's measurements. If that fails, the reason becomes the note.
+    /// Adds a profile's measurements but for those beside other devices. If that fails, the reason becomes the note.
     pub fn keep(&mut self, profile: &Profile) {
         let new = hashes(&profile.distinct).zip(profile.times.iter().copied());
         let new: Vec<(u128, Times)> = new.collect();
-        self.change(&|kept| add(kept, new.clone()));
+        self.change(&|kept| add(&mut kept.costs, new.clone()));
     }
 
-    /// Drops a profile's measurements, so that they are made again. If that fails, the reason becomes the note.
-    pub fn forget(&mut self, profile: &Profile) {
+    /// Adds a profile's measurements beside these other devices, if it has any. If that fails, the reason becomes the
+    /// note.
+    pub fn keep_beside(&mut self, profile: &Profile, others: &str) {
+        if let Some(Slowdown(slowed)) = &profile.slowdown {
+            let new = hashes_beside(&profile.distinct, others).zip(slowed.iter().copied());
+            let new: Vec<(u128, f64)> = new.collect();
+            self.change(&|kept| add(&mut kept.slowed, new.clone()));
+        }
+    }
+
+    /// Drops a profile's measurements, alone and beside these other devices, so that they are made again. If that fails,
+    /// the reason becomes the note.
+    pub fn forget(&mut self, profile: &Profile, others: &str) {
         let keys: HashSet<u128> = hashes(&profile.distinct).collect();
-        self.change(&|kept| kept.costs.retain(|(key, _)| !keys.contains(key)));
+        let beside: HashSet<u128> = hashes_beside(&profile.distinct, others).collect();
+        self.change(&|kept| {
+            kept.costs.retain(|(key, _)| !keys.contains(key));
+            kept.slowed.retain(|(key, _)| !beside.contains(key));
+        });
     }
 
     /// Adds the measurements of the links to a memory. If that fails, the reason becomes the note.
@@ -194,6 +229,11 @@ impl CostCache {
                     (format!("{key:032x}"), seconds, warm, per_moved_byte)
                 })
                 .collect(),
+            slowed: kept
+                .slowed
+                .into_iter()
+                .map(|(key, slowed)| (format!("{key:032x}"), slowed))
+                .collect(),
             links: kept.links,
             conversions: kept.conversions,
         };
@@ -203,11 +243,11 @@ impl CostCache {
 }
 
 /// Adds measurements in place of older ones of the same keys.
-fn add(kept: &mut Kept, new: Vec<(u128, Times)>) {
+fn add<T>(kept: &mut Vec<(u128, T)>, new: Vec<(u128, T)>) {
     let keys: HashSet<u128> = new.iter().map(|(key, _)| *key).collect();
-    kept.costs.retain(|(key, _)| !keys.contains(key));
-    kept.costs.extend(new);
-    kept.costs.drain(..kept.costs.len().saturating_sub(MOST));
+    kept.retain(|(key, _)| !keys.contains(key));
+    kept.extend(new);
+    kept.drain(..kept.len().saturating_sub(MOST));
 }
 
 /// Locks a folder until the file is closed. Where folders can't be locked nothing is: processes rarely meet,
@@ -237,13 +277,19 @@ fn hashes(distinct: &Distinct) -> impl Iterator<Item = u128> {
     keys.map(|key| xxh3_128(key.as_bytes()))
 }
 
+/// The hashes under which measurements beside other devices are stored.
+fn hashes_beside(distinct: &Distinct, others: &str) -> impl Iterator<Item = u128> {
+    let keys = distinct.keys.iter();
+    keys.map(move |key| xxh3_128(format!("{key} beside {others}").as_bytes()))
+}
+
 /// A file's measurements; the error is the reason why it has none.
 fn parse(text: &str, device: &str) -> Result<Kept, String> {
     let file: CostFile = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if file.format != FORMAT || file.version != VERSION || file.device != device {
         return Err("they are of another device or version".into());
     }
-    if file.costs.len() > MOST {
+    if file.costs.len().max(file.slowed.len()) > MOST {
         return Err(format!("there are more than {MOST}"));
     }
     let entry = |&(ref key, seconds, warm, per_moved_byte): &(String, f64, f64, f64)| {
@@ -259,6 +305,12 @@ fn parse(text: &str, device: &str) -> Result<Kept, String> {
     };
     let costs = file.costs.iter().map(entry).collect::<Option<Vec<_>>>();
     let costs = costs.ok_or("one of them isn't a hash and three times")?;
+    let slowed = file.slowed.iter().map(|&(ref key, slowed)| {
+        let sound = slowed > 0.0 && slowed < MOST_SECONDS;
+        Some((u128::from_str_radix(key, 16).ok()?, slowed)).filter(|_| sound)
+    });
+    let slowed = slowed.collect::<Option<Vec<_>>>();
+    let slowed = slowed.ok_or("how much other devices slow an operator isn't a number")?;
     if file.links.len() > MOST || !file.links.values().all(LinkProfile::is_sound) {
         return Err("a link's speed isn't a speed".into());
     }
@@ -269,6 +321,7 @@ fn parse(text: &str, device: &str) -> Result<Kept, String> {
     let (links, conversions) = (file.links, file.conversions);
     Ok(Kept {
         costs,
+        slowed,
         links,
         conversions,
     })
@@ -322,6 +375,32 @@ mod tests {
     }
 
     #[test]
+    fn what_other_devices_cost_is_kept_for_these_devices() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cpu = Cpu::new(1).expect("threads start");
+        let graph = training();
+        let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
+        let cache = || CostCache::new(folder.path(), Processor::Cpu(&cpu));
+        let made = profile(&mut cache(), &cpu).0;
+        let find = |others: &str| {
+            cache()
+                .find_beside(&compiled, others)
+                .expect("it has kernels")
+        };
+        assert_eq!(find("x"), None);
+        cache().keep_beside(&made, "x");
+        assert_eq!(find("x"), None, "nothing was measured");
+        let slowdown = Slowdown((0..made.times.len()).map(|k| 1.0 + k as f64).collect());
+        let made = made.beside(slowdown.clone());
+        cache().keep_beside(&made, "x");
+        assert_eq!(find("x"), Some(slowdown));
+        assert_eq!(find("y"), None);
+        assert!(!profile(&mut cache(), &cpu).1, "costs stay");
+        cache().forget(&made, "x");
+        assert_eq!(find("x"), None);
+    }
+
+    #[test]
     fn a_damaged_file_is_ignored_and_mended() {
         let folder = tempfile::tempdir().expect("a folder");
         let cpu = Cpu::new(1).expect("threads start");
@@ -330,6 +409,8 @@ mod tests {
         let good = fs::read_to_string(cache.path()).expect("it was written");
         let mut slow: CostFile = serde_json::from_str(&good).expect("it is whole");
         slow.costs[0].1 = 1e31;
+        let mut sped: CostFile = serde_json::from_str(&good).expect("it is whole");
+        sped.slowed.push((sped.costs[0].0.clone(), -1.0));
         let damages = [
             String::new(),
             good[..good.len() / 2].to_owned(),
@@ -337,6 +418,7 @@ mod tests {
             good.replacen("\"costs\":[[\"", "\"costs\":[[\"x", 1),
             good.replacen("scrimp 0", "scrimp 9", 1),
             serde_json::to_string(&slow).expect("text"),
+            serde_json::to_string(&sped).expect("text"),
         ];
         for damaged in damages {
             fs::write(cache.path(), &damaged).expect("written");
@@ -364,7 +446,9 @@ mod tests {
                 let mut cache = cache.clone();
                 scope.spawn(move || {
                     for key in 0..20 {
-                        let new = |kept: &mut Kept| add(kept, vec![(process * 100 + key, times)]);
+                        let new = |kept: &mut Kept| {
+                            add(&mut kept.costs, vec![(process * 100 + key, times)])
+                        };
                         assert_eq!(cache.try_change(&new), Ok(()));
                     }
                 });

@@ -4,11 +4,13 @@ use scrimp_graph::TensorId;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use super::links::AREA;
 use super::typical::typical;
 use crate::arena::Arena;
 use crate::compiled::Compiled;
 use crate::conversion::Conversion;
 use crate::error::RunError;
+use crate::span::ALIGN;
 
 /// How often each distinct conversion is done; the first time isn't measured.
 const TIMES: usize = 4;
@@ -30,13 +32,14 @@ fn conversions(
 }
 
 /// Seconds of copying each tensor that two devices store differently. What `known` hasn't is measured and added to
-/// it. Measuring takes as much memory as two of the largest of these tensors.
+/// it. On each side, measuring takes at most `room` bytes, or as many as the largest of these tensors has.
 ///
 /// # Errors
 /// There isn't enough memory.
 pub fn conversion_seconds(
     from: &Compiled<'_>,
     to: &Compiled<'_>,
+    room: u64,
     known: &mut BTreeMap<String, f64>,
 ) -> Result<Vec<(TensorId, f64)>, RunError> {
     let mut all = Vec::new();
@@ -45,7 +48,7 @@ pub fn conversion_seconds(
         let seconds = match known.get(&key) {
             Some(&seconds) => seconds,
             None => {
-                let seconds = measured(&conversion, from.graph().tensor(tensor).bytes())?;
+                let seconds = measured(&conversion, from.graph().tensor(tensor).bytes(), room)?;
                 known.insert(key, seconds);
                 seconds
             }
@@ -55,14 +58,18 @@ pub fn conversion_seconds(
     Ok(all)
 }
 
-fn measured(conversion: &Conversion, bytes: u64) -> Result<f64, RunError> {
-    let (source, mut destination) = (Arena::new(bytes)?, Arena::new(bytes)?);
+/// Typical seconds of a conversion. As in a step, neither side is in a core's own cache: each time other memory is used.
+fn measured(conversion: &Conversion, bytes: u64, room: u64) -> Result<f64, RunError> {
+    let slot = bytes.next_multiple_of(ALIGN as u64).max(ALIGN as u64);
+    let slots = (room.min(AREA) / slot).clamp(1, TIMES as u64);
+    let (source, mut destination) = (Arena::new(slots * slot)?, Arena::new(slots * slot)?);
     let mut seconds = Vec::with_capacity(TIMES);
-    for _ in 0..TIMES {
+    for time in 0..TIMES as u64 {
+        let at = time % slots * slot;
         let start = Instant::now();
         conversion.copy(
-            source.bytes_at(0, bytes),
-            destination.bytes_at_mut(0, bytes),
+            source.bytes_at(at, bytes),
+            destination.bytes_at_mut(at, bytes),
         );
         seconds.push(start.elapsed().as_secs_f64());
     }

@@ -20,7 +20,7 @@ use crate::processor::Processor;
 use crate::span::{PAGE, Span};
 
 /// Bytes of each of the two memories that measuring uses, if it may.
-const AREA: u64 = 64 << 20;
+pub(super) const AREA: u64 = 64 << 20;
 /// Sizes of the copies that are measured.
 const SIZES: [u64; 5] = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 /// The copies of each size: at least and at most so many.
@@ -88,14 +88,16 @@ pub enum FarEnd<'a> {
     Device(Processor<'a>),
 }
 
-/// Measures the links between the memory of a device that computes and another one. Takes about a second and, on
-/// each side, at most `room` bytes.
+/// Measures the links between the memory of a device that computes and another one, beside `computing`, all devices that
+/// compute in a step: copies may take a core that none of them leaves idle. Takes about a second and, on each side, at
+/// most `room` bytes.
 ///
 /// # Errors
 /// There isn't enough memory, or no room in the folder, or a device fails.
 pub fn profile_link(
     near: Processor<'_>,
     far: FarEnd<'_>,
+    computing: &[Processor<'_>],
     room: u64,
 ) -> Result<LinkProfile, RunError> {
     let area = (room.min(AREA) / PAGE * PAGE).max(LEAST * PAGE);
@@ -131,7 +133,7 @@ pub fn profile_link(
         points.push(bandwidth);
     }
     let [out, back] = [points[0], points[1]];
-    let (drag, rate) = link.beside(near)?;
+    let (drag, rate) = link.beside(computing)?;
     Ok(LinkProfile {
         out,
         back,
@@ -263,30 +265,54 @@ impl Measured {
     }
 
     /// The part of its time that computing loses while something is copied, and the bytes per second that are
-    /// copied meanwhile.
-    fn beside(&self, device: Processor<'_>) -> Result<(f64, f64), RunError> {
-        let mut work = Work::new(device)?;
-        work.pace()?; // warms up
+    /// copied meanwhile. All devices compute.
+    fn beside(&self, devices: &[Processor<'_>]) -> Result<(f64, f64), RunError> {
+        let works = devices.iter().map(|&device| Work::new(device));
+        let mut works = works.collect::<Result<Vec<Work<'_>>, RunError>>()?;
+        paces(&mut works)?; // warms up
         let (mut lost, mut seconds_per_byte) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            let alone = work.pace()?;
+            let alone = paces(&mut works)?;
             let stop = AtomicBool::new(false);
             let start = Instant::now();
             let (beside, bytes) = std::thread::scope(|scope| {
                 let directions = [Direction::Out, Direction::Back];
                 let stop = &stop;
                 let copies = scope.spawn(move || self.until(&directions, 0..self.area, stop));
-                let beside = work.pace();
+                let beside = paces(&mut works);
                 stop.store(true, Ordering::Relaxed);
                 let bytes = copies.join().unwrap_or(Ok(0))?;
                 Ok::<_, RunError>((beside?, bytes))
             })?;
-            lost.push((1.0 - beside / alone).max(0.0));
+            let shares = beside
+                .iter()
+                .zip(&alone)
+                .map(|(beside, alone)| beside / alone);
+            let kept = shares.sum::<f64>() / alone.len().max(1) as f64;
+            lost.push((1.0 - kept).max(0.0));
             let bytes = bytes.max(self.large()) as f64;
             seconds_per_byte.push(start.elapsed().as_secs_f64() / bytes);
         }
         Ok((median(&mut lost), 1.0 / median(&mut seconds_per_byte)))
     }
+}
+
+/// Rounds of work per second of each device while all of them compute.
+fn paces(works: &mut [Work<'_>]) -> Result<Vec<f64>, RunError> {
+    std::thread::scope(|scope| {
+        let threads = works.iter_mut().map(|work| scope.spawn(|| work.pace()));
+        let threads: Vec<_> = threads.collect();
+        let paces = threads.into_iter().map(|thread| {
+            let ended = thread.join();
+            ended.unwrap_or_else(|_| {
+                Err(RunError::Threads {
+                    threads: 1,
+                    reason: "it ended early".into(),
+                })
+            })
+        });
+        paces.collect()
+    })
 }
 
 /// Operators like a network's: a product of matrices and a sum of tensors.
@@ -341,13 +367,13 @@ mod tests {
         let cpu = Cpu::new(1).expect("threads start");
         let folder = tempfile::tempdir().expect("a folder");
         let cpu = Processor::Cpu(&cpu);
-        for far in [
-            FarEnd::Ram,
-            FarEnd::File(folder.path()),
-            FarEnd::Device(cpu),
+        for (far, computing) in [
+            (FarEnd::Ram, &[cpu][..]),
+            (FarEnd::File(folder.path()), &[cpu]),
+            (FarEnd::Device(cpu), &[cpu, cpu]),
         ] {
             for room in [0, 8 << 20] {
-                let profile = profile_link(cpu, far, room).expect("room");
+                let profile = profile_link(cpu, far, computing, room).expect("room");
                 assert!(profile.is_sound(), "{profile:?}");
             }
         }

@@ -7,22 +7,27 @@
 //! that keeps everything are known even where such a step doesn't fit in memory. Nodes with the same
 //! operator, shapes, types and overwritten inputs share one measurement.
 //!
+//! Devices that compute at the same time slow each other down. How much is measured with all of them at work (see
+//! `beside`), and what that means for a plan follows from who computes when (see `overlap`).
+//!
 //! [`CostCache`] keeps measurements from one process to the next.
 
 mod alone;
+mod beside;
 mod cache;
 mod conversions;
 mod distinct;
 mod last_level;
 mod links;
 mod locality;
+mod overlap;
 mod passes;
 mod samples;
 mod typical;
 mod wakes;
 
-use scrimp_graph::{Costs, Graph, Lowered};
-use scrimp_plan::{CheckedLayout, DeviceId, Step, Timeline, simulate_with};
+use scrimp_graph::{Costs, Graph, Lowered, NodeId};
+use scrimp_plan::{CheckedLayout, DeviceId, Step, Timeline};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -30,12 +35,14 @@ use std::time::{Duration, Instant};
 use crate::compiled::Compiled;
 use crate::error::RunError;
 pub use alone::Alone;
+pub use beside::{Slowdown, profile_beside};
 pub use cache::CostCache;
 pub use conversions::{conversion_seconds, converted};
 use distinct::{Distinct, Times};
 use last_level::{cache_of, last_level_cache};
 pub use links::{FarEnd, LinkProfile, profile_link};
 use locality::moved_bytes;
+use overlap::{Run, simulate_beside};
 use passes::{Pass, Passes};
 pub use samples::Samples;
 pub use wakes::wake_seconds;
@@ -78,11 +85,13 @@ impl Default for ProfileOptions {
 /// The measurements of a graph.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// The cost of each node in a step that keeps everything.
+    /// The cost of each node in a step that keeps everything, while no other device computes.
     pub costs: Costs,
     distinct: Distinct,
     /// One for each measurement, in the order of the keys.
     times: Vec<Times>,
+    /// How many times as long each takes while the other devices compute, if that was measured.
+    slowdown: Option<Slowdown>,
 }
 
 impl Profile {
@@ -91,31 +100,66 @@ impl Profile {
             costs: distinct.costs(graph, &times),
             distinct,
             times,
+            slowdown: None,
         }
+    }
+
+    /// The profile with what was measured of the same graph beside other devices.
+    #[must_use]
+    pub fn beside(self, slowdown: Slowdown) -> Profile {
+        Profile {
+            slowdown: Some(slowdown),
+            ..self
+        }
+    }
+
+    /// How many times as long a node takes while the other devices compute; `None` if that wasn't measured.
+    pub fn slowed(&self, node: NodeId) -> Option<f64> {
+        let key = self.distinct.of[node]?;
+        self.slowdown.as_ref().map(|slowdown| slowdown.0[key])
+    }
+
+    /// How many times as long all nodes together take; `None` if that wasn't measured.
+    pub fn slowed_step(&self, graph: &Graph) -> Option<f64> {
+        let nodes = graph.nodes().iter().filter(|(_, node)| !node.op.is_view());
+        let seconds = |id: NodeId| Some(self.costs.nodes[id].seconds * self.slowed(id)?);
+        let slowed: f64 = nodes.map(|(id, _)| seconds(id)).sum::<Option<f64>>()?;
+        Some(slowed / self.costs.seconds(graph)).filter(|slowed| slowed.is_finite())
     }
 }
 
 /// The times of one of many steps of a plan, with each run in its place there. Compared with a step that keeps
-/// everything, more or less of what a run touches is still in the last-level cache. Where the cache isn't known,
-/// runs take what they cost. `profiles` has one profile for each device that computes, in their order.
+/// everything, more or less of what a run touches is still in the last-level cache, where the cache is known, and while
+/// other devices compute runs take as much longer as was measured. `profiles` has one profile for each device that
+/// computes, in their order.
 pub fn timeline(profiles: &[Profile], layout: &CheckedLayout, lowered: &Lowered) -> Timeline {
     let plan = layout.plan();
-    let Some(cache) = last_level_cache() else {
-        return simulate_with(plan, &|_| None);
-    };
+    let cache = last_level_cache();
     let devices = plan.problem().devices().iter();
     let computing = devices.filter(|(_, what)| what.computes).zip(profiles);
-    let each: Vec<(DeviceId, &Profile, Vec<f64>)> = computing
-        .map(|((device, _), profile)| (device, profile, moved_bytes(layout, device, cache)))
+    let each: Vec<(DeviceId, &Profile, Option<Vec<f64>>)> = computing
+        .map(|((device, _), profile)| {
+            let moved = cache.map(|cache| moved_bytes(layout, device, cache));
+            (device, profile, moved)
+        })
         .collect();
-    simulate_with(plan, &|step| match plan.steps()[step] {
+    let run = |(index, step): (usize, &Step)| match *step {
         Step::Run { task, device } => {
             let (_, profile, moved) = each.iter().find(|(other, ..)| *other == device)?;
-            let key = profile.distinct.of[lowered.nodes[task]];
-            Some(key.map_or(0.0, |key| profile.times[key].when_moving(moved[step])))
+            let node = lowered.nodes[task];
+            let times = &profile.times[profile.distinct.of[node]?];
+            Some(Run {
+                seconds: match moved {
+                    Some(moved) => times.when_moving(moved[index]),
+                    None => times.seconds,
+                },
+                slowed: profile.slowed(node).unwrap_or(1.0),
+            })
         }
         _ => None,
-    })
+    };
+    let runs: Vec<Option<Run>> = plan.steps().iter().enumerate().map(run).collect();
+    simulate_beside(plan, &runs)
 }
 
 /// Measuring may end after this many passes, if the last one changed the sum by less than [`SETTLED`].
@@ -307,6 +351,51 @@ pub(super) mod tests {
             made.costs.seconds(&graph),
         );
         assert!((step - sum).abs() <= 1e-6 * sum, "{step} and {sum}");
+    }
+
+    #[test]
+    fn devices_are_measured_beside_each_other() {
+        let graph = training();
+        let cpus = [(); 2].map(|()| Cpu::new(1).expect("threads start"));
+        let compiled = cpus
+            .each_ref()
+            .map(|cpu| Compiled::new(&graph, Processor::Cpu(cpu)));
+        let steps = compiled.each_ref().map(kept);
+        let rehearsals: Vec<Rehearsal<'_>> = compiled
+            .iter()
+            .zip(&steps)
+            .map(|(compiled, (lowered, layout))| Rehearsal {
+                compiled,
+                lowered,
+                layout,
+                keep_all: layout,
+                files: &[],
+            })
+            .collect();
+        let (go, options) = (AtomicBool::new(false), ProfileOptions::default());
+        let slowed = profile_beside(&rehearsals, &options, &go, &mut |_| {}).expect("it runs");
+        assert_eq!(slowed.len(), 2);
+        let made = measured(&compiled[0], 1);
+        for slowed in slowed {
+            assert_eq!(slowed.0.len(), made.times.len());
+            let sound = |slowed: &f64| slowed.is_finite() && *slowed > 0.0;
+            assert!(slowed.0.iter().all(sound), "{slowed:?}");
+        }
+        go.store(true, Ordering::SeqCst);
+        let stopped = profile_beside(&rehearsals, &options, &go, &mut |_| {});
+        assert_eq!(stopped, Err(RunError::Stopped));
+    }
+
+    #[test]
+    fn a_plan_of_one_device_is_not_slowed_down() {
+        let graph = training();
+        let cpu = Cpu::new(1).expect("threads start");
+        let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
+        let (lowered, layout) = kept(&compiled);
+        let made = measured(&compiled, 1);
+        let slowdown = Slowdown(vec![3.0; made.times.len()]);
+        let times = |made: Profile| timeline(&[made], &layout, &lowered).makespan();
+        assert!((times(made.clone()) - times(made.beside(slowdown))).abs() < 1e-12);
     }
 
     #[test]

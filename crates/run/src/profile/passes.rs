@@ -14,6 +14,7 @@ use scrimp_graph::{DType, Graph, NodeId, Role};
 use scrimp_plan::{DeviceId, Step};
 use std::hint::black_box;
 use std::slice;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Rehearsal;
 use super::distinct::{Distinct, Times};
@@ -35,6 +36,8 @@ pub(super) enum Pass {
     InPlace,
     /// Times the runs with their arguments in the caches.
     Warm,
+    /// Times the runs in their places while other devices go through their plans.
+    Beside,
 }
 
 struct Run {
@@ -42,6 +45,7 @@ struct Run {
     touches: Vec<Access>,
     seconds: Vec<f64>,
     warm: Vec<f64>,
+    beside: Vec<f64>,
 }
 
 impl Run {
@@ -72,6 +76,8 @@ pub(super) struct Passes<'a> {
     with_gaps: bool,
     /// Seconds of each pass with runs in their places.
     totals: Vec<f64>,
+    /// The same beside other devices.
+    totals_beside: Vec<f64>,
 }
 
 impl<'a> Passes<'a> {
@@ -102,6 +108,7 @@ impl<'a> Passes<'a> {
                     touches: accesses(layout, index),
                     seconds: Vec::new(),
                     warm: Vec::new(),
+                    beside: Vec::new(),
                 }),
                 _ => None,
             });
@@ -112,6 +119,7 @@ impl<'a> Passes<'a> {
             runs: runs.collect(),
             with_gaps: compiled.processor().goes_ahead() && !copies,
             totals: Vec::new(),
+            totals_beside: Vec::new(),
         })
     }
 
@@ -121,7 +129,36 @@ impl<'a> Passes<'a> {
         kind: Pass,
         progress: &mut (dyn FnMut(usize, usize) + Send),
     ) -> Result<(), RunError> {
-        let runs = &mut self.runs;
+        let seconds = self.go(kind, progress)?;
+        self.note(kind, &seconds);
+        Ok(())
+    }
+
+    /// Goes through the plan again and again until as many passes as there are devices in `working` have ended: each
+    /// device takes itself off after its first one. Notes the passes during which all others were at work.
+    pub fn beside(&mut self, working: &AtomicUsize) -> Result<(), RunError> {
+        let mut first = true;
+        while first || working.load(Ordering::SeqCst) > 0 {
+            let seconds = self.go(Pass::Beside, &mut |_, _| {});
+            let overlapped = working.load(Ordering::SeqCst) > 0;
+            if std::mem::take(&mut first) {
+                working.fetch_sub(1, Ordering::SeqCst);
+            }
+            let seconds = seconds?;
+            if overlapped {
+                self.note(Pass::Beside, &seconds);
+            }
+        }
+        Ok(())
+    }
+
+    /// The seconds of each run of one pass.
+    fn go(
+        &mut self,
+        kind: Pass,
+        progress: &mut (dyn FnMut(usize, usize) + Send),
+    ) -> Result<Vec<f64>, RunError> {
+        let runs = &self.runs;
         let processor = self.rehearsal.compiled.processor();
         feed(self.rehearsal.compiled.graph(), &mut self.executor)?;
         let first = runs.first().filter(|_| kind == Pass::Warm);
@@ -139,34 +176,69 @@ impl<'a> Passes<'a> {
             }
         };
         let trace = self.executor.step(Some(&mut observe))?;
-        let mut total = 0.0;
         let mut before = trace.runs.first().map_or(0.0, |run| run.start);
-        for (run, trace) in runs.iter_mut().zip(&trace.runs) {
-            let end = trace.start + trace.seconds;
-            let seconds = match self.with_gaps {
+        let seconds = trace.runs.iter().map(|run| {
+            let end = run.start + run.seconds;
+            match self.with_gaps {
                 true => end - std::mem::replace(&mut before, end),
-                false => trace.seconds,
-            };
-            total += seconds;
+                false => run.seconds,
+            }
+        });
+        Ok(seconds.collect())
+    }
+
+    fn note(&mut self, kind: Pass, seconds: &[f64]) {
+        for (run, &seconds) in self.runs.iter_mut().zip(seconds) {
             match kind {
                 Pass::Unmeasured => {}
                 Pass::InPlace => run.seconds.push(seconds),
                 Pass::Warm => run.warm.push(seconds),
+                Pass::Beside => run.beside.push(seconds),
             }
         }
-        if kind == Pass::InPlace {
-            self.totals.push(total);
+        match kind {
+            Pass::Unmeasured | Pass::Warm => {}
+            Pass::InPlace => self.totals.push(seconds.iter().sum()),
+            Pass::Beside => self.totals_beside.push(seconds.iter().sum()),
         }
-        Ok(())
     }
 
     pub fn seconds(&self) -> f64 {
         typical(&self.totals)
     }
 
+    /// How many times as long each measurement takes beside other devices.
+    pub fn slowed(&self, distinct: &Distinct) -> Vec<f64> {
+        let scale = self.scale(&self.totals, |run| &run.seconds);
+        let beside = self.scale(&self.totals_beside, |run| &run.beside);
+        let mut sums = vec![(0.0, 0.0); distinct.keys.len()];
+        for run in &self.runs {
+            if let Some(key) = distinct.of[run.node] {
+                sums[key].0 += scale * typical(&run.seconds);
+                sums[key].1 += beside * typical(&run.beside);
+            }
+        }
+        let all = typical(&self.totals_beside) / self.seconds();
+        let slowed = sums.into_iter().map(|(seconds, beside)| beside / seconds);
+        let sound = |slowed: f64| slowed.is_finite() && slowed > 0.0;
+        let all = if sound(all) { all } else { 1.0 };
+        slowed
+            .map(|slowed| if sound(slowed) { slowed } else { all })
+            .collect()
+    }
+
+    /// What typical times of single runs are multiplied by, so that they add up to a typical pass.
+    fn scale(&self, totals: &[f64], seconds: impl Fn(&Run) -> &[f64]) -> f64 {
+        let sum: f64 = self.runs.iter().map(|run| typical(seconds(run))).sum();
+        if sum > 0.0 {
+            typical(totals) / sum
+        } else {
+            1.0
+        }
+    }
+
     pub fn times(&self, distinct: &Distinct) -> Vec<Times> {
-        let sum: f64 = self.runs.iter().map(|run| typical(&run.seconds)).sum();
-        let scale = if sum > 0.0 { self.seconds() / sum } else { 1.0 };
+        let scale = self.scale(&self.totals, |run| &run.seconds);
         let mut means = vec![Mean::default(); distinct.keys.len()];
         for (run, moved) in self.runs.iter().zip(self.moved()) {
             if let Some(key) = distinct.of[run.node] {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use scrimp_plan::{Plan, SavedPlan, check};
+use scrimp_plan::{Plan, SavedPlan, Step, check};
 use scrimp_solve::{Options, PlaceError, Progress, place};
 
 use crate::error::{Error, Result};
@@ -68,6 +68,11 @@ pub fn adopt(budgeted: &Budgeted, saved: SavedPlan, device: &str) -> Result<Plan
 }
 
 fn check_again(budgeted: &Budgeted, plan: Plan) -> Result<Planned> {
+    let runs = plan.steps.iter().filter_map(|step| match *step {
+        Step::Run { device, .. } => Some(device),
+        _ => None,
+    });
+    let budgeted = &budgeted.for_plan_on(runs)?;
     let plan = check(&budgeted.problem, plan)?;
     let budget = budgeted.budget_bytes.unwrap_or(plan.peak(budgeted.device));
     let capacities = budgeted.capacities();

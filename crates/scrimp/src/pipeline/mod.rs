@@ -56,6 +56,7 @@ pub(crate) mod homes;
 mod least;
 mod one;
 mod several;
+mod slowed;
 mod tiles;
 
 use std::path::{Path, PathBuf};
@@ -79,6 +80,8 @@ use crate::machine;
 
 pub use ascending::find_ascending;
 pub use find::{Fit, adopt, find_plan, plan_bytes};
+pub(crate) use several::is_too_little;
+pub use slowed::Slowed;
 pub use tiles::{Choice, Pricing, TileSearch, TiledStep, Work, choose_tiles};
 
 /// Where a model comes from.
@@ -224,6 +227,9 @@ pub struct Budgeted {
     /// Of several devices that compute, those whose least budget is asked, with the peak of running everything
     /// there.
     pub least: Vec<(DeviceId, u64)>,
+    /// How devices that compute at the same time slow each other down. Plans that use several devices are made and judged
+    /// with it; those of one device, as `base` is, are not.
+    pub slowed: Slowed,
 }
 
 impl Budgeted {
@@ -339,6 +345,7 @@ pub fn budgets(
         beside,
         homes,
         least,
+        slowed: Slowed::default(),
     })
 }
 
@@ -378,6 +385,9 @@ pub struct Provenance {
     pub note: Option<String>,
     /// How the first attempt went.
     pub history: History,
+    /// Of several devices that compute, the one whose plan is the best among those in which one device does everything,
+    /// and what that plan costs.
+    pub alone: Option<(DeviceId, f64)>,
 }
 
 impl Planned {

@@ -448,6 +448,7 @@ impl Provenance {
             attempts: self.attempts + 1,
             note: solved.note.clone(),
             history: self.history,
+            alone: self.alone,
         }
     }
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, DeviceId, Move, Sequence, TaskId};
 use scrimp_solve::{
-    Method, Options, PlaceError, Progress, SolveError, Solved, lower_bound, place_by, sequence_of,
-    solve,
+    Method, Objective, Options, PlaceError, Progress, SolveError, Solved, lower_bound, place_by,
+    sequence_of, solve,
 };
 
 use crate::error::{Error, Result};
@@ -38,6 +38,8 @@ const MARGIN: u64 = 256;
 
 /// A plan with its layout.
 struct Found {
+    /// The device that does everything, if one does.
+    alone: Option<DeviceId>,
     budgeted: Budgeted,
     layout: CheckedLayout,
     cost: f64,
@@ -56,7 +58,7 @@ pub(super) fn within(
         began: Instant::now(),
     };
     let alone = several.alone(budgeted, ALONE_SHARE)?;
-    let (homed, start) = several.with_homes(budgeted, alone.as_ref())?;
+    let (homed, start) = several.with_homes(&several.slowed(budgeted)?, alone.as_ref())?;
     let mut provenance = Provenance {
         order: options.order,
         alpha: options.alpha,
@@ -71,16 +73,23 @@ pub(super) fn within(
         }
         (_, alone) => alone,
     };
-    let (found, together) = match (together, alone) {
-        (Ok(Some(found)), _) => (found, true),
-        (Ok(None), Some(alone)) => (alone, false),
-        (Err(error), Some(alone)) if is_too_little(&error) => (alone, false),
+    provenance.alone = alone
+        .as_ref()
+        .and_then(|found| Some((found.alone?, found.cost)));
+    let found = match (together, alone) {
+        (Ok(Some(found)), _) => found,
+        (Ok(None), Some(alone)) => alone,
+        (Err(error), Some(alone)) if is_too_little(&error) => alone,
         (Err(error), _) => return Err(error),
         (Ok(None), None) => unreachable!("without a plan there is an error"),
     };
-    if !together {
+    if found.alone.is_some() {
         let problem = &found.budgeted.problem;
         provenance.lower_bound = lower_bound(problem, &budgeted.capacities(), options);
+    } else if several.may_be_alone(budgeted) {
+        // One device that computes alone isn't slowed down.
+        let least = several.least_alone(budgeted)?;
+        provenance.lower_bound = provenance.lower_bound.min(least);
     }
     provenance.optimal = found.cost <= provenance.lower_bound * (1.0 + 1e-9);
     provenance.elapsed = several.began.elapsed();
@@ -117,7 +126,7 @@ impl Several<'_> {
     /// time limit.
     fn alone(&self, budgeted: &Budgeted, share: f64) -> Result<Option<Found>> {
         let mut best: Option<Found> = None;
-        if self.options.method != Method::Search || budgeted.homes == Homes::Given {
+        if !self.may_be_alone(budgeted) {
             return Ok(None);
         }
         let devices = devices::computing(&budgeted.problem);
@@ -135,6 +144,7 @@ impl Several<'_> {
             let cost = self.cost(layout.plan());
             if best.as_ref().is_none_or(|best| cost < best.cost) {
                 best = Some(Found {
+                    alone: Some(device),
                     budgeted,
                     layout,
                     cost,
@@ -144,13 +154,38 @@ impl Several<'_> {
         Ok(best)
     }
 
+    /// Whether plans for one device alone are made beside those for all.
+    fn may_be_alone(&self, budgeted: &Budgeted) -> bool {
+        self.options.method == Method::Search && budgeted.homes == Homes::Free
+    }
+
+    /// What is given to the planner: the problem of devices that compute at the same time, unless the objective has each
+    /// run and copy wait for the one before.
+    fn slowed(&self, budgeted: &Budgeted) -> Result<Budgeted> {
+        match self.options.objective {
+            Objective::Makespan => budgeted.together(),
+            Objective::Serial => Ok(budgeted.clone()),
+        }
+    }
+
+    /// What one device alone takes at least: every task once.
+    fn least_alone(&self, budgeted: &Budgeted) -> Result<f64> {
+        let mut least = f64::INFINITY;
+        for device in devices::computing(&budgeted.problem) {
+            if let Some(only) = devices::only(budgeted, device)? {
+                least = least.min(self.cost(&only.base));
+            }
+        }
+        Ok(least)
+    }
+
     fn cost(&self, plan: &CheckedPlan) -> f64 {
         self.options.objective.cost(plan, self.options.alpha)
     }
 
-    /// The problem with weights, optimizer state and inputs at home where a quick plan uses them or in a memory to swap to, and
-    /// that plan. The first quick plan starts from the best one of a single device or of a cut; others follow as long as they are
-    /// faster.
+    /// The problem of all devices together with weights, optimizer state and inputs at home where a quick plan uses them or in
+    /// a memory to swap to, and that plan. The first quick plan starts from the best one of a single device or of a cut; others
+    /// follow as long as they are faster.
     fn with_homes(
         &self,
         budgeted: &Budgeted,
@@ -158,7 +193,7 @@ impl Several<'_> {
     ) -> Result<(Budgeted, Option<Sequence>)> {
         let mut best = match alone {
             Some(alone) => (
-                alone.budgeted.clone(),
+                self.slowed(&alone.budgeted)?,
                 Some(sequence_of(alone.layout.plan())),
             ),
             None if budgeted.homes == Homes::Given => return Ok((budgeted.clone(), None)),
@@ -291,6 +326,7 @@ impl Several<'_> {
             let over = match place_by(&solved.plan, &limit, cutoff) {
                 Ok(layout) => {
                     return Ok(Some(Found {
+                        alone: None,
                         budgeted: budgeted.clone(),
                         cost: self.cost(layout.plan()),
                         layout,
@@ -326,7 +362,7 @@ fn is_short(error: &SolveError) -> bool {
 }
 
 /// Whether an error says that there is no plan within the budgets, or no layout.
-pub(super) fn is_too_little(error: &Error) -> bool {
+pub(crate) fn is_too_little(error: &Error) -> bool {
     match error {
         Error::NoLayout { .. } => true,
         Error::Solve(error) => is_short(error),
