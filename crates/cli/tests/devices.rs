@@ -268,3 +268,19 @@ fn two_devices_train_within_their_budgets() {
         }
     }
 }
+
+/// What devices cost each other is measured, not assumed.
+#[test]
+fn devices_are_measured_beside_each_other() {
+    let inspected = |devices: &str, costs: &str| {
+        let shape = ["inspect", "digits", "--batch", "8", "--library", "native"];
+        object(&[&shape[..], &["--devices", devices, "--costs", costs]].concat())
+    };
+    let (both, alone) = (inspected(TWO, "measured"), inspected("a/1", "measured"));
+    for name in ["a", "b"] {
+        let slowed = both["devices"][name]["slowed"].as_f64().unwrap();
+        assert!(slowed > 0.0 && slowed.is_finite());
+    }
+    assert!(alone["devices"]["a"]["slowed"].is_null());
+    assert!(inspected(TWO, "static")["devices"]["a"]["slowed"].is_null());
+}

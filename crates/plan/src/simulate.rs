@@ -137,13 +137,18 @@ impl Memory {
 /// Plays a plan through time. On one device without copies, the makespan is the plan's cost.
 #[must_use]
 pub fn simulate(plan: &CheckedPlan) -> Timeline {
-    simulate_with(plan, &|_| None)
+    simulate_with(plan, &|_| None, &|_| 1.0)
 }
 
 /// Plays a plan through time as [`simulate`] does, with other seconds for some of its steps, each by its index:
-/// `None` leaves a step as the problem has it.
+/// `None` leaves a step as the problem has it. `drag` says which part of what each copy takes from computing by its link
+/// is really taken.
 #[must_use]
-pub fn simulate_with(plan: &CheckedPlan, seconds: &dyn Fn(usize) -> Option<f64>) -> Timeline {
+pub fn simulate_with(
+    plan: &CheckedPlan,
+    seconds: &dyn Fn(usize) -> Option<f64>,
+    drag: &dyn Fn(usize) -> f64,
+) -> Timeline {
     let problem = plan.problem();
     let devices = problem.devices();
     let mut state = State {
@@ -154,7 +159,7 @@ pub fn simulate_with(plan: &CheckedPlan, seconds: &dyn Fn(usize) -> Option<f64>)
     };
     let steps = plan.steps().iter().enumerate();
     let spans: Vec<Span> = steps
-        .map(|(index, &step)| state.play(step, seconds(index)))
+        .map(|(index, &step)| state.play(step, seconds(index), drag(index)))
         .collect();
     let ends = spans.iter().map(|span| span.end);
     let turns = state.devices.values().map(|turns| turns.last);
@@ -177,11 +182,11 @@ impl Turns {
 }
 
 impl State<'_> {
-    fn play(&mut self, step: Step, seconds: Option<f64>) -> Span {
+    fn play(&mut self, step: Step, seconds: Option<f64>, drag: f64) -> Span {
         match step {
             Step::Run { task, device } => self.run(task, device, seconds),
             Step::Free { value, device } => self.free(value, device),
-            Step::Copy { value, from, to } => self.copy(value, [from, to], seconds),
+            Step::Copy { value, from, to } => self.copy(value, [from, to], seconds, drag),
         }
     }
 
@@ -244,7 +249,13 @@ impl State<'_> {
         }
     }
 
-    fn copy(&mut self, value: ValueId, [from, to]: [DeviceId; 2], seconds: Option<f64>) -> Span {
+    fn copy(
+        &mut self,
+        value: ValueId,
+        [from, to]: [DeviceId; 2],
+        seconds: Option<f64>,
+        drag: f64,
+    ) -> Span {
         let problem = self.problem;
         let link = problem
             .link_between(from, to)
@@ -269,7 +280,8 @@ impl State<'_> {
         for device in [from, to] {
             let what = &problem.devices()[device];
             if what.computes && !what.concurrent {
-                self.devices[device].last += problem.links()[link].drag * (end - start);
+                let drag = drag * problem.links()[link].drag;
+                self.devices[device].last += drag * (end - start);
             }
         }
         Span {

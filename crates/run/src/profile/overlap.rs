@@ -1,8 +1,9 @@
 //! What a plan takes on devices that slow each other down. A run takes its seconds as long as no other device computes,
-//! and `slowed` times as long as all others do; in between, what that makes of its own time. When the others compute
-//! follows from the times, so these are worked out again until they stay.
+//! and `slowed` times as long as all others do; in between, what that makes of its own time. A copy between two devices
+//! that compute takes from them what its link says while all devices compute: else it has a core to itself. Who computes
+//! when follows from the times, so these are worked out again until they stay.
 
-use scrimp_plan::{CheckedPlan, Lane, Span, Timeline, simulate_with};
+use scrimp_plan::{CheckedPlan, Lane, Span, Step, Timeline, simulate_with};
 
 /// What a run takes.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,11 @@ const SETTLED: f64 = 1e-4;
 /// Plays a plan through time. Steps without an entry take what the problem says.
 pub(super) fn simulate_beside(plan: &CheckedPlan, runs: &[Option<Run>]) -> Timeline {
     let mut shares = vec![0.0; runs.len()];
+    let devices = plan.problem().devices();
+    let between = |step: usize| match plan.steps()[step] {
+        Step::Copy { from, to, .. } => devices[from].computes && devices[to].computes,
+        _ => false,
+    };
     let mut before = f64::INFINITY;
     for round in 0.. {
         let seconds = |step: usize| {
@@ -27,7 +33,8 @@ pub(super) fn simulate_beside(plan: &CheckedPlan, runs: &[Option<Run>]) -> Timel
             // A share of the longer time was beside others: in it, 1 / slowed of the work is done that is done alone.
             Some(seconds / (1.0 - shares[step] * (1.0 - 1.0 / slowed)))
         };
-        let times = simulate_with(plan, &seconds);
+        let drag = |step: usize| if between(step) { shares[step] } else { 1.0 };
+        let times = simulate_with(plan, &seconds, &drag);
         let settled = (times.makespan() - before).abs() <= SETTLED * times.makespan();
         if settled || round + 1 >= ROUNDS {
             return times;
@@ -41,39 +48,53 @@ pub(super) fn simulate_beside(plan: &CheckedPlan, runs: &[Option<Run>]) -> Timel
     unreachable!("the last round returns")
 }
 
-/// The share of each run's time in which another device computes, in the mean over the others; 0 for other steps.
+/// The share of each run's time in which another device computes, in the mean over the others, and of each copy's time
+/// in which all devices compute, if they do so independently of each other; 0 for frees.
 fn overlaps(plan: &CheckedPlan, times: &Timeline) -> Vec<f64> {
-    let devices = plan.problem().devices().iter();
-    let computing: Vec<Lane> = devices
-        .filter(|(_, what)| what.computes)
-        .map(|(device, _)| Lane::Device(device))
-        .collect();
-    let mut shares = vec![0.0; times.spans().len()];
     let on = |lane: Lane| {
         let spans = times.spans().iter().enumerate();
-        let runs = spans.filter(move |(_, span)| span.lane == lane && span.end > span.start);
-        let mut runs: Vec<(usize, &Span)> = runs.collect();
-        runs.sort_by(|(_, a), (_, b)| a.start.total_cmp(&b.start));
-        runs
+        let busy = spans.filter(move |(_, span)| span.lane == lane && span.end > span.start);
+        let mut busy: Vec<(usize, &Span)> = busy.collect();
+        busy.sort_by(|(_, a), (_, b)| a.start.total_cmp(&b.start));
+        busy
     };
-    let lanes: Vec<Vec<(usize, &Span)>> = computing.iter().map(|&lane| on(lane)).collect();
-    let others = lanes.len().saturating_sub(1).max(1) as f64;
-    for (number, lane) in lanes.iter().enumerate() {
-        for (_, other) in lanes.iter().enumerate().filter(|&(k, _)| k != number) {
-            let mut first = 0;
-            for &(step, span) in lane {
-                while first < other.len() && other[first].1.end <= span.start {
-                    first += 1;
-                }
-                let beside = other[first..].iter();
-                let beside = beside.take_while(|(_, run)| run.start < span.end);
-                let shared =
-                    beside.map(|(_, run)| run.end.min(span.end) - run.start.max(span.start));
-                shares[step] += shared.sum::<f64>() / (span.end - span.start) / others;
-            }
+    let problem = plan.problem();
+    let devices = problem.devices().iter();
+    let devices = devices.filter(|(_, what)| what.computes);
+    let devices: Vec<Vec<(usize, &Span)>> = devices
+        .map(|(device, _)| on(Lane::Device(device)))
+        .collect();
+    let mut shares = vec![0.0; times.spans().len()];
+    let others = devices.len().saturating_sub(1).max(1) as f64;
+    for (number, runs) in devices.iter().enumerate() {
+        for (_, other) in devices.iter().enumerate().filter(|&(k, _)| k != number) {
+            covered(runs, other, &mut |step, share| {
+                shares[step] += share / others
+            });
+        }
+    }
+    for link in problem.links().keys() {
+        let copies = on(Lane::Link(link));
+        copies.iter().for_each(|&(step, _)| shares[step] = 1.0);
+        for runs in &devices {
+            covered(&copies, runs, &mut |step, share| shares[step] *= share);
         }
     }
     shares
+}
+
+/// Tells the share of each span's time that the spans of another lane cover. Both are sorted.
+fn covered(spans: &[(usize, &Span)], others: &[(usize, &Span)], tell: &mut dyn FnMut(usize, f64)) {
+    let mut first = 0;
+    for &(step, span) in spans {
+        while first < others.len() && others[first].1.end <= span.start {
+            first += 1;
+        }
+        let beside = others[first..].iter();
+        let beside = beside.take_while(|(_, other)| other.start < span.end);
+        let shared = beside.map(|(_, other)| other.end.min(span.end) - other.start.max(span.start));
+        tell(step, shared.sum::<f64>() / (span.end - span.start));
+    }
 }
 
 #[cfg(test)]
@@ -81,14 +102,15 @@ mod tests {
     use super::*;
     use cranelift_entity::PrimaryMap;
     use scrimp_plan::{
-        Device, DeviceId, Keep, Mode, Origin, Phase, Problem, ProblemParts, Sequence, Step, Task,
-        TaskId, Value, check,
+        Device, DeviceId, Keep, Link, Mode, Move, Origin, Phase, Problem, ProblemParts, Sequence,
+        Task, TaskId, Value, ValueId, check,
     };
 
-    /// Two devices and tasks that don't depend on each other, each on one of the devices.
-    fn plan(devices: &[u32]) -> CheckedPlan {
+    /// Two devices and tasks, each on one of the devices; it may read what an earlier one makes, which is copied as soon as
+    /// it is there. A copy takes a second and half of that from computing.
+    fn plan(placed: &[(u32, Option<u32>)]) -> CheckedPlan {
         let (mut tasks, mut values) = (PrimaryMap::new(), PrimaryMap::new());
-        for &device in devices {
+        for &(device, read) in placed {
             let task = TaskId::from_u32(tasks.len() as u32);
             let output = values.push(Value {
                 name: format!("v{task}"),
@@ -99,7 +121,7 @@ mod tests {
             tasks.push(Task {
                 name: format!("t{task}"),
                 phase: Phase::Forward,
-                inputs: Vec::new(),
+                inputs: read.map(ValueId::from_u32).into_iter().collect(),
                 outputs: vec![output],
                 overwrites: Vec::new(),
                 modes: vec![Mode {
@@ -113,22 +135,40 @@ mod tests {
             });
         }
         let computing = ["a", "b"].map(Device::computing);
+        let link = |(from, to): (u32, u32)| Link {
+            drag: 0.5,
+            ..Link::new(DeviceId::from_u32(from), DeviceId::from_u32(to), 1.0, 0.0)
+        };
         let problem = Problem::new(ProblemParts {
             name: "apart".into(),
             devices: computing.into_iter().collect(),
             tasks,
             values,
+            links: [(0, 1), (1, 0)].into_iter().map(link).collect(),
             ..ProblemParts::default()
         });
         let problem = problem.expect("valid");
-        let runs = problem.tasks().keys().zip(devices);
-        let runs = runs.map(|(task, &device)| (task, DeviceId::from_u32(device)));
-        let sequence = Sequence::placed(&problem, runs.collect::<Vec<_>>());
+        let device = |number: u32| DeviceId::from_u32(number);
+        let mut moves = Vec::new();
+        for (task, &(on, _)) in problem.tasks().keys().zip(placed) {
+            let on = device(on);
+            moves.push(Move::Run { task, device: on });
+            let value = problem.task(task).outputs[0];
+            let read = |&&(other, read): &&(u32, Option<u32>)| {
+                device(other) != on && read.map(ValueId::from_u32) == Some(value)
+            };
+            moves.extend(placed.iter().find(read).map(|&(other, _)| Move::Copy {
+                value,
+                from: on,
+                to: device(other),
+            }));
+        }
+        let sequence = Sequence { moves };
         check(&problem, sequence.plan(&problem).expect("it can run")).expect("a plan")
     }
 
-    fn ends(devices: &[u32], seconds: &[f64], slowed: f64) -> Vec<f64> {
-        let plan = plan(devices);
+    fn ends(placed: &[(u32, Option<u32>)], seconds: &[f64], slowed: f64) -> Vec<f64> {
+        let plan = plan(placed);
         let mut left = seconds.iter();
         let runs = plan.steps().iter().map(|step| match step {
             Step::Run { .. } => left.next().map(|&seconds| Run { seconds, slowed }),
@@ -142,6 +182,22 @@ mod tests {
     }
 
     #[test]
+    fn copies_take_a_core_only_while_all_devices_compute() {
+        let makespan = |tasks: &[(u32, Option<u32>)], seconds: &[f64]| {
+            let ends = ends(tasks, seconds, 1.0);
+            ends.into_iter().fold(0.0, f64::max)
+        };
+        // The copy takes a second, in which the second device has nothing to do.
+        let tasks = [(0, None), (0, Some(0)), (1, Some(0))];
+        let found = makespan(&tasks, &[1.0, 3.0, 1.0]);
+        assert!((found - 4.0).abs() < 0.01, "{found}");
+        // Now both compute meanwhile but for what they lose.
+        let tasks = [(0, None), (1, None), (0, Some(0)), (1, Some(0))];
+        let found = makespan(&tasks, &[1.0, 3.0, 3.0, 1.0]);
+        assert!((4.3..4.5).contains(&found), "{found}");
+    }
+
+    #[test]
     fn only_who_computes_at_the_same_time_is_slowed_down() {
         let near = |found: Vec<f64>, expected: &[f64]| {
             let off = found.iter().zip(expected).map(|(a, b)| (a - b).abs());
@@ -151,9 +207,9 @@ mod tests {
             );
         };
         // One after the other on one device.
-        near(ends(&[0, 0], &[1.0, 3.0], 2.0), &[1.0, 4.0]);
+        near(ends(&[(0, None), (0, None)], &[1.0, 3.0], 2.0), &[1.0, 4.0]);
         // The first takes 2 s, in which the second does 1 s of its work; it then goes on alone.
-        near(ends(&[0, 1], &[1.0, 3.0], 2.0), &[2.0, 4.0]);
-        near(ends(&[0, 1], &[1.0, 3.0], 1.0), &[1.0, 3.0]);
+        near(ends(&[(0, None), (1, None)], &[1.0, 3.0], 2.0), &[2.0, 4.0]);
+        near(ends(&[(0, None), (1, None)], &[1.0, 3.0], 1.0), &[1.0, 3.0]);
     }
 }
