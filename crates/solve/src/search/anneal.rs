@@ -1,4 +1,5 @@
-//! Ruin and recreate: drops some recomputations, repairs, and accepts the result as annealing does.
+//! Ruin and recreate: drops some recomputations, or takes some from another plan, repairs, and accepts the result as
+//! annealing does.
 
 use scrimp_plan::TaskId;
 
@@ -8,6 +9,7 @@ use crate::model::Model;
 use crate::random::Random;
 use crate::search::arrange::Arrangement;
 use crate::search::beam::{self, Breadth};
+use crate::search::elite::{Elite, MOST_STEP};
 use crate::search::first::MANY;
 use crate::search::front::{self, Prices};
 use crate::search::order;
@@ -40,9 +42,15 @@ const WIDEST: u32 = 20_000;
 const BEAM_WORK: u64 = 5000;
 /// Units of work of building a plan from the front, per task.
 const BUILD_WORK: u64 = 1000;
+/// One step in this many drops all runs that the budget doesn't need, and not just a few random ones: several of them may
+/// have become needless together.
+const POLISHES: usize = 2;
+/// One step in this many takes reruns from another plan.
+const RELINKS: usize = 4;
+
 /// One walk through the sequences that fit.
 pub(crate) struct Walk<'m> {
-    model: &'m Model,
+    pub(super) model: &'m Model,
     pub repairer: Repairer<'m>,
     /// The budget to meet; the repairer's budget is above it during the search for a first plan.
     target: f64,
@@ -55,6 +63,8 @@ pub(crate) struct Walk<'m> {
     pub leanest: (f64, Vec<TaskId>),
     /// First plans that fit, before they were improved.
     pub origins: Vec<Vec<TaskId>>,
+    /// Good plans of this walk and others, from which it takes reruns.
+    pub elite: Elite,
     /// Units of work that the last start over took, or a guess.
     pub(super) start_work: u64,
     /// Times sequences with copies.
@@ -83,6 +93,7 @@ impl<'m> Walk<'m> {
             rng,
             best: None,
             origins: Vec::new(),
+            elite: Elite::default(),
             start_work: u64::from(model.tasks) * u64::from(model.tasks) / 4,
             timing: (!model.copies.none()).then(|| Timing::new(model, budget)),
             now: 0.0,
@@ -101,7 +112,7 @@ impl<'m> Walk<'m> {
     }
 
     /// Repairs the present sequence; if that fails, returns false and leaves the sequence unchanged.
-    fn settle(&mut self, taste: Taste) -> bool {
+    pub(super) fn settle(&mut self, taste: Taste) -> bool {
         let ok = self
             .repairer
             .repair(&mut self.state, taste, f64::INFINITY, &mut self.rng);
@@ -378,7 +389,7 @@ impl<'m> Walk<'m> {
     }
 
     /// Draws how closely repairs follow the bound.
-    fn follow(&mut self) {
+    pub(super) fn follow(&mut self) {
         if let Some(guide) = &self.repairer.guide {
             let share = GROWTHS[self.rng.below(GROWTHS.len())];
             self.repairer.most_growth = share * guide.slack;
@@ -441,7 +452,7 @@ impl<'m> Walk<'m> {
 
     /// Removes a run and the runs that only it needed. If uses would lose their value, returns false and
     /// changes nothing.
-    fn drop_run(&mut self, run: Run) -> bool {
+    pub(super) fn drop_run(&mut self, run: Run) -> bool {
         let t = self.state.task_of(run);
         if !self.repairer.may_drop(&self.state, run) || !self.state.can_remove(run) {
             return false;
@@ -469,7 +480,7 @@ impl<'m> Walk<'m> {
         }
     }
 
-    fn alive(&self, run: Run) -> bool {
+    pub(super) fn alive(&self, run: Run) -> bool {
         self.state.pos(run) < self.state.end() && self.state.run_at(self.state.pos(run)) == run
     }
 
@@ -484,20 +495,8 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// Does one ruin and recreate at a temperature in seconds.
-    pub fn step(&mut self, temperature: f64, taste: Taste) {
-        let extra = self.extra_runs();
-        self.repairer.work += self.state.len() as u64 / 4;
-        if extra.is_empty() {
-            return;
-        }
-        // A rearrangement forgets the log, so the state to return to is saved.
-        let rearranged = match self.repairer.free {
-            true => self.rng.below(4) == 0,
-            false => self.model.tasks <= RERUN_TASKS && self.rng.below(12) == 0,
-        };
-        let saved = rearranged.then(|| self.state.order());
-        let limit = self.now - temperature * (1.0 - self.rng.unit()).ln();
+    /// Drops some of these runs, neighbours or random ones.
+    fn ruin(&mut self, extra: &[Run]) {
         let most = if self.rng.below(4) == 0 {
             extra.len().min(30)
         } else {
@@ -523,6 +522,25 @@ impl<'m> Walk<'m> {
                 }
             }
         }
+    }
+
+    /// Does one ruin and recreate at a temperature in seconds.
+    pub fn step(&mut self, temperature: f64, taste: Taste) {
+        let extra = self.extra_runs();
+        self.repairer.work += self.state.len() as u64 / 4;
+        if extra.is_empty() {
+            return;
+        }
+        // A rearrangement forgets the log, so the state to return to is saved.
+        let rearranged = match self.repairer.free {
+            true => self.rng.below(4) == 0,
+            false => self.model.tasks <= RERUN_TASKS && self.rng.below(12) == 0,
+        };
+        let saved = rearranged.then(|| self.state.order());
+        let limit = self.now - temperature * (1.0 - self.rng.unit()).ln();
+        if rearranged || self.rng.below(RELINKS) > 0 || !self.relink(MOST_STEP) {
+            self.ruin(&extra);
+        }
         if saved.is_some() {
             let hot = 30f64.powf(self.rng.unit());
             self.rearrange(10, hot, 0.01);
@@ -532,13 +550,13 @@ impl<'m> Walk<'m> {
             .repair(&mut self.state, taste, limit, &mut self.rng);
         let mut after = f64::INFINITY;
         if ok {
-            if saved.is_none() {
+            if saved.is_some() || self.rng.below(POLISHES) == 0 {
+                self.polish_all();
+            } else {
                 for _ in 0..4 {
                     let run = extra[self.rng.below(extra.len())];
                     self.try_drop(run);
                 }
-            } else {
-                self.polish_all();
             }
             after = self.seconds();
             ok = after <= limit;

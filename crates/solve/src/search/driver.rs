@@ -372,6 +372,10 @@ impl<'m> Race<'m, '_> {
         let spared = self.advance(spared + share / 2);
         let guide = Arc::new(self.bound.growth(self.best.0));
         let mut last = self.lineage(0, self.best.clone(), free, &guide);
+        for lineage in &lineages {
+            last.meet(std::slice::from_ref(&lineage.best));
+            last.meet(lineage.walks[0].elite.plans());
+        }
         if keeps {
             last.keeps_until = (left as f64 * KEEPING_SHARE) as u64;
         }

@@ -1,4 +1,4 @@
-//! One epoch of a walk: annealing from a given plan, or from fresh starts that are thinned out by halves.
+//! One epoch of a walk: annealing from a given plan, or from other starts that are thinned out by halves.
 
 use scrimp_plan::TaskId;
 
@@ -8,8 +8,9 @@ use crate::search::anneal::Walk;
 const HEATS: [[f64; 3]; 2] = [[0.2, 0.6, 0.1], [1.0, 3.0, 0.4]];
 /// Starting over takes at most one part in this many of an epoch.
 const START_SHARE: u64 = 4;
-/// The numbers of fresh starts that one epoch compares.
+/// The numbers of starts that one epoch compares, and those of them that cross elite plans.
 const LANES: [usize; 2] = [4, 2];
+const CROSSED: usize = 1;
 /// The least units of work per task for each.
 const LANE: u64 = 6000;
 
@@ -20,7 +21,7 @@ fn parts(lanes: usize) -> u64 {
 
 impl Walk<'_> {
     /// One epoch of annealing, `length` units of work long: from a sequence that fits, or, every other epoch,
-    /// from fresh starts.
+    /// from fresh starts and crossed elite plans.
     pub fn epoch(&mut self, from: &[TaskId], length: u64, epoch: u64, walk: usize) {
         let heat = HEATS[walk % 2][epoch as usize % HEATS[0].len()];
         if !(epoch + walk as u64).is_multiple_of(2) {
@@ -35,6 +36,7 @@ impl Walk<'_> {
             Some(lanes) => self.explore(lanes, length / parts(lanes)),
             None => {
                 let before = self.repairer.work;
+                let known = self.best.take();
                 self.state.reset(from);
                 if self.start_work * START_SHARE <= length {
                     if !self.make_plan(length / START_SHARE) {
@@ -44,18 +46,37 @@ impl Walk<'_> {
                 }
                 let spent = self.repairer.work - before;
                 self.anneal(length.saturating_sub(spent), heat);
+                let found = self.best.take();
+                self.keep(known, found);
             }
         }
     }
 
-    /// Anneals from several fresh starts, each `length` units of work long, and goes on with the better half,
+    /// Makes found plans elite ones, and the cheapest of them the best if it is cheaper than what was known.
+    fn keep(
+        &mut self,
+        known: Option<(f64, Vec<TaskId>)>,
+        found: impl IntoIterator<Item = (f64, Vec<TaskId>)>,
+    ) {
+        self.best = known;
+        for plan in found {
+            self.elite.add(&plan);
+            if self.best.as_ref().is_none_or(|best| plan.0 < best.0) {
+                self.best = Some(plan);
+            }
+        }
+    }
+
+    /// Anneals from several starts, each `length` units of work long, and goes on with the better half,
     /// twice as long, until one is left.
     fn explore(&mut self, lanes: usize, length: u64) {
         let known = self.best.take();
         let mut pool: Vec<(f64, Vec<TaskId>)> = Vec::new();
         for lane in 0..lanes {
             let before = self.repairer.work;
-            self.start_over(length);
+            if lane >= CROSSED || !self.cross() {
+                self.start_over(length);
+            }
             self.record();
             let spent = self.repairer.work - before;
             self.anneal(
@@ -78,9 +99,6 @@ impl Walk<'_> {
                 }
             }
         }
-        self.best = known
-            .into_iter()
-            .chain(pool)
-            .min_by(|a, b| a.0.total_cmp(&b.0));
+        self.keep(known, pool);
     }
 }

@@ -99,12 +99,32 @@ impl<'m> Lineage<'m> {
                 *gain += (self.best.0 - seconds).max(0.0);
             }
         }
+        self.share();
         if let Some(better) = best_of(&self.walks)
             && better.0 < self.best.0 * (1.0 - 1e-12)
         {
             self.best = better;
             self.idle = 0;
             self.better_at = self.spent;
+        }
+    }
+
+    /// Makes the plans that each walk has found known to all.
+    fn share(&mut self) {
+        let known = |walk: &Walk<'m>| {
+            [
+                walk.best.clone().into_iter().collect(),
+                walk.elite.plans().to_vec(),
+            ]
+        };
+        let found: Vec<_> = self.walks.iter().flat_map(known).flatten().collect();
+        self.meet(&found);
+    }
+
+    /// Makes plans elite ones of all walks.
+    pub fn meet(&mut self, plans: &[(f64, Vec<TaskId>)]) {
+        for walk in &mut self.walks {
+            plans.iter().for_each(|plan| walk.elite.add(plan));
         }
     }
 

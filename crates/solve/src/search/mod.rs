@@ -8,6 +8,7 @@ pub(crate) mod arrange;
 pub(crate) mod beam;
 mod belady;
 pub(crate) mod driver;
+mod elite;
 mod epoch;
 mod estimate;
 mod event;

@@ -190,6 +190,15 @@ impl<'m> Repairer<'m> {
                 }))
     }
 
+    /// Makes an eviction, whether it helps or not. If it can't be made, nothing changes.
+    pub(super) fn force(&mut self, state: &mut State<'m>, eviction: Eviction) {
+        self.survey(state);
+        let mark = state.mark();
+        if !self.apply(state, eviction) {
+            state.undo_to(mark);
+        }
+    }
+
     /// Notes where a sequence is over the budget, and where other memories may be full.
     pub(super) fn survey(&mut self, state: &State<'_>) {
         self.rows.clear();
