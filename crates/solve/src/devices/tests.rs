@@ -503,7 +503,12 @@ fn a_wide_beam_finds_the_best_placement_of_a_chain() {
             "seed {seed}: {bound} {least}"
         );
         let mut beam = Beam::new(&system);
-        let found = beam.all(5000, 0.0, &mut random).unwrap();
+        let taste = Taste {
+            width: 5000,
+            blur: 0.0,
+            caution: 1.0,
+        };
+        let found = beam.all(taste, &mut random).unwrap();
         let found_cost = cost(&found).unwrap();
         assert!(
             (found_cost - least).abs() < 1e-9,
@@ -511,7 +516,7 @@ fn a_wide_beam_finds_the_best_placement_of_a_chain() {
         );
         // A window changes what is in it, and nothing gets slower.
         let host = place(0);
-        let better = beam.window(&host, 2..5, 5000, 0.0, &mut random).unwrap();
+        let better = beam.window(&host, 2..5, taste, &mut random).unwrap();
         assert!(
             [0, 1, 5, 6].iter().all(|&t| better[t] == host[t]),
             "seed {seed}"
