@@ -27,6 +27,7 @@ mod random;
 mod routes;
 mod search;
 mod solve;
+mod staircase;
 mod sweep;
 mod variants;
 

@@ -2,40 +2,48 @@
 //! promising go on. All tasks can be placed so, or those of a window while the others stay where they are.
 //!
 //! A state says when devices and links are free, where and when the values are that tasks still read, and the bytes
-//! that are left on each device beside those that tasks take from start to end. What values take while they live
-//! doesn't count here; the decoder sees to it. A copy begins when its value has been made and its link is free.
+//! that are left on each device beside those that tasks take from start to end ([`state`]). What values take while
+//! they live doesn't count here; the decoder sees to it. A copy begins when its value has been made and its link is free.
+//! Copies of a link keep the order in which they are decided: when a task needs a value, or when an earlier one is placed on
+//! the same device and takes along what is still to be read.
 //!
-//! A state is the better the earlier it can end, by the longest path of what is left: with copies to where tasks
-//! stay, without copies to tasks that are still to be placed. The price of leaving a device that is nearly full
-//! isn't in that. So states compete in classes by the room that is left where the latest values are, and each
-//! class keeps some.
+//! A state is the better the earlier it can end, by the longest path of what is left, which changes devices wherever
+//! it no longer fits ([`estimate`]). States compete in classes by where the values are that tasks still read, and each
+//! class keeps some: what has just been paid for, such as a copy to an empty device, brings in its gain only later. In a
+//! class, a state goes on only if none that goes on is better or equal in all that counts.
 
+mod estimate;
 mod prepare;
+mod state;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use crate::devices::decode::Run;
-use crate::devices::system::{End, System};
+use crate::devices::system::System;
 use crate::random::Random;
-use prepare::{kinds, slots, steps, tails};
+use crate::staircase::Staircase;
+use prepare::{Port, kinds, ports, slots, steps};
 
 /// Units of work for a state that is made.
-pub(super) const STATE: u64 = 2;
-/// Classes by room; one more has the states whose latest values are on no device with limited bytes.
-const CLASSES: usize = 16;
+pub(super) const STATE: u64 = 4;
 /// The states that go on behind a window.
 const BEHIND: usize = 4;
-/// The weight of the mean of times beside the latest, so that states that end as early differ.
-const MEAN: f64 = 1e-3;
 /// No slot.
 const NONE: usize = usize::MAX;
 
-/// A kept state's way there: the state before it, by its index in that step, and the device of the step's tasks.
-#[derive(Clone, Copy, Debug)]
+/// The device of a step's tasks, and whether what tasks still read is copied there first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Choice {
+    device: u8,
+    ahead: bool,
+}
+
+/// A kept state's way there: the state before it, by its index in that step, and the step's choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Link {
     parent: u32,
-    device: u8,
+    choice: Choice,
 }
 
 /// A state that may be kept.
@@ -43,8 +51,18 @@ struct Link {
 struct Candidate {
     score: f64,
     link: Link,
-    class: usize,
-    key: u64,
+    class: u64,
+}
+
+/// What makes one beam different from another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taste {
+    /// The most states that go on from each step.
+    pub width: usize,
+    /// Scores are multiplied by up to one plus this.
+    pub blur: f64,
+    /// The weight of what is left, beside what is done.
+    pub caution: f64,
 }
 
 /// What the beam knows of a system.
@@ -52,6 +70,7 @@ pub(super) struct Beam<'s> {
     system: &'s System,
     /// Devices that are alike have the same number, that of the first.
     kind: Vec<usize>,
+    ports: Vec<Vec<Port>>,
     /// States that were made since the beginning.
     pub made: u64,
 }
@@ -61,16 +80,16 @@ impl<'s> Beam<'s> {
         Beam {
             system,
             kind: kinds(system),
+            ports: ports(system),
             made: 0,
         }
     }
 
-    /// A list of runs in the order of their ends, from a beam of so many states whose scores are multiplied by up to one
-    /// plus the blur; none if it comes to nothing.
-    pub fn all(&mut self, width: usize, blur: f64, random: &mut Random) -> Option<Vec<Run>> {
+    /// A list of runs in the order of their ends; none if the beam comes to nothing.
+    pub fn all(&mut self, taste: Taste, random: &mut Random) -> Option<Vec<Run>> {
         let order: Vec<usize> = (0..self.system.tasks).collect();
-        let ground = Ground::new(self.system, &self.kind, &order, None);
-        let (list, made) = ground.search(width, &mut || 1.0 + blur * random.unit());
+        let ground = Ground::new(self, &order, None);
+        let (list, made) = ground.search(taste, random);
         self.made += made;
         list
     }
@@ -80,8 +99,7 @@ impl<'s> Beam<'s> {
         &mut self,
         list: &[Run],
         window: Range<usize>,
-        width: usize,
-        blur: f64,
+        taste: Taste,
         random: &mut Random,
     ) -> Option<Vec<Run>> {
         let order: Vec<usize> = list.iter().map(|run| run.task).collect();
@@ -96,32 +114,39 @@ impl<'s> Beam<'s> {
                 stays[*task] = None;
             }
         }
-        let ground = Ground::new(self.system, &self.kind, &order, Some(stays));
-        let (list, made) = ground.search(width, &mut || 1.0 + blur * random.unit());
+        let ground = Ground::new(self, &order, Some(stays));
+        let (list, made) = ground.search(taste, random);
         self.made += made;
         list
     }
 }
 
 /// What doesn't depend on the state.
-struct Ground<'s> {
-    system: &'s System,
+struct Ground<'b> {
+    system: &'b System,
+    ports: &'b [Vec<Port>],
     /// Devices that are alike and unused by tasks that stay have the same number.
     kind: Vec<usize>,
-    /// The tasks of each step, which go to one device if they can.
+    unique: Vec<bool>,
+    /// The tasks of each step, which go to one device if they can: some without inputs, and the step's own task.
     steps: Vec<Vec<usize>>,
+    /// The steps between which something is chosen.
+    chosen: Range<usize>,
     /// By task: where it stays.
     stays: Vec<Option<usize>>,
     /// By device: the bytes that are left beside the tasks that stay, and whether none stays.
     room: Vec<f64>,
     unused: Vec<bool>,
-    /// By value: seconds of the longest path behind its readers that are to be placed; and behind those that stay, with
-    /// the device.
-    after: Vec<f64>,
-    due: Vec<Vec<(usize, f64)>>,
-    /// Where a state has a value's times by device, and the values that are in use after each step.
+    /// By task and device: the bytes that the task's step takes there beside those that stay, and the least seconds behind
+    /// a run there, by the bytes that are left.
+    takes: Vec<f64>,
+    behind: Vec<Staircase>,
+    /// Where a state has a value's times by device, and the step that makes it.
     slot: Vec<usize>,
+    made: Vec<usize>,
+    /// The values that are in use after each step that chooses, and the tasks that read some of them.
     live: Vec<Vec<usize>>,
+    front: Vec<Vec<usize>>,
     /// By task: where a state has its group's device, and the group's first step and task.
     group: Vec<usize>,
     opens: Vec<(usize, usize)>,
@@ -133,12 +158,12 @@ struct Ground<'s> {
 }
 
 impl Ground<'_> {
-    fn new<'a>(
-        s: &'a System,
-        kinds: &[usize],
+    fn new<'b>(
+        beam: &'b Beam<'_>,
         order: &[usize],
         stays: Option<Vec<Option<usize>>>,
-    ) -> Ground<'a> {
+    ) -> Ground<'b> {
+        let s = beam.system;
         let stays = stays.unwrap_or_else(|| vec![None; s.tasks]);
         let steps = steps(s, order);
         let mut step_of = vec![(0, 0); s.tasks];
@@ -154,16 +179,31 @@ impl Ground<'_> {
                 unused[d] = false;
             }
         }
-        let kind = |(d, &unused): (usize, &bool)| if unused { kinds[d] } else { d };
-        let kind = unused.iter().enumerate().map(kind).collect();
+        let kind = |(d, &unused): (usize, &bool)| if unused { beam.kind[d] } else { d };
+        let kind: Vec<usize> = unused.iter().enumerate().map(kind).collect();
+        let alike = |k: &usize| kind.iter().filter(|&other| other == k).count();
+        let unique = kind.iter().map(|k| alike(k) == 1).collect();
+        let free = |tasks: &Vec<usize>| tasks.last().is_some_and(|&t| stays[t].is_none());
+        let first = steps.iter().position(free).unwrap_or(0);
+        let last = steps.iter().rposition(free).unwrap_or(0);
         let made = |v: usize| s.producer[v].map_or(0, |t| step_of[t].0);
         let read = |v: usize| s.consumers[v].iter().map(|&t| step_of[t].0).max();
         let spans = (0..s.values).map(|v| Some((made(v), read(v)?))).collect();
         let (slot, slots) = slots(steps.len(), spans);
-        let mut live = vec![Vec::new(); steps.len()];
-        for v in 0..s.values {
-            if let Some(last) = read(v) {
-                live[made(v)..last].iter_mut().for_each(|live| live.push(v));
+        let (mut live, mut front) = (vec![Vec::new(); steps.len()], vec![Vec::new(); steps.len()]);
+        let judged = |from: usize, to: usize| from.max(first)..to.min(last + 2);
+        let mut values: Vec<usize> = (0..s.values).collect();
+        values.sort_by_key(|&v| made(v));
+        for v in values {
+            for step in judged(made(v), read(v).unwrap_or(0)) {
+                live[step].push(v);
+            }
+        }
+        for (k, tasks) in steps.iter().enumerate() {
+            let Some(&t) = tasks.last() else { continue };
+            let inputs = s.inputs[t].iter().map(|&(v, _)| made(v));
+            for step in judged(inputs.min().unwrap_or(k), k) {
+                front[step].push(t);
             }
         }
         let members = |t: usize| s.group[t].iter().copied().chain([t]);
@@ -175,54 +215,55 @@ impl Ground<'_> {
             opened.then_some((step_of[t].0, last))
         });
         let (by_first, groups) = prepare::slots(steps.len(), spans.collect());
-        let (after, due) = tails(s, &steps, &stays);
         let at_queues = 2 * s.devices;
         let at_slots = at_queues + s.queues;
         let at_groups = at_slots + slots * s.devices;
-        Ground {
+        let mut ground = Ground {
             system: s,
+            ports: &beam.ports,
             kind,
+            unique,
             steps,
+            chosen: first..last + 2,
             stays,
             room,
             unused,
-            after,
-            due,
+            takes: Vec::new(),
+            behind: Vec::new(),
             slot,
+            made: (0..s.values).map(made).collect(),
             live,
+            front,
             group: opens.iter().map(|&first| by_first[first]).collect(),
             opens: opens.iter().map(|&t| (step_of[t].0, t)).collect(),
             at_queues,
             at_slots,
             at_groups,
             at_latest: at_groups + groups,
-        }
+        };
+        ground.look_ahead();
+        ground
     }
 
     /// The best list, and the number of states that were made.
-    fn search(&self, width: usize, blur: &mut dyn FnMut() -> f64) -> (Option<Vec<Run>>, u64) {
+    fn search(&self, taste: Taste, random: &mut Random) -> (Option<Vec<Run>>, u64) {
         let size = self.at_latest + 1;
         let mut states = self.first();
         let mut links: Vec<Vec<Link>> = Vec::with_capacity(self.steps.len());
-        let (mut made, mut scratch, mut seen) = (0, Vec::with_capacity(size), HashSet::new());
+        let (mut made, mut scratch) = (0, Vec::with_capacity(size));
         let (mut candidates, mut next) = (Vec::new(), Vec::new());
-        let free = |tasks: &Vec<usize>| tasks.last().is_some_and(|&t| self.stays[t].is_none());
-        let last = self.steps.iter().rposition(free).unwrap_or(0);
         for step in 0..self.steps.len() {
-            if step > last + 1 || !free(&self.steps[step]) && step < last && states.len() == size {
-                // Nothing to choose.
+            if !self.chosen.contains(&step) || self.only_one(&states, step) {
                 let mut kept = Vec::new();
                 for (parent, state) in states.chunks_exact_mut(size).enumerate() {
-                    let Some(device) = self.choices(state, step).next() else {
+                    let Some(choice) = self.choices(state, step).first().copied() else {
                         return (None, made);
                     };
-                    if self.place(state, step, device).is_none() {
+                    if self.place(state, step, choice).is_none() {
                         return (None, made);
                     }
-                    kept.push(Link {
-                        parent: parent as u32,
-                        device: device as u8,
-                    });
+                    let parent = parent as u32;
+                    kept.push(Link { parent, choice });
                 }
                 made += kept.len() as u64;
                 links.push(kept);
@@ -230,41 +271,29 @@ impl Ground<'_> {
             }
             candidates.clear();
             for (parent, state) in states.chunks_exact(size).enumerate() {
-                for device in self.choices(state, step) {
+                for choice in self.choices(state, step) {
                     scratch.clear();
                     scratch.extend_from_slice(state);
                     made += 1;
-                    if self.place(&mut scratch, step, device).is_none() {
+                    if self.place(&mut scratch, step, choice).is_none() {
                         continue;
                     }
-                    let (score, class, key) = self.judge(&scratch, step);
-                    let link = Link {
-                        parent: parent as u32,
-                        device: device as u8,
-                    };
+                    let parent = parent as u32;
+                    let blur = 1.0 + taste.blur * random.unit();
                     candidates.push(Candidate {
-                        score: score * blur(),
-                        link,
-                        class,
-                        key,
+                        score: self.score(&scratch, step, taste.caution) * blur,
+                        link: Link { parent, choice },
+                        class: self.class(&scratch, step),
                     });
                 }
             }
-            let most = if step <= last {
-                width
+            let most = if step + 1 < self.chosen.end {
+                taste.width
             } else {
-                width.min(BEHIND)
+                taste.width.min(BEHIND)
             };
-            let kept = select(&mut candidates, most, &mut seen);
             next.clear();
-            for link in &kept {
-                let from = link.parent as usize * size;
-                next.extend_from_slice(&states[from..from + size]);
-                let begin = next.len() - size;
-                // It could be placed before.
-                let placed = self.place(&mut next[begin..], step, usize::from(link.device));
-                debug_assert!(placed.is_some(), "a kept state is placed");
-            }
+            let kept = self.select(&mut candidates, &states, step, most, &mut next);
             std::mem::swap(&mut states, &mut next);
             links.push(kept);
         }
@@ -273,200 +302,77 @@ impl Ground<'_> {
         (best.map(|(state, _)| self.list(&links, state)), made)
     }
 
-    /// The state in which nothing has run.
-    fn first(&self) -> Vec<f64> {
-        let s = self.system;
-        let mut state = self.room.clone();
-        state.resize(self.at_slots, 0.0);
-        state.resize(self.at_groups, f64::INFINITY);
-        state.resize(self.at_latest + 1, 0.0);
-        for v in 0..s.values {
-            if let Some(d) = s.given[v].filter(|_| self.slot[v] != NONE) {
-                state[self.cell(v, d)] = 0.0;
-            }
-        }
-        state
+    /// Whether there is one state and its step has nothing to choose.
+    fn only_one(&self, states: &[f64], step: usize) -> bool {
+        let stays = self.steps[step]
+            .last()
+            .is_some_and(|&t| self.stays[t].is_some());
+        stays && step + 2 < self.chosen.end && states.len() == self.at_latest + 1
     }
 
-    fn cell(&self, v: usize, d: usize) -> usize {
-        self.at_slots + self.slot[v] * self.system.devices + d
-    }
-
-    /// The devices for a step: of those that are alike and have nothing yet, only the first.
-    fn choices(&self, state: &[f64], step: usize) -> impl Iterator<Item = usize> + use<> {
-        let s = self.system;
-        let task = self.steps[step].last().copied().unwrap_or(0);
-        let group = self.group[task];
-        let grouped = group != NONE && self.opens[task].0 < step;
-        let fixed = grouped.then(|| state[self.at_groups + group] as usize);
-        let fixed = self.stays[task].or(fixed);
-        let mut fresh = 0u64;
-        let mut choices = 0u64;
-        for d in 0..s.devices.min(64) {
-            let unused = self.unused[d] && state[d] == self.room[d] && state[s.devices + d] == 0.0;
-            let kind = 1u64 << self.kind[d];
-            let first = !unused || fresh & kind == 0;
-            fresh |= if unused { kind } else { 0 };
-            if s.way(task, d).is_some() && fixed.map_or(first, |fixed| fixed == d) {
-                choices |= 1 << d;
+    /// The best candidates, best first: in each class its share, and the best of what is left. Their states go to `next`.
+    fn select(
+        &self,
+        candidates: &mut [Candidate],
+        states: &[f64],
+        step: usize,
+        width: usize,
+        next: &mut Vec<f64>,
+    ) -> Vec<Link> {
+        candidates.sort_by(|a, b| a.score.total_cmp(&b.score).then(a.link.cmp(&b.link)));
+        let size = self.at_latest + 1;
+        let mut classes: HashMap<u64, Vec<Vec<f64>>> = HashMap::new();
+        for candidate in candidates.iter() {
+            classes.entry(candidate.class).or_default();
+        }
+        let share = (width / 2 / classes.len().max(1)).max(1);
+        let mut others = width.div_ceil(2);
+        let mut kept = Vec::with_capacity(width);
+        for candidate in candidates.iter() {
+            let Some(class) = classes.get_mut(&candidate.class) else {
+                continue;
+            };
+            let own = class.len() < share;
+            if kept.len() == width {
+                break;
             }
-        }
-        (0..64).filter(move |d| choices >> d & 1 == 1)
-    }
-
-    /// Places a step's tasks: on the device, or where they or their groups are.
-    fn place(&self, state: &mut [f64], step: usize, device: usize) -> Option<()> {
-        let mut tasks = self.steps[step].iter();
-        tasks.try_for_each(|&task| self.run(state, task, device).map(|_| ()))
-    }
-
-    /// The device of a task in a state, which takes its bytes there.
-    fn device(&self, state: &mut [f64], task: usize, device: usize) -> Option<usize> {
-        let s = self.system;
-        if let Some(there) = self.stays[task] {
-            return Some(there);
-        }
-        let group = self.group[task];
-        if group == NONE {
-            state[device] -= s.way(task, device)?.resident;
-        } else if self.opens[task].1 != task {
-            return Some(state[self.at_groups + group] as usize);
-        } else {
-            for &member in s.group[task].iter().chain([&task]) {
-                state[device] -= s.way(member, device)?.resident;
+            if !own && others == 0 {
+                continue;
             }
-            state[self.at_groups + group] = device as f64;
-        }
-        (state[device] >= 0.0).then_some(device)
-    }
-
-    /// Runs a task on the device, or where it or its group is; returns that device and the run's end.
-    fn run(&self, state: &mut [f64], task: usize, device: usize) -> Option<(usize, f64)> {
-        let s = self.system;
-        let d = self.device(state, task, device)?;
-        let way = s.way(task, d)?;
-        let mut start = match s.concurrent[d] {
-            true => 0.0,
-            false => state[s.devices + d],
-        };
-        for &(v, _) in &s.inputs[task] {
-            start = start.max(self.bring(state, v, d)?);
-        }
-        let end = start + way.seconds;
-        if !s.concurrent[d] {
-            state[s.devices + d] = end;
-        }
-        let mut latest = end;
-        for &v in &s.outputs[task] {
-            if let End::On(home) = s.end[v]
-                && home != d
-            {
-                latest = latest.max(end + s.copying(v, d, home)?);
+            let begin = next.len();
+            let from = candidate.link.parent as usize * size;
+            next.extend_from_slice(&states[from..from + size]);
+            // It could be placed before.
+            let placed = self.place(&mut next[begin..], step, candidate.link.choice);
+            debug_assert!(placed.is_some(), "a kept state is placed");
+            let features = self.features(&next[begin..], step);
+            let no_better = |other: &Vec<f64>| other.iter().zip(&features).all(|(a, b)| a <= b);
+            if class.iter().any(no_better) {
+                next.truncate(begin);
+                continue;
             }
-            if self.slot[v] != NONE {
-                let cell = self.cell(v, 0);
-                state[cell..cell + s.devices].fill(f64::INFINITY);
-                state[cell + d] = end;
-            }
+            class.push(features);
+            others -= usize::from(!own);
+            kept.push(candidate.link);
         }
-        state[self.at_latest] = state[self.at_latest].max(latest);
-        Some((d, end))
-    }
-
-    /// When a value can be on a device, copied from where it is there first.
-    fn bring(&self, state: &mut [f64], v: usize, to: usize) -> Option<f64> {
-        let s = self.system;
-        let target = self.cell(v, to);
-        if state[target].is_finite() {
-            return Some(state[target]);
-        }
-        let (_, mut at) = self.nearest(state, v, to)?;
-        for hop in s.way_to(at, to) {
-            let next = self.cell(v, hop);
-            if state[next].is_infinite() {
-                let wire = s.wire(at, hop)?;
-                let queue = wire.queue.map(|queue| self.at_queues + queue);
-                let free = queue.map_or(0.0, |queue| state[queue]);
-                let end = state[self.cell(v, at)].max(free) + wire.seconds[v];
-                if let Some(queue) = queue {
-                    state[queue] = end;
-                }
-                for d in [at, hop].into_iter().filter(|&d| !s.concurrent[d]) {
-                    state[s.devices + d] += wire.drag * wire.seconds[v];
-                }
-                state[next] = end;
-            }
-            at = hop;
-        }
-        Some(state[target])
-    }
-
-    /// When a value could be on a device if links were free, and from where.
-    fn nearest(&self, state: &[f64], v: usize, to: usize) -> Option<(f64, usize)> {
-        let s = self.system;
-        let cell = self.cell(v, 0);
-        let times = state[cell..cell + s.devices].iter().enumerate();
-        let there = times.filter(|(_, time)| time.is_finite());
-        let sources = there.filter_map(|(d, time)| Some((time + s.copying(v, d, to)?, d)));
-        sources.min_by(|a, b| a.0.total_cmp(&b.0))
-    }
-
-    /// How early a state can end; its class; and a key that equal states share.
-    fn judge(&self, state: &[f64], step: usize) -> (f64, usize, u64) {
-        let s = self.system;
-        let mut score = state[self.at_latest];
-        let (mut sum, mut class, mut latest) = (0.0, CLASSES, 0.0f64);
-        let mut key = state[self.at_latest].to_bits();
-        for &v in &self.live[step] {
-            let cell = self.cell(v, 0);
-            let times = &state[cell..cell + s.devices];
-            let first = times.iter().copied().fold(f64::INFINITY, f64::min);
-            score = score.max(first + self.after[v]);
-            for &(to, behind) in &self.due[v] {
-                let there = self
-                    .nearest(state, v, to)
-                    .map_or(f64::INFINITY, |there| there.0);
-                score = score.max(there + behind);
-            }
-            sum += first;
-            for (d, &time) in times
-                .iter()
-                .enumerate()
-                .filter(|(_, time)| time.is_finite())
-            {
-                key = mix(key, time.to_bits());
-                key = mix(key, self.kind[d] as u64 ^ state[d].to_bits());
-                if s.room[d].is_finite() && first >= latest {
-                    let left = (state[d] / s.room[d].max(1.0) * CLASSES as f64) as usize;
-                    class = left.min(CLASSES - 1);
-                }
-            }
-            latest = latest.max(first);
-        }
-        for d in 0..s.devices {
-            // A sum, so that it doesn't matter which of two devices that are alike is which.
-            let left = mix(state[d].to_bits(), self.kind[d] as u64);
-            key = key.wrapping_add(mix(left, state[s.devices + d].to_bits()));
-        }
-        let live = self.live[step].len().max(1) as f64;
-        (score + MEAN * sum / live, class, key)
+        kept
     }
 
     /// The runs that led to a state, in the order of their ends.
     fn list(&self, links: &[Vec<Link>], state: usize) -> Vec<Run> {
-        let s = self.system;
-        let mut devices = Vec::with_capacity(links.len());
+        let mut choices = Vec::with_capacity(links.len());
         let mut at = state;
         for kept in links.iter().rev() {
-            devices.push(usize::from(kept[at].device));
+            choices.push(kept[at].choice);
             at = kept[at].parent as usize;
         }
-        devices.reverse();
+        choices.reverse();
         let mut state = self.first();
-        let mut runs = Vec::with_capacity(s.tasks);
-        for (tasks, &device) in self.steps.iter().zip(&devices) {
-            for &task in tasks {
-                if let Some((device, end)) = self.run(&mut state, task, device) {
+        let mut runs = Vec::with_capacity(self.system.tasks);
+        for (step, choice) in choices.into_iter().enumerate() {
+            self.bring_ahead(&mut state, step, choice);
+            for &task in &self.steps[step] {
+                if let Some((device, end)) = self.run(&mut state, task, choice.device.into()) {
                     runs.push((end, Run { task, device }));
                 }
             }
@@ -474,37 +380,4 @@ impl Ground<'_> {
         runs.sort_by(|a, b| a.0.total_cmp(&b.0));
         runs.into_iter().map(|(_, run)| run).collect()
     }
-}
-
-/// The best candidates, best first: in each class its share, and the best of what is left.
-fn select(candidates: &mut [Candidate], width: usize, seen: &mut HashSet<u64>) -> Vec<Link> {
-    candidates.sort_by(|a, b| {
-        (a.score.total_cmp(&b.score))
-            .then(a.link.parent.cmp(&b.link.parent))
-            .then(a.link.device.cmp(&b.link.device))
-    });
-    seen.clear();
-    let share = width / (2 * (CLASSES + 1));
-    let mut counts = [0; CLASSES + 1];
-    let mut others = width - share * (CLASSES + 1);
-    let mut kept = Vec::with_capacity(width);
-    for candidate in candidates.iter() {
-        let count = &mut counts[candidate.class];
-        let chosen = *count < share || others > 0;
-        if !chosen || !seen.insert(candidate.key) {
-            continue;
-        }
-        match *count < share {
-            true => *count += 1,
-            false => others -= 1,
-        }
-        kept.push(candidate.link);
-    }
-    kept
-}
-
-fn mix(key: u64, with: u64) -> u64 {
-    (key ^ with)
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        .rotate_left(29)
 }

@@ -28,7 +28,7 @@ use crate::options::{Options, Progress, Solved};
 use crate::published;
 use crate::random::Random;
 use crate::solve::solve;
-use beam::Beam;
+use beam::{Beam, Taste};
 use cranelift_entity::EntityRef;
 use decode::{Act, Decoder, Run};
 use system::System;
@@ -216,16 +216,21 @@ impl Search<'_> {
         let states = (BEAM_SHARE * self.work() / beam::STATE as f64) as u64;
         let width = states as usize / (s.tasks * s.devices).max(1);
         let most = width.clamp(1, BEAM_WIDTH);
-        let mut width = most.div_ceil(4);
         let mut random = Random::new(self.options.seed, WALKS + 1);
-        let (mut beam, mut lists, mut blur) = (Beam::new(s), Vec::new(), 0.0);
+        let (mut beam, mut lists) = (Beam::new(s), Vec::new());
+        let mut taste = Taste {
+            width: most.div_ceil(4),
+            blur: 0.0,
+            caution: 1.0,
+        };
         for _ in 0..BEAMS {
-            lists.extend(beam.all(width, blur, &mut random));
+            lists.extend(beam.all(taste, &mut random));
             if beam.made >= states || self.cutoff.reached() {
                 break;
             }
-            blur = BEAM_BLUR * random.unit();
-            width = ((most as f64).powf(random.unit()) as usize).max(most / 8);
+            taste.blur = BEAM_BLUR * random.unit();
+            taste.caution = 1.0 + random.unit();
+            taste.width = ((most as f64).powf(random.unit()) as usize).max(most / 8);
         }
         if self.is_fixed() {
             lists

@@ -370,6 +370,12 @@ fn paths_that_fit_on_no_device_prove_plans_best() {
         let unlimited = bound::devices::cost(&read.problem, &Capacities::unlimited(), &options);
         assert!(unlimited < bound, "{name}: {unlimited}");
     }
+    // Where branches meet, every path counts, not only some long ones.
+    let Some(read) = instance("partitioning/latency_layer_resnet50.json") else {
+        return;
+    };
+    let bound = bound::devices::cost(&read.problem, &read.capacities, &Options::default());
+    assert!((bound - 805.18).abs() < 0.01, "{bound}");
 }
 
 #[test]
@@ -491,8 +497,18 @@ fn a_wide_beam_finds_the_best_placement_of_a_chain() {
                 least = least.min(cost(&list).unwrap_or(f64::INFINITY));
             }
         }
+        let bound = bound::devices::cost(&problem, &capacities, &Options::default());
+        assert!(
+            bound <= least * (1.0 + 1e-9),
+            "seed {seed}: {bound} {least}"
+        );
         let mut beam = Beam::new(&system);
-        let found = beam.all(5000, 0.0, &mut random).unwrap();
+        let taste = Taste {
+            width: 5000,
+            blur: 0.0,
+            caution: 1.0,
+        };
+        let found = beam.all(taste, &mut random).unwrap();
         let found_cost = cost(&found).unwrap();
         assert!(
             (found_cost - least).abs() < 1e-9,
@@ -500,7 +516,7 @@ fn a_wide_beam_finds_the_best_placement_of_a_chain() {
         );
         // A window changes what is in it, and nothing gets slower.
         let host = place(0);
-        let better = beam.window(&host, 2..5, 5000, 0.0, &mut random).unwrap();
+        let better = beam.window(&host, 2..5, taste, &mut random).unwrap();
         assert!(
             [0, 1, 5, 6].iter().all(|&t| better[t] == host[t]),
             "seed {seed}"

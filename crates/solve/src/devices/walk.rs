@@ -1,7 +1,7 @@
 //! A walk over lists of runs: annealing of where and when tasks run and of which run again.
 
 use crate::cutoff::Cutoff;
-use crate::devices::beam::{Beam, STATE};
+use crate::devices::beam::{Beam, STATE, Taste};
 use crate::devices::decode::{Act, Decoder, Run};
 use crate::devices::roomy::{Judged, Roomy};
 use crate::devices::system::System;
@@ -332,9 +332,13 @@ impl<'s> Walk<'s> {
         self.candidate.clone_from(&self.current);
         let from = self.pick().saturating_sub(self.random.below(length));
         let window = from..(from + length).min(n);
-        let blur = BLUR * self.random.unit();
+        let taste = Taste {
+            width,
+            blur: BLUR * self.random.unit(),
+            caution: 1.0,
+        };
         let random = &mut self.random;
-        let Some(list) = self.beam.window(&self.current, window, width, blur, random) else {
+        let Some(list) = self.beam.window(&self.current, window, taste, random) else {
             return false;
         };
         self.candidate = list;

@@ -29,39 +29,28 @@ pub(super) fn steps(s: &System, order: &[usize]) -> Vec<Vec<usize>> {
     steps
 }
 
-/// By value: seconds of the longest path behind its readers that are to be placed, and behind those that stay.
-pub(super) fn tails(
-    s: &System,
-    steps: &[Vec<usize>],
-    stays: &[Option<usize>],
-) -> (Vec<f64>, Vec<Vec<(usize, f64)>>) {
-    let mut after = vec![0.0f64; s.values];
-    let mut due: Vec<Vec<(usize, f64)>> = vec![Vec::new(); s.values];
-    for &t in steps.iter().rev().flat_map(|tasks| tasks.iter().rev()) {
-        let from = stays[t];
-        let behind = s.outputs[t].iter().map(|&v| {
-            let stay = due[v].iter().map(|&(to, behind)| {
-                let copying = from.and_then(|from| s.copying(v, from, to));
-                behind + copying.unwrap_or(0.0)
-            });
-            stay.fold(after[v], f64::max)
+/// A queue of copies from a device or to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Port {
+    pub queue: usize,
+    pub out: bool,
+    /// The device at its other end.
+    pub other: usize,
+}
+
+/// The queues of each device, in the same order for devices that are alike.
+pub(super) fn ports(s: &System) -> Vec<Vec<Port>> {
+    let ports = |d: usize| {
+        let others = (0..s.devices).filter(|&e| e != d);
+        let both = others.flat_map(|other| [(d, other, true), (other, d, false)]);
+        let ports = both.filter_map(|(from, to, out)| {
+            let other = if out { to } else { from };
+            let queue = s.wire(from, to)?.queue?;
+            Some(Port { queue, out, other })
         });
-        let behind = behind.fold(0.0, f64::max);
-        let seconds = |d: usize| s.way(t, d).map_or(f64::INFINITY, |way| way.seconds);
-        for &(v, _) in &s.inputs[t] {
-            if let Some(d) = from {
-                let all = behind + seconds(d);
-                match due[v].iter_mut().find(|due| due.0 == d) {
-                    Some(known) => known.1 = known.1.max(all),
-                    None => due[v].push((d, all)),
-                }
-            } else {
-                let least = (0..s.devices).map(seconds).fold(f64::INFINITY, f64::min);
-                after[v] = after[v].max(behind + least);
-            }
-        }
-    }
-    (after, due)
+        ports.collect()
+    };
+    (0..s.devices).map(ports).collect()
 }
 
 /// A place for each span of steps, so that spans that meet have different places; and the number of places.
