@@ -337,6 +337,9 @@ impl<'m> Race<'m, '_> {
         let model = self.first.model;
         let free = self.first.free;
         let guide = Arc::new(self.bound.growth(self.best.0));
+        let added = |plan: &Vec<TaskId>| State::new(model, plan).cost() - model.base_cost();
+        let promising = |kept: &Vec<TaskId>| added(kept) <= PROMISING * added(&self.best.1);
+        let splits = kept.as_ref().is_some_and(promising);
         let mut lineages = vec![self.lineage(0, self.best.clone(), free, &guide)];
         if let Some(kept) = kept.filter(|_| !(keeps && lineages[0].tries)) {
             lineages.push(self.lineage(0, priced(model, kept), false, &guide));
@@ -351,6 +354,9 @@ impl<'m> Race<'m, '_> {
         }
         for lineage in lineages.iter_mut().filter(|_| keeps) {
             lineage.keeps_until = u64::MAX;
+        }
+        if splits {
+            lineages.iter_mut().for_each(Lineage::split);
         }
         // The shorter part of the work goes to all, the longer one to the best.
         let end = left - (left as f64 * RACE_SHARE) as u64;
@@ -375,6 +381,9 @@ impl<'m> Race<'m, '_> {
         for lineage in &lineages {
             last.meet(std::slice::from_ref(&lineage.best));
             last.meet(lineage.walks[0].elite.plans());
+        }
+        if splits {
+            last.split();
         }
         if keeps {
             last.keeps_until = (left as f64 * KEEPING_SHARE) as u64;

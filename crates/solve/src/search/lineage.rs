@@ -28,6 +28,8 @@ pub(super) struct Lineage<'m> {
     better_at: u64,
     /// Whether trials decide if walks change the order.
     pub tries: bool,
+    /// Whether one walk always keeps the order that it has, while the other may change it.
+    halves: bool,
     /// Units of work after which trials begin; before, walks keep the order. And the epochs since then.
     pub keeps_until: u64,
     turns: u64,
@@ -57,10 +59,16 @@ impl<'m> Lineage<'m> {
             spent: 0,
             better_at: 0,
             tries,
+            halves: false,
             keeps_until: 0,
             turns: 0,
             gains: [0.0; WALKS],
         }
+    }
+
+    /// From now on one walk keeps the order that it has, if the order is free and no trials decide.
+    pub fn split(&mut self) {
+        self.halves = !self.tries && self.walks.iter().all(|walk| walk.repairer.free);
     }
 
     /// Leaves the plan for another one that doesn't depend on it, found with about this much work.
@@ -140,6 +148,12 @@ impl<'m> Lineage<'m> {
 
     /// Decides which walks may change the order in the next epoch.
     fn choose_moves(&mut self) {
+        if self.halves {
+            for (k, walk) in self.walks.iter_mut().enumerate() {
+                walk.repairer.free = k > 0;
+            }
+            return;
+        }
         if !self.tries {
             return;
         }
@@ -205,6 +219,16 @@ mod tests {
                 [true; WALKS],
                 "few tasks"
             );
+        }
+        for (tries, free) in [(false, true), (true, true), (false, false)] {
+            let mut walks: Vec<_> = (0..WALKS as u64).map(walk).collect();
+            walks.iter_mut().for_each(|walk| walk.repairer.free = free);
+            let mut lineage = Lineage::new((0.0, given.clone()), walks, free, 1);
+            lineage.tries = tries;
+            lineage.split();
+            lineage.choose_moves();
+            let changing = lineage.walks.iter().filter(|w| w.repairer.free).count();
+            assert_eq!(changing, usize::from(free), "tries: {tries}");
         }
         let walks = (0..WALKS as u64).map(walk).collect();
         let mut lineage = Lineage::new((0.0, given.clone()), walks, true, 1);
