@@ -54,9 +54,7 @@ def trained(arguments, network, devices, percent):
     budget = ",".join(f"{name}={percent}%" for name in names)
     line = [arguments.scrimp, "train", network, *NETWORKS[network], "--devices", ",".join(devices)]
     line += ["--budget", budget, "--costs", "measured", "--time-limit", str(arguments.limit)]
-    done = subprocess.run(
-        [*line, "--steps", str(STEPS), "--json", "--quiet"], capture_output=True, text=True
-    )
+    done = subprocess.run([*line, "--steps", str(STEPS), "--json", "--quiet"], capture_output=True, text=True)
     return json.loads(done.stdout)
 
 

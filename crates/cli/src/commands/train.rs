@@ -3,7 +3,7 @@
 use anyhow::Result;
 use scrimp::graph::data::{Arrays, Feed, Rows};
 use scrimp::graph::onnx::ModelCopy;
-use scrimp::graph::{Graph, TrainingGraph};
+use scrimp::graph::{Graph, Tiles, TrainingGraph};
 use scrimp::plan::file::read_text;
 use scrimp::plan::{
     Capacities, CheckedLayout, Lane, Problem, Step, Timeline, format_seconds, plan_to_json,
@@ -62,7 +62,13 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         search: &args.solve.search,
         swap: &args.swap,
     };
-    let (recipe, choice) = target::recipe_within(&args.recipe, &graph, &devices, &costing, quiet)?;
+    let (mut recipe, mut choice) =
+        target::recipe_within(&args.recipe, &graph, &devices, &costing, quiet)?;
+    if args.plan.is_some() && args.recipe.tile.is_none() && !choice.fits {
+        // Checking the given plan says what it lacks.
+        recipe.tiles = Tiles::Off;
+        choice.budget = args.budget.clone();
+    }
     let costing = Costing {
         budget: &choice.budget,
         ..costing
