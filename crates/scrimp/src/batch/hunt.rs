@@ -107,7 +107,7 @@ impl<'a> Hunt<'a> {
                 // Even the leanest plan so far reaches no larger batch than the best.
                 Some(lean) if lean <= best => None,
                 Some(lean) if lean < above => Some(lean),
-                _ => Some(best + (above - best) / 2).filter(|&middle| middle > best),
+                _ => Some(best + above.saturating_sub(best) / 2).filter(|&middle| middle > best),
             };
         }
         self.go_on_above()?;

@@ -5,7 +5,6 @@ mod climb;
 pub(crate) mod devices;
 mod floor;
 mod gaps;
-mod gather;
 mod integer;
 mod lanes;
 mod leave;
