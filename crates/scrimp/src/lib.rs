@@ -57,8 +57,8 @@ pub use history::{History, Moment};
 pub use inference::{Forward, Inference, forward};
 pub use pipeline::{
     Budgeted, Choice, Fit, Homes, ModelSource, Planned, Pricing, Provenance, Recipe, Slowed,
-    TileSearch, TiledStep, Work, adopt, budget, budgets, choose_tiles, copy_of, differentiate,
-    estimate, find_ascending, find_plan, import, layers, lower, plan_bytes,
+    TileSearch, TiledStep, TrialPlan, Work, adopt, budget, budgets, choose_tiles, copy_of,
+    differentiate, estimate, find_ascending, find_plan, import, layers, lower, plan_bytes,
 };
 pub use profile::{predicted, profile, profile_beside, shared_budgets};
 pub use session::{Breakdown, Job, Session, StepRecord};

@@ -278,11 +278,12 @@ fn walks_are_near_the_optimum_in_free_order() {
 #[test]
 fn the_floor_is_below_every_plan() {
     let mut rng = Random::new(5, 0);
+    let mut met = 0;
     for round in 0..100 {
         let p = problem(
             Shape {
                 tasks: 4 + round % 4,
-                rich: true,
+                rich: round % 4 != 0,
             },
             &mut rng,
         );
@@ -290,7 +291,10 @@ fn the_floor_is_below_every_plan() {
         if floor > 0 {
             assert_eq!(optimum(&p, floor - 1, Order::Free), None);
         }
+        met += usize::from(optimum(&p, floor, Order::Free).is_some());
     }
+    // Without what gathering inputs takes, 71 are.
+    assert!(met >= 85, "{met} floors are the least budget");
 }
 
 #[test]

@@ -57,9 +57,9 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         ..scrimp::budgets(&problem, budget, &stated, homes)?
     };
     let options = options(&args.solve);
-    let options = match &choice {
-        Some(choice) => choice.options(options),
-        None => options,
+    let (budgeted, options) = match &choice {
+        Some(choice) => choice.within(budgeted, options)?,
+        None => (budgeted, options),
     };
     let options = Options {
         alpha: args.energy.alpha,

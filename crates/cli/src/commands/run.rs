@@ -86,9 +86,10 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
         ..network.budget(&choice.budget)?
     };
     // The choice is for one batch.
-    let options = match args.in_flight {
-        1 => choice.options(plan::options(&args.solve)),
-        _ => plan::options(&args.solve),
+    let options = plan::options(&args.solve);
+    let (budgeted, options) = match args.in_flight {
+        1 => choice.within(budgeted, options)?,
+        _ => (budgeted, options),
     };
     let planned = plan::solve(&budgeted, Fit::Layout, &options, quiet)?;
     let start = |layout, bytes| -> Result<Forward<'_>> {

@@ -94,7 +94,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
         ..scrimp::budgets(&problem, Some(&choice.budget), &beside, Homes::Free)?
     };
     let device = devices.signature();
-    let options = choice.options(plan::options(&args.solve));
+    let (budgeted, options) = choice.within(budgeted, plan::options(&args.solve))?;
     let planned = planned(args, &budgeted, &device, &options, quiet)?;
     if let Some(output) = &plan_out {
         let problem = &planned.budgeted.problem;

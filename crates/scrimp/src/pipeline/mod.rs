@@ -82,7 +82,7 @@ pub use ascending::find_ascending;
 pub use find::{Fit, adopt, find_plan, plan_bytes};
 pub(crate) use several::is_too_little;
 pub use slowed::Slowed;
-pub use tiles::{Choice, Pricing, TileSearch, TiledStep, Work, choose_tiles};
+pub use tiles::{Choice, Pricing, TileSearch, TiledStep, TrialPlan, Work, choose_tiles};
 
 /// Where a model comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]

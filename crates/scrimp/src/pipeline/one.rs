@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use scrimp_plan::{Capacities, CheckedLayout, Sequence, check};
+use scrimp_plan::{Capacities, CheckedLayout, Problem, Sequence, check};
 use scrimp_solve::{
     Cutoff, Method, Options, Order, Overflow, PlaceError, Progress, SolveError, Solved, leanest,
     place_by, place_reordered, solve,
@@ -128,7 +128,7 @@ fn under(
     let mut missed = Missed::NONE;
     // A plan that fits, at whatever cost.
     let mut spare: Option<CheckedLayout> = match fit {
-        Fit::Layout => layout_of_start(budgeted, budget, options)?,
+        Fit::Layout => layout_of_start(&budgeted.problem, &asked, options)?,
         Fit::LiveBytes => None,
     };
     let started = spare.is_some();
@@ -239,25 +239,29 @@ fn under(
 }
 
 /// The layout of the plan that the search starts from, if that is a plan of this problem and its layout fits.
-fn layout_of_start(
-    budgeted: &Budgeted,
-    budget: u64,
+pub(super) fn layout_of_start(
+    problem: &Problem,
+    capacities: &Capacities,
     options: &Options,
 ) -> Result<Option<CheckedLayout>> {
     let start = match &options.start {
         Some(start) if options.method == Method::Search => start,
         _ => return Ok(None),
     };
-    let plan = start.plan(&budgeted.problem).ok();
-    let plan = plan.and_then(|plan| check(&budgeted.problem, plan).ok());
-    let Some(plan) = plan.filter(|plan| plan.within(&budgeted.within(budget)).is_ok()) else {
+    let plan = start.plan(problem).ok();
+    let plan = plan.and_then(|plan| check(problem, plan).ok());
+    let Some(plan) = plan.filter(|plan| plan.within(capacities).is_ok()) else {
         return Ok(None);
     };
     let cutoff = options.cutoff(
         Instant::now(),
         PLACE_TIME.max(options.time_limit / PLACE_PART),
     );
-    match place_reordered(&plan, &budgeted.within(budget), options.order, cutoff) {
+    let placed = match problem.sole_device() {
+        Some(_) => place_reordered(&plan, capacities, options.order, cutoff),
+        None => place_by(&plan, capacities, cutoff),
+    };
+    match placed {
         Ok(layout) => Ok(Some(layout)),
         Err(PlaceError::OverCapacity(_)) => Ok(None),
         Err(error) => Err(error.into()),
@@ -493,7 +497,7 @@ mod tests {
             ..Options::default()
         };
         let spare = |budgeted: &Budgeted, bytes, options: &Options| {
-            layout_of_start(budgeted, bytes, options).expect("no fault")
+            layout_of_start(&budgeted.problem, &budgeted.within(bytes), options).expect("no fault")
         };
         let layout = spare(&budgeted, u64::MAX, &keeps_all).expect("there is room");
         let needed = layout.needed_bytes(budgeted.device);

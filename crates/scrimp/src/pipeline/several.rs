@@ -1,6 +1,7 @@
 //! Stages 6 to 8 where several devices compute: what each can do alone, where weights and optimizer state live, and
 //! the plan for all of them with its layout.
 
+use std::borrow::Borrow;
 use std::time::{Duration, Instant};
 
 use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, DeviceId, Move, Sequence, TaskId};
@@ -16,7 +17,7 @@ use crate::pipeline::one::{self, Missed};
 use crate::pipeline::{Budgeted, Fit, Homes, Planned, Provenance, devices, find_plan, homes};
 
 /// The shares of the time limit for the plans of single devices together, at first and where there is no other plan, for
-/// each quick plan that decides homes, and for each further attempt at a layout.
+/// each quick plan that decides homes, and at least for each further attempt at a layout, which has half of what is left.
 const ALONE_SHARE: f64 = 0.1;
 const LATE_SHARE: f64 = 0.5;
 const TRIAL_SHARE: f64 = 0.1;
@@ -24,7 +25,7 @@ const AGAIN_SHARE: f64 = 0.05;
 /// After this share no further quick plan is begun.
 const TRIALS_SHARE: f64 = 0.5;
 /// The share by which the first plan for all devices is made.
-const FIRST_SHARE: f64 = 0.8;
+const FIRST_SHARE: f64 = 0.6;
 /// A placement may take at least this time.
 const PLACE_TIME: Duration = Duration::from_millis(500);
 /// The most quick plans that decide homes.
@@ -58,30 +59,36 @@ pub(super) fn within(
         began: Instant::now(),
     };
     let alone = several.alone(budgeted, ALONE_SHARE)?;
-    let (homed, start) = several.with_homes(&several.slowed(budgeted)?, alone.as_ref())?;
+    let slowed = several.slowed(budgeted)?;
+    let spare = several.given(&slowed)?;
+    let known = cheapest([spare.as_ref(), alone.as_ref()]);
+    let (homed, start) = several.with_homes(&slowed, known)?;
     let mut provenance = Provenance {
         order: options.order,
         alpha: options.alpha,
         history: History::new(budgeted.base.objective(options.alpha)),
         ..Provenance::default()
     };
-    let together = several.together(&homed, start, alone.as_ref(), &mut provenance, watch);
+    let together = several.together(&homed, start, known, &mut provenance, watch);
     // Rather late than not at all.
-    let alone = match (&together, alone) {
+    let alone = match (&together, known) {
         (Err(error), None) if is_too_little(error) && !options.stopped() => {
             several.alone(budgeted, LATE_SHARE)?
         }
-        (_, alone) => alone,
+        _ => alone,
     };
     provenance.alone = alone
         .as_ref()
         .and_then(|found| Some((found.alone?, found.cost)));
-    let found = match (together, alone) {
-        (Ok(Some(found)), _) => found,
-        (Ok(None), Some(alone)) => alone,
-        (Err(error), Some(alone)) if is_too_little(&error) => alone,
-        (Err(error), _) => return Err(error),
-        (Ok(None), None) => unreachable!("without a plan there is an error"),
+    let (together, refusal) = match together {
+        Ok(found) => (found, None),
+        Err(error) if is_too_little(&error) => (None, Some(error)),
+        Err(error) => return Err(error),
+    };
+    let found = match (cheapest([together, spare, alone]), refusal) {
+        (Some(found), _) => found,
+        (None, Some(refusal)) => return Err(refusal),
+        (None, None) => unreachable!("without a plan there is an error"),
     };
     if found.alone.is_some() {
         let problem = &found.budgeted.problem;
@@ -99,6 +106,18 @@ pub(super) fn within(
         .planned(found.layout, fit, budget, Some(provenance)))
 }
 
+impl Found {
+    fn start(&self) -> Sequence {
+        sequence_of(self.layout.plan())
+    }
+}
+
+/// The first of those that cost the least.
+fn cheapest<F: Borrow<Found>>(found: impl IntoIterator<Item = Option<F>>) -> Option<F> {
+    let found = found.into_iter().flatten();
+    found.min_by(|a, b| a.borrow().cost.total_cmp(&b.borrow().cost))
+}
+
 struct Several<'a> {
     fit: Fit,
     options: &'a Options,
@@ -113,8 +132,16 @@ impl Several<'_> {
             time_limit: limit,
             deadline: Instant::now().checked_add(limit),
             keeps_homes: self.fit == Fit::Layout,
+            start: None,
             ..self.options.clone()
         }
+    }
+
+    /// Options for a further attempt at a layout.
+    fn again(&self) -> Options {
+        let left = self.options.time_limit.saturating_sub(self.began.elapsed());
+        let share = left.as_secs_f64() / self.options.time_limit.as_secs_f64();
+        self.part((0.5 * share).max(AGAIN_SHARE))
     }
 
     /// Whether this share of the time limit is over.
@@ -154,6 +181,21 @@ impl Several<'_> {
         Ok(best)
     }
 
+    /// The plan to start from, if that is one of this problem and its layout fits.
+    fn given(&self, slowed: &Budgeted) -> Result<Option<Found>> {
+        if self.fit == Fit::LiveBytes {
+            return Ok(None);
+        }
+        let capacities = slowed.capacities();
+        let layout = one::layout_of_start(&slowed.problem, &capacities, self.options)?;
+        Ok(layout.map(|layout| Found {
+            alone: None,
+            budgeted: slowed.clone(),
+            cost: self.cost(layout.plan()),
+            layout,
+        }))
+    }
+
     /// Whether plans for one device alone are made beside those for all.
     fn may_be_alone(&self, budgeted: &Budgeted) -> bool {
         self.options.method == Method::Search && budgeted.homes == Homes::Free
@@ -184,23 +226,21 @@ impl Several<'_> {
     }
 
     /// The problem of all devices together with weights, optimizer state and inputs at home where a quick plan uses them or in
-    /// a memory to swap to, and that plan. The first quick plan starts from the best one of a single device or of a cut; others
+    /// a memory to swap to, and that plan. The first quick plan starts from the best one that is known or of a cut; others
     /// follow as long as they are faster.
     fn with_homes(
         &self,
         budgeted: &Budgeted,
-        alone: Option<&Found>,
+        known: Option<&Found>,
     ) -> Result<(Budgeted, Option<Sequence>)> {
-        let mut best = match alone {
-            Some(alone) => (
-                self.slowed(&alone.budgeted)?,
-                Some(sequence_of(alone.layout.plan())),
-            ),
+        let mut best = match known {
+            Some(known) if known.alone.is_none() => (known.budgeted.clone(), Some(known.start())),
+            Some(alone) => (self.slowed(&alone.budgeted)?, Some(alone.start())),
             None if budgeted.homes == Homes::Given => return Ok((budgeted.clone(), None)),
             // No device has room for all of that, so it waits elsewhere where it can.
             None => (homes::leanest(budgeted)?, None),
         };
-        let mut cost = alone.map_or(f64::INFINITY, |alone| alone.cost);
+        let mut cost = known.map_or(f64::INFINITY, |known| known.cost);
         for cut in cuts(&budgeted.problem) {
             if self.is_after(TRIALS_SHARE) && best.1.is_some() {
                 break;
@@ -265,12 +305,12 @@ impl Several<'_> {
         }
     }
 
-    /// A plan for all devices that has a layout and costs less than that of one device alone, if there is one.
+    /// A plan for all devices that has a layout and costs less than what is known, if there is one.
     fn together(
         &self,
         budgeted: &Budgeted,
         start: Option<Sequence>,
-        alone: Option<&Found>,
+        known: Option<&Found>,
         provenance: &mut Provenance,
         watch: &mut dyn FnMut(Progress),
     ) -> Result<Option<Found>> {
@@ -302,10 +342,13 @@ impl Several<'_> {
                 Ok(solved) => solved,
                 // The bytes that are missing are the layout's, not the plan's.
                 Err(error) if attempt > 0 && is_short(&error) => {
-                    tightened = asked.clone();
+                    // A plan for larger budgets may be a bad start.
+                    if options.start.is_none() {
+                        tightened = asked.clone();
+                    }
                     options = Options {
                         seed: options.seed.wrapping_add(1),
-                        ..self.part(AGAIN_SHARE)
+                        ..self.again()
                     };
                     continue;
                 }
@@ -318,7 +361,7 @@ impl Several<'_> {
             provenance.attempts += 1;
             provenance.method = solved.method;
             provenance.note.clone_from(&solved.note);
-            if alone.is_some_and(|alone| alone.cost <= solved.cost) {
+            if known.is_some_and(|known| known.cost <= solved.cost) {
                 return Ok(None);
             }
             let left = self.options.time_limit.saturating_sub(self.began.elapsed());
@@ -341,7 +384,7 @@ impl Several<'_> {
             options = Options {
                 start: Some(sequence_of(&solved.plan)),
                 seed: options.seed,
-                ..self.part(AGAIN_SHARE)
+                ..self.again()
             };
         }
         Err(missed.error())

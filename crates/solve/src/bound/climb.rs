@@ -134,6 +134,9 @@ impl Stays<'_> {
         answer: &Answer,
     ) -> Vec<f64> {
         let (t, n) = (self.rows, chain.tasks.len());
+        if n == 0 {
+            return Vec::new();
+        }
         let mut change = vec![0.0; n + 1];
         for (v, stay) in self.stays.iter().filter(|(_, s)| s.bytes > 0.0) {
             let made = chain.place(model.producer[v]).until;

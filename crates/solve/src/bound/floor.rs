@@ -3,6 +3,7 @@
 use cranelift_entity::PrimaryMap;
 use scrimp_plan::ValueId;
 
+use super::gather;
 use super::order::Reach;
 use crate::model::Model;
 
@@ -16,6 +17,8 @@ const LARGEST: usize = 16;
 /// A value that can't be made again can't leave before its last reader has run. So while task `t` runs for
 /// the first time, every such value is in memory that was made before `t` (it is given, or `t` descends from
 /// its producer) and is read after it (by `t`, by a descendant of `t`, or at the end).
+///
+/// Without other memories, gathering a task's inputs counts, too ([`gather`]).
 ///
 /// Where other memories hold up to `elsewhere` bytes, such a value may be there while `t` runs, but it must be
 /// somewhere. (If its producer overwrote a value that can't be made again, that value may be there in its
@@ -47,7 +50,7 @@ pub(crate) fn floor_with(model: &Model, elsewhere: f64) -> f64 {
     let kept = model.inputs.of(model.end()).iter();
     let kept = kept.filter(|i| model.ends_here(i.value));
     let kept: f64 = kept.map(|i| model.bytes[i.value]).sum();
-    inner.max(given).max(kept) + model.resident
+    inner.max(given).max(kept).max(gather::least(model)) + model.resident
 }
 
 /// [`floor_with`] other memories of any size, if there are some.

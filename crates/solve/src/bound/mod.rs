@@ -5,6 +5,7 @@ mod climb;
 pub(crate) mod devices;
 mod floor;
 mod gaps;
+mod gather;
 mod integer;
 mod lanes;
 mod leave;

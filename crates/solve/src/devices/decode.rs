@@ -302,6 +302,7 @@ impl<'s> Decoder<'s> {
         self.pin(v, at, 1);
         for hop in s.way_to(source, d) {
             if !self.is_on(v, hop) {
+                self.broken |= self.is_replaced(v, hop);
                 self.make_room(hop, s.held(v, hop));
                 if self.broken {
                     return;

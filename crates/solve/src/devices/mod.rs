@@ -25,6 +25,7 @@ use crate::cutoff::Cutoff;
 use crate::error::{Shortage, SolveError};
 use crate::method::{Method, Objective, Order};
 use crate::options::{Options, Progress, Solved};
+use crate::place::held_bytes;
 use crate::published;
 use crate::random::Random;
 use crate::solve::solve;
@@ -46,6 +47,8 @@ const APART: f64 = 0.3;
 const COOLER: f64 = 0.5;
 /// The share of the time for plans of single devices within their memory.
 const ALONE_SHARE: f64 = 0.25;
+/// How often the plan of a single device is made, if given values lack their places elsewhere.
+const ALONE_TRIES: u32 = 2;
 /// The share of the work for beams over placements, the most of them, their most states, and by how much the scores
 /// of one are blurred at most.
 const BEAM_SHARE: f64 = 0.15;
@@ -244,12 +247,26 @@ impl Search<'_> {
     fn given(&self) -> Option<Priced> {
         let start = self.options.start.as_ref()?;
         let plan = checked(self.problem, start, Method::Search.name()).ok()?;
-        let fits = plan.within(self.capacities).is_ok() && (!self.is_fixed() || plan.keeps_order());
+        let fits = plan.within(self.capacities).is_ok() && self.lacks_places(&plan).is_empty();
+        let fits = fits && (!self.is_fixed() || plan.keeps_order());
         let cost = self.options.objective.cost(&plan, self.options.alpha);
         fits.then_some((cost, plan))
     }
 
-    /// A plan of one device within the capacities by the search for one device; the others are memories.
+    /// The devices whose capacities a plan exceeds where given values that are away keep their places, and by how many
+    /// bytes.
+    fn lacks_places(&self, plan: &CheckedPlan) -> Vec<(DeviceId, u64)> {
+        let devices = self.problem.devices().keys();
+        let devices = devices.filter(|_| self.options.keeps_homes);
+        let lacks = devices.filter_map(|device| {
+            let more = held_bytes(plan, device).checked_sub(self.capacities.bytes(device)?)?;
+            (more > 0).then_some((device, more))
+        });
+        lacks.collect()
+    }
+
+    /// A plan of one device within the capacities by the search for one device; the others are memories. That search doesn't
+    /// know that given values keep their places there, so it is called again with smaller memories if they lack bytes.
     fn alone(&self, device: usize, time: Duration) -> Result<Option<Priced>, SolveError> {
         let mut parts = self.problem.parts();
         let device = DeviceId::new(device);
@@ -271,18 +288,32 @@ impl Search<'_> {
         let options = Options {
             method: Method::Search,
             objective: Objective::Makespan,
-            time_limit: time,
+            time_limit: time / ALONE_TRIES,
             deadline: None,
             start: None,
             ..self.options.clone()
         };
-        let Ok(solved) = solve(&single, self.capacities, &options, &mut |_| {}) else {
-            return Ok(None);
-        };
-        let sequence = sequence_of(&solved.plan);
-        let plan = checked(self.problem, &sequence, Method::Search.name())?;
-        let cost = self.options.objective.cost(&plan, self.options.alpha);
-        Ok(plan.within(self.capacities).is_ok().then_some((cost, plan)))
+        let mut capacities = self.capacities.clone();
+        for _ in 0..ALONE_TRIES {
+            let Ok(solved) = solve(&single, &capacities, &options, &mut |_| {}) else {
+                break;
+            };
+            let sequence = sequence_of(&solved.plan);
+            let plan = checked(self.problem, &sequence, Method::Search.name())?;
+            if plan.within(self.capacities).is_err() {
+                break;
+            }
+            let lacks = self.lacks_places(&plan);
+            if lacks.is_empty() {
+                let cost = self.options.objective.cost(&plan, self.options.alpha);
+                return Ok(Some((cost, plan)));
+            }
+            for (device, more) in lacks {
+                let bytes = capacities.bytes(device).unwrap_or(u64::MAX);
+                capacities = capacities.with_bytes(device, Some(bytes.saturating_sub(more)));
+            }
+        }
+        Ok(None)
     }
 
     /// The best plan that the walks find, which end when one costs no more than enough.

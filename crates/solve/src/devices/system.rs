@@ -59,8 +59,9 @@ pub(super) struct System {
     pub bytes: Vec<f64>,
     /// The device that holds a value's bytes throughout, so that the value takes none there.
     home: Vec<Option<usize>>,
-    /// What a value at home overwrites.
+    /// What a value at home overwrites, and what overwrites it.
     earlier: Vec<Option<usize>>,
+    later: Vec<Option<usize>>,
     pub producer: Vec<Option<usize>>,
     pub given: Vec<Option<usize>>,
     /// Bytes of the given values, by device.
@@ -171,6 +172,7 @@ impl System {
         });
         let arithmetic = arithmetic.collect();
         let (mut home, mut earlier) = (vec![None; values.len()], vec![None; values.len()]);
+        let mut later = vec![None; values.len()];
         let mut resident: Vec<f64> = problem
             .devices()
             .values()
@@ -179,10 +181,12 @@ impl System {
         for d in all().filter(|_| options.keeps_homes) {
             for head in problem.fixed(d) {
                 resident[d.index()] += problem.value(head).bytes as f64;
-                let mut before = None;
+                let mut before: Option<usize> = None;
                 for v in problem.chain(head).map(|v| v.index()) {
                     (home[v], earlier[v]) = (Some(d.index()), before);
-                    before = Some(v);
+                    if let Some(before) = before.replace(v) {
+                        later[before] = Some(v);
+                    }
                 }
             }
         }
@@ -218,6 +222,7 @@ impl System {
             grows,
             home,
             earlier,
+            later,
             rerunnable: tasks.values().map(|task| task.rerunnable).collect(),
             before,
             after,
@@ -304,6 +309,12 @@ impl System {
     pub fn replaced(&self, value: usize, device: usize) -> impl Iterator<Item = usize> + '_ {
         let last = self.earlier[value].filter(|_| self.home[value] == Some(device));
         std::iter::successors(last, |&v| self.earlier[v])
+    }
+
+    /// The values that take the bytes of this one at home, if that is the device.
+    pub fn replacing(&self, value: usize, device: usize) -> impl Iterator<Item = usize> + '_ {
+        let next = self.later[value].filter(|_| self.home[value] == Some(device));
+        std::iter::successors(next, |&v| self.later[v])
     }
 
     /// Whether a device holds a value's bytes throughout.

@@ -1,7 +1,10 @@
 //! Plans of random problems are right, and what the decoder counts is what the checker and the simulator say.
 
 use scrimp_plan::testing::{Shape, random_problem};
-use scrimp_plan::{Device, Keep, Link, Mode, Origin, Overwrite, Phase, ProblemParts, Task, Value};
+use scrimp_plan::{
+    Device, Keep, Link, Mode, Origin, Overwrite, Phase, ProblemParts, Task, Value,
+    problem_from_json,
+};
 
 use super::roomy::Roomy;
 use super::*;
@@ -69,6 +72,7 @@ fn the_decoder_agrees_with_the_checker_and_the_simulator() {
                 found.cost
             );
             assert!(options.order == Order::Free || plan.keeps_order());
+            assert_eq!(search.lacks_places(&plan), [], "seed {seed}");
             fit += 1;
             copies += usize::from(plan.serial_seconds() > plan.cost());
             again += plan.recomputed();
@@ -78,6 +82,84 @@ fn the_decoder_agrees_with_the_checker_and_the_simulator() {
         fit > 300 && copies > 100 && again > 10,
         "{made} {fit} {copies} {again}"
     );
+}
+
+/// While the weight is updated elsewhere, the first task's output is in its place at home. A layout needs other bytes for it.
+#[test]
+fn a_plan_that_takes_the_place_of_what_is_given_is_no_start() {
+    let problem = problem_from_json(
+        r#"{
+        "format": "scrimp-problem", "version": 1, "name": "places", "units": {"cost": "s", "memory": "B"},
+        "devices": [{"name": "home", "capacity": 8, "computes": true, "resident": 0},
+            {"name": "away", "capacity": 20, "computes": true, "resident": 0}],
+        "links": [{"from": 0, "to": 1, "bandwidth": 1.0, "latency": 0.0},
+            {"from": 1, "to": 0, "bandwidth": 1.0, "latency": 0.0}],
+        "tasks": [
+            {"name": "first", "phase": "forward", "inputs": [0], "outputs": [1, 4], "rerunnable": false,
+             "modes": [{"device": 1, "seconds": 1.0, "joules": 0.0, "workspace": 0}]},
+            {"name": "update", "phase": "forward", "inputs": [0, 4], "outputs": [2, 5], "rerunnable": false,
+             "overwrites": [{"input": 0, "output": 2}],
+             "modes": [{"device": 1, "seconds": 1.0, "joules": 0.0, "workspace": 12}]},
+            {"name": "third", "phase": "forward", "inputs": [1, 5], "outputs": [3], "rerunnable": false,
+             "modes": [{"device": 1, "seconds": 1.0, "joules": 0.0, "workspace": 0}]}
+        ],
+        "values": [
+            {"name": "weight", "bytes": 8, "origin": {"given": 0}, "keep": "no"},
+            {"name": "made", "bytes": 8, "origin": {"task": 0}, "keep": "no"},
+            {"name": "weight'", "bytes": 8, "origin": {"task": 1}, "keep": {"on": 0}},
+            {"name": "end", "bytes": 0, "origin": {"task": 2}, "keep": "anywhere"},
+            {"name": "before", "bytes": 0, "origin": {"task": 0}, "keep": "no"},
+            {"name": "after", "bytes": 0, "origin": {"task": 1}, "keep": "no"}
+        ]
+    }"#,
+    );
+    let (problem, capacities) = problem.unwrap();
+    let [home, away] = [0, 1].map(DeviceId::new);
+    let run = |task| Move::Run {
+        task: TaskId::new(task),
+        device: away,
+    };
+    let copy = |value, from, to| Move::Copy {
+        value: ValueId::new(value),
+        from,
+        to,
+    };
+    let release = |value, device| Move::Release {
+        value: ValueId::new(value),
+        device,
+    };
+    let moves = vec![
+        copy(0, home, away),
+        release(0, home),
+        run(0),
+        copy(1, away, home),
+        release(1, away),
+        run(1),
+        copy(1, home, away),
+        release(1, home),
+        copy(2, away, home),
+        run(2),
+    ];
+    let is_given = |keeps_homes| {
+        let options = Options {
+            keeps_homes,
+            start: Some(Sequence {
+                moves: moves.clone(),
+            }),
+            ..Options::default()
+        };
+        let system = System::new(&problem, &capacities, &options);
+        let search = Search {
+            problem: &problem,
+            capacities: &capacities,
+            options: &options,
+            system: &system,
+            cutoff: Cutoff::NEVER,
+        };
+        search.given().is_some()
+    };
+    assert!(is_given(false));
+    assert!(!is_given(true));
 }
 
 /// A weight comes home after the last copy of what it replaces there, which a second run elsewhere reads after the
@@ -156,6 +238,54 @@ fn a_value_comes_home_when_nothing_needs_what_it_replaces() {
     assert_eq!(found.over, 0.0);
     let (_, plan) = search.checked(&found).unwrap();
     assert_eq!((plan.recomputed(), plan.peak(home)), (1, 8));
+}
+
+/// A weight that was copied away can't come back once its update has its bytes at home.
+#[test]
+fn a_value_does_not_come_home_once_it_is_replaced() {
+    let problem = problem_from_json(
+        r#"{
+        "format": "scrimp-problem", "version": 1, "name": "replaced", "units": {"cost": "s", "memory": "B"},
+        "devices": [{"name": "home", "capacity": 20, "computes": true, "resident": 0, "arithmetic": "same"},
+            {"name": "away", "capacity": 20, "computes": true, "resident": 0, "arithmetic": "same"}],
+        "links": [{"from": 0, "to": 1, "bandwidth": 1.0, "latency": 0.0},
+            {"from": 1, "to": 0, "bandwidth": 1.0, "latency": 0.0}],
+        "tasks": [
+            {"name": "maker", "phase": "forward", "inputs": [0], "outputs": [1], "rerunnable": true,
+             "modes": [{"device": 0, "seconds": 1.0, "joules": 0.0, "workspace": 0},
+                {"device": 1, "seconds": 1.0, "joules": 0.0, "workspace": 0}]},
+            {"name": "update", "phase": "forward", "inputs": [0], "outputs": [2], "rerunnable": false,
+             "overwrites": [{"input": 0, "output": 2}],
+             "modes": [{"device": 0, "seconds": 1.0, "joules": 0.0, "workspace": 0}]},
+            {"name": "reader", "phase": "forward", "inputs": [1], "outputs": [3], "rerunnable": true,
+             "modes": [{"device": 0, "seconds": 1.0, "joules": 0.0, "workspace": 0}]}
+        ],
+        "values": [
+            {"name": "weight", "bytes": 8, "origin": {"given": 0}, "keep": "no"},
+            {"name": "made", "bytes": 4, "origin": {"task": 0}, "keep": "no"},
+            {"name": "weight'", "bytes": 8, "origin": {"task": 1}, "keep": {"on": 0}},
+            {"name": "read", "bytes": 1, "origin": {"task": 2}, "keep": "anywhere"}
+        ]
+    }"#,
+    );
+    let (problem, capacities) = problem.unwrap();
+    let decodes = |keeps_homes, list: &[(usize, usize)]| {
+        let options = Options {
+            keeps_homes,
+            ..Options::default()
+        };
+        let system = System::new(&problem, &capacities, &options);
+        let list: Vec<Run> = list
+            .iter()
+            .map(|&(task, device)| Run { task, device })
+            .collect();
+        Decoder::new(&system).decode(&list)
+    };
+    // The first run makes `made` away, the second at home, where the weight must come from away.
+    let back = [(0, 1), (1, 0), (0, 0), (2, 0)];
+    assert!(decodes(true, &[(0, 1), (1, 0), (2, 0)]));
+    assert!(decodes(false, &back));
+    assert!(!decodes(true, &back));
 }
 
 /// Lists that have all tasks once, in a right order and on devices that can run them.

@@ -20,6 +20,7 @@ mod tests;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use cranelift_entity::PrimaryMap;
 use scrimp_plan::{
@@ -118,33 +119,18 @@ fn placed(
     cutoff: Cutoff<'_>,
 ) -> Result<CheckedLayout, PlaceError> {
     let mut offsets: PrimaryMap<BufferId, u64> = plan.buffers().values().map(|_| 0).collect();
-    let homes = homes(plan);
-    let one = |first: BufferId, last: BufferId| {
-        let buffers = plan.buffers();
-        buffers[first].end <= buffers[last].start
-    };
-    let joined = homes.iter().filter(|&(&first, &last)| one(first, last));
-    let joined: BTreeMap<BufferId, BufferId> =
-        joined.map(|(&first, &last)| (last, first)).collect();
+    let places = Places::new(plan);
     let mut over = Vec::new();
-    for device in plan.problem().devices().keys() {
-        let ids: Vec<BufferId> = plan
-            .buffers()
-            .iter()
-            .filter(|&(id, b)| b.device == device && !joined.contains_key(&id))
-            .map(|(id, _)| id)
-            .collect();
-        let intervals: Vec<Interval> = ids
-            .iter()
-            .map(|&id| {
-                let interval = Interval::from(&plan.buffers()[id]);
-                let last = homes.get(&id).map(|&last| &plan.buffers()[last]);
-                let end = last.map_or(interval.end, |last| last.end as u64);
-                Interval { end, ..interval }
-            })
-            .collect();
+    let devices = plan.problem().devices();
+    let mut left = devices.values().filter(|device| device.computes).count() as u32;
+    for (device, what) in devices {
+        let (ids, intervals) = places.on(device);
         let capacity = capacities.bytes(device);
         let available = capacity.map(|bytes| bytes.saturating_sub(plan.resident(device)));
+        // Memories have room, so the devices that compute share the time.
+        let share = cutoff.left() / left.max(1);
+        left -= u32::from(what.computes);
+        let cutoff = cutoff.by(Instant::now().checked_add(share));
         let placed = place_with(&intervals, available, work, cutoff);
         if let Some(available) = available.filter(|&bytes| placed.arena_bytes > bytes) {
             over.push(Overflow {
@@ -160,10 +146,55 @@ fn placed(
     if !over.is_empty() {
         return Err(PlaceError::OverCapacity(over));
     }
-    for (last, first) in joined {
+    for (last, first) in places.joined {
         offsets[last] = offsets[first];
     }
     check_layout(plan, Layout { offsets }).map_err(PlaceError::Defect)
+}
+
+/// The bytes that any layout of a plan takes on a device: those in use at one moment, and the places of given values
+/// that are away then.
+pub(crate) fn held_bytes(plan: &CheckedPlan, device: DeviceId) -> u64 {
+    let (_, intervals) = Places::new(plan).on(device);
+    plan.resident(device) + Items::new(&intervals).live_bytes()
+}
+
+/// The buffers of a plan that need a place.
+struct Places<'a> {
+    plan: &'a CheckedPlan,
+    homes: BTreeMap<BufferId, BufferId>,
+    /// Buffers that have the place of another one.
+    joined: BTreeMap<BufferId, BufferId>,
+}
+
+impl Places<'_> {
+    fn new(plan: &CheckedPlan) -> Places<'_> {
+        let homes = homes(plan);
+        let one = |first: BufferId, last: BufferId| {
+            let buffers = plan.buffers();
+            buffers[first].end <= buffers[last].start
+        };
+        let joined = homes.iter().filter(|&(&first, &last)| one(first, last));
+        Places {
+            plan,
+            joined: joined.map(|(&first, &last)| (last, first)).collect(),
+            homes,
+        }
+    }
+
+    /// Those on a device, and when their bytes are held.
+    fn on(&self, device: DeviceId) -> (Vec<BufferId>, Vec<Interval>) {
+        let buffers = self.plan.buffers();
+        let here = buffers.iter();
+        let here = here.filter(|&(id, b)| b.device == device && !self.joined.contains_key(&id));
+        let each = here.map(|(id, buffer)| {
+            let interval = Interval::from(buffer);
+            let last = self.homes.get(&id).map(|&last| &buffers[last]);
+            let end = last.map_or(interval.end, |last| last.end as u64);
+            (id, Interval { end, ..interval })
+        });
+        each.unzip()
+    }
 }
 
 /// A given value's buffer and, if it is another one, that in which the value or what overwrites it is kept on the

@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 use scrimp_graph::{GraphError, Tiled, Tiles};
-use scrimp_plan::{Budget, Mode, PerDevice, Sequence};
+use scrimp_plan::{Budget, Mode, PerDevice};
 use scrimp_solve::{Options, SolveError, sequence_of};
 
+use super::TrialPlan;
 use super::search::{Pricing, TileSearch, TiledStep};
 use crate::error::{Error, Result};
 use crate::pipeline::{Budgeted, Fit, Planned, find_plan, homes};
@@ -33,9 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// A step of more tasks isn't planned, for one device and for several, where quick plans take much longer.
 const MOST_TASKS: usize = 200_000;
 const MOST_TASKS_OF_SEVERAL: usize = 5_000;
-
-/// A layout for several devices is thought to take one part in so many beyond the bytes in use.
-const LAYOUT_PART: u64 = 64;
 
 /// So many of the tiles that the static model says are fastest are compared by other costs.
 const FINALISTS: usize = 3;
@@ -87,7 +85,7 @@ pub(super) struct Judge<'a> {
     /// The least cost of a plan within the budgets.
     best: Option<f64>,
     /// That plan, where its layout fits.
-    start: Option<Sequence>,
+    start: Option<TrialPlan>,
     /// Bytes for different numbers of tiles may lead to the same tiles.
     seen: Vec<(Vec<Tiled>, Judged)>,
 }
@@ -106,20 +104,14 @@ impl<'a> Judge<'a> {
     }
 
     /// The budgets in bytes, and the best plan that was found.
-    pub(super) fn end(self) -> (PerDevice<Budget>, Option<Sequence>) {
+    pub(super) fn end(self) -> (PerDevice<Budget>, Option<TrialPlan>) {
         (self.budget, self.start)
     }
 
-    /// Judges numbers of tiles where bytes, which are estimated, led to no plan. They are estimated badly where statistics
-    /// take several passes over the tiles.
-    pub(super) fn by_all_counts(&mut self, known: &mut Vec<(Tiles, Judged)>) -> Result<()> {
-        let mut counts = COUNTS.map(Tiles::Count).to_vec();
-        counts.retain(|tiles| known.iter().all(|(other, _)| other != tiles));
-        self.round(counts, known)
-    }
-
     /// Judges numbers of tiles, from the root of how many times the budget the step needs without a plan, and tiles for numbers
-    /// of bytes from the budget down: first a few, then what lies around the best.
+    /// of bytes from the budget down: first a few, then what lies around the best. Where bytes, which are estimated, lead to no
+    /// plan, all numbers of tiles come before that: bytes are estimated badly where statistics take several passes over the
+    /// tiles.
     pub(super) fn explore(
         &mut self,
         untiled: &Budgeted,
@@ -139,34 +131,36 @@ impl<'a> Judge<'a> {
         let numbers = counts.iter().skip(first).take(few);
         let mut begun: Vec<Tiles> = bytes.iter().step_by(STRIDE).copied().collect();
         begun.splice(1..1, numbers.copied());
-        let (mut stride, mut next) = (STRIDE, begun.clone());
-        while !next.is_empty() {
-            self.round(next, known)?;
-            let mut around = begun.clone();
-            if let Some((best, _)) = known.iter().min_by(|a, b| a.1.by_use(b.1))
-                && self.best.is_some()
-            {
-                stride = (stride / 2).max(1);
-                around = beside(&counts, *best, 1);
-                around.extend(beside(&bytes, *best, stride));
-            }
-            around.retain(|tiles| known.iter().all(|(other, _)| other != tiles));
-            next = around;
+        self.round(&begun, known)?;
+        if self.best.is_none() {
+            self.round(&counts, known)?;
         }
-        Ok(())
+        let mut stride = STRIDE;
+        loop {
+            let best = known.iter().min_by(|a, b| a.1.by_use(b.1));
+            let best = best.map_or(Tiles::Off, |&(tiles, _)| tiles);
+            stride = (stride / 2).max(1);
+            let around = [beside(&counts, best, 1), beside(&bytes, best, stride)].concat();
+            let before = known.len();
+            self.round(&around, known)?;
+            if known.len() == before {
+                return Ok(());
+            }
+        }
     }
 
-    /// Judges tiles one after another. A kind of tiles, numbers or bytes, ends where smaller ones are no better.
-    fn round(&mut self, tiles: Vec<Tiles>, known: &mut Vec<(Tiles, Judged)>) -> Result<()> {
+    /// Judges those tiles that aren't known yet, one after another. A kind of tiles, numbers or bytes, ends where smaller ones
+    /// are no better.
+    fn round(&mut self, tiles: &[Tiles], known: &mut Vec<(Tiles, Judged)>) -> Result<()> {
         // Smaller tiles have larger halos, and their graphs take time and memory.
         let mut ended = [false; 2];
-        for tiles in tiles {
+        for &tiles in tiles {
             let counted = matches!(tiles, Tiles::Count(_));
             let ended = &mut ended[usize::from(counted)];
-            let judged = match *ended {
-                true => Judged::Nothing,
-                false => self.judge(tiles, None)?,
-            };
+            if *ended || known.iter().any(|&(other, _)| other == tiles) {
+                continue;
+            }
+            let judged = self.judge(tiles, None)?;
             *ended |= match judged {
                 Judged::Fits { cost, .. } => counted || self.best < Some(cost),
                 Judged::Nothing => self.best.is_some(),
@@ -230,7 +224,7 @@ impl<'a> Judge<'a> {
         Ok(judged)
     }
 
-    pub(super) fn keep(&mut self, step: TiledStep, judged: Judged, start: Option<Sequence>) {
+    pub(super) fn keep(&mut self, step: TiledStep, judged: Judged, start: Option<TrialPlan>) {
         let cost = judged.cost().unwrap_or(f64::INFINITY);
         if cost < self.best.unwrap_or(f64::INFINITY) {
             (self.best, self.start) = (Some(cost), start);
@@ -275,7 +269,7 @@ impl<'a> Judge<'a> {
 
     /// What a plan in little time achieves, unless it can't be better than what is known; and that plan, if it has a layout
     /// within the budget.
-    pub(super) fn plan(&self, budgeted: &Budgeted) -> Result<(Judged, Option<Sequence>)> {
+    pub(super) fn plan(&self, budgeted: &Budgeted) -> Result<(Judged, Option<TrialPlan>)> {
         let needed = homes::share_needed(budgeted)?;
         if needed > 1.0 {
             return Ok((Judged::Floor(needed), None));
@@ -286,24 +280,14 @@ impl<'a> Judge<'a> {
         }
     }
 
-    fn trial(&self, budgeted: &Budgeted) -> Result<(Judged, Option<Sequence>)> {
+    fn trial(&self, budgeted: &Budgeted) -> Result<(Judged, Option<TrialPlan>)> {
         let limit = self.search.options.time_limit / TRIAL;
         let options = Options {
             time_limit: limit,
             deadline: Instant::now().checked_add(limit),
             ..self.search.options.clone()
         };
-        // Attempts at a layout for several devices take long.
-        let planned = match budgeted.problem.sole_device() {
-            Some(_) => find_plan(budgeted, Fit::Layout, &options, &mut |_| {}),
-            None => find_plan(
-                &with_margin(budgeted),
-                Fit::LiveBytes,
-                &options,
-                &mut |_| {},
-            ),
-        };
-        match planned {
+        match find_plan(budgeted, Fit::Layout, &options, &mut |_| {}) {
             Ok(planned) => {
                 let fits = Judged::Fits {
                     cost: match self.seeks_least() {
@@ -312,8 +296,11 @@ impl<'a> Judge<'a> {
                     },
                     again: planned.plan().recomputed(),
                 };
-                let sole = budgeted.problem.sole_device();
-                Ok((fits, sole.map(|_| sequence_of(planned.plan()))))
+                let start = TrialPlan {
+                    sequence: sequence_of(planned.plan()),
+                    homes: budgeted.problem.homes_under(planned.plan().plan()),
+                };
+                Ok((fits, Some(start)))
             }
             Err(error) => {
                 let judged = missed(&error).map(Judged::Missed).ok_or(error)?;
@@ -365,18 +352,6 @@ fn most_bytes(untiled: &Budgeted) -> u64 {
     let capacities = untiled.capacities();
     let bytes = computing.filter_map(|(device, _)| capacities.bytes(device));
     bytes.max().unwrap_or_else(|| untiled.base_peak())
-}
-
-/// Budgets that leave room for what a layout takes beyond the bytes in use.
-fn with_margin(budgeted: &Budgeted) -> Budgeted {
-    let less = |bytes: u64| bytes - bytes / LAYOUT_PART;
-    let mut within = budgeted.clone();
-    within.budget_bytes = budgeted.budget_bytes.map(less);
-    for device in budgeted.problem.devices().keys() {
-        let bytes = budgeted.beside.bytes(device).map(less);
-        within.beside = within.beside.with_bytes(device, bytes);
-    }
-    within
 }
 
 /// The bytes that a plan needs on all devices that compute.

@@ -6,7 +6,7 @@ mod search;
 use std::time::{Duration, Instant};
 
 use scrimp_graph::Tiles;
-use scrimp_plan::{Budget, PerDevice, Sequence};
+use scrimp_plan::{Budget, DeviceId, PerDevice, Sequence, ValueId};
 use scrimp_solve::{Method, Options, Order};
 
 use self::judge::{Judge, Judged, missed};
@@ -32,29 +32,47 @@ pub struct Choice {
     pub fits: bool,
     /// The budgets, in bytes where there are tiles.
     pub budget: PerDevice<Budget>,
-    /// A plan with these tiles whose layout fits, if one was made, for [`Options::start`].
-    pub start: Option<Sequence>,
+    /// A plan with these tiles whose layout fits, if one was made.
+    pub start: Option<TrialPlan>,
     /// What is left of the time limit.
     pub left: Duration,
 }
 
+/// A plan from which another search can start.
+#[derive(Clone, Debug)]
+pub struct TrialPlan {
+    /// What runs, and where.
+    pub sequence: Sequence,
+    /// Where what is given is between steps.
+    pub homes: Vec<(ValueId, DeviceId)>,
+}
+
 impl Choice {
-    /// How to plan, in the time that is left. Only a search in any order starts from the plan found on the way.
-    pub fn options(&self, options: Options) -> Options {
-        let search = options.method == Method::Search && options.order == Order::Free;
-        Options {
+    /// What to plan and how, in the time that is left. Only a search in any order starts from the plan found on the way.
+    ///
+    /// # Errors
+    /// The problem isn't that of these tiles.
+    pub fn within(&self, budgeted: Budgeted, options: Options) -> Result<(Budgeted, Options)> {
+        let searches = options.method == Method::Search && options.order == Order::Free;
+        let options = Options {
             time_limit: self.left,
-            start: self.start.clone().filter(|_| search),
             ..options
-        }
+        };
+        let Some(start) = self.start.as_ref().filter(|_| searches) else {
+            return Ok((budgeted, options));
+        };
+        let options = Options {
+            start: Some(start.sequence.clone()),
+            ..options
+        };
+        Ok((homes::with_homes(&budgeted, &start.homes)?, options))
     }
 }
 
 /// The tiles with which a step is fastest within the budgets: none, a number of them in each dimension, or those for a
 /// number of bytes ([`Tiles::Within`]). The budget itself comes first, then on one device numbers of tiles, from the root of how
-/// many times the budget the step needs without a plan, until one fits, then fewer bytes, far apart, and at last what lies around
-/// the best. On one device every plan runs each task
-/// at least once, so tiles with which that takes longer than the best plan so far aren't planned. With `pricing`, the few
+/// many times the budget the step needs without a plan, until one fits, then fewer bytes, far apart, all numbers of tiles if none
+/// of those fits, and at last what lies around the best. On one device every plan runs each task at least once, so tiles with which that takes longer than the best plan so far aren't planned. With `pricing`, the few
 /// that the static model finds fastest are compared by those costs. Where the least budgets are asked, the best tiles are
 /// those that need the least.
 ///
@@ -101,9 +119,6 @@ pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Re
     judge.keep(step, off, start);
     let mut known = vec![(Tiles::Off, off)];
     judge.explore(&untiled, &mut known)?;
-    if none_fits(&known) {
-        judge.by_all_counts(&mut known)?;
-    }
     if none_fits(&known) {
         judge.find_leasts(&mut known)?;
     }

@@ -86,7 +86,8 @@ impl Decoder<'_> {
     /// The cheaper of storing a value for its next reader and making it again there.
     fn storing(&self, v: usize, d: usize, reader: usize, gap: f64) -> Option<(f64, f64, Exit)> {
         let s = self.system;
-        let fits = |e: usize| self.level[e] + s.held(v, e) <= self.room[e];
+        let fits =
+            |e: usize| self.level[e] + s.held(v, e) <= self.room[e] && !self.is_replaced(v, e);
         let targets = (0..s.devices).filter(|&e| e != d && !self.is_on(v, e) && fits(e));
         let stored = targets
             .filter_map(|e| {

@@ -51,6 +51,13 @@ impl Decoder<'_> {
         self.here[self.system.cell(v, d)].present
     }
 
+    /// Whether a later value has the bytes of this one at home, if that is the device. It can't come back there.
+    pub(super) fn is_replaced(&self, v: usize, d: usize) -> bool {
+        self.system
+            .replacing(v, d)
+            .any(|later| self.is_on(later, d))
+    }
+
     pub(super) fn next(&self, v: usize, d: usize) -> Next {
         let cell = self.system.cell(v, d);
         let k = self.cursor[cell];
