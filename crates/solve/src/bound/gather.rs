@@ -14,7 +14,7 @@ use scrimp_plan::{TaskId, ValueId};
 use crate::model::Model;
 
 /// How many tasks are looked at, those with the largest working sets, and how many states for each.
-const TASKS: usize = 32;
+const TASKS: usize = 8;
 const STATES: usize = 500;
 /// Values of less than one part in so many of the largest working set are taken to be there.
 const SMALL: f64 = 512.0;

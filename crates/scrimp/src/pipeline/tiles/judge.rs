@@ -23,6 +23,9 @@ const STRIDE: usize = 4;
 const COUNTS: [usize; 11] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32];
 const FEW: usize = 3;
 
+/// A kind of tiles ends after so many in a row that miss a budget by no less than larger ones.
+const WORSE: u32 = 2;
+
 /// A plan that is only compared has this part of the time limit.
 const TRIAL: u32 = 10;
 
@@ -74,6 +77,36 @@ impl Judged {
         };
         let (a, b) = (key(self), key(other));
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+    }
+}
+
+/// How a kind of tiles, numbers or bytes, has done from larger to smaller ones.
+#[derive(Clone, Copy)]
+struct Kind {
+    ended: bool,
+    /// The least that a budget was missed by, and how many in a row have missed by no less since.
+    least: f64,
+    worse: u32,
+}
+
+impl Default for Kind {
+    fn default() -> Kind {
+        Kind {
+            ended: false,
+            least: f64::INFINITY,
+            worse: 0,
+        }
+    }
+}
+
+impl Kind {
+    /// Whether this share of a budget is one too many that is no less than the least.
+    fn is_worse(&mut self, share: f64) -> bool {
+        match share < self.least {
+            true => (self.least, self.worse) = (share, 0),
+            false => self.worse += 1,
+        }
+        self.worse >= WORSE
     }
 }
 
@@ -149,22 +182,21 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Judges those tiles that aren't known yet, one after another. A kind of tiles, numbers or bytes, ends where smaller ones
-    /// are no better.
+    /// Judges those tiles that aren't known yet, one after another, until smaller ones are no better.
     fn round(&mut self, tiles: &[Tiles], known: &mut Vec<(Tiles, Judged)>) -> Result<()> {
         // Smaller tiles have larger halos, and their graphs take time and memory.
-        let mut ended = [false; 2];
+        let mut kinds = [Kind::default(); 2];
         for &tiles in tiles {
             let counted = matches!(tiles, Tiles::Count(_));
-            let ended = &mut ended[usize::from(counted)];
-            if *ended || known.iter().any(|&(other, _)| other == tiles) {
+            let kind = &mut kinds[usize::from(counted)];
+            if kind.ended || known.iter().any(|&(other, _)| other == tiles) {
                 continue;
             }
             let judged = self.judge(tiles, None)?;
-            *ended |= match judged {
+            kind.ended = match judged {
                 Judged::Fits { cost, .. } => counted || self.best < Some(cost),
                 Judged::Nothing => self.best.is_some(),
-                Judged::Missed(_) | Judged::Floor(_) => false,
+                Judged::Missed(share) | Judged::Floor(share) => kind.is_worse(share),
             };
             known.push((tiles, judged));
         }
