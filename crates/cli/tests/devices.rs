@@ -5,7 +5,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{fails, instance, object};
+use support::{fails, instance, object, scrimp, text};
 use tempfile::tempdir;
 
 /// The chain with energies, and a memory to page to.
@@ -186,6 +186,29 @@ fn lists_of_devices_are_checked_before_any_work() {
 }
 
 /// A larger budget never gives a slower plan, and the least one is below what one device needs.
+/// With two devices, bytes are told of each, and none without its name.
+#[test]
+fn bytes_of_two_devices_have_names() {
+    let flags = ["--costs", "static", "--time-limit", "1"];
+    let two = ["--devices", TWO, "--budget", "a=100%,b=100%"];
+    let told = text(&scrimp(&[&["plan", "digits"], &two[..], &flags].concat()));
+    assert!(
+        told.contains("peak of a ") && told.contains("peak of b "),
+        "{told}"
+    );
+    assert!(
+        !told.contains("peak  ") && !told.contains("always there"),
+        "{told}"
+    );
+    let told = text(&scrimp(
+        &[&["plan", "digits", "--budget", "100%"], &flags[..]].concat(),
+    ));
+    assert!(
+        told.contains("peak  ") && told.contains("always there"),
+        "{told}"
+    );
+}
+
 #[test]
 fn two_devices_are_swept() {
     let model = [

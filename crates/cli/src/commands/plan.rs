@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use scrimp::graph::Tiled;
-use scrimp::plan::{Budget, Units, format_seconds, plan_to_json, problem_to_json};
+use scrimp::plan::{Budget, format_seconds, plan_to_json, problem_to_json};
 use scrimp::solve::{Method, Options, Progress, SolveError};
 use scrimp::{Budgeted, Error, Fit, Optimality, PlanSummary, Planned};
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
     }
     let summary = PlanSummary::new(&planned);
     reports.write(&planned, &summary, &tiled, None)?;
-    let text = describe(&summary, budgeted.asked, problem.units()) + &tiles_text(&tiled);
+    let text = describe(&summary, &budgeted) + &tiles_text(&tiled);
     let mut json = serde_json::to_value(&summary)?;
     add_tiles(&mut json, &tiled);
     json["interrupted"] = json!(interrupt::requested());
@@ -148,7 +148,8 @@ pub fn options(args: &SolveArgs) -> Options {
 }
 
 /// A plan's numbers for people.
-pub fn describe(summary: &PlanSummary, budget: Budget, units: &Units) -> String {
+pub fn describe(summary: &PlanSummary, budgeted: &Budgeted) -> String {
+    let units = budgeted.problem.units();
     let mut table = Table::new("lrl");
     // An exact published method proves its optimum in its own model.
     let method: Option<Method> = summary.method.parse().ok();
@@ -164,42 +165,29 @@ pub fn describe(summary: &PlanSummary, budget: Budget, units: &Units) -> String 
     };
     let overhead = format!("{:+.2} %", summary.overhead_percent);
     let runs = format!("of {} tasks, beyond each one's first run", summary.tasks);
-    let asked = match budget {
+    let asked: String = match budgeted.asked {
         Budget::Bytes(_) | Budget::Units(_) => "given".into(),
         Budget::Min => "the least that a plan was found for".into(),
         other => format!("{other} asked"),
     };
+    // With several devices that compute, each has its row below.
+    let sole = budgeted.problem.sole_device().is_some();
+    let bytes = [
+        ("budget", summary.budget_bytes, asked.as_str()),
+        ("peak", summary.peak_bytes, "computed and checked"),
+        ("peak without a plan", summary.base_peak_bytes, "computed"),
+        ("no plan below", summary.floor_bytes, "proven"),
+        (
+            "always there",
+            summary.fixed_bytes,
+            "weights, optimizer state",
+        ),
+        ("layout", summary.arena_bytes, "computed and checked"),
+    ];
+    for (name, bytes, what) in bytes.into_iter().filter(|_| sole) {
+        table.row([name, &units.format_memory(bytes), what]);
+    }
     table
-        .row([
-            "budget".into(),
-            units.format_memory(summary.budget_bytes),
-            asked,
-        ])
-        .row([
-            "peak".into(),
-            units.format_memory(summary.peak_bytes),
-            "computed and checked".into(),
-        ])
-        .row([
-            "peak without a plan".into(),
-            units.format_memory(summary.base_peak_bytes),
-            "computed".into(),
-        ])
-        .row([
-            "no plan below".into(),
-            units.format_memory(summary.floor_bytes),
-            "proven".into(),
-        ])
-        .row([
-            "always there".into(),
-            units.format_memory(summary.fixed_bytes),
-            "weights, optimizer state".into(),
-        ])
-        .row([
-            "layout".into(),
-            units.format_memory(summary.arena_bytes),
-            "computed and checked".into(),
-        ])
         .row([
             "cost".into(),
             units.format_cost(summary.cost),

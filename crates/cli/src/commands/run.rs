@@ -389,9 +389,7 @@ impl Told<'_> {
             all.extend(run);
         }
         plan::add_tiles(&mut json, self.tiled);
-        let units = self.planned.budgeted.problem.units();
-        let text = plan::describe(summary, self.planned.budgeted.asked, units)
-            + &plan::tiles_text(self.tiled);
+        let text = plan::describe(summary, &self.planned.budgeted) + &plan::tiles_text(self.tiled);
         let mut answer = Answer::new(json, format!("{text}\n{}", self.table()));
         if let Some(what) = &self.done.different {
             let sentence = format!(

@@ -54,10 +54,9 @@ pub fn answer(told: &Told<'_>) -> Result<Answer> {
     }
     let tiled = &told.job.training.tiled;
     plan::add_tiles(&mut json, tiled);
-    let units = told.planned.budgeted.problem.units();
     let text = format!(
         "{}{}\n{}",
-        plan::describe(&summary, told.planned.budgeted.asked, units),
+        plan::describe(&summary, &told.planned.budgeted),
         plan::tiles_text(tiled),
         describe(told, difference.as_deref())
     );
