@@ -84,6 +84,38 @@ fn the_decoder_agrees_with_the_checker_and_the_simulator() {
     );
 }
 
+/// The search for one device takes the others as memories, also where no order of tasks is known.
+#[test]
+fn plans_of_one_device_beside_others_are_within_all_capacities() {
+    let mut found = 0;
+    for seed in 0..150 {
+        let mut random = Random::new(seed, 8);
+        let problem = random_problem(seed, &Shape::everything(9));
+        let capacities = capacities(&problem, &mut random);
+        let options = Options {
+            keeps_homes: true,
+            ..Options::default()
+        };
+        let system = System::new(&problem, &capacities, &options);
+        let search = Search {
+            problem: &problem,
+            capacities: &capacities,
+            options: &options,
+            system: &system,
+            cutoff: Cutoff::NEVER,
+        };
+        for device in 0..system.devices {
+            let plan = search.alone(device, Duration::from_millis(20)).unwrap();
+            if let Some((_, plan)) = plan {
+                assert_eq!(search.lacks_places(&plan), [], "seed {seed}");
+                assert!(plan.within(&capacities).is_ok(), "seed {seed}");
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 50, "{found}");
+}
+
 /// While the weight is updated elsewhere, the first task's output is in its place at home. A layout needs other bytes for it.
 #[test]
 fn a_plan_that_takes_the_place_of_what_is_given_is_no_start() {
