@@ -11,6 +11,21 @@ use super::*;
 use crate::testing::several::{least_cost, several};
 
 /// Capacities between what the largest task needs and what keeps everything, and sometimes none.
+fn search<'a>(
+    problem: &'a Problem,
+    capacities: &'a Capacities,
+    options: &'a Options,
+    system: &'a System,
+) -> Search<'a> {
+    Search {
+        problem,
+        capacities,
+        options,
+        system,
+        cutoff: Cutoff::NEVER,
+    }
+}
+
 fn capacities(problem: &Problem, random: &mut Random) -> Capacities {
     let mut capacities = Capacities::unlimited();
     for (id, device) in problem.devices().iter() {
@@ -40,13 +55,7 @@ fn the_decoder_agrees_with_the_checker_and_the_simulator() {
             ..Options::default()
         };
         let system = System::new(&problem, &capacities, &options);
-        let search = Search {
-            problem: &problem,
-            capacities: &capacities,
-            options: &options,
-            system: &system,
-            cutoff: Cutoff::NEVER,
-        };
+        let search = search(&problem, &capacities, &options, &system);
         let mut walk = Walk::new(&system, search.is_fixed(), random);
         let Some(list) = starts::earliest(&system, search.is_fixed()) else {
             continue;
@@ -97,13 +106,7 @@ fn plans_of_one_device_beside_others_are_within_all_capacities() {
             ..Options::default()
         };
         let system = System::new(&problem, &capacities, &options);
-        let search = Search {
-            problem: &problem,
-            capacities: &capacities,
-            options: &options,
-            system: &system,
-            cutoff: Cutoff::NEVER,
-        };
+        let search = search(&problem, &capacities, &options, &system);
         for device in 0..system.devices {
             let plan = search.alone(device, Duration::from_millis(20)).unwrap();
             if let Some((_, plan)) = plan {
@@ -181,13 +184,7 @@ fn a_plan_that_takes_the_place_of_what_is_given_is_no_start() {
             ..Options::default()
         };
         let system = System::new(&problem, &capacities, &options);
-        let search = Search {
-            problem: &problem,
-            capacities: &capacities,
-            options: &options,
-            system: &system,
-            cutoff: Cutoff::NEVER,
-        };
+        let search = search(&problem, &capacities, &options, &system);
         search.given().is_some()
     };
     assert!(is_given(false));
@@ -256,13 +253,7 @@ fn a_value_comes_home_when_nothing_needs_what_it_replaces() {
         ..Options::default()
     };
     let system = System::new(&problem, &capacities, &options);
-    let search = Search {
-        problem: &problem,
-        capacities: &capacities,
-        options: &options,
-        system: &system,
-        cutoff: Cutoff::NEVER,
-    };
+    let search = search(&problem, &capacities, &options, &system);
     let list = [0, 1, 2, 3, 0, 4].map(|task| Run { task, device: 1 });
     let mut walk = Walk::new(&system, false, Random::new(0, 0));
     assert!(walk.start(&list));

@@ -72,7 +72,8 @@ impl Choice {
 /// The tiles with which a step is fastest within the budgets: none, a number of them in each dimension, or those for a
 /// number of bytes ([`Tiles::Within`]). The budget itself comes first, then on one device numbers of tiles, from the root of how
 /// many times the budget the step needs without a plan, until one fits, then fewer bytes, far apart, all numbers of tiles if none
-/// of those fits, and at last what lies around the best. On one device every plan runs each task at least once, so tiles with which that takes longer than the best plan so far aren't planned. With `pricing`, the few
+/// of those fits, and at last what lies around the best. On one device every plan runs each task at least once, so tiles with
+/// which that takes longer than the best plan so far aren't planned. With `pricing`, the few
 /// that the static model finds fastest are compared by those costs. Where the least budgets are asked, the best tiles are
 /// those that need the least.
 ///
