@@ -16,9 +16,11 @@ torch = pytest.importorskip("torch")
 
 import scrimp.torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from scrimp._torch.graph import tensors_in  # noqa: E402
+from scrimp._torch import profile  # noqa: E402
+from scrimp._torch.graph import Task, tensors_in  # noqa: E402
 from scrimp._torch.memory import measured  # noqa: E402
 from scrimp._torch.places import SUM, Place, Rows  # noqa: E402
+from scrimp._torch.problem import Cost  # noqa: E402
 from scrimp._torch.rows import cut  # noqa: E402
 from tiles import CPU, OPTIONS, WORDS, Words, batch, eager, off_by, tiled  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
@@ -237,6 +239,26 @@ def test_auto_tiles_only_where_that_is_needed() -> None:
     with pytest.raises(scrimp.Infeasible, match="By tiles the least that was found is") as none:
         tiled(model, given, "auto", step.plan.fixed + 1, **quick)
     assert none.value.least_found < refused.value.least_found
+
+
+def test_auto_measures_only_what_seems_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tiles that it tries have estimated costs."""
+    asked = {"measure": 0, "estimate": 0}
+    estimate = profile.estimate
+
+    def counted(how: str) -> Callable[..., list[Cost]]:
+        def costs(tasks: list[Task], *_: Any) -> list[Cost]:
+            asked[how] += 1
+            return estimate(tasks)
+
+        return costs
+
+    for how in asked:
+        monkeypatch.setattr(profile, how, counted(how))
+    step = tiled(Words(width=32), batch(4, 32), "auto", "45%", costs="measure", time_limit=0.3)
+    assert step.peak <= step.plan.budget
+    # No tiles, the best tiles, half as many, twice as many, and the chosen ones again.
+    assert 3 <= asked["measure"] <= 5 < asked["estimate"]
 
 
 def test_a_sweep_is_of_one_number_of_tiles() -> None:

@@ -155,7 +155,7 @@ class Step(Account):
             joint, accumulated = self._joint(batch, accumulating)
 
             def attempt(one: Joint, settings: Settings) -> tuple[Captured, Plan]:
-                asked = self._captured(batch, one, accumulated, accumulating)
+                asked = self._captured(batch, one, accumulated, accumulating, settings)
                 return asked, make_plan(asked.lowered, settings, asked.remark, self._plans, ahead=ahead)
 
             return self._rewritten(*self._tiling.best(joint, self._settings, attempt, ahead=ahead))
@@ -185,7 +185,7 @@ class Step(Account):
         example = Batch.of(batch)
         joint, accumulated = self._joint(example, False)
         joint = self._tiling.fixed(joint, self._settings)
-        asked = self._captured(example, joint, accumulated, False)
+        asked = self._captured(example, joint, accumulated, False, self._settings)
         steps: list[Step | Exception] = []
         for budget, made in zip(budgets, make_plans(asked.lowered, budgets, self._settings), strict=True):
             if isinstance(made, Exception):
@@ -212,8 +212,9 @@ class Step(Account):
             accumulating=accumulating,
         )
 
-    def _captured(self, batch: Batch, joint: Joint, accumulated: list[Slot], accumulating: bool) -> Captured:
-        settings = self._settings
+    def _captured(
+        self, batch: Batch, joint: Joint, accumulated: list[Slot], accumulating: bool, settings: Settings
+    ) -> Captured:
         device = device_of(self.model, batch.tensors)
         updater = self._updater()
         if updater is not None:

@@ -42,6 +42,10 @@ class Choice:
     """The least height of images that are run by strips; None: none are."""
 
 
+Judgements = dict[bool, tuple[Judged, Choice]]
+"""The best tiles by strips (`True`) and by rows (`False`)."""
+
+
 class Tiling:
     """Chooses tiles, and remembers what it chose."""
 
@@ -138,8 +142,35 @@ class _Search(Generic[Asked]):
         raise Infeasible(text, plain.budget, least, self.least.floor)
 
     def _fastest(self, settings: Settings) -> Choice | None:
-        best: dict[bool, tuple[Judged, Choice]] = {}
-        """By strips or by rows."""
+        """The tiles with the fastest plan, if there is one.
+
+        Operators take long to measure, so the search is by estimated costs; what it finds is measured, and
+        then half as many tiles or twice as many, as long as that is better.
+        """
+        best = self._screened(dataclasses.replace(settings, costs="estimate"))
+        if best and settings.costs != "estimate":
+            _, start = min(best.values(), key=lambda judged: judged[0])
+            best = self._measured_near(start, settings)
+        (refused, _), choice = min(best.values(), key=lambda judged: judged[0], default=(REFUSED, None))
+        return None if refused else choice
+
+    def _measured_near(self, start: Choice, settings: Settings) -> Judgements:
+        best: Judgements = {}
+        rank = self._judged(start, settings, best)
+        for factor in (0.5, 2):
+            choice, is_better = start, False
+            while (tiles := int(choice.tiles * factor)) in COUNTS:
+                choice = dataclasses.replace(choice, tiles=tiles)
+                now = self._judged(choice, settings, best)
+                if now >= rank:
+                    break
+                rank, is_better = now, True
+            if is_better:
+                break
+        return best
+
+    def _screened(self, settings: Settings) -> Judgements:
+        best: Judgements = {}
         for what, most in _choices(parts_in(self.joint)):
             rank, worse = REFUSED, 0
             for tiles in (count for count in COUNTS if count <= most):
@@ -152,14 +183,14 @@ class _Search(Generic[Asked]):
             (_, rows), (_, strips) = best[False], best[True]
             for tiles in sorted({rows.tiles, strips.tiles, 2 * max(rows.tiles, strips.tiles)}):
                 self._judged(Choice(tiles, rows.parts, strips.height), settings, best)
-        (refused, _), choice = min(best.values(), key=lambda judged: judged[0], default=(REFUSED, None))
-        return None if refused else choice
+        return best
 
-    def _judged(self, choice: Choice, settings: Settings, best: dict[bool, tuple[Judged, Choice]]) -> Judged:
+    def _judged(self, choice: Choice, settings: Settings, best: Judgements) -> Judged:
         """Try some tiles, and remember them if they are better than what is known of their kind."""
         found = self.tried(choice, settings)
         if isinstance(found, Infeasible):
-            if self.least is None or found.least_found < self.least.least_found:
+            is_sure = settings.costs == self.settings.costs
+            if is_sure and (self.least is None or found.least_found < self.least.least_found):
                 self.least = found
             now: Judged = True, found.least_found
         else:

@@ -144,15 +144,17 @@ class Planner(Account):
         joint.outputs = returned[-1]
 
         def attempt(one: Joint, settings: Settings) -> tuple[_Lowered, Plan]:
-            asked = self._lowered(one, tensors, device)
+            asked = self._lowered(one, tensors, device, settings)
             return asked, make_plan(asked.lowered, settings, others=self._plans, ahead=ahead)
 
         asked, made = self._tiling.best(joint, settings, attempt, ahead=ahead, gated=True)
         pace, away = Pace(made, asked.tasks, settings), self._plans.away(made, asked.lowered)
         return _cut(asked, made, away, pace)
 
-    def _lowered(self, joint: Joint, tensors: Sequence[Tensor], device: torch.device) -> _Lowered:
-        settings, model = self.settings, self.model
+    def _lowered(
+        self, joint: Joint, tensors: Sequence[Tensor], device: torch.device, settings: Settings
+    ) -> _Lowered:
+        model = self.model
         tasks = analyse(joint.module.graph)
         costs = task_costs(tasks.tasks, device, settings)
         placeholders = joint.module.graph.find_nodes(op="placeholder")
