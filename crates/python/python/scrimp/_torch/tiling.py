@@ -23,7 +23,8 @@ Attempt = Callable[[Joint, Settings], tuple[Asked, Plan]]
 COUNTS = (2, 4, 8, 16, 32, 64, 128)
 """The numbers of tiles that are tried."""
 SEARCH = 0.2
-"""Of the time limit, what the search of one of them gets."""
+SCREENING = 0.1
+"""Of the time limit, what the search of one of them gets, with measured and with estimated costs."""
 Judged = tuple[bool, float]
 """Whether there is no plan, and seconds, or bytes."""
 REFUSED: Judged = True, math.inf
@@ -127,7 +128,7 @@ class _Search(Generic[Asked]):
             return None, plain
         else:
             settings = self.settings.within(plain[1].budget)
-        choice = self._fastest(dataclasses.replace(settings, time_limit=settings.time_limit * SEARCH))
+        choice = self._fastest(settings)
         chosen = self.tried(choice, settings) if choice is not None else None
         if chosen is not None and not isinstance(chosen, Infeasible):
             limit = math.inf if isinstance(plain, Infeasible) else self._rank(plain[1])
@@ -147,10 +148,11 @@ class _Search(Generic[Asked]):
         Operators take long to measure, so the search is by estimated costs; what it finds is measured, and
         then half as many tiles or twice as many, as long as that is better.
         """
-        best = self._screened(dataclasses.replace(settings, costs="estimate"))
+        limit = settings.time_limit
+        best = self._screened(dataclasses.replace(settings, costs="estimate", time_limit=limit * SCREENING))
         if best and settings.costs != "estimate":
             _, start = min(best.values(), key=lambda judged: judged[0])
-            best = self._measured_near(start, settings)
+            best = self._measured_near(start, dataclasses.replace(settings, time_limit=limit * SEARCH))
         (refused, _), choice = min(best.values(), key=lambda judged: judged[0], default=(REFUSED, None))
         return None if refused else choice
 
