@@ -185,7 +185,6 @@ fn lists_of_devices_are_checked_before_any_work() {
     assert!(sentence.contains("no device `c`"), "{sentence}");
 }
 
-/// A larger budget never gives a slower plan, and the least one is below what one device needs.
 /// With two devices, bytes are told of each, and none without its name.
 #[test]
 fn bytes_of_two_devices_have_names() {
@@ -209,6 +208,7 @@ fn bytes_of_two_devices_have_names() {
     );
 }
 
+/// A larger budget never gives a slower plan, and the least one is below what one device needs.
 #[test]
 fn two_devices_are_swept() {
     let model = [

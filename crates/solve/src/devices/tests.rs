@@ -10,7 +10,7 @@ use super::roomy::Roomy;
 use super::*;
 use crate::testing::several::{least_cost, several};
 
-/// Capacities between what the largest task needs and what keeps everything, and sometimes none.
+/// A search that no clock cuts off.
 fn search<'a>(
     problem: &'a Problem,
     capacities: &'a Capacities,
@@ -26,6 +26,7 @@ fn search<'a>(
     }
 }
 
+/// Capacities between what the largest task needs and what keeps everything, and sometimes none.
 fn capacities(problem: &Problem, random: &mut Random) -> Capacities {
     let mut capacities = Capacities::unlimited();
     for (id, device) in problem.devices().iter() {

@@ -23,8 +23,9 @@ Attempt = Callable[[Joint, Settings], tuple[Asked, Plan]]
 COUNTS = (2, 4, 8, 16, 32, 64, 128)
 """The numbers of tiles that are tried."""
 SEARCH = 0.2
+"""Of the time limit, what the search of one of them gets."""
 SCREENING = 0.1
-"""Of the time limit, what the search of one of them gets, with measured and with estimated costs."""
+"""The same if costs are only estimated."""
 Judged = tuple[bool, float]
 """Whether there is no plan, and seconds, or bytes."""
 REFUSED: Judged = True, math.inf
@@ -157,6 +158,7 @@ class _Search(Generic[Asked]):
         return None if refused else choice
 
     def _measured_near(self, start: Choice, settings: Settings) -> Judgements:
+        """Judge some tiles, and fewer or more of the same parts as long as that is better."""
         best: Judgements = {}
         rank = self._judged(start, settings, best)
         for factor in (0.5, 2):
@@ -172,6 +174,7 @@ class _Search(Generic[Asked]):
         return best
 
     def _screened(self, settings: Settings) -> Judgements:
+        """Judge all numbers of tiles of what may be tiled, until more are no better."""
         best: Judgements = {}
         for what, most in _choices(parts_in(self.joint)):
             rank, worse = REFUSED, 0
@@ -191,8 +194,8 @@ class _Search(Generic[Asked]):
         """Try some tiles, and remember them if they are better than what is known of their kind."""
         found = self.tried(choice, settings)
         if isinstance(found, Infeasible):
-            is_sure = settings.costs == self.settings.costs
-            if is_sure and (self.least is None or found.least_found < self.least.least_found):
+            as_asked = settings.costs == self.settings.costs
+            if as_asked and (self.least is None or found.least_found < self.least.least_found):
                 self.least = found
             now: Judged = True, found.least_found
         else:
