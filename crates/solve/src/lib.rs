@@ -40,9 +40,9 @@ pub use method::{
     Candidates, Formulation, Method, Objective, Offload, Order, Placing, Precedence, Published,
     Reading, Rounding, UnknownName, Wording,
 };
-pub use options::{Options, Progress, Solved};
+pub use options::{Options, Others, Progress, Solved};
 pub use place::{
-    Overflow, PlaceError, Placement, place, place_by, place_intervals, place_reordered,
+    Overflow, PlaceError, Placement, place, place_any, place_by, place_intervals, place_reordered,
 };
 pub use published::Layer;
 pub use solve::{floor_bytes, leanest, share_needed, solve};

@@ -125,6 +125,8 @@ pub struct Progress {
 pub struct Solved {
     /// The plan.
     pub plan: CheckedPlan,
+    /// Other plans within the budget. Where this one's buffers don't pack, theirs may.
+    pub others: Others<Sequence>,
     /// Its seconds, plus the price of its joules if they have one.
     pub cost: f64,
     /// A proven bound: no plan in the requested order costs less. For a published exact method, no plan of
@@ -139,4 +141,32 @@ pub struct Solved {
     /// Further facts for a reader, such as the parameter that a published planner chose or a limit that was
     /// binding.
     pub note: Option<String>,
+}
+
+/// Plans beside the one that a search returns.
+#[derive(Clone, Debug)]
+pub struct Others<P> {
+    /// Those that cost the same.
+    pub ties: Vec<P>,
+    /// Dearer ones, leanest first.
+    pub dearer: Vec<P>,
+}
+
+impl<P> Default for Others<P> {
+    fn default() -> Self {
+        Others {
+            ties: Vec::new(),
+            dearer: Vec::new(),
+        }
+    }
+}
+
+impl<P> Others<P> {
+    /// The same plans in another form.
+    pub(crate) fn map<Q>(self, form: impl Fn(P) -> Q) -> Others<Q> {
+        Others {
+            ties: self.ties.into_iter().map(&form).collect(),
+            dearer: self.dearer.into_iter().map(&form).collect(),
+        }
+    }
 }

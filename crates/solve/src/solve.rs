@@ -12,7 +12,7 @@ use crate::error::SolveError;
 use crate::exact;
 use crate::method::{Method, Objective, Order, Published};
 use crate::model::Model;
-use crate::options::{Options, Progress, Solved};
+use crate::options::{Options, Others, Progress, Solved};
 use crate::proof::{self, Proof};
 use crate::published;
 use crate::search::driver::{self, Found};
@@ -126,7 +126,11 @@ fn searched(
         Some(proof) => proof.makespan(options, plan.cost()),
         None => found.lower_bound,
     };
-    Ok(solved(plan, lower_bound, start))
+    let others = found.others;
+    Ok(Solved {
+        others: others.map(|runs| Sequence::of_runs(device, runs)),
+        ..solved(plan, lower_bound, start)
+    })
 }
 
 /// Plans by the default search, with copies to and from other memories.
@@ -166,6 +170,7 @@ fn swapped(
 fn timed(plan: CheckedPlan, lower_bound: f64, start: Instant) -> Solved {
     let cost = simulate(&plan).makespan();
     Solved {
+        others: Others::default(),
         optimal: cost <= lower_bound * (1.0 + 1e-9),
         cost,
         lower_bound: lower_bound.min(cost),
@@ -199,6 +204,7 @@ fn plan_of(
 fn solved(plan: CheckedPlan, lower_bound: f64, start: Instant) -> Solved {
     let cost = plan.cost();
     Solved {
+        others: Others::default(),
         optimal: cost <= lower_bound * (1.0 + 1e-9),
         cost,
         lower_bound: lower_bound.min(cost),

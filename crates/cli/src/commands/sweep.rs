@@ -188,6 +188,7 @@ fn solved(planned: &Planned, options: &Options) -> Solved {
     let cost = options.objective.cost(&plan, options.alpha);
     let provenance = planned.provenance.clone().unwrap_or_default();
     Solved {
+        others: Default::default(),
         cost,
         plan,
         lower_bound: provenance.lower_bound.min(cost),

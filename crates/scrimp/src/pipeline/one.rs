@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use scrimp_plan::{Capacities, CheckedLayout, Problem, Sequence, check};
 use scrimp_solve::{
     Cutoff, Method, Options, Order, Overflow, PlaceError, Progress, SolveError, Solved, leanest,
-    place_by, place_reordered, solve,
+    place_any, place_by, place_reordered, solve,
 };
 
 use crate::error::{Error, Result};
@@ -20,6 +20,11 @@ const FIRST_LIMIT: Duration = Duration::from_secs(4);
 const PLACE_TIME: Duration = Duration::from_millis(500);
 const PLACE_PART: u32 = 10;
 const AGAIN_PART: u32 = 20;
+/// If there are other plans, this share of the time left is for placing the best one, and these shares of the time that
+/// is left then are for placing plans that cost the same, and dearer ones.
+const BEST_SHARE: f64 = 0.35;
+const TIES_SHARE: f64 = 0.45;
+const DEARER_SHARE: f64 = 0.85;
 
 /// What must fit the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +136,6 @@ fn under(
         Fit::Layout => layout_of_start(&budgeted.problem, &asked, options)?,
         Fit::LiveBytes => None,
     };
-    let started = spare.is_some();
     let changeable = budgeted.base_peak().saturating_sub(budgeted.fixed_bytes);
     let mut margin = changeable / MARGIN;
     let first_limit = options.time_limit;
@@ -153,6 +157,7 @@ fn under(
         let first = began.checked_add(first_limit.mul_f64(FIRST_PART));
         options.deadline = options.deadline.into_iter().chain(first).min();
     }
+    let cost = |layout: &CheckedLayout| layout.plan().objective(whole.alpha);
     // With energy, the search is called for several prices of a joule.
     let untold = counts_energy(budgeted, &options);
     for attempt in 1..=ATTEMPTS {
@@ -164,7 +169,7 @@ fn under(
         };
         let solved = match solve(&budgeted.problem, &tightened, &options, &mut watch) {
             Ok(solved) => solved,
-            Err(refusal) if attempt == 1 && !started => {
+            Err(refusal) if attempt == 1 && spare.is_none() => {
                 let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
                 return Err(match fit {
                     Fit::Layout => with_layout(refusal, budgeted, &options, cutoff).0,
@@ -193,7 +198,12 @@ fn under(
             provenance.history.end(&solved);
         }
         provenance = provenance.followed_by(&solved, order);
-        let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
+        let time = left(PLACE_PART).max(PLACE_TIME);
+        let share = match fit {
+            Fit::Layout if !solved.others.ties.is_empty() => BEST_SHARE,
+            _ => 1.0,
+        };
+        let cutoff = whole.cutoff(Instant::now(), time.mul_f64(share));
         let placed = match (fit, solved.method) {
             (Fit::Layout, Method::Search) => {
                 place_reordered(&solved.plan, &limit, options.order, cutoff)
@@ -203,21 +213,31 @@ fn under(
         };
         match placed {
             Ok(layout) => {
-                let cost = |layout: &CheckedLayout| layout.plan().objective(options.alpha);
-                if started
-                    && spare
-                        .as_ref()
-                        .is_some_and(|spare| cost(spare) < cost(&layout))
+                if spare
+                    .as_ref()
+                    .is_some_and(|spare| cost(spare) < cost(&layout))
                 {
                     break;
                 }
                 return Ok(budgeted.planned(layout, fit, budget, Some(provenance)));
             }
-            Err(PlaceError::OverCapacity(_)) if started && began.elapsed() >= first_limit => break,
             Err(PlaceError::OverCapacity(over)) => {
+                missed = missed.min(least_missed(&over, &asked));
+                let any = |plans: &[Sequence], share| {
+                    let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).mul_f64(share));
+                    place_any(&budgeted.problem, plans, &limit, &options, cutoff)
+                };
+                if let Some(tie) = any(&solved.others.ties, TIES_SHARE)? {
+                    return Ok(budgeted.planned(tie, fit, budget, Some(provenance)));
+                }
+                if spare.is_none() {
+                    spare = any(&solved.others.dearer, DEARER_SHARE)?;
+                }
+                if spare.is_some() && began.elapsed() >= first_limit {
+                    break;
+                }
                 options.time_limit = first_limit / 4;
                 options.deadline = Instant::now().checked_add(left(AGAIN_PART));
-                missed = missed.min(least_missed(&over, &asked));
                 if attempt == 1 && order == Order::Free {
                     options.order = Order::Fixed;
                     continue;

@@ -24,7 +24,7 @@ use crate::checked::{checked, sequence_of};
 use crate::cutoff::Cutoff;
 use crate::error::{Shortage, SolveError};
 use crate::method::{Method, Objective, Order};
-use crate::options::{Options, Progress, Solved};
+use crate::options::{Options, Others, Progress, Solved};
 use crate::place::held_bytes;
 use crate::published;
 use crate::random::Random;
@@ -123,6 +123,7 @@ pub(crate) fn plan(
         .ok_or_else(|| SolveError::Unsupported("no plan was found".into()))?;
     let lower_bound = bound.min(cost);
     Ok(Solved {
+        others: Others::default(),
         plan,
         cost,
         lower_bound,

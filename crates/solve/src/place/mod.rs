@@ -19,21 +19,23 @@ mod stir;
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use cranelift_entity::PrimaryMap;
 use scrimp_plan::{
-    BufferId, Capacities, CheckedLayout, CheckedPlan, DeviceId, Interval, Keep, Layout,
-    LayoutViolation, Origin, check_layout,
+    Buffer, BufferId, Capacities, CheckedLayout, CheckedPlan, DeviceId, Interval, Keep, Layout,
+    LayoutViolation, Origin, Problem, Sequence, check_layout,
 };
 use thiserror::Error;
 
+use crate::checked::sequence_of;
 use crate::cutoff::Cutoff;
 use crate::method::Order;
+use crate::options::Options;
 use items::{Items, Part};
-use pack::Goals;
-use stir::stirred;
+use pack::{Effort, Goals};
+use stir::reordered;
 
 /// Work on a part that can't be packed without loss, in units of about a nanosecond: for bare intervals, and
 /// for plans, which may be planned again if they don't fit.
@@ -109,13 +111,13 @@ pub fn place_by(
     capacities: &Capacities,
     cutoff: Cutoff<'_>,
 ) -> Result<CheckedLayout, PlaceError> {
-    placed(plan, capacities, PLAN_WORK, cutoff)
+    placed(plan, capacities, Effort::Work(PLAN_WORK), cutoff)
 }
 
 fn placed(
     plan: &CheckedPlan,
     capacities: &Capacities,
-    work: u64,
+    effort: Effort,
     cutoff: Cutoff<'_>,
 ) -> Result<CheckedLayout, PlaceError> {
     let mut offsets: PrimaryMap<BufferId, u64> = plan.buffers().values().map(|_| 0).collect();
@@ -131,7 +133,7 @@ fn placed(
         let share = cutoff.left() / left.max(1);
         left -= u32::from(what.computes);
         let cutoff = cutoff.by(Instant::now().checked_add(share));
-        let placed = place_with(&intervals, available, work, cutoff);
+        let placed = place_with(&intervals, available, effort, cutoff);
         if let Some(available) = available.filter(|&bytes| placed.arena_bytes > bytes) {
             over.push(Overflow {
                 device,
@@ -218,6 +220,53 @@ fn homes(plan: &CheckedPlan) -> BTreeMap<BufferId, BufferId> {
     pairs.collect()
 }
 
+/// Places the buffers of the first of these sequences that packs within the capacities. Little work goes to each; then
+/// their runs are tried in other orders. `None` if no packing was found before the cutoff.
+///
+/// # Errors
+/// [`PlaceError::Defect`] if a packing isn't valid.
+pub fn place_any(
+    problem: &Problem,
+    sequences: &[Sequence],
+    capacities: &Capacities,
+    options: &Options,
+    cutoff: Cutoff<'_>,
+) -> Result<Option<CheckedLayout>, PlaceError> {
+    // Plans in which buffers are held for as long pack as well.
+    let mut seen: BTreeSet<u128> = BTreeSet::new();
+    let stirring = [None].into_iter().chain((0..VARIANTS).map(Some));
+    let tries = stirring.flat_map(|seed| sequences.iter().map(move |sequence| (sequence, seed)));
+    let mut tries = tries.take_while(|_| !cutoff.reached());
+    loop {
+        let some: Vec<_> = tries.by_ref().take(options.threads.max(1)).collect();
+        if some.is_empty() {
+            return Ok(None);
+        }
+        let try_one = |(sequence, seed)| {
+            let plan = reordered(problem, sequence, capacities, options.order, seed, cutoff)?;
+            let held = |b: &Buffer| (b.end - b.start) as u128 * u128::from(b.bytes);
+            let held = plan.buffers().values().map(held).sum();
+            let tries = !seen.contains(&held) && plan.within(capacities).is_ok();
+            tries.then(|| (held, placed(&plan, capacities, Effort::Brief, cutoff)))
+        };
+        let tried = std::thread::scope(|scope| {
+            let tries = some.into_iter();
+            let threads: Vec<_> = tries.map(|one| scope.spawn(move || try_one(one))).collect();
+            let ends = threads.into_iter().map(|thread| thread.join());
+            ends.collect::<Vec<_>>()
+        });
+        for end in tried {
+            let tried = end.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            match tried {
+                Some((_, Ok(layout))) => return Ok(Some(layout)),
+                Some((held, Err(PlaceError::OverCapacity(_)))) => _ = seen.insert(held),
+                Some((_, Err(error))) => return Err(error),
+                None => {}
+            }
+        }
+    }
+}
+
 /// Places all buffers of a plan. If that loses a few bytes, also tries plans with the same runs in other
 /// orders; first runs keep the given order unless it is free. Returns the packing with the smallest arena
 /// found before the cutoff.
@@ -230,7 +279,7 @@ pub fn place_reordered(
     order: Order,
     cutoff: Cutoff<'_>,
 ) -> Result<CheckedLayout, PlaceError> {
-    let mut best = placed(plan, capacities, PLAN_WORK, cutoff);
+    let mut best = placed(plan, capacities, Effort::Work(PLAN_WORK), cutoff);
     let Some(device) = plan.problem().sole_device() else {
         return best;
     };
@@ -245,15 +294,24 @@ pub fn place_reordered(
     };
     let live = plan.peak(device) - resident;
     let few = live / FEW;
+    let sequence = sequence_of(plan);
     for seed in 0..VARIANTS {
         let least = arena(&best);
         if least <= live || least - live > few || cutoff.reached() {
             break;
         }
-        let Some(other) = stirred(plan, capacities, order, seed, cutoff) else {
+        let other = reordered(
+            plan.problem(),
+            &sequence,
+            capacities,
+            order,
+            Some(seed),
+            cutoff,
+        );
+        let Some(other) = other else {
             break;
         };
-        let layout = placed(&other, capacities, PLAN_WORK / 4, cutoff);
+        let layout = placed(&other, capacities, Effort::Work(PLAN_WORK / 4), cutoff);
         if arena(&layout) < least {
             best = layout;
         }
@@ -270,13 +328,13 @@ pub fn place_intervals(
     capacity: Option<u64>,
     cutoff: Cutoff<'_>,
 ) -> Placement {
-    place_with(intervals, capacity, WORK, cutoff)
+    place_with(intervals, capacity, Effort::Work(WORK), cutoff)
 }
 
 fn place_with(
     intervals: &[Interval],
     capacity: Option<u64>,
-    work: u64,
+    effort: Effort,
     cutoff: Cutoff<'_>,
 ) -> Placement {
     let items = Items::new(intervals);
@@ -303,10 +361,14 @@ fn place_with(
     // Space that one part needs anyway is free for the others.
     parts.sort_by_key(|part| Reverse(part.base.saturating_add(part.items.live_bytes())));
     for Part { items, base } in parts {
+        let enough = arena_bytes.max(live_bytes.max(capacity.unwrap_or(0))) - base;
         let goals = Goals {
-            least: arena_bytes.max(live_bytes) - base,
-            enough: arena_bytes.max(live_bytes.max(capacity.unwrap_or(0))) - base,
-            work,
+            least: match effort {
+                Effort::Brief => enough,
+                Effort::Work(_) => arena_bytes.max(live_bytes) - base,
+            },
+            enough,
+            effort,
         };
         let (packing, floor) = pack::pack(&items, goals, cutoff);
         floor_bytes = floor_bytes.max(base.saturating_add(floor));

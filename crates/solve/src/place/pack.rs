@@ -33,8 +33,16 @@ pub(crate) struct Goals {
     pub least: u64,
     /// Packing lower than this isn't worth much work.
     pub enough: u64,
-    /// The most work, in units of about a nanosecond.
-    pub work: u64,
+    pub effort: Effort,
+}
+
+/// How hard to pack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Effort {
+    /// A short search for a packing that is low enough.
+    Brief,
+    /// At most this much work, in units of about a nanosecond.
+    Work(u64),
 }
 
 /// The lowest packing found, and a height below which no packing of these items exists.
@@ -47,13 +55,17 @@ pub(crate) fn pack(items: &Items, goals: Goals, cutoff: Cutoff<'_>) -> (Packing,
         return (best, live);
     }
     let enough = goals.enough.max(goals.least);
+    let work = match goals.effort {
+        Effort::Brief => 2 * TURN,
+        Effort::Work(work) => work,
+    };
     let beyond = match enough > goals.least {
-        true => goals.work / BEYOND,
-        false => goals.work,
+        true => work / BEYOND,
+        false => work,
     };
     if items.meetings() > MOST_PAIRS {
         wheel.turn(&mut best, goals.least, beyond, cutoff);
-        wheel.turn(&mut best, enough, goals.work, cutoff);
+        wheel.turn(&mut best, enough, work, cutoff);
         return (best, live);
     }
     let neighbours = items.neighbours();
@@ -67,8 +79,12 @@ pub(crate) fn pack(items: &Items, goals: Goals, cutoff: Cutoff<'_>) -> (Packing,
         floor: live,
         step,
     };
-    search.towards(goals.least, beyond, cutoff);
-    search.towards(enough, goals.work, cutoff);
+    if let (Effort::Brief, Some(attempts)) = (goals.effort, &mut search.attempts) {
+        attempts.turn(&mut search.best, enough, work, cutoff);
+        return (search.best, live);
+    }
+    search.towards(goals.least, enough, beyond, cutoff);
+    search.towards(enough, enough, work, cutoff);
     (search.best, search.floor)
 }
 
@@ -118,29 +134,32 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Works towards a goal, or towards the least height that isn't proven impossible.
-    fn towards(&mut self, mut goal: u64, work: u64, cutoff: Cutoff<'_>) {
+    /// Works towards a goal, or towards the least height that isn't proven impossible. On the way it also aims at a
+    /// height that is enough.
+    fn towards(&mut self, mut goal: u64, enough: u64, work: u64, cutoff: Cutoff<'_>) {
         let mut left = work;
         let mut turn = TURN;
         let mut share = MOST_SHARE;
         while left > 0 && self.best.arena > goal.max(self.floor) && !cutoff.reached() {
             goal = goal.max(self.floor);
-            if let Some(proof) = self.exactly(goal, &mut share, turn, cutoff) {
+            if let Some(proof) = self.exactly(goal, enough, &mut share, turn, cutoff) {
                 left = left.saturating_sub(proof);
                 continue;
             }
             self.wheel.turn(&mut self.best, goal, turn, cutoff);
             self.ejection.turn(&mut self.best, goal, turn, cutoff);
-            left = left.saturating_sub(5 * turn);
+            let further = u64::from(goal < enough && enough < self.best.arena);
+            left = left.saturating_sub((5 + 2 * further) * turn);
             turn += turn / 4;
         }
     }
 
-    /// Turns of the exact search at a goal, and at a height between that and the best packing's. Returns the
-    /// work that proved a height impossible.
+    /// Turns of the exact search at a goal, at a height that is enough, and at one between the goal and the best
+    /// packing's. Returns the work that proved a height impossible.
     fn exactly(
         &mut self,
         goal: u64,
+        enough: u64,
         share: &mut f64,
         turn: u64,
         cutoff: Cutoff<'_>,
@@ -148,8 +167,11 @@ impl Search<'_> {
         let attempts = self.attempts.as_mut()?;
         let excess = self.best.arena - goal;
         let nearer = self.best.arena - (excess as f64 * *share) as u64;
-        for height in [goal, nearer.clamp(goal, self.best.arena - 1)] {
-            let work = if height == goal { 2 * turn } else { turn };
+        let nearer = nearer.clamp(goal, self.best.arena - 1);
+        for (height, work) in [(goal, 2 * turn), (enough, 2 * turn), (nearer, turn)] {
+            if height < goal || height >= self.best.arena {
+                continue;
+            }
             match attempts.turn(&mut self.best, height, work, cutoff) {
                 Verdict::Packed if height == goal => return None,
                 Verdict::Packed => *share = (2.0 * *share).min(MOST_SHARE),

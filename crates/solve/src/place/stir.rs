@@ -1,6 +1,6 @@
 //! Other orders of a plan's runs, whose buffers may pack better.
 
-use scrimp_plan::{Capacities, CheckedPlan, Sequence, Step, TaskId};
+use scrimp_plan::{Capacities, CheckedPlan, Move, Problem, Sequence, TaskId};
 
 use crate::checked::checked;
 use crate::cutoff::Cutoff;
@@ -8,31 +8,35 @@ use crate::method::Order;
 use crate::model::Model;
 use crate::random::Random;
 use crate::search::arrange::Arrangement;
+use crate::search::state::State;
 
 /// The temperatures at which other orders are annealed.
 const HEATS: [f64; 3] = [1.0, 10.0, 100.0];
 
-/// The runs of a plan in another order within the same capacity; `None` if no such order was found.
-pub(super) fn stirred(
-    plan: &CheckedPlan,
+/// The runs of a plan, moved so that values wait less. With a seed, they are shuffled before. The plan stays within the
+/// capacities, or within its own peak if that is larger. `None` if no such order was found, or if there are copies, whose
+/// places decide how long a plan takes.
+pub(super) fn reordered(
+    problem: &Problem,
+    sequence: &Sequence,
     capacities: &Capacities,
     order: Order,
-    seed: u64,
+    seed: Option<u64>,
     cutoff: Cutoff<'_>,
 ) -> Option<CheckedPlan> {
-    let problem = plan.problem();
-    // The places of copies decide how long a plan takes.
-    let copies = |step: &Step| matches!(step, Step::Copy { .. });
-    if plan.steps().iter().any(copies) {
+    let is_copy = |step: &Move| matches!(step, Move::Copy { .. });
+    if sequence.moves.iter().any(is_copy) {
         return None;
     }
     let (model, device) = Model::new(problem).ok()?;
-    let capacity = capacities.bytes(device);
-    let limit = capacity.unwrap_or(u64::MAX).max(plan.peak(device)) as f64 - model.resident;
-    let runs: Vec<TaskId> = plan.runs().collect();
-    let mut rng = Random::new(seed, 1);
+    let runs: Vec<TaskId> = sequence.runs().collect();
+    let capacity = capacities.bytes(device).unwrap_or(u64::MAX) as f64 - model.resident;
+    let limit = capacity.max(State::new(&model, &runs).peak());
     let mut arrangement = Arrangement::new(&model, &runs, limit, order == Order::Free);
-    arrangement.stir(HEATS[seed as usize % HEATS.len()], cutoff, &mut rng);
+    if let Some(seed) = seed {
+        let heat = HEATS[seed as usize % HEATS.len()];
+        arrangement.stir(heat, cutoff, &mut Random::new(seed, 1));
+    }
     arrangement.tidy(cutoff);
     let sequence = Sequence::of_runs(device, arrangement.order());
     checked(problem, &sequence, "search").ok()

@@ -1,12 +1,19 @@
 //! Tests of placement: nothing overlaps, nothing is below the live bytes, and sets that are known to fit
 //! without loss do fit.
 
-use scrimp_plan::{Interval, check_offsets};
+use cranelift_entity::EntityRef;
+use scrimp_plan::{Capacities, Interval, Sequence, check_offsets};
 
 use super::items::{Items, take_apart};
-use super::{Placement, place_intervals};
+use super::{Placement, place_any, place_intervals};
+use crate::checked::checked;
 use crate::cutoff::Cutoff;
+use crate::ids::Position;
+use crate::model::Model;
+use crate::options::Options;
 use crate::random::Random;
+use crate::search::state::State;
+use crate::testing::{Shape, problem};
 
 /// Pieces of a rectangle of `time` by `bytes` that was cut in two again and again. They fit into `bytes`, and
 /// no byte is free at any moment.
@@ -266,4 +273,46 @@ fn a_placement_that_is_told_to_stop_is_valid_and_was_not_searched_for() {
     assert_eq!(arena, stopped.arena_bytes);
     let searched = place_intervals(&intervals, None, Cutoff::NEVER);
     assert!(searched.arena_bytes < stopped.arena_bytes);
+}
+
+#[test]
+fn of_several_plans_one_that_fits_is_placed() {
+    let mut rng = Random::new(21, 0);
+    let (mut placed, mut second) = (0, 0);
+    for round in 0..60 {
+        let shape = Shape {
+            tasks: 6 + round % 20,
+            rich: false,
+        };
+        let p = problem(shape, &mut rng);
+        let (model, device) = Model::new(&p).unwrap();
+        let given: Vec<_> = model.task_ids().collect();
+        let mut state = State::new(&model, &given);
+        for _ in 0..20 {
+            let task = given[rng.below(given.len())];
+            let at = Position::new(1 + rng.below(state.len() - 1));
+            if model.rerunnable[task] && state.can_insert(task, at) {
+                state.insert(task, at);
+            }
+        }
+        let longer = state.order();
+        let sequences = [longer, given].map(|runs| Sequence::of_runs(device, runs));
+        let peaks = [0, 1].map(|k| {
+            let plan = checked(&p, &sequences[k], "test").unwrap();
+            plan.peak(device)
+        });
+        let within = |bytes| {
+            let capacities = Capacities::unlimited().with_bytes(device, Some(bytes));
+            let options = Options::default();
+            let layout = place_any(&p, &sequences, &capacities, &options, Cutoff::NEVER).unwrap();
+            layout.inspect(|layout| assert!(layout.within(&capacities).is_ok()))
+        };
+        assert!(within(peaks[0].min(peaks[1]) / 2).is_none());
+        placed += usize::from(within(peaks[0].max(peaks[1])).is_some());
+        second += usize::from(peaks[1] < peaks[0] && within(peaks[1]).is_some());
+    }
+    assert!(
+        placed > 40 && second > 0,
+        "{placed}, {second} by the second"
+    );
 }

@@ -13,7 +13,7 @@ use super::graph::Graph;
 use super::stages::Stages;
 use crate::error::SolveError;
 use crate::method::Formulation;
-use crate::options::{Options, Solved};
+use crate::options::{Options, Others, Solved};
 
 /// How often a solution that exceeds the budget within the solver's tolerance is sent back.
 const ATTEMPTS: usize = 5;
@@ -91,6 +91,7 @@ pub(crate) fn outcome(
 ) -> Solved {
     let cost = plan.cost();
     Solved {
+        others: Others::default(),
         optimal: cost <= bound * (1.0 + gap.max(1e-9)) + 1e-12,
         lower_bound: bound.min(cost),
         cost,

@@ -16,7 +16,7 @@ use super::stages;
 use crate::cutoff::Cutoff;
 use crate::error::SolveError;
 use crate::method::Candidates;
-use crate::options::{Options, Solved};
+use crate::options::{Options, Others, Solved};
 
 /// The steps of the search for the parameter of greedy, and the number of them that reach the peak of √n.
 const STEPS: usize = 300;
@@ -168,6 +168,7 @@ impl<'g, 'p> Search<'g, 'p> {
         let (plan, note) = self.best.ok_or(missing)?;
         let cost = plan.cost();
         Ok(Solved {
+            others: Others::default(),
             optimal: plan.recomputed() == 0,
             lower_bound: self.graph.base_cost().min(cost),
             cost,

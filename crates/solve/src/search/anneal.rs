@@ -15,6 +15,7 @@ use crate::search::front::{self, Prices};
 use crate::search::order;
 use crate::search::repair::{Repairer, Taste};
 use crate::search::state::State;
+use crate::search::ties::Ties;
 use crate::search::timing::Timing;
 
 /// Units of work per task after which the squeeze towards a first plan gives up.
@@ -65,6 +66,8 @@ pub(crate) struct Walk<'m> {
     pub origins: Vec<Vec<TaskId>>,
     /// Good plans of this walk and others, from which it takes reruns.
     pub elite: Elite,
+    /// Plans as cheap as the best one.
+    pub ties: Ties,
     /// Units of work that the last start over took, or a guess.
     pub(super) start_work: u64,
     /// Times sequences with copies.
@@ -94,6 +97,7 @@ impl<'m> Walk<'m> {
             best: None,
             origins: Vec::new(),
             elite: Elite::default(),
+            ties: Ties::default(),
             start_work: u64::from(model.tasks) * u64::from(model.tasks) / 4,
             timing: (!model.copies.none()).then(|| Timing::new(model, budget)),
             now: 0.0,
@@ -430,6 +434,7 @@ impl<'m> Walk<'m> {
             return;
         }
         let cost = self.seconds();
+        self.ties.add(cost, &self.state);
         let known = self.best.as_ref().map_or(f64::INFINITY, |best| best.0);
         if cost >= known * (1.0 - 1e-12) {
             return;

@@ -13,7 +13,7 @@ use crate::bound::{self, Ascent, Growth};
 use crate::cutoff::Cutoff;
 use crate::method::Order;
 use crate::model::Model;
-use crate::options::{Options, Progress};
+use crate::options::{Options, Others, Progress};
 use crate::random::Random;
 use crate::search::anneal::Walk;
 use crate::search::arrange::Arrangement;
@@ -67,6 +67,8 @@ const CLOSE: f64 = 1e-3;
 pub(crate) struct Found {
     /// The cheapest sequence that fits, or the leanest if none does.
     pub runs: Vec<TaskId>,
+    /// Other sequences that fit.
+    pub others: Others<Vec<TaskId>>,
     /// The least budget for which a plan was found: the requested one, or else a larger one.
     pub least: f64,
     pub lower_bound: f64,
@@ -140,6 +142,7 @@ pub(crate) fn with<'m>(
     let mut known = Found {
         least: peak,
         runs: given,
+        others: Others::default(),
         lower_bound: model.base_cost(),
         floor,
         settled: false,
@@ -228,6 +231,7 @@ fn by_walks<'m>(
             if least > budget {
                 return Found {
                     runs,
+                    others: Others::default(),
                     least,
                     lower_bound,
                     floor: proven.max(floor),
@@ -267,6 +271,7 @@ fn by_walks<'m>(
         lower_bound,
         origins: [&best.1].into_iter().chain(&kept).cloned().collect(),
         best,
+        others: Others::default(),
         tell: &mut |cost, lower_bound| {
             progress(Progress {
                 elapsed: start.elapsed(),
@@ -282,6 +287,7 @@ fn by_walks<'m>(
     arrangement.tidy(cutoff.not_within(TIDY_TIME));
     Found {
         runs: arrangement.order(),
+        others: race.others,
         least: budget,
         lower_bound,
         floor,
@@ -322,6 +328,8 @@ struct Race<'m, 'g> {
     /// No plan takes fewer seconds.
     lower_bound: f64,
     best: (f64, Vec<TaskId>),
+    /// Other plans.
+    others: Others<Vec<TaskId>>,
     /// The first plans.
     origins: Vec<Vec<TaskId>>,
     tell: &'g mut dyn FnMut(f64, f64),
@@ -401,6 +409,7 @@ impl<'m> Race<'m, '_> {
             last.epoch(self.first.threads, left, &mut left);
             self.offer(last.best.clone());
         }
+        self.others = last.others();
         self.advance(spared + share / 2);
     }
 

@@ -2,7 +2,10 @@
 
 use scrimp_plan::TaskId;
 
+use crate::options::Others;
 use crate::search::anneal::Walk;
+use crate::search::state::State;
+use crate::search::ties::SAME;
 use crate::search::walks::{WALKS, each};
 
 /// The epochs without a better plan after which the search has converged.
@@ -134,6 +137,24 @@ impl<'m> Lineage<'m> {
         for walk in &mut self.walks {
             plans.iter().for_each(|plan| walk.elite.add(plan));
         }
+    }
+
+    /// Good plans other than the best: ties of it, and elite plans.
+    pub fn others(&self) -> Others<Vec<TaskId>> {
+        let same = self.best.0 * (1.0 + SAME);
+        let plans = |walk: &Walk<'m>| [walk.ties.plans(), walk.elite.plans().to_vec()].concat();
+        let (mut others, mut dearer) = (Others::default(), Vec::new());
+        for (seconds, plan) in self.walks.iter().flat_map(plans) {
+            if seconds <= same {
+                others.ties.push(plan);
+            } else {
+                let peak = State::new(self.walks[0].model, &plan).peak();
+                dearer.push((peak, plan));
+            }
+        }
+        dearer.sort_by(|a, b| a.0.total_cmp(&b.0));
+        others.dearer = dearer.into_iter().map(|plan| plan.1).collect();
+        others
     }
 
     /// Whether the next epoch tells whether to change the order.

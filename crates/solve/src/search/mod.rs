@@ -29,5 +29,6 @@ pub(crate) mod space;
 pub(crate) mod state;
 pub(crate) mod swap;
 mod tidy;
+mod ties;
 pub(crate) mod timing;
 mod walks;

@@ -16,7 +16,7 @@ use crate::bound;
 use crate::checked::checked;
 use crate::error::SolveError;
 use crate::method::Method;
-use crate::options::{Options, Solved};
+use crate::options::{Options, Others, Solved};
 use crate::routes::Routes;
 
 /// When values are copied, and until when their sources are held.
@@ -297,6 +297,7 @@ impl<'a> System<'a> {
         let cost = options.objective.cost(&plan, options.alpha);
         let bound = bound::devices::cost(self.problem, self.capacities, options);
         Solved {
+            others: Others::default(),
             optimal: cost <= bound * (1.0 + 1e-9),
             lower_bound: bound.min(cost),
             cost,

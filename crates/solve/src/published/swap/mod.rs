@@ -32,7 +32,7 @@ use scrimp_plan::{CheckedPlan, check, simulate};
 use super::graph::Graph;
 use crate::error::SolveError;
 use crate::method::{Offload, Reading};
-use crate::options::{Options, Solved};
+use crate::options::{Options, Others, Solved};
 use evaluate::{Evaluator, Policy};
 use layers::Layers;
 use maps::Maps;
@@ -102,6 +102,7 @@ fn finish(
 fn solved(graph: &Graph<'_>, plan: CheckedPlan, note: Option<String>, began: Instant) -> Solved {
     let cost = simulate(&plan).makespan();
     Solved {
+        others: Others::default(),
         optimal: cost <= graph.base_cost() * (1.0 + 1e-9),
         lower_bound: graph.base_cost().min(cost),
         cost,
