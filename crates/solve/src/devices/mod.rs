@@ -47,6 +47,8 @@ const APART: f64 = 0.3;
 const COOLER: f64 = 0.5;
 /// The share of the time for plans of single devices within their memory.
 const ALONE_SHARE: f64 = 0.25;
+/// Each of them may take this time even if a caller's deadline comes before, since without any plan that caller has nothing.
+const ALONE_TIME: Duration = Duration::from_millis(600);
 /// How often the plan of a single device is made, if given values lack their places elsewhere.
 const ALONE_TRIES: u32 = 2;
 /// The share of the work for beams over placements, the most of them, their most states, and by how much the scores
@@ -286,11 +288,12 @@ impl Search<'_> {
         let Ok(single) = Problem::new(parts) else {
             return Ok(None);
         };
+        let soonest = Instant::now() + ALONE_TIME;
         let options = Options {
             method: Method::Search,
             objective: Objective::Makespan,
             time_limit: time / ALONE_TRIES,
-            deadline: None,
+            deadline: self.options.deadline.map(|deadline| deadline.max(soonest)),
             start: None,
             ..self.options.clone()
         };

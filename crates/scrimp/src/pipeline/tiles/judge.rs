@@ -1,7 +1,7 @@
 //! How good tiles are: a plan in little time for each, and which tiles to try.
 
 use std::cmp::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use scrimp_graph::{GraphError, Tiled, Tiles};
 use scrimp_plan::{Budget, Mode, PerDevice};
@@ -29,10 +29,8 @@ const WORSE: u32 = 2;
 /// A plan that is only compared has this part of the time limit.
 const TRIAL: u32 = 10;
 
-/// The search for tiles ends after this part of the time limit; while no plan within the budget is known, after twice the
-/// limit and this.
+/// The search for tiles ends after this part of the time limit; while no plan within the budget is known, after all of it.
 const SHARE: f64 = 0.5;
-const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A step of more tasks isn't planned, for one device and for several, where quick plans take much longer.
 const MOST_TASKS: usize = 200_000;
@@ -228,7 +226,7 @@ impl<'a> Judge<'a> {
         let patience = match self.best {
             Some(_) if search.stopped() => return Ok(Judged::Nothing),
             Some(_) => limit.mul_f64(SHARE),
-            None => 2 * limit + PATIENCE,
+            None => limit,
         };
         if self.began.elapsed() > patience {
             return Ok(Judged::Nothing);
@@ -341,6 +339,11 @@ impl<'a> Judge<'a> {
         }
     }
 
+    /// Whether the time limit is over.
+    fn is_late(&self) -> bool {
+        self.began.elapsed() > self.search.options.time_limit
+    }
+
     /// Finds out by how much tiles miss the budgets of which only a floor is known, as far as that is below the least that
     /// was found.
     pub(super) fn find_leasts(&self, known: &mut [(Tiles, Judged)]) -> Result<()> {
@@ -351,7 +354,8 @@ impl<'a> Judge<'a> {
         let mut least = found.fold(f64::INFINITY, f64::min);
         for (tiles, judged) in known.iter_mut() {
             match *judged {
-                Judged::Floor(floor) if floor < least && !self.search.stopped() => {}
+                Judged::Floor(floor)
+                    if floor < least && !self.search.stopped() && !self.is_late() => {}
                 _ => continue,
             }
             let step = self.search.work.tiled(self.search.graph, *tiles)?;
