@@ -59,7 +59,7 @@ impl Proof {
         let cutoff = options.cutoff(Instant::now(), limit);
         let known = cost - self.model.base_cost();
         let mut ascent = bound::seconds(&self.model, self.budget, options.order, known, cutoff);
-        let work = SHARE * driver::work(&self.model, options);
+        let work = SHARE * driver::work(options);
         ascent.advance(work as u64, known, &|| cutoff.reached());
         ascent.proven()
     }

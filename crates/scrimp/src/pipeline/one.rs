@@ -156,6 +156,7 @@ fn under(
         // A plan made in the last moment is poor, so later attempts have time of their own.
         let first = began.checked_add(first_limit.mul_f64(FIRST_PART));
         options.deadline = options.deadline.into_iter().chain(first).min();
+        options.time_limit = first_limit.mul_f64(FIRST_PART);
     }
     let cost = |layout: &CheckedLayout| layout.plan().objective(whole.alpha);
     // With energy, the search is called for several prices of a joule.

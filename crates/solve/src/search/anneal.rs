@@ -19,7 +19,7 @@ use crate::search::ties::Ties;
 use crate::search::timing::Timing;
 
 /// Units of work per task after which the squeeze towards a first plan gives up.
-const SQUEEZE: u64 = 60_000;
+const SQUEEZE: u64 = 120_000;
 /// The number of orders from which first plans are made, times the number of tasks.
 const START_TASKS: u32 = 4000;
 /// The steps of a squeeze, as shares of the bytes above its target.

@@ -23,12 +23,10 @@ use crate::search::lineage::Lineage;
 use crate::search::state::State;
 use crate::search::walks::WALKS;
 
-/// Units of work per second that the schedule expects of a walk, which is fewer than machines do. Units are
-/// quicker where tasks have few inputs on average, because lists are short.
-const RATES: [f64; 2] = [55e6, 30e6];
-const MEAN_INPUTS: [f64; 2] = [2.2, 2.7];
+/// Units of work per second that the schedule expects of a walk, which is fewer than most machines do.
+const RATE: f64 = 80e6;
 /// The bound's share of all work before the race. Half of it follows after the race, and half at the end.
-const BOUND_SHARE: f64 = 0.1;
+const BOUND_SHARE: f64 = 0.05;
 /// The share of the search's work for several lineages side by side.
 const RACE_SHARE: f64 = 0.3;
 /// The most lineages, and how many times the work of its first epoch each gets at least.
@@ -42,7 +40,7 @@ const PROMISING: f64 = 1.25;
 /// After this many epochs a lineage goes on only if its plan is promising.
 const TRIAL: u64 = 3;
 /// Units of work of the first epoch, per task.
-pub(super) const FIRST_EPOCH: u64 = 2500;
+pub(super) const FIRST_EPOCH: u64 = 5000;
 /// The search for a first plan may take at least this long, whatever the limit: without a plan there is
 /// nothing to return, and a feasible budget would be called infeasible.
 pub(super) const FIRST_PLAN: Duration = Duration::from_secs(2);
@@ -60,7 +58,7 @@ const LEAST_STATES: usize = 20_000;
 /// that small problems don't end too soon.
 const IDLE_SHARE: f64 = 0.1;
 /// The same per task, in units of work, if the plan is further above the bound than a share of all tasks' seconds.
-const ENOUGH: u64 = 1_000_000;
+const ENOUGH: u64 = 2_000_000;
 const CLOSE: f64 = 1e-3;
 
 /// What the search found.
@@ -169,7 +167,7 @@ pub(crate) fn with<'m>(
         // A caller that sets `enough` plans under many budgets and needs the time limit to be kept.
         patient: options.enough.is_none() && options.deadline.is_none(),
         any: false,
-        squeeze: (SQUEEZE_SHARE * work(model, options)) as u64,
+        squeeze: (SQUEEZE_SHARE * work(options)) as u64,
         seed: options.seed,
         threads: options.threads,
     };
@@ -280,7 +278,7 @@ fn by_walks<'m>(
             });
         },
     };
-    race.run(kept, keeps, work(model, options) as u64);
+    race.run(kept, keeps, work(options) as u64);
     let best = race.best;
     lower_bound = race.lower_bound;
     let mut arrangement = Arrangement::new(model, &best.1, budget, first.free);
@@ -301,13 +299,9 @@ fn start_of(model: &Model, budget: f64, options: &Options) -> Option<Vec<TaskId>
     (State::new(model, &runs).peak() <= budget).then_some(runs)
 }
 
-/// The units of work of a walk within the time limit; see [`RATES`].
-pub(crate) fn work(model: &Model, options: &Options) -> f64 {
-    let inputs: usize = model.task_ids().map(|t| model.inputs.of(t).len()).sum();
-    let mean = inputs as f64 / f64::from(model.tasks.max(1));
-    let dense = ((mean - MEAN_INPUTS[0]) / (MEAN_INPUTS[1] - MEAN_INPUTS[0])).clamp(0.0, 1.0);
-    let rate = RATES[0] + dense * (RATES[1] - RATES[0]);
-    options.time_limit.as_secs_f64().min(1e6) * rate
+/// The units of work of a walk within the time limit.
+pub(crate) fn work(options: &Options) -> f64 {
+    options.time_limit.as_secs_f64().min(1e6) * RATE
 }
 
 /// A sequence, with its seconds.

@@ -18,17 +18,24 @@ pub(super) const MOST_STEP: usize = 60;
 /// Units of work of taking over one rerun.
 const TAKE: u64 = 50;
 
-/// A few good plans with their seconds, no two alike.
+/// A few good plans with their seconds. No two run the same tasks equally often, because such plans have little to give each
+/// other.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Elite {
     plans: Vec<(f64, Vec<TaskId>)>,
 }
 
 impl Elite {
-    /// Adds a plan. If there are too many then, the dearest one leaves.
+    /// Adds a plan. Of two with the same runs the cheaper one stays. If there are too many then, the dearest one leaves.
     pub fn add(&mut self, plan: &(f64, Vec<TaskId>)) {
-        if self.plans.iter().any(|known| known.1 == plan.1) {
-            return;
+        let same = self
+            .plans
+            .iter()
+            .position(|known| same_runs(&known.1, &plan.1));
+        match same {
+            Some(known) if self.plans[known].0 <= plan.0 => return,
+            Some(known) => drop(self.plans.remove(known)),
+            None => {}
         }
         self.plans.push(plan.clone());
         if self.plans.len() > MOST_PLANS {
@@ -43,6 +50,18 @@ impl Elite {
     pub fn plans(&self) -> &[(f64, Vec<TaskId>)] {
         &self.plans
     }
+}
+
+/// Whether two sequences run every task equally often.
+fn same_runs(one: &[TaskId], other: &[TaskId]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    let tasks = one.iter().chain(other).map(|t| t.index() + 1).max();
+    let mut more = vec![0_i32; tasks.unwrap_or(0)];
+    one.iter().for_each(|t| more[t.index()] += 1);
+    other.iter().for_each(|t| more[t.index()] -= 1);
+    more.iter().all(|&more| more == 0)
 }
 
 /// A run that isn't its task's first one.
@@ -183,6 +202,22 @@ mod tests {
         }
         let seconds: Vec<f64> = elite.plans().iter().map(|plan| plan.0).collect();
         assert_eq!(seconds, [5.0, 1.0, 2.0, 8.0, 3.0, 7.0, 4.0, 6.0]);
+    }
+
+    #[test]
+    fn of_plans_with_the_same_runs_the_cheaper_one_stays() {
+        let plan = |seconds: f64, runs: &[u32]| {
+            (seconds, runs.iter().map(|&t| TaskId::from_u32(t)).collect())
+        };
+        let mut elite = Elite::default();
+        elite.add(&plan(2.0, &[0, 1, 2, 1]));
+        elite.add(&plan(3.0, &[1, 0, 2, 1]));
+        elite.add(&plan(2.0, &[0, 1, 2, 2]));
+        elite.add(&plan(2.0, &[0, 1, 2]));
+        assert_eq!(elite.plans().len(), 3);
+        elite.add(&plan(1.0, &[1, 1, 0, 2]));
+        let seconds: Vec<f64> = elite.plans().iter().map(|plan| plan.0).collect();
+        assert_eq!(seconds, [2.0, 2.0, 1.0]);
     }
 
     #[test]

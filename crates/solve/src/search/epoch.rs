@@ -12,7 +12,7 @@ const START_SHARE: u64 = 4;
 const LANES: [usize; 2] = [4, 2];
 const CROSSED: usize = 1;
 /// The least units of work per task for each.
-const LANE: u64 = 6000;
+const LANE: u64 = 12_000;
 
 /// The work of comparing this many fresh starts, as a multiple of the first anneal of each.
 fn parts(lanes: usize) -> u64 {

@@ -24,6 +24,7 @@ impl<'m> Repairer<'m> {
         // Each input takes at least its bytes until then, or one run of its producer.
         let mut least = 0.0;
         for i in m.inputs.of(t) {
+            pricing.looks += 1;
             let v = i.value;
             let keep = match state.around(v, p) {
                 (Some(_), true) => continue,

@@ -23,6 +23,8 @@ pub(super) struct Wanted {
 pub(super) struct Pricing {
     /// How many more values may be considered for making again.
     pub visits: u32,
+    /// How many inputs were looked at.
+    pub looks: u64,
     pub stack: Vec<Wanted>,
 }
 
@@ -31,6 +33,7 @@ impl Pricing {
     pub fn of(visits: u32) -> Pricing {
         Pricing {
             visits,
+            looks: 0,
             stack: Vec::new(),
         }
     }

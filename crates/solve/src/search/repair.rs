@@ -88,6 +88,9 @@ pub(crate) struct Repairer<'m> {
 pub(super) const EARLY: f64 = 0.1;
 /// How many values one estimate looks at.
 pub(super) const VISITS: u32 = 40;
+/// Units of work of one edit of the sequence, with undoing it, and of looking at one input.
+const EDIT: u64 = 75;
+const LOOK: u64 = 4;
 /// Evictions beyond the promising ones that are tried if none of those helps.
 const FALLBACKS: usize = 24;
 
@@ -332,6 +335,7 @@ impl<'m> Repairer<'m> {
                         }
                     }
                 }
+                self.work += EDIT * (state.mark() - mark) as u64;
                 state.undo_to(mark);
             }
         }

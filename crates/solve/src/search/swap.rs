@@ -149,7 +149,7 @@ impl<'m> Search<'m> {
             tell(from.0);
             lineages.push(self.lineage(lineages.len() as u64, from));
         }
-        let total = driver::work(self.model, options);
+        let total = driver::work(options);
         let spent = if plain.is_some() { PLAIN_SHARE } else { 0.0 };
         let mut left = (total * (1.0 - spent)) as u64;
         let end = (left as f64 * (1.0 - RACE_SHARE)) as u64;
@@ -274,7 +274,7 @@ impl<'m> Search<'m> {
         keeps: bool,
     ) -> Option<(f64, Vec<TaskId>)> {
         let most = match known {
-            Some(_) => (driver::work(self.model, self.options) * PRICES_SHARE) as u64,
+            Some(_) => (driver::work(self.options) * PRICES_SHARE) as u64,
             None => u64::MAX,
         };
         let orders = [false, true]

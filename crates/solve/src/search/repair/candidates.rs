@@ -2,7 +2,7 @@
 
 use scrimp_plan::ValueId;
 
-use super::{EARLY, Eviction, Repairer, Taste, VISITS};
+use super::{EARLY, Eviction, LOOK, Repairer, Taste, VISITS};
 use crate::ids::{Position, Run};
 use crate::random::Random;
 use crate::search::price::{Limit, Pricing};
@@ -202,9 +202,9 @@ impl<'m> Repairer<'m> {
                 per_area: 1.0,
                 most: relief - per_second * own,
             };
-            found.pricing.visits = VISITS;
+            (found.pricing.visits, found.pricing.looks) = (VISITS, 0);
             let taken = self.inputs_price(state, task, before, &mut found.pricing, limit);
-            self.work += 10 + u64::from(VISITS - found.pricing.visits);
+            self.work += 10 + LOOK * found.pricing.looks;
             if let Some(taken) = taken {
                 score = (relief - taken.area) / (taken.seconds + own) * noise;
                 found.add(score);
