@@ -24,7 +24,7 @@ use crate::search::state::State;
 use crate::search::walks::WALKS;
 
 /// Units of work per second that the schedule expects of a walk, which is fewer than most machines do.
-const RATE: f64 = 80e6;
+const RATE: f64 = 90e6;
 /// The bound's share of all work before the race. Half of it follows after the race, and half at the end.
 const BOUND_SHARE: f64 = 0.05;
 /// The share of the search's work for several lineages side by side.
