@@ -234,7 +234,7 @@ pub fn tiles_within(
                 "no plan without tiles was found within the budget, so parts run by tiles (--tile auto)"
             }
             false => {
-                "no plan within the budget was found, with tiles or without; tiles need the least"
+                "the search for tiles found no plan within the budget; planning goes on with those that need the least (--tile auto)"
             }
         });
     }
