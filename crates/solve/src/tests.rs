@@ -12,6 +12,7 @@ use crate::ids::Position;
 use crate::model::Model;
 use crate::random::Random;
 use crate::search::driver::{self, Found, How};
+use crate::search::exact::{self, Limits, Verdict};
 use crate::search::state::State;
 use crate::testing::{Shape, base_peak, device, optimum, problem};
 use crate::{
@@ -162,6 +163,74 @@ fn small_problems_are_solved_exactly_in_fixed_order() {
 #[test]
 fn small_problems_are_solved_exactly_in_free_order() {
     exactly(Order::Free, 4, 20);
+}
+
+#[test]
+fn the_exact_search_finds_only_plans_below_the_seconds_asked_for() {
+    let mut rng = Random::new(5, 0);
+    let (mut cheaper, mut none) = (0, 0);
+    for _ in 0..20 {
+        let shape = Shape {
+            tasks: 8,
+            rich: true,
+        };
+        let p = problem(shape, &mut rng);
+        let (model, _) = Model::new(&p).unwrap();
+        for budget in budgets(&p) {
+            let Some(least) = optimum(&p, budget, Order::Fixed) else {
+                continue;
+            };
+            let below = |below| {
+                let limits = Limits {
+                    states: 100_000,
+                    below,
+                    cutoff: Cutoff::NEVER,
+                };
+                exact::cheapest(&model, budget as f64 - model.resident, false, limits)
+            };
+            match below(least * 1.001) {
+                Verdict::Optimal(runs) => {
+                    assert_eq!(State::new(&model, &runs).cost(), least);
+                    cheaper += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(below(least), Verdict::Infeasible);
+            none += 1;
+        }
+    }
+    assert!(cheaper > 20 && none > 20, "{cheaper} {none}");
+}
+
+#[test]
+fn what_is_left_of_the_work_proves_plans() {
+    let (mut proven, mut tried) = (0, 0);
+    for (k, family) in Family::ALL.into_iter().cycle().take(10).enumerate() {
+        let p = network(family, 24, true, 40 + k as u64);
+        let (model, _) = Model::new(&p).unwrap();
+        let (floor, peak) = (floor_bytes(&p).unwrap(), base_peak(&p));
+        let budget = (floor + (peak - floor) / 3) as f64 - model.resident;
+        let asked = Options {
+            time_limit: Duration::from_millis(500),
+            ..options(Order::Fixed, Method::Search)
+        };
+        let limits = Limits {
+            states: 150_000,
+            below: f64::INFINITY,
+            cutoff: Cutoff::NEVER,
+        };
+        if !matches!(
+            exact::cheapest(&model, budget, false, limits),
+            Verdict::AtLeast(_)
+        ) {
+            continue;
+        }
+        let found = driver::run(&model, budget, &asked, without_clock(), &mut |_| {});
+        let cost = State::new(&model, &found.runs).cost();
+        tried += 1;
+        proven += usize::from(found.least <= budget && found.lower_bound >= cost * (1.0 - 1e-9));
+    }
+    assert!(proven > 1, "{proven} of {tried}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::random::Random;
 use crate::search::anneal::Walk;
 use crate::search::arrange::Arrangement;
 use crate::search::exact::{self, Limits, Verdict};
-use crate::search::first::FirstPlan;
+use crate::search::first::{FirstPlan, Lacking};
 use crate::search::lineage::Lineage;
 use crate::search::state::State;
 use crate::search::walks::WALKS;
@@ -52,7 +52,10 @@ const SQUEEZE_SHARE: f64 = 0.4;
 const TIDY_TIME: Duration = Duration::from_millis(300);
 /// The most states that the exact search for small problems makes.
 const STATES: usize = 150_000;
-/// The same limit for each budget while the least budget is sought.
+/// The least share of a small problem's work for the exact search after the walks, and the units of work for one of its states.
+const EXACT_SHARE: f64 = 0.15;
+const STATE: u64 = 15;
+/// The same limit at first for each budget while the least budget is sought.
 const LEAST_STATES: usize = 20_000;
 /// The share of all work that the epochs without a better plan take at least before the search has converged, so
 /// that small problems don't end too soon.
@@ -152,6 +155,7 @@ pub(crate) fn with<'m>(
     let free = options.order == Order::Free;
     let limits = Limits {
         states: if how.exactly { STATES } else { 0 },
+        below: f64::INFINITY,
         cutoff,
     };
     let least_time = options.enough.map_or(FIRST_PLAN, |_| options.time_limit);
@@ -182,6 +186,7 @@ pub(crate) fn with<'m>(
             let none = budget.max(floor - 1.0);
             let limits = Limits {
                 states: LEAST_STATES,
+                below: f64::INFINITY,
                 cutoff: first.late,
             };
             let found = exact::leanest(model, (none, first.leanest()), free, limits);
@@ -190,7 +195,7 @@ pub(crate) fn with<'m>(
         }
         Verdict::AtLeast(seconds) => {
             known.lower_bound = known.lower_bound.max(seconds);
-            by_walks(first, known, options, start, how.settles, progress)
+            by_walks(first, known, options, start, how, progress)
         }
     }
 }
@@ -201,7 +206,7 @@ fn by_walks<'m>(
     known: Found,
     options: &'m Options,
     start: Instant,
-    settles: bool,
+    how: How,
     progress: &mut dyn FnMut(Progress),
 ) -> Found {
     let Found {
@@ -218,14 +223,19 @@ fn by_walks<'m>(
     };
     let (mut runs, mut kept) = match plans {
         Ok(found) => found,
-        Err(known) => {
+        Err(Lacking { least, runs, floor }) => {
             // Whether there is a plan at all takes fewer states than the cheapest one.
             let limits = Limits {
                 states: LEAST_STATES,
+                below: f64::INFINITY,
                 cutoff: first.late,
             };
-            let (proven, (least, runs)) =
-                exact::leanest(model, (floor.max(1.0) - 1.0, known), first.free, limits);
+            let (proven, (least, runs)) = exact::leanest(
+                model,
+                (floor.max(1.0) - 1.0, (least, runs)),
+                first.free,
+                limits,
+            );
             if least > budget {
                 return Found {
                     runs,
@@ -240,7 +250,7 @@ fn by_walks<'m>(
         }
     };
     let added = |runs: &[TaskId]| State::new(model, runs).cost() - model.base_cost();
-    let promising = kept.take_if(|kept| settles && added(kept) <= PROMISING * added(&runs));
+    let promising = kept.take_if(|kept| how.settles && added(kept) <= PROMISING * added(&runs));
     let settled = promising.is_some();
     let mut order = options.order;
     if let Some(kept) = promising {
@@ -278,7 +288,16 @@ fn by_walks<'m>(
             });
         },
     };
-    race.run(kept, keeps, work(options) as u64);
+    let total = work(options) as u64;
+    if how.exactly && exact::takes(model) {
+        let reserve = (total as f64 * EXACT_SHARE) as u64;
+        race.cutoff = cutoff.by(start.checked_add(options.time_limit.mul_f64(1.0 - EXACT_SHARE)));
+        let left = race.run(kept, keeps, total - reserve);
+        race.cutoff = cutoff;
+        race.exactly(left + reserve);
+    } else {
+        race.run(kept, keeps, total);
+    }
     let best = race.best;
     lower_bound = race.lower_bound;
     let mut arrangement = Arrangement::new(model, &best.1, budget, first.free);
@@ -332,7 +351,8 @@ struct Race<'m, 'g> {
 impl<'m> Race<'m, '_> {
     /// Improves the best plan, and the bound, with this much work. `kept` keeps the given order
     /// while the order is free; improving it is often easier. `keeps` says that no other first plan is cheaper.
-    fn run(&mut self, kept: Option<Vec<TaskId>>, keeps: bool, total: u64) {
+    /// Returns the work left over once the search has converged.
+    fn run(&mut self, kept: Option<Vec<TaskId>>, keeps: bool, total: u64) -> u64 {
         let share = (total as f64 * BOUND_SHARE) as u64;
         let spared = self.advance(share);
         let mut left = total - 2 * share;
@@ -405,6 +425,34 @@ impl<'m> Race<'m, '_> {
         }
         self.others = last.others();
         self.advance(spared + share / 2);
+        left
+    }
+
+    /// Looks for the cheapest plan once more with the work that is left, now that a plan's seconds limit the states.
+    fn exactly(&mut self, left: u64) {
+        if self.ended() {
+            return;
+        }
+        let limits = Limits {
+            states: exact::MOST_STATES.min((left / STATE) as usize),
+            below: self.best.0,
+            cutoff: self.cutoff,
+        };
+        let FirstPlan {
+            model,
+            budget,
+            free,
+            ..
+        } = self.first;
+        match exact::cheapest(model, budget, free, limits) {
+            Verdict::Optimal(runs) => {
+                self.best = priced(model, runs);
+                self.lower_bound = self.best.0;
+            }
+            Verdict::Infeasible => self.lower_bound = self.best.0,
+            Verdict::AtLeast(seconds) => self.lower_bound = self.lower_bound.max(seconds),
+        }
+        (self.tell)(self.best.0, self.lower_bound);
     }
 
     fn ended(&self) -> bool {

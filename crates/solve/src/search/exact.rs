@@ -12,12 +12,16 @@ use crate::model::Model;
 use crate::search::space::{Place, Space, Tasks, Values};
 use crate::search::state::State;
 
+/// The most states that any search makes, and the most words of sets in those that it remembers: some 400 MB.
+pub(crate) const MOST_STATES: usize = 20_000_000;
+const MOST_WORDS: usize = 4_000_000;
+
 /// The result of an exact search.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Verdict {
     /// No plan is cheaper than this one.
     Optimal(Vec<TaskId>),
-    /// There is no plan.
+    /// There is no plan, or none that takes fewer seconds than the limits say.
     Infeasible,
     /// The search ended early; no plan takes fewer seconds than this.
     AtLeast(f64),
@@ -28,6 +32,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Limits<'a> {
     /// The most states to make.
     pub states: usize,
+    /// Only plans that take fewer seconds than this count.
+    pub below: f64,
     pub cutoff: Cutoff<'a>,
 }
 
@@ -38,31 +44,44 @@ enum Goal {
     Any,
 }
 
-/// Looks for the cheapest plan within `budget` bytes. Problems with more than 128 tasks or values are
-/// skipped.
+/// Whether a problem is small enough for exact search: at most 256 tasks and as many values.
+pub(crate) fn takes(model: &Model) -> bool {
+    model.tasks as usize <= Tasks::<4>::MOST && model.bytes.len() <= Values::<4>::MOST
+}
+
+/// Looks for the cheapest plan within `budget` bytes. Problems that are too
+/// large are skipped.
 pub(crate) fn cheapest(model: &Model, budget: f64, free: bool, limits: Limits<'_>) -> Verdict {
     search(model, budget, free, Goal::Cheapest, limits)
 }
 
+/// Looks for any plan within `budget` bytes.
+pub(crate) fn any(model: &Model, budget: f64, free: bool, limits: Limits<'_>) -> Verdict {
+    search(model, budget, free, Goal::Any, limits)
+}
+
 /// Narrows the gap between a budget without a plan and a budget with one. Returns the bytes that every plan
 /// needs, and the least budget for which a plan was found, with that plan. The two meet if every budget in
-/// between was decided.
+/// between was decided. Budgets that weren't are tried again with more states until the cutoff is reached.
 pub(crate) fn leanest(
     model: &Model,
-    (none, mut known): (f64, (f64, Vec<TaskId>)),
+    (mut none, mut known): (f64, (f64, Vec<TaskId>)),
     free: bool,
-    limits: Limits<'_>,
+    mut limits: Limits<'_>,
 ) -> (f64, (f64, Vec<TaskId>)) {
-    let (mut proven, mut open) = (none, none);
-    while known.0 - open > 1.0 && !limits.cutoff.reached() {
-        let budget = ((open + known.0) / 2.0).floor();
-        match search(model, budget, free, Goal::Any, limits) {
-            Verdict::Optimal(runs) => known = (State::new(model, &runs).peak(), runs),
-            Verdict::Infeasible => (proven, open) = (budget, budget),
-            Verdict::AtLeast(_) => open = budget,
+    while known.0 - none > 1.0 && limits.states < MOST_STATES {
+        let mut open = none;
+        while known.0 - open > 1.0 && !limits.cutoff.reached() {
+            let budget = ((open + known.0) / 2.0).floor();
+            match search(model, budget, free, Goal::Any, limits) {
+                Verdict::Optimal(runs) => known = (State::new(model, &runs).peak(), runs),
+                Verdict::Infeasible => (none, open) = (budget, budget),
+                Verdict::AtLeast(_) => open = budget,
+            }
         }
+        limits.states *= 8;
     }
-    (proven + 1.0, known)
+    (none + 1.0, known)
 }
 
 fn search(model: &Model, budget: f64, free: bool, goal: Goal, limits: Limits<'_>) -> Verdict {
@@ -70,6 +89,9 @@ fn search(model: &Model, budget: f64, free: bool, goal: Goal, limits: Limits<'_>
         return Frontier::new(&space, goal, limits).search();
     }
     if let Some(space) = Space::<2>::new(model, budget, free) {
+        return Frontier::new(&space, goal, limits).search();
+    }
+    if let Some(space) = Space::<4>::new(model, budget, free) {
         return Frontier::new(&space, goal, limits).search();
     }
     Verdict::AtLeast(model.base_cost())
@@ -158,6 +180,7 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
         while let Some(Open { seconds, node, .. }) = self.open.pop() {
             looked += 1;
             if self.made > self.limits.states
+                || self.nodes.len() > MOST_WORDS / W
                 || (looked.is_multiple_of(256) && self.limits.cutoff.reached())
             {
                 // Sums of seconds are rounded, so the bound is lowered a little.
@@ -232,6 +255,10 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
         // If any plan will do, the seconds spent don't matter; the seconds still to come lead the search.
         let spent = if self.goal == Goal::Any { 0.0 } else { spent };
         let seconds = spent + to_go;
+        // Sums of seconds are rounded, so equal ones may differ a little.
+        if seconds >= self.limits.below * (1.0 - 1e-12) {
+            return;
+        }
         let known = self.least.entry(place).or_insert(f64::INFINITY);
         if spent >= *known {
             return;

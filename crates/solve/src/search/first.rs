@@ -9,6 +9,7 @@ use crate::model::Model;
 use crate::random::Random;
 use crate::search::anneal::{BEAM_TASKS, Walk};
 use crate::search::beam::{self, Breadth};
+use crate::search::exact::{self, Limits, Verdict};
 use crate::search::front::{self, Prices};
 use crate::search::order;
 use crate::search::walks::{WALKS, each};
@@ -34,6 +35,8 @@ const QUICK_PRICES: usize = 2;
 const QUICK_WIDTHS: usize = 2;
 /// How much a lean order for them prefers tasks close to the last one.
 const INERTIA: f64 = 5.0;
+/// The most states of a small problem among which the exact search looks for any plan.
+const ANY_STATES: usize = 5_000_000;
 /// If no plan was found in time, the search for the least budget takes at least this long.
 const LEAST_TIME: Duration = Duration::from_millis(500);
 
@@ -58,9 +61,21 @@ pub(super) struct FirstPlan<'a> {
     pub threads: usize,
 }
 
+/// What a search that found no plan learned.
+pub(super) struct Lacking {
+    /// The least budget for which a plan was found, with that plan.
+    pub least: f64,
+    pub runs: Vec<TaskId>,
+    /// No plan takes fewer bytes.
+    pub floor: f64,
+}
+
+/// A sequence that fits and, if the order is free, perhaps one that also keeps the given order.
+pub(super) type Plans = (Vec<TaskId>, Option<Vec<TaskId>>);
+
 impl FirstPlan<'_> {
-    /// A sequence that fits, or else the least budget for which one was found, with that sequence.
-    pub fn search(&self) -> Result<Vec<TaskId>, (f64, Vec<TaskId>)> {
+    /// A sequence that fits.
+    pub fn search(&self) -> Result<Vec<TaskId>, Lacking> {
         let possible = self.budget >= self.floor;
         if let Some(runs) = possible.then(|| self.directly()).flatten() {
             return Ok(runs);
@@ -74,11 +89,25 @@ impl FirstPlan<'_> {
         if leanest.0 <= self.budget {
             return Ok(leanest.1);
         }
+        let mut floor = self.floor;
+        if possible {
+            let limits = Limits {
+                states: ANY_STATES,
+                below: f64::INFINITY,
+                cutoff: self.cutoff,
+            };
+            match exact::any(self.model, self.budget, self.free, limits) {
+                Verdict::Optimal(runs) => return Ok(runs),
+                Verdict::Infeasible => floor = self.budget + 1.0,
+                Verdict::AtLeast(_) => {}
+            }
+        }
         let rounds = match beam::takes(self.model) {
             true => ROUNDS_AFTER_BEAMS,
             false => ROUNDS,
         };
-        for round in 1..if possible { rounds } else { 0 } {
+        let open = floor <= self.budget;
+        for round in 1..if open { rounds } else { 0 } {
             if self.cutoff.reached() {
                 break;
             }
@@ -86,7 +115,8 @@ impl FirstPlan<'_> {
                 return Ok(runs);
             }
         }
-        Err(leanest)
+        let (least, runs) = leanest;
+        Err(Lacking { least, runs, floor })
     }
 
     /// A sequence that fits, if beams or walks find one at once. Beams are quicker with few tasks.
@@ -145,12 +175,8 @@ impl FirstPlan<'_> {
     }
 
     /// A sequence that fits; if the order is free, also one that keeps the given order, if such a sequence is
-    /// found quickly. The error is that of [`Self::search`].
-    #[allow(
-        clippy::type_complexity,
-        reason = "the plans, or the least budget with its plan"
-    )]
-    pub fn plans(&self) -> Result<(Vec<TaskId>, Option<Vec<TaskId>>), (f64, Vec<TaskId>)> {
+    /// found quickly.
+    pub fn plans(&self) -> Result<Plans, Lacking> {
         if self.model.tasks > MANY && self.budget >= self.floor {
             return self
                 .of_many()
@@ -222,7 +248,7 @@ impl FirstPlan<'_> {
 
     /// [`Self::plans`] for many tasks: built from the front in the given order and, if the order is free, in a
     /// lean one.
-    pub(super) fn of_many(&self) -> Option<(Vec<TaskId>, Option<Vec<TaskId>>)> {
+    pub(super) fn of_many(&self) -> Option<Plans> {
         let kept = self.fronts(&self.given());
         if !self.free {
             return kept.map(|kept| (kept, None));
