@@ -52,7 +52,8 @@ const SQUEEZE_SHARE: f64 = 0.4;
 const TIDY_TIME: Duration = Duration::from_millis(300);
 /// The most states that the exact search for small problems makes.
 const STATES: usize = 150_000;
-/// The least share of a small problem's work for the exact search after the walks, and the units of work for one of its states.
+/// The least share of a very small problem's work for the exact search after the walks, and the units of work for one of
+/// its states.
 const EXACT_SHARE: f64 = 0.15;
 const STATE: u64 = 15;
 /// The same limit at first for each budget while the least budget is sought.
@@ -289,14 +290,16 @@ fn by_walks<'m>(
         },
     };
     let total = work(options) as u64;
-    if how.exactly && exact::takes(model) {
-        let reserve = (total as f64 * EXACT_SHARE) as u64;
-        race.cutoff = cutoff.by(start.checked_add(options.time_limit.mul_f64(1.0 - EXACT_SHARE)));
-        let left = race.run(kept, keeps, total - reserve);
-        race.cutoff = cutoff;
+    let share = match exact::takes(model) {
+        true => EXACT_SHARE,
+        false => 0.0,
+    };
+    let reserve = (total as f64 * share) as u64;
+    race.cutoff = cutoff.by(start.checked_add(options.time_limit.mul_f64(1.0 - share)));
+    let left = race.run(kept, keeps, total - reserve);
+    race.cutoff = cutoff;
+    if how.exactly {
         race.exactly(left + reserve);
-    } else {
-        race.run(kept, keeps, total);
     }
     let best = race.best;
     lower_bound = race.lower_bound;

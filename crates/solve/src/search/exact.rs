@@ -15,6 +15,11 @@ use crate::search::state::State;
 /// The most states that any search makes, and the most words of sets in those that it remembers: some 400 MB.
 pub(crate) const MOST_STATES: usize = 20_000_000;
 const MOST_WORDS: usize = 4_000_000;
+/// The most ways of making room for one run. With more, the search ends.
+const MOST_WAYS: usize = 20_000;
+/// States made between two looks at the cutoff; a visit to one counts as so many.
+const LOOK: usize = 10_000;
+const VISIT: usize = 40;
 
 /// The result of an exact search.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,9 +49,9 @@ enum Goal {
     Any,
 }
 
-/// Whether a problem is small enough for exact search: at most 256 tasks and as many values.
+/// Whether a problem is so small that exact search often ends: sets of its tasks and values are one word.
 pub(crate) fn takes(model: &Model) -> bool {
-    model.tasks as usize <= Tasks::<4>::MOST && model.bytes.len() <= Values::<4>::MOST
+    model.tasks as usize <= Tasks::<1>::MOST && model.bytes.len() <= Values::<1>::MOST
 }
 
 /// Looks for the cheapest plan within `budget` bytes. Problems that are too
@@ -176,15 +181,26 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
             return Verdict::Infeasible;
         };
         self.reach(start, 0.0, None);
-        let mut looked = 0u32;
-        while let Some(Open { seconds, node, .. }) = self.open.pop() {
-            looked += 1;
+        let (mut visits, mut look) = (0, 0);
+        while let Some(Open {
+            seconds: at_least,
+            node,
+            ..
+        }) = self.open.pop()
+        {
+            // Sums of seconds are rounded, so the bound is lowered a little.
+            let unknown = Verdict::AtLeast(at_least * (1.0 - 1e-12));
+            visits += 1;
+            let passed = self.made + VISIT * visits;
+            let looks = passed >= look;
+            if looks {
+                look = passed + LOOK;
+            }
             if self.made > self.limits.states
                 || self.nodes.len() > MOST_WORDS / W
-                || (looked.is_multiple_of(256) && self.limits.cutoff.reached())
+                || (looks && self.limits.cutoff.reached())
             {
-                // Sums of seconds are rounded, so the bound is lowered a little.
-                return Verdict::AtLeast(seconds * (1.0 - 1e-12));
+                return unknown;
             }
             let Node { place, seconds, .. } = self.nodes[node];
             if self.least.get(&place).is_some_and(|&s| s < seconds)
@@ -195,7 +211,9 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
             if self.space.is_end(&place) {
                 return Verdict::Optimal(self.path(node));
             }
-            self.expand(node, place, seconds);
+            if !self.expand(node, place, seconds) {
+                return unknown;
+            }
         }
         Verdict::Infeasible
     }
@@ -212,9 +230,11 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
         false
     }
 
-    /// Adds every possible run in a state, with every minimal set of values to drop for it.
-    fn expand(&mut self, node: NodeId, place: Place<W>, seconds: f64) {
+    /// Adds every possible run in a state, with every minimal set of values to drop for it. Returns whether none
+    /// was left out.
+    fn expand(&mut self, node: NodeId, place: Place<W>, seconds: f64) -> bool {
         let space = self.space;
+        let mut whole = true;
         let next = space.model.task_ids().find(|&t| !place.done.has(t));
         for t in space.model.task_ids() {
             let first = !place.done.has(t);
@@ -237,14 +257,16 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
                 values: space.droppable(&place, t),
                 chosen: Values::EMPTY,
                 found: Vec::new(),
-                most: self.limits.states.saturating_sub(self.made) + 1,
+                most: MOST_WAYS.min(self.limits.states.saturating_sub(self.made) + 1),
             };
             drops.choose(space.model, 0, lack);
+            whole &= drops.found.len() < drops.most;
             for dropped in drops.found {
                 let after = space.after(&place, t, &dropped, &needed);
                 self.reach(after, seconds, Some((node, t)));
             }
         }
+        whole
     }
 
     fn reach(&mut self, place: Place<W>, spent: f64, from: Option<(NodeId, TaskId)>) {
