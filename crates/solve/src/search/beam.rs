@@ -14,7 +14,7 @@ use crate::bound;
 use crate::cutoff::Cutoff;
 use crate::model::Model;
 use crate::random::Random;
-use crate::search::space::{Place, Space, Tasks, Values};
+use crate::search::space::{Place, Space, Tasks, Values, words};
 
 /// The ways of making room that are tried for one run.
 const WAYS: usize = 6;
@@ -69,10 +69,6 @@ pub(crate) fn search(
 /// Whether a problem is small enough for beams.
 pub(crate) fn takes(model: &Model) -> bool {
     words(model) <= 16
-}
-
-fn words(model: &Model) -> usize {
-    model.bytes.len().max(model.tasks as usize).div_ceil(64)
 }
 
 fn sized<const W: usize>(

@@ -20,11 +20,12 @@ use crate::search::arrange::Arrangement;
 use crate::search::exact::{self, Limits, Verdict};
 use crate::search::first::{FirstPlan, Lacking};
 use crate::search::lineage::Lineage;
+use crate::search::space;
 use crate::search::state::State;
 use crate::search::walks::WALKS;
 
-/// Units of work per second that the schedule expects of a walk, which is fewer than most machines do.
-const RATE: f64 = 90e6;
+/// Units of work per second that the schedule expects of a walk.
+const RATE: f64 = 75e6;
 /// The bound's share of all work before the race. Half of it follows after the race, and half at the end.
 const BOUND_SHARE: f64 = 0.05;
 /// The share of the search's work for several lineages side by side.
@@ -50,11 +51,13 @@ const FIRST_SHARE: f64 = 0.7;
 const SQUEEZE_SHARE: f64 = 0.4;
 /// Tidying may take at least this long.
 const TIDY_TIME: Duration = Duration::from_millis(300);
-/// The most states that the exact search for small problems makes.
+/// The most states that the exact search makes at first, and the size of problems for which it is quick.
 const STATES: usize = 150_000;
-/// The least share of a very small problem's work for the exact search after the walks, and the units of work for one of
-/// its states.
+const FIRST_WORDS: usize = 2;
+/// The least share of a very small problem's work for the exact search after the walks, the size of such problems, and the
+/// units of work for a state.
 const EXACT_SHARE: f64 = 0.15;
+const RESERVED_WORDS: usize = 1;
 const STATE: u64 = 15;
 /// The same limit at first for each budget while the least budget is sought.
 const LEAST_STATES: usize = 20_000;
@@ -155,7 +158,10 @@ pub(crate) fn with<'m>(
     let cutoff = options.cutoff(start, options.time_limit);
     let free = options.order == Order::Free;
     let limits = Limits {
-        states: if how.exactly { STATES } else { 0 },
+        states: match how.exactly && space::words(model) <= FIRST_WORDS {
+            true => STATES,
+            false => 0,
+        },
         below: f64::INFINITY,
         cutoff,
     };
@@ -231,12 +237,8 @@ fn by_walks<'m>(
                 below: f64::INFINITY,
                 cutoff: first.late,
             };
-            let (proven, (least, runs)) = exact::leanest(
-                model,
-                (floor.max(1.0) - 1.0, (least, runs)),
-                first.free,
-                limits,
-            );
+            let gap = (floor.max(1.0) - 1.0, (least, runs));
+            let (proven, (least, runs)) = exact::leanest(model, gap, first.free, limits);
             if least > budget {
                 return Found {
                     runs,
@@ -290,7 +292,7 @@ fn by_walks<'m>(
         },
     };
     let total = work(options) as u64;
-    let share = match exact::takes(model) {
+    let share = match how.exactly && space::words(model) <= RESERVED_WORDS {
         true => EXACT_SHARE,
         false => 0.0,
     };
@@ -451,6 +453,8 @@ impl<'m> Race<'m, '_> {
             Verdict::Optimal(runs) => {
                 self.best = priced(model, runs);
                 self.lower_bound = self.best.0;
+                let ties = std::mem::take(&mut self.others.ties);
+                self.others.dearer.extend(ties);
             }
             Verdict::Infeasible => self.lower_bound = self.best.0,
             Verdict::AtLeast(seconds) => self.lower_bound = self.lower_bound.max(seconds),

@@ -16,7 +16,7 @@ use crate::search::state::State;
 pub(crate) const MOST_STATES: usize = 20_000_000;
 const MOST_WORDS: usize = 4_000_000;
 /// The most ways of making room for one run. With more, the search ends.
-const MOST_WAYS: usize = 20_000;
+const MOST_WAYS: usize = 200_000;
 /// States made between two looks at the cutoff; a visit to one counts as so many.
 const LOOK: usize = 10_000;
 const VISIT: usize = 40;
@@ -47,11 +47,6 @@ pub(crate) struct Limits<'a> {
 enum Goal {
     Cheapest,
     Any,
-}
-
-/// Whether a problem is so small that exact search often ends: sets of its tasks and values are one word.
-pub(crate) fn takes(model: &Model) -> bool {
-    model.tasks as usize <= Tasks::<1>::MOST && model.bytes.len() <= Values::<1>::MOST
 }
 
 /// Looks for the cheapest plan within `budget` bytes. Problems that are too
@@ -152,7 +147,7 @@ struct Frontier<'s, 'm, const W: usize> {
     limits: Limits<'s>,
     nodes: PrimaryMap<NodeId, Node<W>>,
     open: BinaryHeap<Open>,
-    /// The fewest seconds to each state.
+    /// The fewest seconds to each state; fewer than any number if no plan goes through it.
     least: HashMap<Place<W>, f64>,
     /// By finished tasks: the live sets already left, with their seconds. More live values are never worse.
     left: HashMap<Tasks<W>, Vec<(Values<W>, f64)>>,
@@ -197,7 +192,7 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
                 look = passed + LOOK;
             }
             if self.made > self.limits.states
-                || self.nodes.len() > MOST_WORDS / W
+                || self.least.len() > MOST_WORDS / W
                 || (looks && self.limits.cutoff.reached())
             {
                 return unknown;
@@ -271,21 +266,22 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
 
     fn reach(&mut self, place: Place<W>, spent: f64, from: Option<(NodeId, TaskId)>) {
         self.made += 1;
-        let Some((to_go, _)) = self.space.to_go(&place) else {
-            return;
-        };
         // If any plan will do, the seconds spent don't matter; the seconds still to come lead the search.
         let spent = if self.goal == Goal::Any { 0.0 } else { spent };
+        let known = self.least.entry(place).or_insert(f64::INFINITY);
+        if spent >= *known {
+            return;
+        }
+        let Some((to_go, _)) = self.space.to_go(&place) else {
+            *known = f64::NEG_INFINITY;
+            return;
+        };
+        *known = spent;
         let seconds = spent + to_go;
         // Sums of seconds are rounded, so equal ones may differ a little.
         if seconds >= self.limits.below * (1.0 - 1e-12) {
             return;
         }
-        let known = self.least.entry(place).or_insert(f64::INFINITY);
-        if spent >= *known {
-            return;
-        }
-        *known = spent;
         let node = self.nodes.push(Node {
             place,
             seconds: spent,

@@ -92,6 +92,11 @@ impl<K: EntityRef, const W: usize> Set<K, W> {
     }
 }
 
+/// The words that the sets of a problem's tasks and values take.
+pub(crate) fn words(model: &Model) -> usize {
+    model.bytes.len().max(model.tasks as usize).div_ceil(64)
+}
+
 /// Which tasks have run and which values are in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place<const W: usize> {
