@@ -67,7 +67,7 @@ fn report(
         title: &summary.name,
         method: summary.method,
         status,
-        capacities: &planned.budgeted.within(summary.budget_bytes),
+        capacities: &planned.budgeted.within(planned.budget_bytes),
         numbers: &numbers(planned, summary, tiled, outcome),
         base: &planned.budgeted.base,
         planned: planned.plan(),

@@ -4,6 +4,7 @@
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Add;
 
 use crate::check::CheckedPlan;
 use crate::ids::{DeviceId, LinkId, TaskId, ValueId};
@@ -55,6 +56,8 @@ impl Timeline {
         self.makespan
     }
 
+    // An empty sum of floats is -0.0, which people would see.
+
     /// Seconds that a lane spends running or copying.
     #[must_use]
     pub fn busy(&self, lane: Lane) -> f64 {
@@ -62,14 +65,14 @@ impl Timeline {
             .iter()
             .filter(|span| span.lane == lane)
             .map(|span| span.end - span.start)
-            .sum()
+            .fold(0.0, f64::add)
     }
 
     /// Energy of all runs or copies of a lane.
     #[must_use]
     pub fn joules(&self, lane: Lane) -> f64 {
         let spans = self.spans.iter().filter(|span| span.lane == lane);
-        spans.map(|span| span.joules).sum()
+        spans.map(|span| span.joules).fold(0.0, f64::add)
     }
 
     /// Seconds between two steps of a lane in which it waits for something other than its own previous step.
@@ -79,7 +82,7 @@ impl Timeline {
             .iter()
             .filter(|span| span.lane == lane)
             .map(|span| span.start - span.ready)
-            .sum()
+            .fold(0.0, f64::add)
     }
 }
 

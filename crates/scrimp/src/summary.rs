@@ -32,8 +32,9 @@ pub struct PlanSummary {
     pub method: &'static str,
     /// How good the plan is known to be.
     pub status: Optimality,
-    /// The most that may be in use at any time, everything counted.
-    pub budget_bytes: u64,
+    /// The most that may be in use at any time, everything counted; none if a file of several devices leaves this one
+    /// without a limit.
+    pub budget_bytes: Option<u64>,
     /// The most in use at any time under the plan; of several devices that compute, on the one that alone is the
     /// fastest, as for all bytes up to `base_peak_bytes`.
     pub peak_bytes: u64,
@@ -171,11 +172,12 @@ impl PlanSummary {
             .map_or(objective <= base, |provenance| provenance.optimal);
         let history = provenance.as_ref().map(|provenance| &provenance.history);
         let capacities = budgeted.within(*budget_bytes);
+        let limit = |bytes: u64| (bytes < u64::MAX).then_some(bytes);
         let devices = problem.devices().iter().map(|(id, device)| {
             let lane = Lane::Device(id);
             let summary = DeviceSummary {
                 peak_bytes: plan.peak(id),
-                capacity_bytes: capacities.bytes(id),
+                capacity_bytes: capacities.bytes(id).and_then(limit),
                 busy_seconds: timeline.busy(lane),
                 waiting_seconds: timeline.waiting(lane),
                 joules: plan.joules(id),
@@ -205,7 +207,7 @@ impl PlanSummary {
             } else {
                 Optimality::Feasible
             },
-            budget_bytes: *budget_bytes,
+            budget_bytes: limit(*budget_bytes),
             peak_bytes: plan.peak(budgeted.device),
             arena_bytes: planned.arena_bytes(),
             fixed_bytes: budgeted.fixed_bytes,

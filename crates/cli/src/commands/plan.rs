@@ -174,22 +174,38 @@ pub fn describe(summary: &PlanSummary, budgeted: &Budgeted) -> String {
     let sole = budgeted.problem.sole_device().is_some();
     let bytes = [
         ("budget", summary.budget_bytes, asked.as_str()),
-        ("peak", summary.peak_bytes, "computed and checked"),
-        ("peak without a plan", summary.base_peak_bytes, "computed"),
-        ("no plan below", summary.floor_bytes, "proven"),
+        ("peak", Some(summary.peak_bytes), "computed and checked"),
+        (
+            "peak without a plan",
+            Some(summary.base_peak_bytes),
+            "computed",
+        ),
+        ("no plan below", Some(summary.floor_bytes), "proven"),
         (
             "always there",
-            summary.fixed_bytes,
+            Some(summary.fixed_bytes),
             "weights, optimizer state",
         ),
-        ("layout", summary.arena_bytes, "computed and checked"),
+        ("layout", Some(summary.arena_bytes), "computed and checked"),
     ];
     for (name, bytes, what) in bytes.into_iter().filter(|_| sole) {
-        table.row([name, &units.format_memory(bytes), what]);
+        if let Some(bytes) = bytes {
+            table.row([name, &units.format_memory(bytes), what]);
+        }
     }
+    // Where runs wait for copies or devices work side by side, a step doesn't take the sum of its runs.
+    let parallel = summary.makespan != summary.cost;
+    if parallel {
+        table.row([
+            "time per step".into(),
+            units.format_cost(summary.makespan),
+            "predicted, copies included".into(),
+        ]);
+    }
+    let cost = if parallel { "cost of all runs" } else { "cost" };
     table
         .row([
-            "cost".into(),
+            cost.into(),
             units.format_cost(summary.cost),
             "predicted".into(),
         ])

@@ -24,8 +24,9 @@ const TRIAL_SHARE: f64 = 0.1;
 const AGAIN_SHARE: f64 = 0.05;
 /// After this share no further quick plan is begun.
 const TRIALS_SHARE: f64 = 0.5;
-/// The share by which the first plan for all devices is made.
+/// The share by which the first plan for all devices is made: if its layout must fit, and if any layout will do.
 const FIRST_SHARE: f64 = 0.6;
+const ONLY_SHARE: f64 = 0.95;
 /// A placement may take at least this time.
 const PLACE_TIME: Duration = Duration::from_millis(500);
 /// The most quick plans that decide homes.
@@ -315,14 +316,14 @@ impl Several<'_> {
         watch: &mut dyn FnMut(Progress),
     ) -> Result<Option<Found>> {
         let asked = budgeted.capacities();
-        let limit = match self.fit {
-            Fit::Layout => asked.clone(),
-            Fit::LiveBytes => Capacities::unlimited(),
+        let (limit, first_share) = match self.fit {
+            Fit::Layout => (asked.clone(), FIRST_SHARE),
+            Fit::LiveBytes => (Capacities::unlimited(), ONLY_SHARE),
         };
         let share = self.began.elapsed().as_secs_f64() / self.options.time_limit.as_secs_f64();
         let mut options = Options {
             start,
-            ..self.part((FIRST_SHARE - share).max(TRIAL_SHARE))
+            ..self.part((first_share - share).max(TRIAL_SHARE))
         };
         let mut tightened = asked.clone();
         let mut margin = budgeted.base_peak().saturating_sub(budgeted.fixed_bytes) / MARGIN;
