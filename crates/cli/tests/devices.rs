@@ -208,6 +208,36 @@ fn bytes_of_two_devices_have_names() {
     );
 }
 
+/// A file may leave devices without a limit, and what counts is when the last of them is done.
+#[test]
+fn devices_without_a_limit_work_side_by_side() {
+    let folder = tempdir().unwrap();
+    let path = instance(folder.path(), |file| {
+        for node in file["nodes"].as_array_mut().unwrap() {
+            node["costs"] = json!([node["cost"], node["cost"]]);
+        }
+        file["edges"] = json!([[0, 1], [2, 3]]);
+        file["devices"] = json!(["p", "q"]);
+        file["budget_per_device"] = json!([null, null]);
+        file["copy_costs"] = json!([[[0, 9], [9, 0]], [[0, 9], [9, 0]]]);
+    });
+    let path = path.to_str().unwrap();
+    let planned = object(&["plan", path]);
+    let numbers = ["budget_bytes", "cost", "makespan"].map(|key| planned[key].clone());
+    assert_eq!(numbers, [json!(null), json!(6.0), json!(3.0)]);
+    for name in ["p", "q"] {
+        assert!(planned["devices"][name]["capacity_bytes"].is_null());
+    }
+    for link in planned["links"].as_object().unwrap().values() {
+        assert!(link["busy_seconds"].as_f64().unwrap().is_sign_positive());
+    }
+    let told = text(&scrimp(&["plan", path]));
+    assert!(
+        told.contains("time per step") && told.contains("unlimited"),
+        "{told}"
+    );
+}
+
 /// A larger budget never gives a slower plan, and the least one is below what one device needs.
 #[test]
 fn two_devices_are_swept() {
