@@ -20,11 +20,10 @@ const FIRST_LIMIT: Duration = Duration::from_secs(4);
 const PLACE_TIME: Duration = Duration::from_millis(500);
 const PLACE_PART: u32 = 10;
 const AGAIN_PART: u32 = 20;
-/// If there are other plans, this share of the time left is for placing the best one, and these shares of the time that
-/// is left then are for placing plans that cost the same, and dearer ones.
-const BEST_SHARE: f64 = 0.35;
-const TIES_SHARE: f64 = 0.45;
-const DEARER_SHARE: f64 = 0.85;
+/// If there are other plans, this share of the time left is for placing the best one, and this share of the rest for placing
+/// others; if a dearer one can be placed, plans that cost the same get all of it.
+const BEST_SHARE: f64 = 0.1;
+const OTHERS_SHARE: f64 = 0.75;
 
 /// What must fit the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,15 +223,14 @@ fn under(
             }
             Err(PlaceError::OverCapacity(over)) => {
                 missed = missed.min(least_missed(&over, &asked));
-                let any = |plans: &[Sequence], share| {
-                    let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).mul_f64(share));
-                    place_any(&budgeted.problem, plans, &limit, &options, cutoff)
-                };
-                if let Some(tie) = any(&solved.others.ties, TIES_SHARE)? {
+                let time = left(PLACE_PART);
+                let cutoffs = [OTHERS_SHARE, 1.0]
+                    .map(|share| whole.cutoff(Instant::now(), time.mul_f64(share)));
+                let (problem, others) = (&budgeted.problem, &solved.others);
+                if let Some(tie) =
+                    place_any(problem, others, &mut spare, &limit, &options, cutoffs)?
+                {
                     return Ok(budgeted.planned(tie, fit, budget, Some(provenance)));
-                }
-                if spare.is_none() {
-                    spare = any(&solved.others.dearer, DEARER_SHARE)?;
                 }
                 if spare.is_some() && began.elapsed() >= first_limit {
                     break;

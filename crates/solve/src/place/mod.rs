@@ -11,6 +11,7 @@ mod eject;
 mod exact;
 mod greedy;
 mod items;
+mod others;
 mod pack;
 mod packing;
 mod skyline;
@@ -19,21 +20,21 @@ mod stir;
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use cranelift_entity::PrimaryMap;
 use scrimp_plan::{
-    Buffer, BufferId, Capacities, CheckedLayout, CheckedPlan, DeviceId, Interval, Keep, Layout,
-    LayoutViolation, Origin, Problem, Sequence, check_layout,
+    BufferId, Capacities, CheckedLayout, CheckedPlan, DeviceId, Interval, Keep, Layout,
+    LayoutViolation, Origin, check_layout,
 };
 use thiserror::Error;
 
 use crate::checked::sequence_of;
 use crate::cutoff::Cutoff;
 use crate::method::Order;
-use crate::options::Options;
 use items::{Items, Part};
+pub use others::place_any;
 use pack::{Effort, Goals};
 use stir::reordered;
 
@@ -218,53 +219,6 @@ fn homes(plan: &CheckedPlan) -> BTreeMap<BufferId, BufferId> {
         (first != last).then_some((first, last))
     });
     pairs.collect()
-}
-
-/// Places the buffers of the first of these sequences that packs within the capacities. Little work goes to each; then
-/// their runs are tried in other orders. `None` if no packing was found before the cutoff.
-///
-/// # Errors
-/// [`PlaceError::Defect`] if a packing isn't valid.
-pub fn place_any(
-    problem: &Problem,
-    sequences: &[Sequence],
-    capacities: &Capacities,
-    options: &Options,
-    cutoff: Cutoff<'_>,
-) -> Result<Option<CheckedLayout>, PlaceError> {
-    // Plans in which buffers are held for as long pack as well.
-    let mut seen: BTreeSet<u128> = BTreeSet::new();
-    let stirring = [None].into_iter().chain((0..VARIANTS).map(Some));
-    let tries = stirring.flat_map(|seed| sequences.iter().map(move |sequence| (sequence, seed)));
-    let mut tries = tries.take_while(|_| !cutoff.reached());
-    loop {
-        let some: Vec<_> = tries.by_ref().take(options.threads.max(1)).collect();
-        if some.is_empty() {
-            return Ok(None);
-        }
-        let try_one = |(sequence, seed)| {
-            let plan = reordered(problem, sequence, capacities, options.order, seed, cutoff)?;
-            let held = |b: &Buffer| (b.end - b.start) as u128 * u128::from(b.bytes);
-            let held = plan.buffers().values().map(held).sum();
-            let tries = !seen.contains(&held) && plan.within(capacities).is_ok();
-            tries.then(|| (held, placed(&plan, capacities, Effort::Brief, cutoff)))
-        };
-        let tried = std::thread::scope(|scope| {
-            let tries = some.into_iter();
-            let threads: Vec<_> = tries.map(|one| scope.spawn(move || try_one(one))).collect();
-            let ends = threads.into_iter().map(|thread| thread.join());
-            ends.collect::<Vec<_>>()
-        });
-        for end in tried {
-            let tried = end.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            match tried {
-                Some((_, Ok(layout))) => return Ok(Some(layout)),
-                Some((held, Err(PlaceError::OverCapacity(_)))) => _ = seen.insert(held),
-                Some((_, Err(error))) => return Err(error),
-                None => {}
-            }
-        }
-    }
 }
 
 /// Places all buffers of a plan. If that loses a few bytes, also tries plans with the same runs in other

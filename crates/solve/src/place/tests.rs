@@ -10,7 +10,7 @@ use crate::checked::checked;
 use crate::cutoff::Cutoff;
 use crate::ids::Position;
 use crate::model::Model;
-use crate::options::Options;
+use crate::options::{Options, Others};
 use crate::random::Random;
 use crate::search::state::State;
 use crate::testing::{Shape, problem};
@@ -278,7 +278,7 @@ fn a_placement_that_is_told_to_stop_is_valid_and_was_not_searched_for() {
 #[test]
 fn of_several_plans_one_that_fits_is_placed() {
     let mut rng = Random::new(21, 0);
-    let (mut placed, mut second) = (0, 0);
+    let (mut placed, mut second, mut spares) = (0, 0, 0);
     for round in 0..60 {
         let shape = Shape {
             tasks: 6 + round % 20,
@@ -301,18 +301,37 @@ fn of_several_plans_one_that_fits_is_placed() {
             let plan = checked(&p, &sequences[k], "test").unwrap();
             plan.peak(device)
         });
-        let within = |bytes| {
+        let placed_within = |bytes, plans: &Others<Sequence>| {
             let capacities = Capacities::unlimited().with_bytes(device, Some(bytes));
-            let options = Options::default();
-            let layout = place_any(&p, &sequences, &capacities, &options, Cutoff::NEVER).unwrap();
-            layout.inspect(|layout| assert!(layout.within(&capacities).is_ok()))
+            let (options, mut spare) = (Options::default(), None);
+            let never = [Cutoff::NEVER; 2];
+            let tie = place_any(&p, plans, &mut spare, &capacities, &options, never).unwrap();
+            for layout in [&tie, &spare].into_iter().flatten() {
+                assert!(layout.within(&capacities).is_ok());
+            }
+            (tie, spare)
         };
+        let ties = Others {
+            ties: sequences.to_vec(),
+            dearer: Vec::new(),
+        };
+        let one_each = Others {
+            ties: vec![sequences[0].clone()],
+            dearer: vec![sequences[1].clone()],
+        };
+        let within = |bytes| placed_within(bytes, &ties).0;
+        if peaks[1] < peaks[0] {
+            let (tie, spare) = placed_within(peaks[1], &one_each);
+            let fits = within(peaks[1]).is_some();
+            assert_eq!(tie.is_some() || spare.is_some(), fits);
+            spares += usize::from(tie.is_none() && spare.is_some());
+        }
         assert!(within(peaks[0].min(peaks[1]) / 2).is_none());
         placed += usize::from(within(peaks[0].max(peaks[1])).is_some());
         second += usize::from(peaks[1] < peaks[0] && within(peaks[1]).is_some());
     }
     assert!(
-        placed > 40 && second > 0,
-        "{placed}, {second} by the second"
+        placed > 40 && second > 0 && spares > 0,
+        "{placed}, {second} by the second, {spares} spares"
     );
 }
