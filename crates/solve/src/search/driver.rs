@@ -47,8 +47,11 @@ pub(super) const FIRST_EPOCH: u64 = 5000;
 pub(super) const FIRST_PLAN: Duration = Duration::from_secs(2);
 /// The share of that time for plans within the budget; the rest is for finding the least budget.
 const FIRST_SHARE: f64 = 0.7;
-/// The share of all work, per walk, for squeezing the leanest plan if no plan fits the budget at once.
-const SQUEEZE_SHARE: f64 = 0.4;
+/// The share of all work, per walk, for squeezing the leanest plan if no plan fits the budget at once, and that share for small
+/// problems, for which the exact search follows.
+const SQUEEZE_SHARE: f64 = 0.8;
+const SMALL_SHARE: f64 = 0.4;
+const SMALL_WORDS: usize = 4;
 /// Tidying may take at least this long.
 const TIDY_TIME: Duration = Duration::from_millis(300);
 /// The most states that the exact search makes at first, and the size of problems for which it is quick.
@@ -168,6 +171,10 @@ pub(crate) fn with<'m>(
     let least_time = options.enough.map_or(FIRST_PLAN, |_| options.time_limit);
     let limit = options.time_limit.max(least_time);
     let late = options.cutoff(start, limit);
+    let squeeze = match space::words(model) <= SMALL_WORDS {
+        true => SMALL_SHARE,
+        false => SQUEEZE_SHARE,
+    };
     let first = FirstPlan {
         model,
         budget,
@@ -178,7 +185,7 @@ pub(crate) fn with<'m>(
         // A caller that sets `enough` plans under many budgets and needs the time limit to be kept.
         patient: options.enough.is_none() && options.deadline.is_none(),
         any: false,
-        squeeze: (SQUEEZE_SHARE * work(options)) as u64,
+        squeeze: (squeeze * work(options)) as u64,
         seed: options.seed,
         threads: options.threads,
     };

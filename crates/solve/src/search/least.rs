@@ -19,9 +19,14 @@ const PRECISION: f64 = 1e-4;
 /// The part of the time for bisection, and that with very many tasks, where squeezing takes too long.
 const BISECTION: u32 = 10;
 const LONG_BISECTION: u32 = 2;
-/// Rounds of squeezing, and those of them after which the walks go on from the leanest plan of all.
-const ROUNDS: u64 = 4;
+/// A cycle of squeezing has this many rounds. In the first few of them each walk has a plan of its own, and in the others both
+/// go on from the leanest plan of all.
+const CYCLE: u64 = 3;
 const APART: u64 = 2;
+/// The most units of work of a round per task in the first cycle, and the least number of such rounds for which there is work.
+/// Each later cycle is longer by a quarter.
+const ROUND: u64 = 80_000;
+const ROUNDS: u64 = 8;
 /// How much a walk blurs the costs, by round.
 const BLURS: [f64; 3] = [0.0, 1.0, 0.5];
 
@@ -78,21 +83,29 @@ impl FirstPlan<'_> {
         least
     }
 
-    /// Walks that lower the peak: one from this plan, the other from a lean order, and later both from the
-    /// leaner of their plans.
+    /// Walks that lower the peak. In the first cycle one starts from this plan and the other from a lean order. In each later
+    /// one both start from this plan again, because how far a walk gets depends more on chance than on its length.
     fn squeezed(&self, known: (f64, Vec<TaskId>)) -> (f64, Vec<TaskId>) {
         let mut leanest = known;
-        let mut orders = vec![leanest.1.clone(), self.given()];
-        for round in 0..ROUNDS {
-            if leanest.0 <= self.budget.max(self.floor) || self.late.reached() {
+        let bisected = leanest.1.clone();
+        let mut orders = vec![bisected.clone(), self.given()];
+        let mut left = self.squeeze;
+        let mut length = (self.squeeze / ROUNDS).min(ROUND * u64::from(self.model.tasks));
+        for round in 0.. {
+            if left == 0 || leanest.0 <= self.budget.max(self.floor) || self.late.reached() {
                 break;
             }
             let models: Vec<_> = (0..WALKS)
                 .map(|k| blurred(self.model, BLURS[(round as usize + k) % BLURS.len()]))
                 .collect();
+            let afresh = round % CYCLE == 0;
+            if afresh && round > 0 {
+                orders = vec![bisected.clone(); WALKS];
+                length += length / 4;
+            }
             let mut walks: Vec<Walk<'_>> = (0..WALKS)
                 .map(|k| {
-                    let order = match round < APART {
+                    let order = match round % CYCLE < APART {
                         true => &orders[k],
                         false => &leanest.1,
                     };
@@ -100,12 +113,15 @@ impl FirstPlan<'_> {
                     Walk::new(&models[k], order, self.floor, self.free, self.late, random)
                 })
                 .collect();
+            let most = length.min(left);
             each(self.threads, &mut walks, &|k, walk| {
                 if round == 0 && k == 1 {
                     walk.start_leaner();
                 }
-                walk.squeeze(self.floor, self.budget, self.squeeze / ROUNDS);
+                walk.squeeze(self.floor, self.budget, most);
             });
+            let used = walks.iter().map(|walk| walk.repairer.work).max();
+            left -= used.unwrap_or(0).clamp(1, left);
             orders = walks.iter().map(|walk| walk.leanest.1.clone()).collect();
             for walk in walks {
                 if walk.leanest.0 < leanest.0 {
