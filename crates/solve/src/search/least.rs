@@ -101,7 +101,7 @@ impl FirstPlan<'_> {
             let afresh = round % CYCLE == 0;
             if afresh && round > 0 {
                 orders = vec![bisected.clone(); WALKS];
-                length += length / 4;
+                length = self.squeeze.min(length + length / 4);
             }
             let mut walks: Vec<Walk<'_>> = (0..WALKS)
                 .map(|k| {
@@ -121,7 +121,8 @@ impl FirstPlan<'_> {
                 walk.squeeze(self.floor, self.budget, most);
             });
             let used = walks.iter().map(|walk| walk.repairer.work).max();
-            left -= used.unwrap_or(0).clamp(1, left);
+            // Walks that get nowhere at once don't start again for ever.
+            left -= used.unwrap_or(0).max(most / ROUNDS).clamp(1, left);
             orders = walks.iter().map(|walk| walk.leanest.1.clone()).collect();
             for walk in walks {
                 if walk.leanest.0 < leanest.0 {
