@@ -383,7 +383,7 @@ pub struct Provenance {
     pub attempts: usize,
     /// The planner's remark.
     pub note: Option<String>,
-    /// How the first attempt went.
+    /// How the first attempt went, and the search after its layout was made.
     pub history: History,
     /// Of several devices that compute, the one whose plan is the best among those in which one device does everything,
     /// and what that plan costs.

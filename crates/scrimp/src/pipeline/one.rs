@@ -16,6 +16,11 @@ use crate::pipeline::{Budgeted, Planned, Provenance};
 /// one may not suffice for a first plan.
 const FIRST_PART: f64 = 0.75;
 const FIRST_LIMIT: Duration = Duration::from_secs(4);
+/// If the first plan has a layout by then, the search runs once more with the work that is left, until this share of the limit.
+/// In problems of up to so many tasks it starts from nothing, because where it ends depends most on where it began; larger
+/// ones take too long for that and go on from the plan.
+const SECOND_END: f64 = 0.95;
+const AFRESH: usize = 400;
 /// A placement may take at least this time and this part of the limit, and a further attempt this part.
 const PLACE_TIME: Duration = Duration::from_millis(500);
 const PLACE_PART: u32 = 10;
@@ -161,13 +166,13 @@ fn under(
     // With energy, the search is called for several prices of a joule.
     let untold = counts_energy(budgeted, &options);
     for attempt in 1..=ATTEMPTS {
-        let mut watch = |news| {
+        let mut watched = |news| {
             if attempt == 1 && !untold {
                 provenance.history.add(news);
             }
             watch(news);
         };
-        let solved = match solve(&budgeted.problem, &tightened, &options, &mut watch) {
+        let solved = match solve(&budgeted.problem, &tightened, &options, &mut watched) {
             Ok(solved) => solved,
             Err(refusal) if attempt == 1 && spare.is_none() => {
                 let cutoff = whole.cutoff(Instant::now(), left(PLACE_PART).max(PLACE_TIME));
@@ -219,6 +224,14 @@ fn under(
                 {
                     break;
                 }
+                let second = attempt == 1 && fit == Fit::Layout && first_limit >= FIRST_LIMIT;
+                let (layout, provenance) = match second && whole.method == Method::Search && !untold
+                {
+                    true => {
+                        search_again(budgeted, &asked, (layout, provenance), whole, began, watch)?
+                    }
+                    false => (layout, provenance),
+                };
                 return Ok(budgeted.planned(layout, fit, budget, Some(provenance)));
             }
             Err(PlaceError::OverCapacity(over)) => {
@@ -255,6 +268,73 @@ fn under(
         }
         None => Err(missed.error()),
     }
+}
+
+/// Searches once more, and returns what is cheaper: what is known or what is found.
+fn search_again(
+    budgeted: &Budgeted,
+    capacities: &Capacities,
+    known: (CheckedLayout, Provenance),
+    options: &Options,
+    began: Instant,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<(CheckedLayout, Provenance)> {
+    let (layout, mut provenance) = known;
+    let cost = layout.plan().objective(options.alpha);
+    let end = began.checked_add(options.time_limit.mul_f64(SECOND_END));
+    let starts = budgeted.problem.tasks().len() > AFRESH;
+    let options = Options {
+        seed: options.seed.wrapping_add(1),
+        time_limit: options.time_limit.mul_f64(1.0 - FIRST_PART),
+        deadline: options.deadline.into_iter().chain(end).min(),
+        start: starts.then(|| Sequence::of_runs(budgeted.device, layout.plan().runs())),
+        ..options.clone()
+    };
+    let late = options.cutoff(Instant::now(), options.time_limit).reached();
+    if late || provenance.optimal {
+        return Ok((layout, provenance));
+    }
+    let (before, bound) = (began.elapsed(), provenance.lower_bound);
+    let mut watch = |news: Progress| {
+        let news = Progress {
+            elapsed: before + news.elapsed,
+            cost: Some(news.cost.map_or(cost, |found| found.min(cost))),
+            lower_bound: news.lower_bound.max(bound),
+        };
+        provenance.history.add(news);
+        watch(news);
+    };
+    let solved = match solve(&budgeted.problem, capacities, &options, &mut watch) {
+        Ok(solved) => solved,
+        Err(SolveError::Infeasible { .. } | SolveError::Short(_)) => {
+            return Ok((layout, provenance));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let cutoff = options.cutoff(Instant::now(), options.time_limit);
+    let (layout, cost) = match solved.cost < cost {
+        true => match place_reordered(&solved.plan, capacities, options.order, cutoff) {
+            Ok(better) => (better, solved.cost),
+            Err(PlaceError::OverCapacity(_)) => (layout, cost),
+            Err(error) => return Err(error.into()),
+        },
+        false => (layout, cost),
+    };
+    let elapsed = provenance.elapsed + solved.elapsed;
+    let ended = Solved {
+        cost,
+        lower_bound: bound.max(solved.lower_bound),
+        elapsed: before + solved.elapsed,
+        ..solved
+    };
+    provenance.history.end(&ended);
+    provenance = Provenance {
+        lower_bound: ended.lower_bound,
+        optimal: cost <= ended.lower_bound * (1.0 + 1e-9),
+        elapsed,
+        ..provenance
+    };
+    Ok((layout, provenance))
 }
 
 /// The layout of the plan that the search starts from, if that is a plan of this problem and its layout fits.
