@@ -42,7 +42,7 @@ pub use method::{
 };
 pub use options::{Options, Others, Progress, Solved};
 pub use place::{
-    Overflow, PlaceError, Placement, place, place_any, place_by, place_intervals, place_reordered,
+    Overflow, PlaceAny, PlaceError, Placement, place, place_by, place_intervals, place_reordered,
 };
 pub use published::Layer;
 pub use solve::{floor_bytes, leanest, share_needed, solve};

@@ -49,8 +49,8 @@ pub struct Options {
     pub runs_per_task: usize,
     /// How moccasin's program states that inputs are in memory.
     pub precedence: Precedence,
-    /// A known plan from which the search and exact methods start. It is ignored if it exceeds the budget or
-    /// is outside the method's model.
+    /// A known plan of this problem from which the search and exact methods start. If it exceeds the budget, the search for one
+    /// device and memory repairs it, and others ignore it. Exact methods ignore one that is outside their model.
     pub start: Option<Sequence>,
     /// POET's limit on the seconds of all runs, as a multiple of running every task once; none is unlimited.
     pub runtime_budget: Option<f64>,

@@ -58,6 +58,7 @@ mod one;
 mod several;
 mod slowed;
 mod tiles;
+mod under;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

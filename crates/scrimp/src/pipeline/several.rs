@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::history::History;
 use crate::pipeline::cuts::cuts;
 use crate::pipeline::one::{self, Missed};
+use crate::pipeline::under;
 use crate::pipeline::{Budgeted, Fit, Homes, Planned, Provenance, devices, find_plan, homes};
 
 /// The shares of the time limit for the plans of single devices together, at first and where there is no other plan, for
@@ -188,7 +189,7 @@ impl Several<'_> {
             return Ok(None);
         }
         let capacities = slowed.capacities();
-        let layout = one::layout_of_start(&slowed.problem, &capacities, self.options)?;
+        let layout = under::layout_of_start(&slowed.problem, &capacities, self.options)?;
         Ok(layout.map(|layout| Found {
             alone: None,
             budgeted: slowed.clone(),

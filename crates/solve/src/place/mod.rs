@@ -34,7 +34,7 @@ use crate::checked::sequence_of;
 use crate::cutoff::Cutoff;
 use crate::method::Order;
 use items::{Items, Part};
-pub use others::place_any;
+pub use others::PlaceAny;
 use pack::{Effort, Goals};
 use stir::reordered;
 

@@ -5,7 +5,7 @@ use cranelift_entity::EntityRef;
 use scrimp_plan::{Capacities, Interval, Sequence, check_offsets};
 
 use super::items::{Items, take_apart};
-use super::{Placement, place_any, place_intervals};
+use super::{PlaceAny, Placement, place_intervals};
 use crate::checked::checked;
 use crate::cutoff::Cutoff;
 use crate::ids::Position;
@@ -305,7 +305,8 @@ fn of_several_plans_one_that_fits_is_placed() {
             let capacities = Capacities::unlimited().with_bytes(device, Some(bytes));
             let (options, mut spare) = (Options::default(), None);
             let never = [Cutoff::NEVER; 2];
-            let tie = place_any(&p, plans, &mut spare, &capacities, &options, never).unwrap();
+            let mut any = PlaceAny::new(&p, plans, &capacities, &options);
+            let tie = any.tie(&mut spare, never).unwrap();
             for layout in [&tie, &spare].into_iter().flatten() {
                 assert!(layout.within(&capacities).is_ok());
             }

@@ -48,6 +48,8 @@ const BUILD_WORK: u64 = 1000;
 const POLISHES: usize = 2;
 /// One step in this many takes reruns from another plan.
 const RELINKS: usize = 4;
+/// How often the repair of a known plan is tried.
+const REPAIRS: usize = 2;
 
 /// One walk through the sequences that fit.
 pub(crate) struct Walk<'m> {
@@ -141,6 +143,13 @@ impl<'m> Walk<'m> {
         if self.settle(taste) {
             self.record();
         }
+    }
+
+    /// The first sequence, or what repairing it gives if it doesn't fit. Repair takes too long with many tasks.
+    pub fn fit(&mut self) -> Option<Vec<TaskId>> {
+        let mut tries = 0..if self.model.tasks <= MANY { REPAIRS } else { 0 };
+        let fits = self.repairer.fits(&self.state) || tries.any(|k| self.settle(self.taste_of(k)));
+        fits.then(|| self.state.order())
     }
 
     /// Looks for a first plan within the budget: directly, and then, if `squeeze` is set, by lowering the

@@ -231,7 +231,7 @@ fn by_walks<'m>(
     } = known;
     let FirstPlan { model, budget, .. } = first;
     let cutoff = options.cutoff(start, options.time_limit);
-    let plans = match start_of(model, budget, options) {
+    let plans = match start_of(&first, options) {
         Some(start) => Ok((first.beside(start), None)),
         None => first.plans(),
     };
@@ -324,10 +324,19 @@ fn by_walks<'m>(
     }
 }
 
-/// The plan from which the caller wants to start, if it fits.
-fn start_of(model: &Model, budget: f64, options: &Options) -> Option<Vec<TaskId>> {
+/// The plan from which the caller wants to start, repaired if it doesn't fit.
+fn start_of(first: &FirstPlan<'_>, options: &Options) -> Option<Vec<TaskId>> {
     let runs: Vec<TaskId> = options.start.as_ref()?.runs().collect();
-    (State::new(model, &runs).peak() <= budget).then_some(runs)
+    let random = Random::new(first.seed, 0);
+    let mut walk = Walk::new(
+        first.model,
+        &runs,
+        first.budget,
+        first.free,
+        first.cutoff,
+        random,
+    );
+    walk.fit()
 }
 
 /// The units of work of a walk within the time limit.

@@ -1,0 +1,518 @@
+//! A plan for one device under a budget in bytes, which the layout must fit.
+
+use std::time::{Duration, Instant};
+
+use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, Problem, check};
+use scrimp_solve::{
+    Cutoff, Method, Options, Order, Overflow, PlaceAny, PlaceError, Progress, SolveError, Solved,
+    place_by, place_reordered, sequence_of, solve,
+};
+
+use crate::error::Result;
+use crate::history::History;
+use crate::pipeline::one::{Fit, Missed, counts_energy, least_missed, tighten, with_layout};
+use crate::pipeline::{Budgeted, Planned, Provenance};
+
+/// The share of the time limit by which the first attempt ends, if the limit is at least this long. A shorter
+/// one may not suffice for a first plan.
+const FIRST_PART: f64 = 0.75;
+const FIRST_LIMIT: Duration = Duration::from_secs(4);
+/// If there is a layout by then, the search runs once more with the work that is left, until this share of the limit, and only
+/// if this share of it is left. In problems of up to so many tasks it starts from nothing, because where it ends depends most
+/// on where it began; larger ones take too long for that and go on from the plan.
+const AGAIN_END: f64 = 0.95;
+const AGAIN_LEAST: f64 = 0.1;
+const AFRESH: usize = 400;
+/// A placement may take at least this time and this part of the limit, and a further attempt this part.
+const PLACE_TIME: Duration = Duration::from_millis(500);
+const PLACE_PART: u32 = 10;
+const AGAIN_PART: u32 = 20;
+/// If there are other plans, this share of the time left is for placing the best one, and this share of the rest for placing
+/// others; if a dearer one can be placed, plans that cost the same get all of it.
+const BEST_SHARE: f64 = 0.1;
+const OTHERS_SHARE: f64 = 0.75;
+/// The share of the time left in which plans that cost the same are tried before one is made that leaves room.
+const AT_ONCE: f64 = 0.2;
+/// A plan with room leaves these shares of the bytes that the best plan's layout lacks. Its search takes this share of the
+/// limit, its placement a quarter of that time, and the placement of those that cost the same half of it.
+const ROOMS: [f64; 2] = [0.5, 1.0];
+const ROOM_PART: f64 = 0.1;
+/// A plan that adds this share of the cost of running every task once is as good as the best.
+const NEAR: f64 = 1e-4;
+
+/// The most times that the planner is asked.
+const ATTEMPTS: u64 = 12;
+/// The first tightening removes, besides the missing bytes, one part in this many of what planning can
+/// change. Each further tightening removes twice as much as the one before. Another plan has other holes, so
+/// without a margin it may miss the budget by as much again.
+const MARGIN: u64 = 256;
+
+/// The plan under a budget in bytes. If the plan's live bytes fit the budget but its layout doesn't, other plans that cost the
+/// same are placed, and then one that uses a little less. If none of them fits and the order is free, the planner is asked
+/// for a plan in the given order, whose lifetimes are nested more neatly. Then it is asked for a plan that uses less by the
+/// missing bytes and a margin or, if there is none, for another plan.
+pub(super) fn find(
+    budgeted: &Budgeted,
+    budget: u64,
+    fit: Fit,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Planned> {
+    let asked = budgeted.within(budget);
+    let spare = match fit {
+        Fit::Layout => layout_of_start(&budgeted.problem, &asked, options)?,
+        Fit::LiveBytes => None,
+    };
+    let under = Under {
+        budgeted,
+        budget,
+        fit,
+        options,
+        began: Instant::now(),
+        asked,
+        // Published budgets are for live bytes. With the least budget, the layout gets what it needs.
+        limit: match fit {
+            Fit::Layout => budgeted.capacities(),
+            Fit::LiveBytes => Capacities::unlimited(),
+        },
+        spare,
+        missed: Missed::NONE,
+        provenance: Provenance {
+            alpha: options.alpha,
+            history: History::new(budgeted.base.objective(options.alpha)),
+            ..Provenance::default()
+        },
+    };
+    under.plan(watch)
+}
+
+/// The search for a plan whose layout fits.
+struct Under<'a> {
+    budgeted: &'a Budgeted,
+    budget: u64,
+    fit: Fit,
+    options: &'a Options,
+    began: Instant,
+    /// What live bytes must fit.
+    asked: Capacities,
+    /// What layouts must fit.
+    limit: Capacities,
+    /// A layout that fits, at whatever cost.
+    spare: Option<CheckedLayout>,
+    /// By how much the best layout misses the budget.
+    missed: Missed,
+    provenance: Provenance,
+}
+
+impl<'a> Under<'a> {
+    fn plan(mut self, watch: &mut dyn FnMut(Progress)) -> Result<Planned> {
+        let (budgeted, whole) = (self.budgeted, self.options);
+        let changeable = budgeted.base_peak().saturating_sub(budgeted.fixed_bytes);
+        let mut margin = changeable / MARGIN;
+        let mut tightened = self.asked.clone();
+        // An attempt's deadline is not that of its placement.
+        let mut options = Options {
+            keeps_homes: self.fit == Fit::Layout,
+            ..whole.clone()
+        };
+        if self.fit == Fit::Layout && whole.time_limit >= FIRST_LIMIT {
+            // A plan made in the last moment is poor, so what follows has time of its own.
+            let first = whole.time_limit.mul_f64(FIRST_PART);
+            options.deadline = earlier(whole.deadline, self.began.checked_add(first));
+            options.time_limit = first;
+        }
+        for attempt in 1..=ATTEMPTS {
+            let solved = match self.solve(&tightened, &options, attempt == 1, watch) {
+                Ok(solved) => solved,
+                Err(refusal) if attempt == 1 && self.spare.is_none() => {
+                    let cutoff = self.placing(1.0);
+                    return Err(match self.fit {
+                        Fit::Layout => with_layout(refusal, budgeted, &options, cutoff).0,
+                        Fit::LiveBytes => refusal,
+                    }
+                    .into());
+                }
+                // The budget was tightened too far: the bytes that are missing are the layout's, not the plan's.
+                Err(refusal @ (SolveError::Infeasible { .. } | SolveError::Short(_))) => {
+                    if self.spare.is_none() {
+                        let (_, leanest) =
+                            with_layout(refusal, budgeted, &options, self.placing(1.0));
+                        let fits =
+                            |l: &CheckedLayout| l.needed_bytes(budgeted.device) <= self.budget;
+                        self.spare = leanest.filter(fits);
+                    }
+                    if self.spare.is_some() && self.late() {
+                        break;
+                    }
+                    options.order = whole.order;
+                    options.seed = options.seed.wrapping_add(1);
+                    (tightened, margin) = (self.asked.clone(), changeable / MARGIN);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let thorough = attempt == 1 && self.is_thorough();
+            let found = match self.placed(&solved, options.order)? {
+                Ok(layout) => Ok(layout),
+                Err(over) => {
+                    self.missed = self.missed.min(least_missed(&over, &self.asked));
+                    let other = self.other(&solved, &over, &options, thorough)?;
+                    other.ok_or(over)
+                }
+            };
+            match found {
+                Ok(layout) if self.is_cheapest(self.cost(layout.plan())) => {
+                    let layout = match thorough {
+                        true => self.again(layout, watch)?,
+                        false => layout,
+                    };
+                    return Ok(self.ended(layout));
+                }
+                Ok(_) => break,
+                Err(_) if self.spare.is_some() && self.late() => break,
+                Err(over) => {
+                    options.time_limit = whole.time_limit / 4;
+                    options.deadline = Instant::now().checked_add(self.left(AGAIN_PART));
+                    if attempt == 1 && whole.order == Order::Free {
+                        options.order = Order::Fixed;
+                        continue;
+                    }
+                    options.order = whole.order;
+                    tightened = tighten(tightened, &over, margin);
+                    margin = margin.saturating_mul(2);
+                }
+            }
+        }
+        match self.spare.take() {
+            Some(layout) => Ok(self.ended(layout)),
+            None => Err(self.missed.error()),
+        }
+    }
+
+    /// Asks the planner within these capacities.
+    fn solve(
+        &mut self,
+        capacities: &Capacities,
+        options: &Options,
+        first: bool,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<Solved, SolveError> {
+        // With energy, the search is called for several prices of a joule.
+        let told = first && !counts_energy(self.budgeted, options);
+        let history = &mut self.provenance.history;
+        let mut watch = |news| {
+            if told {
+                history.add(news);
+            }
+            watch(news);
+        };
+        let solved = solve(&self.budgeted.problem, capacities, options, &mut watch)?;
+        if first {
+            self.provenance.history.end(&solved);
+        }
+        let before = std::mem::take(&mut self.provenance);
+        self.provenance = before.followed_by(&solved, self.options.order);
+        Ok(solved)
+    }
+
+    /// The layout of a plan, or what is missing.
+    fn placed(
+        &self,
+        solved: &Solved,
+        order: Order,
+    ) -> Result<Result<CheckedLayout, Vec<Overflow>>> {
+        let share = match self.fit {
+            Fit::Layout if !solved.others.ties.is_empty() => BEST_SHARE,
+            _ => 1.0,
+        };
+        let cutoff = self.placing(share);
+        fitting(match (self.fit, solved.method) {
+            (Fit::Layout, Method::Search) => {
+                place_reordered(&solved.plan, &self.limit, order, cutoff)
+            }
+            // A published planner's plan stays as it is.
+            _ => place_by(&solved.plan, &self.limit, cutoff),
+        })
+    }
+
+    /// The layout of another plan, which costs the same or nearly so. A dearer one may become the spare.
+    fn other(
+        &mut self,
+        best: &Solved,
+        over: &[Overflow],
+        options: &Options,
+        thorough: bool,
+    ) -> Result<Option<CheckedLayout>> {
+        let limit = self.limit.clone();
+        let mut any = PlaceAny::new(&self.budgeted.problem, &best.others, &limit, options);
+        if thorough {
+            let cutoff = self.within(self.left(PLACE_PART).mul_f64(AT_ONCE));
+            if let Some(tie) = any.tie(&mut self.spare, [cutoff; 2])? {
+                return Ok(Some(tie));
+            }
+            if let Some(found) = self.with_room(best, over)?
+                && self.is_cheapest(self.cost(found.plan()))
+            {
+                let near = NEAR * self.budgeted.base.objective(self.options.alpha);
+                if self.cost(found.plan()) - best.cost < near {
+                    return Ok(Some(found));
+                }
+                self.spare = Some(found);
+            }
+        }
+        let left = self.left(PLACE_PART);
+        let cutoffs = [OTHERS_SHARE, 1.0].map(|share| self.within(left.mul_f64(share)));
+        Ok(any.tie(&mut self.spare, cutoffs)?)
+    }
+
+    /// The layout of a plan like the best one that needs less by a part of what its layout lacks.
+    fn with_room(&mut self, best: &Solved, over: &[Overflow]) -> Result<Option<CheckedLayout>> {
+        let (problem, device) = (&self.budgeted.problem, self.budgeted.device);
+        let time = self.options.time_limit.mul_f64(ROOM_PART);
+        let Some(lacking) = over.iter().find(|over| over.device == device) else {
+            return Ok(None);
+        };
+        for room in ROOMS {
+            let bytes = self
+                .budget
+                .saturating_sub((lacking.excess() as f64 * room) as u64);
+            let capacities = self.asked.clone().with_bytes(device, Some(bytes));
+            let options = Options {
+                time_limit: time,
+                deadline: earlier(self.options.deadline, Instant::now().checked_add(time)),
+                start: Some(sequence_of(&best.plan)),
+                ..self.options.clone()
+            };
+            let solved = match solve(problem, &capacities, &options, &mut |_| {}) {
+                Ok(solved) => solved,
+                Err(SolveError::Infeasible { .. } | SolveError::Short(_)) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
+            self.provenance.attempts += 1;
+            self.provenance.elapsed += solved.elapsed;
+            let cutoff = self.within(time / 4);
+            let order = self.options.order;
+            if let Ok(layout) = fitting(place_reordered(&solved.plan, &self.limit, order, cutoff))?
+            {
+                return Ok(Some(layout));
+            }
+            let mut any = PlaceAny::new(problem, &solved.others, &self.limit, self.options);
+            let tie = any.tie(&mut None, [self.within(time / 2); 2])?;
+            if tie.is_some() {
+                return Ok(tie);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Searches once more, and returns what is cheaper: what is known or what is found.
+    fn again(
+        &mut self,
+        known: CheckedLayout,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<CheckedLayout> {
+        let (budgeted, whole) = (self.budgeted, self.options);
+        let least = whole.time_limit.mul_f64(1.0 - AGAIN_LEAST);
+        let cost = self.cost(known.plan());
+        if self.began.elapsed() > least || whole.stopped() || self.is_least(cost) {
+            return Ok(known);
+        }
+        let starts = budgeted.problem.tasks().len() > AFRESH;
+        let end = self.began.checked_add(whole.time_limit.mul_f64(AGAIN_END));
+        let options = Options {
+            seed: whole.seed.wrapping_add(1),
+            time_limit: whole.time_limit.mul_f64(1.0 - FIRST_PART),
+            deadline: earlier(whole.deadline, end),
+            start: starts.then(|| sequence_of(known.plan())),
+            ..whole.clone()
+        };
+        let (before, bound) = (self.began.elapsed(), self.provenance.lower_bound);
+        let history = &mut self.provenance.history;
+        let mut watch = |news: Progress| {
+            let news = Progress {
+                elapsed: before + news.elapsed,
+                cost: Some(news.cost.map_or(cost, |found| found.min(cost))),
+                lower_bound: news.lower_bound.max(bound),
+            };
+            history.add(news);
+            watch(news);
+        };
+        let solved = match solve(&budgeted.problem, &self.asked, &options, &mut watch) {
+            Ok(solved) => solved,
+            Err(SolveError::Infeasible { .. } | SolveError::Short(_)) => return Ok(known),
+            Err(error) => return Err(error.into()),
+        };
+        let layout = match solved.cost < cost {
+            true => {
+                let cutoff = self.placing(BEST_SHARE);
+                let placed = place_reordered(&solved.plan, &self.limit, whole.order, cutoff);
+                fitting(placed)?.unwrap_or(known)
+            }
+            false => known,
+        };
+        self.provenance.lower_bound = bound.max(solved.lower_bound);
+        self.provenance.elapsed += solved.elapsed;
+        self.provenance.history.end(&Solved {
+            cost: self.cost(layout.plan()),
+            lower_bound: self.provenance.lower_bound,
+            elapsed: before + solved.elapsed,
+            ..solved
+        });
+        Ok(layout)
+    }
+
+    /// What a plan costs.
+    fn cost(&self, plan: &CheckedPlan) -> f64 {
+        plan.objective(self.options.alpha)
+    }
+
+    /// Whether no layout that fits is known to cost less.
+    fn is_cheapest(&self, cost: f64) -> bool {
+        let spare = self.spare.as_ref();
+        spare.is_none_or(|spare| cost <= self.cost(spare.plan()))
+    }
+
+    /// Whether no plan costs less.
+    fn is_least(&self, cost: f64) -> bool {
+        cost <= self.provenance.lower_bound * (1.0 + 1e-9)
+    }
+
+    /// Whether there is time for more than the first plan, and a search in one memory, which can use it.
+    fn is_thorough(&self) -> bool {
+        self.fit == Fit::Layout
+            && self.options.method == Method::Search
+            && self.options.time_limit >= FIRST_LIMIT
+            && self.budgeted.problem.devices().len() == 1
+            && !counts_energy(self.budgeted, self.options)
+    }
+
+    /// The time until the limit's end, and at least this part of it.
+    fn left(&self, part: u32) -> Duration {
+        let left = self.options.time_limit.saturating_sub(self.began.elapsed());
+        left.max(self.options.time_limit / part)
+    }
+
+    fn late(&self) -> bool {
+        self.began.elapsed() >= self.options.time_limit
+    }
+
+    /// The end of a placement that may take this share of the time left.
+    fn placing(&self, share: f64) -> Cutoff<'a> {
+        self.within(self.left(PLACE_PART).max(PLACE_TIME).mul_f64(share))
+    }
+
+    /// The end of something that begins now.
+    fn within(&self, time: Duration) -> Cutoff<'a> {
+        self.options.cutoff(Instant::now(), time)
+    }
+
+    /// The plan with this layout.
+    fn ended(self, layout: CheckedLayout) -> Planned {
+        let optimal = self.is_least(self.cost(layout.plan()));
+        let provenance = Provenance {
+            optimal,
+            ..self.provenance
+        };
+        self.budgeted
+            .planned(layout, self.fit, self.budget, Some(provenance))
+    }
+}
+
+/// The earlier of two moments, of which each may be never.
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
+}
+
+/// Apart from defects, a layout or what is missing.
+fn fitting(
+    placed: Result<CheckedLayout, PlaceError>,
+) -> Result<Result<CheckedLayout, Vec<Overflow>>> {
+    match placed {
+        Ok(layout) => Ok(Ok(layout)),
+        Err(PlaceError::OverCapacity(over)) => Ok(Err(over)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The layout of the plan that the search starts from, if that is a plan of this problem and its layout fits.
+pub(super) fn layout_of_start(
+    problem: &Problem,
+    capacities: &Capacities,
+    options: &Options,
+) -> Result<Option<CheckedLayout>> {
+    let start = match &options.start {
+        Some(start) if options.method == Method::Search => start,
+        _ => return Ok(None),
+    };
+    let plan = start.plan(problem).ok();
+    let plan = plan.and_then(|plan| check(problem, plan).ok());
+    let Some(plan) = plan.filter(|plan| plan.within(capacities).is_ok()) else {
+        return Ok(None);
+    };
+    let cutoff = options.cutoff(
+        Instant::now(),
+        PLACE_TIME.max(options.time_limit / PLACE_PART),
+    );
+    let placed = match problem.sole_device() {
+        Some(_) => place_reordered(&plan, capacities, options.order, cutoff),
+        None => place_by(&plan, capacities, cutoff),
+    };
+    Ok(fitting(placed)?.ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use scrimp_graph::networks::{self, NetworkOptions};
+    use scrimp_graph::{Loss, Optimizer, Tiles};
+    use scrimp_plan::Budget;
+    use scrimp_run::{Compiled, Cpu, Processor};
+    use scrimp_solve::sequence_of;
+
+    use super::*;
+    use crate::pipeline::{Recipe, budget, differentiate, estimate, lower};
+
+    fn digits(batch: usize) -> Budgeted {
+        let options = NetworkOptions {
+            batch,
+            ..NetworkOptions::default()
+        };
+        let graph = networks::build("digits", &options).expect("it is built in");
+        let recipe = Recipe {
+            loss: Loss::CrossEntropy,
+            optimizer: Optimizer::Sgd {
+                momentum: 0.0,
+                weight_decay: 0.0,
+            },
+            tiles: Tiles::Off,
+        };
+        let training = differentiate(&graph, recipe).expect("it has gradients");
+        let cpu = Cpu::new(1).expect("threads start");
+        let compiled = Compiled::new(&training.graph, Processor::Cpu(&cpu));
+        let lowered = lower(&training, &estimate(&compiled)).expect("it can be planned");
+        budget(&lowered.problem, Budget::Percent(100.0)).expect("a budget")
+    }
+
+    #[test]
+    fn only_a_start_whose_layout_fits_is_a_spare() {
+        let budgeted = digits(4);
+        let keeps_all = Options {
+            start: Some(sequence_of(&budgeted.base)),
+            ..Options::default()
+        };
+        let spare = |budgeted: &Budgeted, bytes, options: &Options| {
+            layout_of_start(&budgeted.problem, &budgeted.within(bytes), options).expect("no fault")
+        };
+        let layout = spare(&budgeted, u64::MAX, &keeps_all).expect("there is room");
+        let needed = layout.needed_bytes(budgeted.device);
+        assert_eq!(layout.plan().recomputed(), 0);
+        assert!(spare(&budgeted, needed, &keeps_all).is_some());
+        assert!(spare(&budgeted, budgeted.base_peak() - 1, &keeps_all).is_none());
+        assert!(spare(&digits(8), needed, &keeps_all).is_none());
+        assert!(spare(&budgeted, u64::MAX, &Options::default()).is_none());
+        let published = Options {
+            method: Method::KeepAll,
+            ..keeps_all
+        };
+        assert!(spare(&budgeted, u64::MAX, &published).is_none());
+    }
+}
