@@ -622,4 +622,33 @@ mod tests {
         }
         assert!(back > 0, "some starts fail");
     }
+    #[test]
+    fn a_start_that_exceeds_the_budget_is_repaired() {
+        let mut rng = Random::new(4, 0);
+        let (mut repaired, mut impossible) = (0, 0);
+        for round in 0..40 {
+            let shape = Shape {
+                tasks: 12 + round / 2,
+                rich: round % 2 > 0,
+            };
+            let p = problem(shape, &mut rng);
+            let model = Model::new(&p).unwrap().0;
+            let (floor, peak) = (floor_bytes(&p).unwrap(), base_peak(&p));
+            let given = model.given_order();
+            let mut fit = |bytes: u64, free: bool| {
+                let budget = bytes as f64 - model.resident;
+                let mut walk = Walk::new(&model, &given, budget, free, Cutoff::NEVER, rng.clone());
+                let runs = walk.fit()?;
+                assert!(State::new(&model, &runs).peak() <= budget);
+                Some(runs)
+            };
+            assert_eq!(fit(peak, true).as_ref(), Some(&given));
+            repaired += usize::from(fit((floor + peak) / 2, round % 4 > 1).is_some());
+            impossible += usize::from(fit(floor.saturating_sub(1), true).is_none());
+        }
+        assert!(
+            repaired > 20 && impossible == 40,
+            "{repaired}, {impossible}"
+        );
+    }
 }
