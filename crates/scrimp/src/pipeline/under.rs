@@ -169,7 +169,7 @@ impl<'a> Under<'a> {
                     return Ok(self.ended(layout));
                 }
                 Ok(_) => break,
-                Err(_) if self.spare.is_some() && self.late() => break,
+                Err(_) if self.late() => break,
                 Err(over) => {
                     options.time_limit = whole.time_limit / 4;
                     options.deadline = Instant::now().checked_add(self.left(AGAIN_PART));

@@ -42,14 +42,14 @@ const PROMISING: f64 = 1.25;
 const TRIAL: u64 = 3;
 /// Units of work of the first epoch, per task.
 pub(super) const FIRST_EPOCH: u64 = 5000;
-/// The search for a first plan may take at least this long, whatever the limit: without a plan there is
-/// nothing to return, and a feasible budget would be called infeasible.
+/// Where no plan is known, the search for a first one may take at least this long, whatever the limit: without a plan there
+/// is nothing to return, and a feasible budget would be called infeasible.
 pub(super) const FIRST_PLAN: Duration = Duration::from_secs(2);
 /// The share of that time for plans within the budget; the rest is for finding the least budget.
 const FIRST_SHARE: f64 = 0.7;
 /// The share of all work, per walk, for squeezing the leanest plan if no plan fits the budget at once, and that share for small
 /// problems, for which the exact search follows.
-const SQUEEZE_SHARE: f64 = 0.8;
+const SQUEEZE_SHARE: f64 = 1.0;
 const SMALL_SHARE: f64 = 0.4;
 const SMALL_WORDS: usize = 4;
 /// Tidying may take at least this long.
@@ -168,7 +168,10 @@ pub(crate) fn with<'m>(
         below: f64::INFINITY,
         cutoff,
     };
-    let least_time = options.enough.map_or(FIRST_PLAN, |_| options.time_limit);
+    let least_time = match (options.enough, &options.start) {
+        (None, None) => FIRST_PLAN,
+        _ => Duration::ZERO,
+    };
     let limit = options.time_limit.max(least_time);
     let late = options.cutoff(start, limit);
     let squeeze = match space::words(model) <= SMALL_WORDS {
@@ -185,6 +188,7 @@ pub(crate) fn with<'m>(
         // A caller that sets `enough` plans under many budgets and needs the time limit to be kept.
         patient: options.enough.is_none() && options.deadline.is_none(),
         any: false,
+        known: None,
         squeeze: (squeeze * work(options)) as u64,
         seed: options.seed,
         threads: options.threads,
@@ -231,8 +235,16 @@ fn by_walks<'m>(
     } = known;
     let FirstPlan { model, budget, .. } = first;
     let cutoff = options.cutoff(start, options.time_limit);
-    let plans = match start_of(&first, options) {
-        Some(start) => Ok((first.beside(start), None)),
+    let start_runs: Option<Vec<TaskId>> = options.start.as_ref().map(|plan| plan.runs().collect());
+    let plans = match &start_runs {
+        Some(runs) => match first.fitted(runs) {
+            Some(runs) => Ok((first.beside(runs), None)),
+            None => FirstPlan {
+                known: Some(runs),
+                ..first
+            }
+            .plans(),
+        },
         None => first.plans(),
     };
     let (mut runs, mut kept) = match plans {
@@ -322,21 +334,6 @@ fn by_walks<'m>(
         floor,
         settled,
     }
-}
-
-/// The plan from which the caller wants to start, repaired if it doesn't fit.
-fn start_of(first: &FirstPlan<'_>, options: &Options) -> Option<Vec<TaskId>> {
-    let runs: Vec<TaskId> = options.start.as_ref()?.runs().collect();
-    let random = Random::new(first.seed, 0);
-    let mut walk = Walk::new(
-        first.model,
-        &runs,
-        first.budget,
-        first.free,
-        first.cutoff,
-        random,
-    );
-    walk.fit()
 }
 
 /// The units of work of a walk within the time limit.

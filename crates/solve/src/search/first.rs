@@ -57,6 +57,8 @@ pub(super) struct FirstPlan<'a> {
     pub patient: bool,
     /// Whether any plan will do, however dear.
     pub any: bool,
+    /// A lean plan that is known but doesn't fit: if there is one, the search begins with squeezing it.
+    pub known: Option<&'a [TaskId]>,
     pub seed: u64,
     pub threads: usize,
 }
@@ -77,7 +79,8 @@ impl FirstPlan<'_> {
     /// A sequence that fits.
     pub fn search(&self) -> Result<Vec<TaskId>, Lacking> {
         let possible = self.budget >= self.floor;
-        if let Some(runs) = possible.then(|| self.directly()).flatten() {
+        let direct = possible && self.known.is_none();
+        if let Some(runs) = direct.then(|| self.directly()).flatten() {
             return Ok(runs);
         }
         // A caller that asked for too little should learn what is enough, however late it is.
@@ -177,6 +180,9 @@ impl FirstPlan<'_> {
     /// A sequence that fits; if the order is free, also one that keeps the given order, if such a sequence is
     /// found quickly.
     pub fn plans(&self) -> Result<Plans, Lacking> {
+        if self.known.is_some() {
+            return Ok((self.search()?, None));
+        }
         if self.model.tasks > MANY && self.budget >= self.floor {
             return self
                 .of_many()
@@ -190,6 +196,20 @@ impl FirstPlan<'_> {
         let found = self.quickly().into_iter().chain([kept.clone()]);
         let cheapest = found.min_by(|a, b| seconds(a).total_cmp(&seconds(b)));
         Ok((cheapest.unwrap_or_else(|| kept.clone()), Some(kept)))
+    }
+
+    /// A known sequence, repaired if it doesn't fit, or `None` if that fails.
+    pub fn fitted(&self, known: &[TaskId]) -> Option<Vec<TaskId>> {
+        let random = Random::new(self.seed, 0);
+        Walk::new(
+            self.model,
+            known,
+            self.budget,
+            self.free,
+            self.cutoff,
+            random,
+        )
+        .fit()
     }
 
     /// The cheaper of a known sequence that fits and one that is found quickly.

@@ -31,9 +31,12 @@ const ROUNDS: u64 = 8;
 const BLURS: [f64; 3] = [0.0, 1.0, 0.5];
 
 impl FirstPlan<'_> {
-    /// The leanest plan that is found, with its peak: by bisection, and then by walks that squeeze it. Ends as
-    /// soon as a plan fits the budget.
+    /// The leanest plan that is found, with its peak: the known one or one found by bisection, and then by walks that squeeze
+    /// it. Ends as soon as a plan fits the budget.
     pub(super) fn leanest(&self) -> (f64, Vec<TaskId>) {
+        if let Some(known) = self.known {
+            return self.squeezed((State::new(self.model, known).peak(), known.to_vec()));
+        }
         let part = match self.model.tasks > front::TOO_MANY {
             true => LONG_BISECTION,
             false => BISECTION,

@@ -29,8 +29,9 @@ const WORSE: u32 = 2;
 /// A plan that is only compared has this part of the time limit.
 const TRIAL: u32 = 10;
 
-/// The search for tiles ends after this part of the time limit; while no plan within the budget is known, after all of it.
+/// The search for tiles ends after this part of the time limit, and while no plan within the budget is known, after that one.
 const SHARE: f64 = 0.5;
+const MOST_SHARE: f64 = 0.6;
 
 /// A step of more tasks isn't planned, for one device and for several, where quick plans take much longer.
 const MOST_TASKS: usize = 200_000;
@@ -113,22 +114,26 @@ pub(super) struct Judge<'a> {
     /// The budgets in bytes.
     budget: PerDevice<Budget>,
     began: Instant,
-    /// The least cost of a plan within the budgets.
-    best: Option<f64>,
-    /// That plan, where its layout fits.
+    /// The best so far.
+    best: Judged,
+    /// Its plan, whose layout fits or which is the leanest that was found.
     start: Option<TrialPlan>,
     /// Bytes for different numbers of tiles may lead to the same tiles.
     seen: Vec<(Vec<Tiled>, Judged)>,
 }
 
 impl<'a> Judge<'a> {
-    /// Begins a search within budgets in bytes.
-    pub(super) fn new(search: &'a TileSearch<'a>, budget: PerDevice<Budget>) -> Judge<'a> {
+    /// Goes on with a search that began at this moment, within budgets in bytes.
+    pub(super) fn new(
+        search: &'a TileSearch<'a>,
+        budget: PerDevice<Budget>,
+        began: Instant,
+    ) -> Judge<'a> {
         Judge {
             search,
             budget,
-            began: Instant::now(),
-            best: None,
+            began,
+            best: Judged::Nothing,
             start: None,
             seen: Vec::new(),
         }
@@ -163,7 +168,7 @@ impl<'a> Judge<'a> {
         let mut begun: Vec<Tiles> = bytes.iter().step_by(STRIDE).copied().collect();
         begun.splice(1..1, numbers.copied());
         self.round(&begun, known)?;
-        if self.best.is_none() {
+        if self.best.cost().is_none() {
             self.round(&counts, known)?;
         }
         let mut stride = STRIDE;
@@ -192,8 +197,8 @@ impl<'a> Judge<'a> {
             }
             let judged = self.judge(tiles, None)?;
             kind.ended = match judged {
-                Judged::Fits { cost, .. } => counted || self.best < Some(cost),
-                Judged::Nothing => self.best.is_some(),
+                Judged::Fits { cost, .. } => counted || self.best.cost() < Some(cost),
+                Judged::Nothing => self.best.cost().is_some(),
                 Judged::Missed(share) | Judged::Floor(share) => kind.is_worse(share),
             };
             known.push((tiles, judged));
@@ -210,7 +215,7 @@ impl<'a> Judge<'a> {
         known.truncate(FINALISTS);
         let fitting = known.iter().filter(|(_, judged)| judged.cost().is_some());
         if fitting.count() > 1 && !self.search.stopped() {
-            (self.best, self.start) = (None, None);
+            (self.best, self.start) = (Judged::Nothing, None);
             (self.seen, self.began) = (Vec::new(), Instant::now());
             for (tiles, judged) in known.iter_mut() {
                 *judged = self.judge(*tiles, Some(&mut *pricing))?;
@@ -223,10 +228,10 @@ impl<'a> Judge<'a> {
     fn judge(&mut self, tiles: Tiles, pricing: Option<Pricing<'_>>) -> Result<Judged> {
         let search = self.search;
         let limit = search.options.time_limit;
-        let patience = match self.best {
+        let patience = match self.best.cost() {
             Some(_) if search.stopped() => return Ok(Judged::Nothing),
             Some(_) => limit.mul_f64(SHARE),
-            None => limit,
+            None => limit.mul_f64(MOST_SHARE),
         };
         if self.began.elapsed() > patience {
             return Ok(Judged::Nothing);
@@ -255,9 +260,8 @@ impl<'a> Judge<'a> {
     }
 
     pub(super) fn keep(&mut self, step: TiledStep, judged: Judged, start: Option<TrialPlan>) {
-        let cost = judged.cost().unwrap_or(f64::INFINITY);
-        if cost < self.best.unwrap_or(f64::INFINITY) {
-            (self.best, self.start) = (Some(cost), start);
+        if judged.by_use(self.best).is_lt() {
+            (self.best, self.start) = (judged, start);
         }
         self.seen.push((step.tiled, judged));
     }
@@ -304,7 +308,7 @@ impl<'a> Judge<'a> {
         if needed > 1.0 {
             return Ok((Judged::Floor(needed), None));
         }
-        match self.best {
+        match self.best.cost() {
             Some(best) if self.least_cost(budgeted) >= best => Ok((Judged::Nothing, None)),
             _ => self.trial(budgeted),
         }
@@ -332,21 +336,18 @@ impl<'a> Judge<'a> {
                 };
                 Ok((fits, Some(start)))
             }
-            Err(error) => {
-                let judged = missed(&error).map(Judged::Missed).ok_or(error)?;
-                Ok((judged, None))
-            }
+            Err(error) => missed(budgeted, error),
         }
     }
 
-    /// Whether the time limit is over.
+    /// Whether the search for tiles must end.
     fn is_late(&self) -> bool {
-        self.began.elapsed() > self.search.options.time_limit
+        self.began.elapsed() > self.search.options.time_limit.mul_f64(MOST_SHARE)
     }
 
     /// Finds out by how much tiles miss the budgets of which only a floor is known, as far as that is below the least that
     /// was found.
-    pub(super) fn find_leasts(&self, known: &mut [(Tiles, Judged)]) -> Result<()> {
+    pub(super) fn find_leasts(&mut self, known: &mut [(Tiles, Judged)]) -> Result<()> {
         let found = known.iter().filter_map(|(_, judged)| match judged {
             Judged::Missed(share) => Some(*share),
             _ => None,
@@ -359,7 +360,10 @@ impl<'a> Judge<'a> {
                 _ => continue,
             }
             let step = self.search.work.tiled(self.search.graph, *tiles)?;
-            (*judged, _) = self.trial(&self.search.budgeted(&step, &self.budget, None)?)?;
+            let budgeted = self.search.budgeted(&step, &self.budget, None)?;
+            let start;
+            (*judged, start) = self.trial(&budgeted)?;
+            self.keep(step, *judged, start);
             if let Judged::Missed(share) = *judged {
                 least = least.min(share);
             }
@@ -399,23 +403,32 @@ fn needed_bytes(planned: &Planned) -> u64 {
         .sum()
 }
 
-/// How many times a device's budget the plan takes that comes closest, if that is what an error is about.
-pub(super) fn missed(error: &Error) -> Option<f64> {
+/// By how much the plan that comes closest misses a budget, and that plan if it is known; or the error, if it is about
+/// something else.
+pub(super) fn missed(budgeted: &Budgeted, error: Error) -> Result<(Judged, Option<TrialPlan>)> {
     let share = |least: u64, budget: u64| least as f64 / budget.max(1) as f64;
-    match error {
-        Error::NoLayout { budget, needed } => Some(share(*needed, *budget)),
+    let (share, leanest) = match error {
+        Error::NoLayout { budget, needed } => (share(needed, budget), None),
         Error::Solve(SolveError::Infeasible {
             budget,
             least_found,
+            leanest,
             ..
-        }) => Some(share(*least_found, *budget)),
-        Error::Solve(SolveError::NoRoom { budget, least, .. }) => Some(share(*least, *budget)),
+        }) => (share(least_found, budget), leanest),
+        Error::Solve(SolveError::NoRoom { budget, least, .. }) => (share(least, budget), None),
         Error::Solve(SolveError::Short(short)) => {
             let shares = short
                 .iter()
                 .map(|short| share(short.least_found, short.capacity));
-            Some(shares.fold(1.0, f64::max))
+            (shares.fold(1.0, f64::max), None)
         }
-        _ => None,
-    }
+        error => return Err(error),
+    };
+    // With several memories, the plan may be one for other homes.
+    let one = budgeted.problem.devices().len() == 1;
+    let start = leanest.filter(|_| one).map(|sequence| TrialPlan {
+        sequence,
+        homes: Vec::new(),
+    });
+    Ok((Judged::Missed(share), start))
 }

@@ -32,7 +32,7 @@ pub struct Choice {
     pub fits: bool,
     /// The budgets, in bytes where there are tiles.
     pub budget: PerDevice<Budget>,
-    /// A plan with these tiles whose layout fits, if one was made.
+    /// A plan with these tiles, if one was made: one whose layout fits or, if there is none, the leanest.
     pub start: Option<TrialPlan>,
     /// What is left of the time limit.
     pub left: Duration,
@@ -109,9 +109,9 @@ pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Re
             None => return Ok(none(None)),
         },
     };
-    let mut judge = Judge::new(search, search.in_bytes(&untiled));
+    let mut judge = Judge::new(search, search.in_bytes(&untiled), began);
     let (off, start) = match unasked {
-        Some(judged) => (judged, None),
+        Some(missed) => missed,
         None => judge.plan(&untiled)?,
     };
     if judge.is_best(&untiled, off) {
@@ -137,7 +137,7 @@ pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Re
             Tiles::Off => search.budget.clone(),
             _ => in_bytes,
         },
-        start: start.filter(|_| fits),
+        start,
         left: left(),
     })
 }
@@ -146,10 +146,13 @@ fn none_fits(known: &[(Tiles, Judged)]) -> bool {
     known.iter().all(|(_, judged)| judged.cost().is_none())
 }
 
-/// By how much a step without tiles misses the budgets, if none is possible or found and tiles may help; they can't change
-/// what no plan changes. A plan is looked for on one device alone, and only where the budget is tight: on several devices
+/// By how much a step without tiles misses the budgets, with the leanest plan, if none is possible or found and tiles may help;
+/// they can't change what no plan changes. A plan is looked for on one device alone, and only where the budget is tight: on several devices
 /// that takes long.
-fn without_tiles(search: &TileSearch<'_>, untiled: &Budgeted) -> Result<Option<Judged>> {
+fn without_tiles(
+    search: &TileSearch<'_>,
+    untiled: &Budgeted,
+) -> Result<Option<(Judged, Option<TrialPlan>)>> {
     let needed = homes::share_needed(untiled)?;
     let sole = untiled.problem.sole_device().is_some();
     let budget = untiled.budget_bytes;
@@ -158,7 +161,7 @@ fn without_tiles(search: &TileSearch<'_>, untiled: &Budgeted) -> Result<Option<J
         return Ok(None);
     }
     if needed > 1.0 {
-        return Ok(Some(Judged::Floor(needed)));
+        return Ok(Some((Judged::Floor(needed), None)));
     }
     if !sole || needed < TIGHT {
         return Ok(None);
@@ -170,10 +173,9 @@ fn without_tiles(search: &TileSearch<'_>, untiled: &Budgeted) -> Result<Option<J
     };
     match find_plan(untiled, Fit::Layout, &options, &mut |_| {}) {
         Ok(_) => Ok(None),
-        Err(error) => match missed(&error) {
-            Some(_) if search.stopped() => Ok(None),
-            Some(share) => Ok(Some(Judged::Missed(share))),
-            None => Err(error),
-        },
+        Err(error) => {
+            let missed = missed(untiled, error)?;
+            Ok(Some(missed).filter(|_| !search.stopped()))
+        }
     }
 }
