@@ -65,7 +65,7 @@ impl<'a> Cutoff<'a> {
     }
 
     /// The time left until the moment; a long time if there is none.
-    pub(crate) fn left(&self) -> Duration {
+    pub fn left(&self) -> Duration {
         self.deadline
             .map_or(Duration::from_secs(u64::from(u32::MAX)), |at| {
                 at.saturating_duration_since(Instant::now())

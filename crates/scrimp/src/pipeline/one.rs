@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use scrimp_plan::{Capacities, CheckedLayout, Sequence, check};
 use scrimp_solve::{
-    Cutoff, Method, Options, Order, Overflow, Progress, SolveError, Solved, leanest, place_by,
-    place_reordered, solve,
+    Cutoff, Method, Options, Order, Others, Overflow, PlaceAny, Progress, SolveError, Solved,
+    leanest, place_by, place_reordered, solve,
 };
 
 use crate::error::{Error, Result};
@@ -86,11 +86,16 @@ pub(super) fn counts_energy(budgeted: &Budgeted, options: &Options) -> bool {
     options.alpha != 0.0 || budgeted.beside.joules(budgeted.device).is_some()
 }
 
-/// The shares of the time limit after which the least budget and the plan under it must be known.
-const LEAST_SHARE: f64 = 0.75;
-const PLAN_SHARE: f64 = 0.9;
-/// The placement's share of the time limit.
+/// The shares of the time limit after which the least budget and the plan under it must be known, for live bytes and for layouts.
+const LEAST_SHARES: [f64; 2] = [0.75, 0.9];
+const LAYOUT_SHARES: [f64; 2] = [0.6, 0.75];
+/// The share of the time limit for placing the plan.
 const PLACE_SHARE: f64 = 0.1;
+/// The first step by which a layout is made smaller, as a part of what it loses, and the part of the time left that the tries
+/// for a step may take. A step that fails is followed by one of half its size, down to this part of the plan's bytes.
+const STEP: u64 = 4;
+const STEP_PART: u32 = 3;
+const LEAST_STEP: u64 = 2000;
 
 /// The plan under the least budget for which the search finds one. The time limit covers everything. If the
 /// search is stopped, the result is the leanest plan so far, at worst the one that keeps everything.
@@ -100,12 +105,21 @@ fn least(
     options: &Options,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Planned> {
-    let (budget, solved, history) = leanest_within(budgeted, options, watch)?;
+    let began = Instant::now();
+    let shares = match fit {
+        Fit::Layout => LAYOUT_SHARES,
+        Fit::LiveBytes => LEAST_SHARES,
+    };
+    let (budget, solved, history) = leanest_within(budgeted, options, shares, watch)?;
     let unlimited = Capacities::unlimited();
     let cutoff = options.cutoff(Instant::now(), options.time_limit.mul_f64(PLACE_SHARE));
     // With the least budget, the layout gets what it needs.
     let layout = match fit {
-        Fit::Layout => place_reordered(&solved.plan, &unlimited, options.order, cutoff)?,
+        Fit::Layout => {
+            let layout = place_reordered(&solved.plan, &unlimited, options.order, cutoff)?;
+            let cutoff = options.cutoff(began, options.time_limit);
+            smaller(budgeted, layout, &solved.others, options, cutoff)?
+        }
         Fit::LiveBytes => place_by(&solved.plan, &unlimited, cutoff)?,
     };
     let provenance = Provenance {
@@ -113,7 +127,40 @@ fn least(
         ..Provenance::default()
     };
     let provenance = provenance.followed_by(&solved, options.order);
+    let provenance = Provenance {
+        optimal: layout.plan().cost() <= provenance.lower_bound * (1.0 + 1e-9),
+        ..provenance
+    };
     Ok(budgeted.planned(layout, fit, budget, Some(provenance)))
+}
+
+/// A layout that takes fewer bytes than this one, of other plans that need as few live bytes; or this one.
+fn smaller(
+    budgeted: &Budgeted,
+    layout: CheckedLayout,
+    others: &Others<Sequence>,
+    options: &Options,
+    cutoff: Cutoff<'_>,
+) -> Result<CheckedLayout> {
+    let needed = |layout: &CheckedLayout| layout.needed_bytes(budgeted.device);
+    let live = layout.plan().peak(budgeted.device);
+    let plans = Others {
+        ties: [others.ties.clone(), others.dearer.clone()].concat(),
+        dearer: Vec::new(),
+    };
+    let mut smallest = layout;
+    let mut step = (needed(&smallest) - live) / STEP;
+    while step > live / LEAST_STEP && !cutoff.reached() {
+        let capacities = budgeted.within((needed(&smallest) - step).max(live));
+        let mut any = PlaceAny::new(&budgeted.problem, &plans, &capacities, options);
+        let part = cutoff.by(Instant::now().checked_add(cutoff.left() / STEP_PART));
+        match any.tie(&mut None, [part; 2])? {
+            Some(layout) => smallest = layout,
+            None => step /= 2,
+        }
+        step = step.min((needed(&smallest) - live) / STEP);
+    }
+    Ok(smallest)
 }
 
 /// Stages 6 and 7 for one device that computes: a plan whose live bytes fit the budget, or the least budget for which
@@ -129,7 +176,7 @@ pub fn plan_bytes(
     let budget = match budgeted.budget_bytes {
         Some(bytes) => bytes,
         None if options.method == Method::Search => {
-            let (budget, solved, _) = leanest_within(budgeted, options, watch)?;
+            let (budget, solved, _) = leanest_within(budgeted, options, LEAST_SHARES, watch)?;
             return Ok((budget, solved));
         }
         None => least_of_method(budgeted, options, watch)?,
@@ -138,11 +185,12 @@ pub fn plan_bytes(
     Ok((budget, solved))
 }
 
-/// The least budget for which the search finds a plan within a part of the time limit, and a plan within it that is
-/// as cheap as the rest of the time allows.
+/// The least budget for which the search finds a plan within a share of the time limit, and a plan within it that is as cheap
+/// as the time to another share allows.
 fn leanest_within(
     budgeted: &Budgeted,
     options: &Options,
+    shares: [f64; 2],
     watch: &mut dyn FnMut(Progress),
 ) -> Result<(u64, Solved, History)> {
     let began = Instant::now();
@@ -153,7 +201,7 @@ fn leanest_within(
     let (budget, mut solved) = leanest(
         &budgeted.problem,
         &budgeted.beside,
-        &until(LEAST_SHARE),
+        &until(shares[0]),
         watch,
     )?;
     let mut history = History::new(budgeted.base.cost());
@@ -165,7 +213,7 @@ fn leanest_within(
         };
         let options = Options {
             start: Some(Sequence::of_runs(budgeted.device, solved.plan.runs())),
-            ..until(PLAN_SHARE)
+            ..until(shares[1])
         };
         match solve(problem, &capacities, &options, &mut watch) {
             Ok(cheaper) if cheaper.cost <= solved.cost => solved = cheaper,

@@ -110,7 +110,7 @@ impl<'a> PlaceAny<'a> {
             ..
         } = *self;
         let order = |sequence| {
-            let plan = reordered(problem, sequence, capacities, order, turn.seed, cutoff)?;
+            let plan = reordered(problem, sequence, order, turn.seed, cutoff)?;
             plan.within(capacities).is_ok().then(|| (held(&plan), plan))
         };
         let place = |(_, plan): &(u128, CheckedPlan)| {

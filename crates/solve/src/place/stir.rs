@@ -1,6 +1,6 @@
 //! Other orders of a plan's runs, whose buffers may pack better.
 
-use scrimp_plan::{Capacities, CheckedPlan, Move, Problem, Sequence, TaskId};
+use scrimp_plan::{CheckedPlan, Move, Problem, Sequence, TaskId};
 
 use crate::checked::checked;
 use crate::cutoff::Cutoff;
@@ -13,13 +13,12 @@ use crate::search::state::State;
 /// The temperatures at which other orders are annealed.
 const HEATS: [f64; 3] = [1.0, 10.0, 100.0];
 
-/// The runs of a plan, moved so that values wait less. With a seed, they are shuffled before. The plan stays within the
-/// capacities, or within its own peak if that is larger. `None` if no such order was found, or if there are copies, whose
+/// The runs of a plan, moved so that values wait less. With a seed, they are shuffled before. The plan stays within its
+/// own peak. `None` if no such order was found, or if there are copies, whose
 /// places decide how long a plan takes.
 pub(super) fn reordered(
     problem: &Problem,
     sequence: &Sequence,
-    capacities: &Capacities,
     order: Order,
     seed: Option<u64>,
     cutoff: Cutoff<'_>,
@@ -30,8 +29,7 @@ pub(super) fn reordered(
     }
     let (model, device) = Model::new(problem).ok()?;
     let runs: Vec<TaskId> = sequence.runs().collect();
-    let capacity = capacities.bytes(device).unwrap_or(u64::MAX) as f64 - model.resident;
-    let limit = capacity.max(State::new(&model, &runs).peak());
+    let limit = State::new(&model, &runs).peak();
     let mut arrangement = Arrangement::new(&model, &runs, limit, order == Order::Free);
     if let Some(seed) = seed {
         let heat = HEATS[seed as usize % HEATS.len()];
