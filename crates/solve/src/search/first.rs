@@ -20,7 +20,7 @@ const ROUNDS: u64 = 16;
 const ROUNDS_AFTER_BEAMS: u64 = 6;
 /// The widths of the beams, in the order in which they are tried; the last is only for few tasks.
 pub(super) const WIDTHS: [usize; 3] = [1, 8, 64];
-const FEW: u32 = 400;
+pub(super) const FEW: u32 = 400;
 /// With more tasks, plans are built from the front, because repair takes too long.
 pub(super) const MANY: u32 = 1000;
 /// In that case, the first prices that are tried; the last ones take long with [`front::TOO_MANY`] tasks.

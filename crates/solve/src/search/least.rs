@@ -9,16 +9,18 @@ use std::time::Instant;
 
 use crate::random::Random;
 use crate::search::anneal::{BEAM_TASKS, Walk};
-use crate::search::first::{FirstPlan, MANY, WIDTHS, blurred};
+use crate::search::first::{FEW, FirstPlan, MANY, WIDTHS, blurred};
 use crate::search::front;
 use crate::search::state::State;
 use crate::search::walks::{WALKS, each};
 
 /// The least budget is found to this share of the distance between the floor and the keep-all peak.
 const PRECISION: f64 = 1e-4;
-/// The part of the time for bisection, and that with very many tasks, where squeezing takes too long.
+/// The part of the time for bisection: with few tasks, for which wide beams find much, with more, where squeezing gets further
+/// from plans that aren't too lean, and with very many, where squeezing takes too long.
+const BISECTION_OF_FEW: u32 = 2;
 const BISECTION: u32 = 10;
-const LONG_BISECTION: u32 = 2;
+const BISECTION_OF_MANY: u32 = 2;
 /// A cycle of squeezing has this many rounds. In the first few of them each walk has a plan of its own, and in the others both
 /// go on from the leanest plan of all.
 const CYCLE: u64 = 3;
@@ -37,9 +39,10 @@ impl FirstPlan<'_> {
         if let Some(known) = self.known {
             return self.squeezed((State::new(self.model, known).peak(), known.to_vec()));
         }
-        let part = match self.model.tasks > front::TOO_MANY {
-            true => LONG_BISECTION,
-            false => BISECTION,
+        let part = match self.model.tasks {
+            ..=FEW => BISECTION_OF_FEW,
+            tasks if tasks > front::TOO_MANY => BISECTION_OF_MANY,
+            _ => BISECTION,
         };
         let by = Instant::now().checked_add(self.late.left() / part);
         let bisected = FirstPlan {
