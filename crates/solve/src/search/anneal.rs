@@ -635,7 +635,7 @@ mod tests {
             let model = Model::new(&p).unwrap().0;
             let (floor, peak) = (floor_bytes(&p).unwrap(), base_peak(&p));
             let given = model.given_order();
-            let mut fit = |bytes: u64, free: bool| {
+            let fit = |bytes: u64, free: bool| {
                 let budget = bytes as f64 - model.resident;
                 let mut walk = Walk::new(&model, &given, budget, free, Cutoff::NEVER, rng.clone());
                 let runs = walk.fit()?;
