@@ -380,7 +380,7 @@ pub struct Provenance {
     pub optimal: bool,
     /// Time that all attempts took together.
     pub elapsed: Duration,
-    /// How often the planner was asked; more than once if a layout didn't fit.
+    /// How often the planner was asked; more than once if a layout didn't fit. A search after that doesn't count.
     pub attempts: usize,
     /// The planner's remark.
     pub note: Option<String>,

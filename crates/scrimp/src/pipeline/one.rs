@@ -149,7 +149,9 @@ fn smaller(
         dearer: Vec::new(),
     };
     let mut smallest = layout;
-    let mut step = (needed(&smallest) - live) / STEP;
+    // Some of the plans may be leaner than this one.
+    let lost = |layout: &CheckedLayout| needed(layout).saturating_sub(live);
+    let mut step = lost(&smallest) / STEP;
     while step > live / LEAST_STEP && !cutoff.reached() {
         let capacities = budgeted.within((needed(&smallest) - step).max(live));
         let mut any = PlaceAny::new(&budgeted.problem, &plans, &capacities, options);
@@ -158,7 +160,7 @@ fn smaller(
             Some(layout) => smallest = layout,
             None => step /= 2,
         }
-        step = step.min((needed(&smallest) - live) / STEP);
+        step = step.min(lost(&smallest) / STEP);
     }
     Ok(smallest)
 }

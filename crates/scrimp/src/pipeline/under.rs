@@ -141,7 +141,7 @@ impl<'a> Under<'a> {
                             |l: &CheckedLayout| l.needed_bytes(budgeted.device) <= self.budget;
                         self.spare = leanest.filter(fits);
                     }
-                    if self.spare.is_some() && self.late() {
+                    if self.late() {
                         break;
                     }
                     options.order = whole.order;

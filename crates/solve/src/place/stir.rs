@@ -13,9 +13,8 @@ use crate::search::state::State;
 /// The temperatures at which other orders are annealed.
 const HEATS: [f64; 3] = [1.0, 10.0, 100.0];
 
-/// The runs of a plan, moved so that values wait less. With a seed, they are shuffled before. The plan stays within its
-/// own peak. `None` if no such order was found, or if there are copies, whose
-/// places decide how long a plan takes.
+/// The runs of a plan, moved so that values wait less. With a seed, they are shuffled before. The plan stays within its own
+/// peak. `None` if no such order was found, or if there are copies, whose places decide how long a plan takes.
 pub(super) fn reordered(
     problem: &Problem,
     sequence: &Sequence,

@@ -622,6 +622,7 @@ mod tests {
         }
         assert!(back > 0, "some starts fail");
     }
+
     #[test]
     fn a_start_that_exceeds_the_budget_is_repaired() {
         let mut rng = Random::new(4, 0);

@@ -18,7 +18,7 @@ use crate::random::Random;
 use crate::search::anneal::Walk;
 use crate::search::arrange::Arrangement;
 use crate::search::exact::{self, Limits, Verdict};
-use crate::search::first::{FirstPlan, Lacking};
+use crate::search::first::{FirstPlan, Lacking, MANY};
 use crate::search::lineage::Lineage;
 use crate::search::space;
 use crate::search::state::State;
@@ -42,7 +42,7 @@ const PROMISING: f64 = 1.25;
 const TRIAL: u64 = 3;
 /// Units of work of the first epoch, per task.
 pub(super) const FIRST_EPOCH: u64 = 5000;
-/// Where no plan is known, the search for a first one may take at least this long, whatever the limit: without a plan there
+/// Where no plan is given to start from, the search for a first one may take at least this long, whatever the limit: without a plan there
 /// is nothing to return, and a feasible budget would be called infeasible.
 pub(super) const FIRST_PLAN: Duration = Duration::from_secs(2);
 /// The share of that time for plans within the budget; the rest is for finding the least budget.
@@ -239,6 +239,8 @@ fn by_walks<'m>(
     let plans = match &start_runs {
         Some(runs) => match first.fitted(runs) {
             Some(runs) => Ok((first.beside(runs), None)),
+            // Squeezing takes too long with many tasks.
+            None if model.tasks > MANY => first.plans(),
             None => FirstPlan {
                 known: Some(runs),
                 ..first

@@ -1,7 +1,7 @@
 //! How good tiles are: a plan in little time for each, and which tiles to try.
 
 use std::cmp::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use scrimp_graph::{GraphError, Tiled, Tiles};
 use scrimp_plan::{Budget, Mode, PerDevice};
@@ -29,9 +29,8 @@ const WORSE: u32 = 2;
 /// A plan that is only compared has this part of the time limit.
 const TRIAL: u32 = 10;
 
-/// The search for tiles ends after this part of the time limit, and while no plan within the budget is known, after that one.
+/// The search for tiles ends after this part of the time limit; while no plan within the budget is known, at the limit's end.
 const SHARE: f64 = 0.5;
-const MOST_SHARE: f64 = 0.6;
 
 /// A step of more tasks isn't planned, for one device and for several, where quick plans take much longer.
 const MOST_TASKS: usize = 200_000;
@@ -114,25 +113,28 @@ pub(super) struct Judge<'a> {
     /// The budgets in bytes.
     budget: PerDevice<Budget>,
     began: Instant,
+    /// What was left of the time limit then.
+    left: Duration,
     /// The best so far.
     best: Judged,
-    /// Its plan, whose layout fits or which is the leanest that was found.
+    /// Its plan, if it is known: one whose layout fits or the leanest that was found.
     start: Option<TrialPlan>,
     /// Bytes for different numbers of tiles may lead to the same tiles.
     seen: Vec<(Vec<Tiled>, Judged)>,
 }
 
 impl<'a> Judge<'a> {
-    /// Goes on with a search that began at this moment, within budgets in bytes.
+    /// Begins a search within budgets in bytes, when this much of the time limit is left.
     pub(super) fn new(
         search: &'a TileSearch<'a>,
         budget: PerDevice<Budget>,
-        began: Instant,
+        left: Duration,
     ) -> Judge<'a> {
         Judge {
             search,
             budget,
-            began,
+            began: Instant::now(),
+            left,
             best: Judged::Nothing,
             start: None,
             seen: Vec::new(),
@@ -231,7 +233,7 @@ impl<'a> Judge<'a> {
         let patience = match self.best.cost() {
             Some(_) if search.stopped() => return Ok(Judged::Nothing),
             Some(_) => limit.mul_f64(SHARE),
-            None => limit.mul_f64(MOST_SHARE),
+            None => self.left,
         };
         if self.began.elapsed() > patience {
             return Ok(Judged::Nothing);
@@ -336,18 +338,19 @@ impl<'a> Judge<'a> {
                 };
                 Ok((fits, Some(start)))
             }
-            Err(error) => missed(budgeted, error),
+            // After so little time, a search with more of it had better begin anew than go on from its leanest plan.
+            Err(error) => Ok((missed(budgeted, error)?.0, None)),
         }
     }
 
-    /// Whether the search for tiles must end.
+    /// Whether the time limit is over.
     fn is_late(&self) -> bool {
-        self.began.elapsed() > self.search.options.time_limit.mul_f64(MOST_SHARE)
+        self.began.elapsed() > self.left
     }
 
     /// Finds out by how much tiles miss the budgets of which only a floor is known, as far as that is below the least that
     /// was found.
-    pub(super) fn find_leasts(&mut self, known: &mut [(Tiles, Judged)]) -> Result<()> {
+    pub(super) fn find_leasts(&self, known: &mut [(Tiles, Judged)]) -> Result<()> {
         let found = known.iter().filter_map(|(_, judged)| match judged {
             Judged::Missed(share) => Some(*share),
             _ => None,
@@ -361,9 +364,7 @@ impl<'a> Judge<'a> {
             }
             let step = self.search.work.tiled(self.search.graph, *tiles)?;
             let budgeted = self.search.budgeted(&step, &self.budget, None)?;
-            let start;
-            (*judged, start) = self.trial(&budgeted)?;
-            self.keep(step, *judged, start);
+            (*judged, _) = self.trial(&budgeted)?;
             if let Judged::Missed(share) = *judged {
                 least = least.min(share);
             }

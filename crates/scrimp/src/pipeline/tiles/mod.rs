@@ -32,7 +32,7 @@ pub struct Choice {
     pub fits: bool,
     /// The budgets, in bytes where there are tiles.
     pub budget: PerDevice<Budget>,
-    /// A plan with these tiles, if one was made: one whose layout fits or, if there is none, the leanest.
+    /// A plan with these tiles whose layout fits, if one was made, or the leanest without tiles that was found.
     pub start: Option<TrialPlan>,
     /// What is left of the time limit.
     pub left: Duration,
@@ -109,7 +109,8 @@ pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Re
             None => return Ok(none(None)),
         },
     };
-    let mut judge = Judge::new(search, search.in_bytes(&untiled), began);
+    let before_end = limit.saturating_sub(began.elapsed());
+    let mut judge = Judge::new(search, search.in_bytes(&untiled), before_end);
     let (off, start) = match unasked {
         Some(missed) => missed,
         None => judge.plan(&untiled)?,
@@ -147,8 +148,8 @@ fn none_fits(known: &[(Tiles, Judged)]) -> bool {
 }
 
 /// By how much a step without tiles misses the budgets, with the leanest plan, if none is possible or found and tiles may help;
-/// they can't change what no plan changes. A plan is looked for on one device alone, and only where the budget is tight: on several devices
-/// that takes long.
+/// they can't change what no plan changes. A plan is looked for on one device alone, and only where the budget is tight: on
+/// several devices that takes long.
 fn without_tiles(
     search: &TileSearch<'_>,
     untiled: &Budgeted,
