@@ -40,8 +40,10 @@ const ROOM_PART: f64 = 0.1;
 /// A plan that adds this share of the cost of running every task once is as good as the best.
 const NEAR: f64 = 1e-4;
 
-/// The most times that the planner is asked.
+/// The most times that the planner is asked, and for how long after the limit while no layout fits: a budget that can be met
+/// should not be refused.
 const ATTEMPTS: u64 = 12;
+const GRACE: Duration = Duration::from_secs(2);
 /// The first tightening removes, besides the missing bytes, one part in this many of what planning can
 /// change. Each further tightening removes twice as much as the one before. Another plan has other holes, so
 /// without a margin it may miss the budget by as much again.
@@ -141,7 +143,7 @@ impl<'a> Under<'a> {
                             |l: &CheckedLayout| l.needed_bytes(budgeted.device) <= self.budget;
                         self.spare = leanest.filter(fits);
                     }
-                    if self.late() {
+                    if self.is_over() {
                         break;
                     }
                     options.order = whole.order;
@@ -169,7 +171,7 @@ impl<'a> Under<'a> {
                     return Ok(self.ended(layout));
                 }
                 Ok(_) => break,
-                Err(_) if self.late() => break,
+                Err(_) if self.is_over() => break,
                 Err(over) => {
                     options.time_limit = whole.time_limit / 4;
                     options.deadline = Instant::now().checked_add(self.left(AGAIN_PART));
@@ -392,8 +394,13 @@ impl<'a> Under<'a> {
         left.max(self.options.time_limit / part)
     }
 
-    fn late(&self) -> bool {
-        self.began.elapsed() >= self.options.time_limit
+    /// Whether there is no time for another attempt.
+    fn is_over(&self) -> bool {
+        let grace = match self.spare {
+            Some(_) => Duration::ZERO,
+            None => GRACE,
+        };
+        self.began.elapsed() >= self.options.time_limit.saturating_add(grace)
     }
 
     /// The end of a placement that may take this share of the time left.

@@ -141,9 +141,9 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// The budgets in bytes, and the best plan that was found.
-    pub(super) fn end(self) -> (PerDevice<Budget>, Option<TrialPlan>) {
-        (self.budget, self.start)
+    /// The budgets in bytes, and the best plan that was found, if it belongs to what was chosen.
+    pub(super) fn end(self, chosen: Judged) -> (PerDevice<Budget>, Option<TrialPlan>) {
+        (self.budget, self.start.filter(|_| self.best == chosen))
     }
 
     /// Judges numbers of tiles, from the root of how many times the budget the step needs without a plan, and tiles for numbers

@@ -129,7 +129,7 @@ pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Re
         judge.compare(&mut known, pricing)?;
     }
     let (tiles, judged) = known[0];
-    let (in_bytes, start) = judge.end();
+    let (in_bytes, start) = judge.end(judged);
     let fits = judged.cost().is_some();
     Ok(Choice {
         tiles,
