@@ -178,6 +178,7 @@ S cublasLtMatmul(H h, H what, const float *alpha, const float *A, H a, const flo
     const Desc *desc = what;
     const Layout *first = a, *second = b, *to = d;
     CHECK(algorithm[0] == 42 && (bytes == 0 || bytes == 32));
+    if ((uintptr_t)workspace % 256 != 0) return 7;
     memset(workspace, 0xff, bytes);
     uint64_t depth = desc->transpose[0] ? first->rows : first->columns;
     CHECK(depth == (desc->transpose[1] ? second->columns : second->rows));

@@ -77,7 +77,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
         ]),
         Err(error) => table.row(["energy counter", "not found", &error.to_string()]),
     };
-    let opencl = opencl::Driver::load(None).and_then(|driver| driver.platforms());
+    let opencl = opencl::Driver::load(None).and_then(|driver| driver.devices());
     let cuda = cuda::Driver::load(None).and_then(|driver| driver.devices());
     let compiler = cuda::Compiler::load(None);
     let libraries = [
@@ -125,7 +125,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
         "energy_counter_error": counter.err().map(|error| error.to_string()),
         "opencl": {
             "error": opencl.as_ref().err().map(ToString::to_string),
-            "devices": opencl.iter().flatten().flat_map(opencl_devices).collect::<Vec<_>>(),
+            "devices": opencl.iter().flatten().map(opencl_device).collect::<Vec<_>>(),
         },
         "cuda": {
             "error": cuda.as_ref().err().map(ToString::to_string),
@@ -188,28 +188,26 @@ fn kernels(onednn: &Result<Cpu, RunError>) -> (String, String, Value) {
 }
 
 /// A row for each OpenCL device, or one that says why there is none.
-fn opencl_rows(found: &Result<Vec<opencl::Platform>, GpuError>) -> Vec<(String, String, String)> {
+fn opencl_rows(found: &Result<Vec<opencl::Device>, GpuError>) -> Vec<(String, String, String)> {
     let row = |value: &str, note: String| vec![("OpenCL".into(), value.into(), note)];
-    let platforms = match found {
-        Ok(platforms) => platforms,
+    let devices = match found {
+        Ok(devices) => devices,
         Err(error @ GpuError::NotFound { .. }) => return row("not found", error.to_string()),
         Err(error) => return row("unusable", error.to_string()),
     };
-    let each = platforms.iter().flat_map(|platform| {
-        platform.devices.iter().map(move |device| {
-            let mut note = format!(
-                "{} of {}, {} in buffers of up to {}, aligned to {} bytes",
-                device.kind,
-                platform.name,
-                format_bytes(device.memory_bytes),
-                format_bytes(device.largest_buffer_bytes),
-                device.alignment_bytes
-            );
-            for missing in device.missing() {
-                note += &format!("; can't be used: it {missing}");
-            }
-            (device.name.clone(), note)
-        })
+    let each = devices.iter().map(|device| {
+        let mut note = format!(
+            "{} of {}, {} in buffers of up to {}, aligned to {} bytes",
+            device.kind,
+            device.platform,
+            format_bytes(device.memory_bytes),
+            format_bytes(device.largest_buffer_bytes),
+            device.alignment_bytes
+        );
+        for missing in device.missing() {
+            note += &format!("; can't be used: it {missing}");
+        }
+        (device.name.clone(), note)
     });
     let rows = each.enumerate();
     let rows: Vec<_> = rows
@@ -281,24 +279,22 @@ fn cuda_device(device: &cuda::Device) -> Value {
     })
 }
 
-/// The devices of a platform as objects.
-fn opencl_devices(platform: &opencl::Platform) -> impl Iterator<Item = Value> {
-    platform.devices.iter().map(|device| {
-        let (major, minor) = device.version;
-        json!({
-            "name": device.name,
-            "platform": platform.name,
-            "kind": device.kind.to_string(),
-            "version": format!("{major}.{minor}"),
-            "driver": device.driver,
-            "memory_bytes": device.memory_bytes,
-            "largest_buffer_bytes": device.largest_buffer_bytes,
-            "local_bytes": device.local_bytes,
-            "alignment_bytes": device.alignment_bytes,
-            "units": device.units,
-            "double": device.double,
-            "missing": device.missing(),
-        })
+/// An OpenCL device as an object.
+fn opencl_device(device: &opencl::Device) -> Value {
+    let (major, minor) = device.version;
+    json!({
+        "name": device.name,
+        "platform": device.platform,
+        "kind": device.kind.to_string(),
+        "version": format!("{major}.{minor}"),
+        "driver": device.driver,
+        "memory_bytes": device.memory_bytes,
+        "largest_buffer_bytes": device.largest_buffer_bytes,
+        "local_bytes": device.local_bytes,
+        "alignment_bytes": device.alignment_bytes,
+        "units": device.units,
+        "double": device.double,
+        "missing": device.missing(),
     })
 }
 

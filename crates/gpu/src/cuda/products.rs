@@ -33,6 +33,9 @@ impl std::fmt::Debug for Inner {
     }
 }
 
+/// The library's documentation asks for workspace that is aligned to so many bytes; some algorithms refuse any other.
+const WORKSPACE_ALIGN: u64 = 256;
+
 /// What is added to a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
@@ -74,6 +77,8 @@ pub struct PreparedProduct {
     algorithm: [u64; 8],
     /// Bytes of workspace.
     pub workspace: u64,
+    /// Those that the library uses, from the first place that is aligned for it.
+    used: u64,
     added: Added,
 }
 
@@ -191,7 +196,10 @@ impl Products {
                 unsafe { (api.set_preference)(preference.handle, attribute, value, bytes) };
             done("cublasLtMatmulPreferenceSetAttribute", status)
         };
-        prefer(ffi::MOST_WORKSPACE, (&raw const workspace).cast(), 8)?;
+        // The workspace may start up to this much before a place that is aligned as the library wants it.
+        let lost = WORKSPACE_ALIGN.saturating_sub(u64::from(alignment));
+        let most = workspace.saturating_sub(lost);
+        prefer(ffi::MOST_WORKSPACE, (&raw const most).cast(), 8)?;
         for attribute in ffi::ALIGNMENTS {
             prefer(attribute, (&raw const alignment).cast(), 4)?;
         }
@@ -217,12 +225,14 @@ impl Products {
             return Ok(None);
         }
         done("cublasLtMatmulAlgoGetHeuristic", status)?;
+        let used = found.workspace as u64;
         Ok(Some(PreparedProduct {
             products: self.clone(),
             what: Mutex::new(what),
             layouts,
             algorithm: found.algorithm,
-            workspace: found.workspace as u64,
+            workspace: if used > 0 { used + lost } else { 0 },
+            used,
             added,
         }))
     }
@@ -275,9 +285,13 @@ impl PreparedProduct {
         after: &[Event],
     ) -> Result<Event, GpuError> {
         let Inner { api, library, .. } = &*self.products.0;
-        let [a, b, added, c, workspace] = at.map(|offset| {
-            ptr::without_provenance_mut::<c_void>((buffer.address + offset) as usize)
-        });
+        let [a, b, added, c, mut workspace] = at.map(|offset| buffer.address + offset);
+        workspace = match self.used {
+            0 => 0,
+            _ => workspace.next_multiple_of(WORKSPACE_ALIGN),
+        };
+        let [a, b, added, c, workspace] = [a, b, added, c, workspace]
+            .map(|address| ptr::without_provenance_mut::<c_void>(address as usize));
         let what = self.what.lock().unwrap_or_else(PoisonError::into_inner);
         if self.added == Added::PerColumn {
             // SAFETY: the value is one address, which the call copies.
@@ -311,7 +325,7 @@ impl PreparedProduct {
                     result,
                     &self.algorithm,
                     workspace,
-                    self.workspace as usize,
+                    self.used as usize,
                     stream,
                 )
             })

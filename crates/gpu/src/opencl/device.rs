@@ -42,6 +42,8 @@ pub struct Device {
     pub name: String,
     /// Who made it.
     pub vendor: String,
+    /// Whose driver it is.
+    pub platform: String,
     /// Version of the driver.
     pub driver: String,
     /// Major and minor version of OpenCL.
@@ -73,7 +75,11 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
-    pub(crate) fn new(library: &'static Driver, id: Handle) -> Result<Device, GpuError> {
+    pub(crate) fn new(
+        library: &'static Driver,
+        id: Handle,
+        platform: String,
+    ) -> Result<Device, GpuError> {
         let ask = Ask { library, id };
         let kind = match ask.number::<u64>(ffi::DEVICE_TYPE)? {
             kind if kind & ffi::TYPE_GPU != 0 => Kind::Gpu,
@@ -88,6 +94,7 @@ impl Device {
             id,
             name: ask.text(ffi::DEVICE_NAME)?,
             vendor: ask.text(ffi::DEVICE_VENDOR)?,
+            platform,
             driver: ask.text(ffi::DRIVER_VERSION)?,
             version: version(&ask.text(ffi::DEVICE_VERSION)?),
             kind,

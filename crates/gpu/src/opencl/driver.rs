@@ -1,4 +1,4 @@
-//! The loaded library and its platforms.
+//! The loaded library and its devices.
 
 #![allow(unsafe_code, reason = "calls into a C library")]
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
-use super::device::Device;
+use super::device::{Device, Kind};
 use super::done;
 use super::ffi::{self, Api, Handle, Status};
 use crate::error::{GpuError, Library};
@@ -24,17 +24,6 @@ impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "OpenCL of {}", self.path.display())
     }
-}
-
-/// A vendor's driver.
-#[derive(Clone, Debug)]
-pub struct Platform {
-    /// Its name.
-    pub name: String,
-    /// The version that it names.
-    pub version: String,
-    /// Its devices.
-    pub devices: Vec<Device>,
 }
 
 static LOADED: Loaded<Driver> = Loaded::none();
@@ -62,13 +51,13 @@ impl Driver {
         &self.path
     }
 
-    /// All platforms with their devices; none if no driver is installed.
+    /// All devices of all platforms, GPUs first and the host's processors last; none if no driver is installed.
     ///
     /// # Errors
     /// A driver doesn't answer.
-    pub fn platforms(&'static self) -> Result<Vec<Platform>, GpuError> {
+    pub fn devices(&'static self) -> Result<Vec<Device>, GpuError> {
         let _alone = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
-        let ids = list(
+        let platforms = list(
             "clGetPlatformIDs",
             ffi::PLATFORM_NOT_FOUND,
             |n, ids, count| {
@@ -76,37 +65,34 @@ impl Driver {
                 unsafe { (self.api.platforms)(n, ids, count) }
             },
         )?;
-        ids.into_iter().map(|id| self.platform(id)).collect()
-    }
-
-    fn platform(&'static self, id: Handle) -> Result<Platform, GpuError> {
-        let text = |what| {
-            text("clGetPlatformInfo", |bytes, to, length| {
+        let mut devices = Vec::new();
+        for platform in platforms {
+            let name = text("clGetPlatformInfo", |bytes, to, length| {
                 // SAFETY: `to` has room for `bytes` bytes.
-                unsafe { (self.api.platform_info)(id, what, bytes, to, length) }
-            })
-        };
-        let devices = list("clGetDeviceIDs", ffi::DEVICE_NOT_FOUND, |n, ids, count| {
-            // SAFETY: `ids` has room for `n` devices.
-            unsafe { (self.api.devices)(id, ffi::TYPE_ALL, n, ids, count) }
-        })?;
-        Ok(Platform {
-            name: text(ffi::PLATFORM_NAME)?,
-            version: text(ffi::PLATFORM_VERSION)?,
-            devices: devices
-                .into_iter()
-                .map(|device| Device::new(self, device))
-                .collect::<Result<_, _>>()?,
-        })
+                unsafe { (self.api.platform_info)(platform, ffi::PLATFORM_NAME, bytes, to, length) }
+            })?;
+            let ids = list("clGetDeviceIDs", ffi::DEVICE_NOT_FOUND, |n, ids, count| {
+                // SAFETY: `ids` has room for `n` devices.
+                unsafe { (self.api.devices)(platform, ffi::TYPE_ALL, n, ids, count) }
+            })?;
+            for id in ids {
+                devices.push(Device::new(self, id, name.clone())?);
+            }
+        }
+        devices.sort_by_key(|device| match device.kind {
+            Kind::Gpu => 0,
+            Kind::Other => 1,
+            Kind::Cpu => 2,
+        });
+        Ok(devices)
     }
 
-    /// The device of this number, counted through all platforms.
+    /// The device of this number among [`Driver::devices`].
     ///
     /// # Errors
     /// There are fewer devices, or a driver doesn't answer.
     pub fn device(&'static self, number: usize) -> Result<Device, GpuError> {
-        let platforms = self.platforms()?;
-        let mut devices: Vec<Device> = platforms.into_iter().flat_map(|p| p.devices).collect();
+        let mut devices = self.devices()?;
         if number < devices.len() {
             return Ok(devices.swap_remove(number));
         }

@@ -24,7 +24,6 @@ pub(crate) const INVALID_BUFFER_SIZE: Status = -61;
 pub(crate) const PLATFORM_NOT_FOUND: Status = -1001;
 
 /// `CL_PLATFORM_…`
-pub(crate) const PLATFORM_VERSION: u32 = 0x0901;
 pub(crate) const PLATFORM_NAME: u32 = 0x0902;
 /// `CL_DEVICE_…`
 pub(crate) const DEVICE_TYPE: u32 = 0x1000;

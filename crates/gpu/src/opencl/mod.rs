@@ -1,6 +1,6 @@
 //! Devices of any vendor, through OpenCL (1.2 and later).
 //!
-//! A [`Driver`] lists [`Platform`]s with their [`Device`]s. A [`Context`] on a device makes [`Buffer`]s,
+//! A [`Driver`] lists the [`Device`]s of all platforms. A [`Context`] on a device makes [`Buffer`]s,
 //! [`Program`]s and in-order [`Queue`]s, whose commands return [`Event`]s with timestamps. Nothing is
 //! allocated on a device but the buffers that are asked for.
 
@@ -13,7 +13,7 @@ mod queue;
 
 pub use context::{Buffer, Context};
 pub use device::{Device, Kind, LEAST_GROUP_ITEMS};
-pub use driver::{Driver, Platform};
+pub use driver::Driver;
 pub use program::{Kernel, Program, Value};
 pub use queue::{Event, Queue};
 
