@@ -249,7 +249,7 @@ struct Draft<'a> {
     nodes: Range<usize>,
     accesses: Vec<Access>,
     inside: HashSet<TensorId>,
-    /// Union-find over axes; a class is known by its root.
+    /// Union-find over axes; a class is known by its root, to which every axis leads at once.
     classes: HashMap<(TensorId, usize), (TensorId, usize)>,
     /// Roots of the classes that can't be cut.
     blocked: HashSet<(TensorId, usize)>,
@@ -307,6 +307,16 @@ impl<'a> Draft<'a> {
         axis
     }
 
+    /// The same, after which the axes on the way lead to the root at once.
+    fn shortened(&mut self, axis: (TensorId, usize)) -> (TensorId, usize) {
+        let root = self.root(axis);
+        let mut next = axis;
+        while next != root {
+            next = self.classes.insert(next, root).unwrap_or(root);
+        }
+        root
+    }
+
     fn join(&mut self) {
         let mut pairs = Vec::new();
         for (_, node, access) in self.each() {
@@ -333,10 +343,14 @@ impl<'a> Draft<'a> {
             }
         }
         for (a, b) in pairs {
-            let (a, b) = (self.root(a), self.root(b));
+            let (a, b) = (self.shortened(a), self.shortened(b));
             if a != b {
                 self.classes.insert(a, b);
             }
+        }
+        let axes: Vec<_> = self.classes.keys().copied().collect();
+        for axis in axes {
+            self.shortened(axis);
         }
     }
 

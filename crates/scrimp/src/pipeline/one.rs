@@ -54,6 +54,11 @@ impl Missed {
         budget: 0,
     };
 
+    /// A layout needs so many bytes more than the budget.
+    pub const fn by(excess: u64, budget: u64) -> Missed {
+        Missed { excess, budget }
+    }
+
     /// That no layout fits.
     pub fn error(self) -> Error {
         Error::NoLayout {
@@ -96,6 +101,8 @@ const PLACE_SHARE: f64 = 0.1;
 const STEP: u64 = 4;
 const STEP_PART: u32 = 3;
 const LEAST_STEP: u64 = 2000;
+/// The share of a refusal's time for finding plans that are as lean as the leanest.
+const OTHERS_SHARE: f64 = 0.4;
 
 /// The plan under the least budget for which the search finds one. The time limit covers everything. If the
 /// search is stopped, the result is the leanest plan so far, at worst the one that keeps everything.
@@ -244,15 +251,40 @@ pub(super) fn with_layout(
     else {
         return (refusal, None);
     };
-    let capacities = budgeted.within(u64::MAX);
-    let plan = leanest.plan(&budgeted.problem).ok();
-    let plan = plan.and_then(|plan| check(&budgeted.problem, plan).ok());
-    let layout =
-        plan.and_then(|plan| place_reordered(&plan, &capacities, options.order, cutoff).ok());
+    let layout = layout_of_leanest(budgeted, leanest, options, cutoff);
     if let Some(layout) = &layout {
         *least_found = layout.needed_bytes(budgeted.device).max(*least_found);
     }
     (refusal, layout)
+}
+
+/// The smallest layout that is found of the leanest plan and of others that are as lean.
+fn layout_of_leanest(
+    budgeted: &Budgeted,
+    leanest: &Sequence,
+    options: &Options,
+    cutoff: Cutoff<'_>,
+) -> Option<CheckedLayout> {
+    let (problem, capacities) = (&budgeted.problem, budgeted.within(u64::MAX));
+    let plan = check(problem, leanest.plan(problem).ok()?).ok()?;
+    let (mut plan, mut others) = (plan, Others::default());
+    if options.method == Method::Search && !counts_energy(budgeted, options) {
+        let time = cutoff.left().mul_f64(OTHERS_SHARE);
+        let options = Options {
+            time_limit: time,
+            deadline: Instant::now().checked_add(time),
+            start: Some(leanest.clone()),
+            enough: None,
+            ..options.clone()
+        };
+        let within = budgeted.within(plan.peak(budgeted.device));
+        if let Ok(solved) = solve(problem, &within, &options, &mut |_| {}) {
+            (plan, others) = (solved.plan, solved.others);
+        }
+    }
+    let first = cutoff.by(Instant::now().checked_add(cutoff.left() / STEP_PART));
+    let layout = place_reordered(&plan, &capacities, options.order, first).ok()?;
+    smaller(budgeted, layout, &others, options, cutoff).ok()
 }
 
 /// The least budget for which a method other than the search finds a plan.

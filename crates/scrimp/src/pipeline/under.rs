@@ -17,12 +17,14 @@ use crate::pipeline::{Budgeted, Planned, Provenance};
 /// one may not suffice for a first plan.
 const FIRST_PART: f64 = 0.75;
 const FIRST_LIMIT: Duration = Duration::from_secs(4);
-/// If there is a layout by then, the search runs once more with the work that is left, until this share of the limit, and only
-/// if this share of it is left. In problems of up to so many tasks it starts from nothing, because where it ends depends most
-/// on where it began; larger ones take too long for that and go on from the plan.
+/// If there is a plan by then, the search runs at most so many times more, each with this share of all work, until this share
+/// of the limit, and only if this share of it is left. It goes on from the best plan. In problems of up to so many tasks every
+/// other search, the first one among them, starts from nothing, because where it ends depends most on where it began.
+const AGAIN_TIMES: u64 = 3;
+const AGAIN_WORK: f64 = 0.25;
 const AGAIN_END: f64 = 0.95;
 const AGAIN_LEAST: f64 = 0.1;
-const AFRESH: usize = 400;
+const AFRESH: usize = 300;
 /// A placement may take at least this time and this part of the limit, and a further attempt this part.
 const PLACE_TIME: Duration = Duration::from_millis(500);
 const PLACE_PART: u32 = 10;
@@ -139,16 +141,17 @@ impl<'a> Under<'a> {
                     if self.spare.is_none() {
                         let (_, leanest) =
                             with_layout(refusal, budgeted, &options, self.placing(1.0));
-                        let fits =
-                            |l: &CheckedLayout| l.needed_bytes(budgeted.device) <= self.budget;
-                        self.spare = leanest.filter(fits);
+                        if let Some(layout) = leanest {
+                            self.keep_leanest(layout);
+                        }
                     }
                     if self.is_over() {
                         break;
                     }
                     options.order = whole.order;
                     options.seed = options.seed.wrapping_add(1);
-                    (tightened, margin) = (self.asked.clone(), changeable / MARGIN);
+                    options.deadline = self.next_deadline();
+                    (tightened, margin) = (self.halfway(&tightened), changeable / MARGIN);
                     continue;
                 }
                 Err(error) => return Err(error.into()),
@@ -173,8 +176,10 @@ impl<'a> Under<'a> {
                 Ok(_) => break,
                 Err(_) if self.is_over() => break,
                 Err(over) => {
+                    // A search that ends at its first plan knows no others to place.
+                    options.enough = None;
                     options.time_limit = whole.time_limit / 4;
-                    options.deadline = Instant::now().checked_add(self.left(AGAIN_PART));
+                    options.deadline = self.next_deadline();
                     if attempt == 1 && whole.order == Order::Free {
                         options.order = Order::Fixed;
                         continue;
@@ -255,8 +260,7 @@ impl<'a> Under<'a> {
             if let Some(found) = self.with_room(best, over)?
                 && self.is_cheapest(self.cost(found.plan()))
             {
-                let near = NEAR * self.budgeted.base.objective(self.options.alpha);
-                if self.cost(found.plan()) - best.cost < near {
+                if self.cost(found.plan()) - best.cost < self.near() {
                     return Ok(Some(found));
                 }
                 self.spare = Some(found);
@@ -307,25 +311,42 @@ impl<'a> Under<'a> {
         Ok(None)
     }
 
-    /// Searches once more, and returns what is cheaper: what is known or what is found.
+    /// Searches with the work that is left, and returns the cheapest layout that is known then.
     fn again(
         &mut self,
-        known: CheckedLayout,
+        mut best: CheckedLayout,
         watch: &mut dyn FnMut(Progress),
     ) -> Result<CheckedLayout> {
-        let (budgeted, whole) = (self.budgeted, self.options);
-        let least = whole.time_limit.mul_f64(1.0 - AGAIN_LEAST);
-        let cost = self.cost(known.plan());
-        if self.began.elapsed() > least || whole.stopped() || self.is_least(cost) {
-            return Ok(known);
+        let least = self.options.time_limit.mul_f64(1.0 - AGAIN_LEAST);
+        for time in 1..=AGAIN_TIMES {
+            let over = self.began.elapsed() > least || self.options.stopped();
+            let gap = self.cost(best.plan()) - self.provenance.lower_bound;
+            if over || gap <= self.near() {
+                break;
+            }
+            if let Some(better) = self.once_more(&best, time, watch)? {
+                best = better;
+            }
         }
-        let starts = budgeted.problem.tasks().len() > AFRESH;
+        Ok(best)
+    }
+
+    /// The layout of a plan that is cheaper than the best one, by this search after the first.
+    fn once_more(
+        &mut self,
+        best: &CheckedLayout,
+        time: u64,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<Option<CheckedLayout>> {
+        let (budgeted, whole) = (self.budgeted, self.options);
+        let cost = self.cost(best.plan());
+        let goes_on = budgeted.problem.tasks().len() > AFRESH || time.is_multiple_of(2);
         let end = self.began.checked_add(whole.time_limit.mul_f64(AGAIN_END));
         let options = Options {
-            seed: whole.seed.wrapping_add(1),
-            time_limit: whole.time_limit.mul_f64(1.0 - FIRST_PART),
+            seed: whole.seed.wrapping_add(time),
+            time_limit: whole.time_limit.mul_f64(AGAIN_WORK),
             deadline: earlier(whole.deadline, end),
-            start: starts.then(|| sequence_of(known.plan())),
+            start: goes_on.then(|| sequence_of(best.plan())),
             ..whole.clone()
         };
         let (before, bound) = (self.began.elapsed(), self.provenance.lower_bound);
@@ -341,21 +362,23 @@ impl<'a> Under<'a> {
         };
         let solved = match solve(&budgeted.problem, &self.asked, &options, &mut watch) {
             Ok(solved) => solved,
-            Err(SolveError::Infeasible { .. } | SolveError::Short(_)) => return Ok(known),
+            Err(SolveError::Infeasible { .. } | SolveError::Short(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let layout = match solved.cost < cost {
             true => {
                 let cutoff = self.placing(BEST_SHARE);
                 let placed = place_reordered(&solved.plan, &self.limit, whole.order, cutoff);
-                fitting(placed)?.unwrap_or(known)
+                fitting(placed)?.ok()
             }
-            false => known,
+            false => None,
         };
         self.provenance.lower_bound = bound.max(solved.lower_bound);
         self.provenance.elapsed += solved.elapsed;
         self.provenance.history.end(&Solved {
-            cost: self.cost(layout.plan()),
+            cost: layout
+                .as_ref()
+                .map_or(cost, |layout| self.cost(layout.plan())),
             lower_bound: self.provenance.lower_bound,
             elapsed: before + solved.elapsed,
             ..solved
@@ -363,9 +386,23 @@ impl<'a> Under<'a> {
         Ok(layout)
     }
 
+    /// What a plan may cost more than another one and be as good.
+    fn near(&self) -> f64 {
+        NEAR * self.budgeted.base.objective(self.options.alpha)
+    }
+
     /// What a plan costs.
     fn cost(&self, plan: &CheckedPlan) -> f64 {
         plan.objective(self.options.alpha)
+    }
+
+    /// Keeps the smallest layout so far: as the spare if it fits, and else for what the refusal says.
+    fn keep_leanest(&mut self, layout: CheckedLayout) {
+        let needed = layout.needed_bytes(self.budgeted.device);
+        match needed.checked_sub(self.budget) {
+            None | Some(0) => self.spare = Some(layout),
+            Some(excess) => self.missed = self.missed.min(Missed::by(excess, self.budget)),
+        }
     }
 
     /// Whether no layout that fits is known to cost less.
@@ -381,8 +418,7 @@ impl<'a> Under<'a> {
 
     /// Whether there is time for more than the first plan, and a search in one memory, which can use it.
     fn is_thorough(&self) -> bool {
-        self.fit == Fit::Layout
-            && self.options.method == Method::Search
+        self.options.method == Method::Search
             && self.options.time_limit >= FIRST_LIMIT
             && self.budgeted.problem.devices().len() == 1
             && !counts_energy(self.budgeted, self.options)
@@ -394,11 +430,25 @@ impl<'a> Under<'a> {
         left.max(self.options.time_limit / part)
     }
 
+    /// When a further attempt ends.
+    fn next_deadline(&self) -> Option<Instant> {
+        Instant::now().checked_add(self.left(AGAIN_PART))
+    }
+
+    /// Capacities halfway from these back to what was asked.
+    fn halfway(&self, tightened: &Capacities) -> Capacities {
+        let device = self.budgeted.device;
+        let bytes = tightened
+            .bytes(device)
+            .map(|bytes| bytes.midpoint(self.budget));
+        self.asked.clone().with_bytes(device, bytes)
+    }
+
     /// Whether there is no time for another attempt.
     fn is_over(&self) -> bool {
         let grace = match self.spare {
-            Some(_) => Duration::ZERO,
-            None => GRACE,
+            None if self.options.deadline.is_none() => GRACE,
+            _ => Duration::ZERO,
         };
         self.began.elapsed() >= self.options.time_limit.saturating_add(grace)
     }

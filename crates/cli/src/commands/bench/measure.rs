@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use anyhow::Result;
+use scrimp::pipeline::find_plan;
 use scrimp::plan::Capacities;
 use scrimp::plan::file::{AllocationInstance, Instance};
-use scrimp::solve::{Options, Order, Progress, SolveError, solve};
-use scrimp::{Budgeted, Error, LargestBatch, Limit, largest_scaled, percent_over};
+use scrimp::solve::{Options, Order, Progress, SolveError};
+use scrimp::{Budgeted, Error, Fit, LargestBatch, Limit, largest_scaled, percent_over};
 use serde_json::{Value, json};
 
 use super::super::place;
@@ -95,12 +96,15 @@ pub fn plan(budgeted: &Budgeted, row: &Row, options: &Options) -> Result<Run> {
             costs.push((news.elapsed.as_secs_f64(), cost));
         }
     };
-    let capacities = budgeted.within(row.budget);
+    let budgeted = Budgeted {
+        budget_bytes: Some(row.budget),
+        ..budgeted.clone()
+    };
     let began = Instant::now();
-    let outcome = solve(&budgeted.problem, &capacities, options, &mut watch);
+    let outcome = find_plan(&budgeted, Fit::LiveBytes, options, &mut watch);
     let seconds = began.elapsed().as_secs_f64();
     let found = match outcome {
-        Ok(solved) => {
+        Ok(planned) => {
             let first = |most: f64| {
                 let seen = costs
                     .iter()
@@ -108,21 +112,25 @@ pub fn plan(budgeted: &Budgeted, row: &Row, options: &Options) -> Result<Run> {
                     .map(|(at, _)| *at);
                 seen.unwrap_or(seconds)
             };
-            let overhead_percent = over(solved.cost);
-            let lower_bound_percent = over(solved.lower_bound);
+            let (bound, optimal) = match &planned.provenance {
+                Some(found) => (found.lower_bound, found.optimal),
+                None => (base, false),
+            };
+            let overhead_percent = over(planned.plan().cost());
+            let lower_bound_percent = over(bound);
             let published = best_published(lower_bound_percent);
             Some(Found {
                 overhead_percent,
                 lower_bound_percent,
-                optimal: solved.optimal,
-                peak: solved.plan.peak(budgeted.device),
+                optimal,
+                peak: planned.plan().peak(budgeted.device),
                 reached_seconds: (overhead_percent <= published && published.is_finite())
                     .then(|| first(published)),
                 best_seconds: first(overhead_percent + 1e-9),
             })
         }
-        Err(SolveError::Infeasible { .. }) => None,
-        Err(error) => return Err(Error::Solve(error).into()),
+        Err(Error::Solve(SolveError::Infeasible { .. })) => None,
+        Err(error) => return Err(error.into()),
     };
     Ok(Run { found, seconds })
 }

@@ -167,8 +167,10 @@ fn without_tiles(
     if !sole || needed < TIGHT {
         return Ok(None);
     }
+    let limit = search.options.time_limit / UNTILED;
     let options = Options {
-        time_limit: search.options.time_limit / UNTILED,
+        time_limit: limit,
+        deadline: Instant::now().checked_add(limit),
         enough: Some(f64::INFINITY),
         ..search.options.clone()
     };
