@@ -103,10 +103,12 @@ fn libraries_are_told_what_operators_mean() {
     for (window, groups, [x, w, y], b) in &shapes {
         let (window, groups, input_hw) = (*window, *groups, [9, 8]);
         let conv = Op::Conv { window, groups };
-        match window.kernel {
-            [1, 1] => ours.push((conv, vec![x, w])),
-            _ => cases.extend([(conv.clone(), vec![&x[..], w]), (conv, vec![x, w, b])]),
-        }
+        let to = match window.kernel {
+            [1, 1] => &mut ours,
+            _ => &mut cases,
+        };
+        to.push((conv.clone(), vec![x, w]));
+        to.push((conv, vec![x, w, b]));
         let gradient = Op::ConvInputGrad {
             window,
             groups,
@@ -114,13 +116,12 @@ fn libraries_are_told_what_operators_mean() {
         };
         cases.push((gradient, vec![y, w]));
         let gradient = Op::ConvWeightGrad { window, groups };
-        match groups {
-            1 => cases.extend([
-                (gradient.clone(), vec![&x[..], y]),
-                (gradient, vec![x, y, w]),
-            ]),
-            _ => ours.push((gradient, vec![x, y])),
-        }
+        let to = match groups {
+            1 => &mut cases,
+            _ => &mut ours,
+        };
+        to.push((gradient.clone(), vec![x, y]));
+        to.push((gradient, vec![x, y, w]));
     }
     for (op, shapes) in &cases {
         let graph = graph_of(op, shapes);

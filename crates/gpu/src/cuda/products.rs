@@ -196,8 +196,8 @@ impl Products {
                 unsafe { (api.set_preference)(preference.handle, attribute, value, bytes) };
             done("cublasLtMatmulPreferenceSetAttribute", status)
         };
-        // The workspace may start up to this much before a place that is aligned as the library wants it.
-        let lost = WORKSPACE_ALIGN.saturating_sub(u64::from(alignment));
+        // The workspace may start so much before a place that is aligned as the library wants it.
+        let lost = WORKSPACE_ALIGN - 1;
         let most = workspace.saturating_sub(lost);
         prefer(ffi::MOST_WORKSPACE, (&raw const most).cast(), 8)?;
         for attribute in ffi::ALIGNMENTS {
