@@ -139,9 +139,8 @@ impl<'a> Under<'a> {
                 // The budget was tightened too far: the bytes that are missing are the layout's, not the plan's.
                 Err(refusal @ (SolveError::Infeasible { .. } | SolveError::Short(_))) => {
                     if self.spare.is_none() {
-                        // Half of the time that is left is for layouts of plans that are about as lean.
-                        let cutoff = self.within((self.until_over() / 2).max(PLACE_TIME));
-                        let (_, leanest) = with_layout(refusal, budgeted, &options, cutoff);
+                        let (_, leanest) =
+                            with_layout(refusal, budgeted, &options, self.placing(1.0));
                         if let Some(layout) = leanest {
                             self.keep_leanest(layout);
                         }
@@ -445,19 +444,13 @@ impl<'a> Under<'a> {
         self.asked.clone().with_bytes(device, bytes)
     }
 
-    /// The time that is left for further attempts.
-    fn until_over(&self) -> Duration {
+    /// Whether there is no time for another attempt. A caller with a deadline of its own looks elsewhere after it.
+    fn is_over(&self) -> bool {
         let grace = match self.spare {
             None if self.options.deadline.is_none() => GRACE,
             _ => Duration::ZERO,
         };
-        let all = self.options.time_limit.saturating_add(grace);
-        all.saturating_sub(self.began.elapsed())
-    }
-
-    /// Whether there is no time for another attempt.
-    fn is_over(&self) -> bool {
-        self.until_over().is_zero()
+        self.began.elapsed() >= self.options.time_limit.saturating_add(grace)
     }
 
     /// The end of a placement that may take this share of the time left.
