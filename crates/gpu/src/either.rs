@@ -563,6 +563,14 @@ impl Queue {
         }
     }
 
+    /// The next launch begins, by the device's clock, when the device comes to it. By CUDA it otherwise begins when the
+    /// command before it ended, unless it waits for events: what the driver needs between the two is part of it.
+    pub fn pause(&self) {
+        if let Queue::Cuda(queue) = self {
+            queue.pause();
+        }
+    }
+
     /// Waits until all commands are done.
     ///
     /// # Errors
@@ -594,6 +602,17 @@ impl Event {
         match self {
             Event::OpenCl(event) => event.wait(),
             Event::Cuda(event) => event.wait(),
+        }
+    }
+
+    /// Whether the command is known to be done; OpenCL isn't asked.
+    ///
+    /// # Errors
+    /// It failed.
+    pub fn is_done(&self) -> Result<bool, GpuError> {
+        match self {
+            Event::OpenCl(_) => Ok(false),
+            Event::Cuda(event) => event.is_done(),
         }
     }
 

@@ -3,8 +3,8 @@
 //!
 //! A [`Library`] is found and loaded once per process; an [`Engine`] makes [`Primitive`]s for a fixed
 //! number of threads; a primitive runs on memory that its caller owns, scratchpads included. Elements
-//! are 32-bit floats. Implementations that the library has only for reference are never used: they are
-//! hundreds of times slower.
+//! are 32-bit floats. Implementations that the library has only for reference, which are hundreds of times
+//! slower, and those that allocate memory of their own are never used.
 //!
 //! The library's threads are those of an OpenMP runtime. [`Library::parallel`] runs a caller's own
 //! loops on the same threads, so that a process has one pool at work and no other that waits for it.

@@ -170,7 +170,7 @@ impl Drop for Descriptor {
 }
 
 impl Engine {
-    /// The library's best implementation, unless that is only for reference.
+    /// The library's best implementation of those that are used.
     pub(crate) fn descriptor(
         &self,
         call: &'static str,
@@ -245,7 +245,7 @@ impl Drop for Primitive {
 }
 
 impl Primitive {
-    /// The descriptor's primitive; `None` where all that is left is an implementation for reference.
+    /// The descriptor's primitive; `None` where none that is left is used.
     pub(crate) fn new(
         engine: &Arc<Engine>,
         descriptor: Descriptor,
@@ -254,7 +254,7 @@ impl Primitive {
         let api = &engine.library.api;
         let name = loop {
             let name = name(&descriptor)?;
-            if !is_reference(&name) {
+            if is_used(&name) {
                 break name;
             }
             // SAFETY: the descriptor is alive and nothing else uses it.
@@ -434,7 +434,9 @@ fn name(descriptor: &Descriptor) -> Result<String, OneDnnError> {
     Ok(name.to_string_lossy().into_owned())
 }
 
-/// `ref:any`, `ref_int8:any` and the like.
-fn is_reference(name: &str) -> bool {
-    name.starts_with("ref")
+/// Neither `ref:any` and the like, which are slow, nor `gemm:jit:f32`, `x64:gemm:jit` and the like: their product of
+/// matrices allocates its blocks itself, outside of the scratchpad and of any budget. Only processors without AVX-512 get
+/// those.
+fn is_used(name: &str) -> bool {
+    !name.starts_with("ref") && name.split(':').all(|part| part != "gemm")
 }

@@ -111,6 +111,19 @@ fn a_step_allocates_nothing_outside_the_arena() {
             steps_of(name, graph, cpu);
         }
     }
+    without_avx512();
+}
+
+/// Without AVX-512 the library chooses other implementations. A process has one choice, so this one runs the test again in
+/// another.
+fn without_avx512() {
+    const MOST: &str = "ONEDNN_MAX_CPU_ISA";
+    if std::env::var_os(MOST).is_some() {
+        return;
+    }
+    let mut test = std::process::Command::new(std::env::current_exe().unwrap());
+    let done = test.env(MOST, "AVX2").output().unwrap();
+    assert!(done.status.success(), "{done:?}");
 }
 
 fn steps_of(name: &str, graph: &Graph, cpu: &Cpu) {

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "calls into a C library")]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::context::{Context, WeakContext};
@@ -17,21 +17,51 @@ pub struct Event(Arc<Recorded>);
 
 #[derive(Debug)]
 struct Recorded {
+    start: Arc<Moment>,
+    end: Arc<Moment>,
+}
+
+/// One of the driver's events, recorded where a command of a stream ends or begins.
+#[derive(Debug)]
+struct Moment {
     context: Context,
     mark: Arc<Mark>,
-    start: Handle,
-    end: Handle,
+    handle: Handle,
+    /// In nanoseconds of the device's clock, once somebody asked.
+    time: OnceLock<i64>,
 }
 
 // SAFETY: the driver's functions on events may be called from any thread.
-unsafe impl Send for Recorded {}
+unsafe impl Send for Moment {}
 // SAFETY: as above.
-unsafe impl Sync for Recorded {}
+unsafe impl Sync for Moment {}
 
-impl Drop for Recorded {
+impl Moment {
+    /// When all before it on a stream is done.
+    fn on(stream: &Stream, context: &Context) -> Result<Arc<Moment>, GpuError> {
+        let moment = Moment {
+            mark: context.clock().mark(context, stream)?,
+            handle: context.event()?,
+            context: context.clone(),
+            time: OnceLock::new(),
+        };
+        stream.record(moment.handle)?;
+        Ok(Arc::new(moment))
+    }
+
+    /// In nanoseconds of the device's clock. Waits until it has come.
+    fn time(&self) -> Result<i64, GpuError> {
+        if let Some(&time) = self.time.get() {
+            return Ok(time);
+        }
+        let time = self.mark.until(&self.context, self.handle)?;
+        Ok(*self.time.get_or_init(|| time))
+    }
+}
+
+impl Drop for Moment {
     fn drop(&mut self) {
-        self.context.give_back_event(self.start);
-        self.context.give_back_event(self.end);
+        self.context.give_back_event(self.handle);
     }
 }
 
@@ -68,7 +98,7 @@ impl Drop for MarkEvent {
     }
 }
 
-// SAFETY: as for `Recorded`.
+// SAFETY: as for `Moment`.
 unsafe impl Send for MarkEvent {}
 // SAFETY: as above.
 unsafe impl Sync for MarkEvent {}
@@ -129,42 +159,63 @@ impl Mark {
         let zero = self.nanoseconds(context)?;
         let (api, mut milliseconds) = (context.api()?, 0f32);
         // SAFETY: both events live and were recorded.
-        unsafe {
-            done("cuEventSynchronize", (api.synchronize)(self.event.handle))?;
-            done("cuEventSynchronize", (api.synchronize)(event))?;
-            let elapsed = (api.elapsed)(&mut milliseconds, self.event.handle, event);
-            done("cuEventElapsedTime", elapsed)?;
+        let mut elapsed = || unsafe { (api.elapsed)(&mut milliseconds, self.event.handle, event) };
+        let mut status = elapsed();
+        if status == ffi::NOT_READY {
+            // SAFETY: as above.
+            unsafe {
+                done("cuEventSynchronize", (api.synchronize)(self.event.handle))?;
+                done("cuEventSynchronize", (api.synchronize)(event))?;
+            }
+            status = elapsed();
         }
+        done("cuEventElapsedTime", status)?;
         Ok(zero + (f64::from(milliseconds) * 1e6).round() as i64)
     }
 }
 
 impl Event {
-    /// Gives a command to a stream between two marks of time.
+    /// Gives a command to a stream. It begins where the command before it ended, if that is given here, and otherwise
+    /// when the stream comes to it.
     pub(super) fn of(
         context: &Context,
         stream: &Stream,
+        before: Option<Event>,
         command: impl FnOnce() -> Result<(), GpuError>,
     ) -> Result<Event, GpuError> {
-        let recorded = Recorded {
-            mark: context.clock().mark(context, stream)?,
-            start: context.event()?,
-            end: context.event()?,
-            context: context.clone(),
+        let start = match before {
+            Some(Event(before)) => before.end.clone(),
+            None => Moment::on(stream, context)?,
         };
-        stream.record(recorded.start)?;
         command()?;
-        stream.record(recorded.end)?;
-        Ok(Event(Arc::new(recorded)))
+        let end = Moment::on(stream, context)?;
+        Ok(Event(Arc::new(Recorded { start, end })))
     }
 
     pub(super) fn handle(&self) -> Handle {
-        self.0.end
+        self.0.end.handle
+    }
+
+    fn context(&self) -> &Context {
+        &self.0.end.context
     }
 
     /// Whether it is of this context.
     pub(super) fn is_of(&self, context: &Context) -> bool {
-        self.0.context.is(context)
+        self.context().is(context)
+    }
+
+    /// Whether the command is done.
+    ///
+    /// # Errors
+    /// It failed, or one before it.
+    pub fn is_done(&self) -> Result<bool, GpuError> {
+        let api = self.context().api()?;
+        // SAFETY: the event lives and was recorded.
+        match unsafe { (api.query)(self.handle()) } {
+            ffi::NOT_READY => Ok(false),
+            status => done("cuEventQuery", status).map(|()| true),
+        }
     }
 
     /// Waits until the command is done.
@@ -172,19 +223,18 @@ impl Event {
     /// # Errors
     /// It failed, or one before it.
     pub fn wait(&self) -> Result<(), GpuError> {
-        let api = self.0.context.api()?;
         // To fall asleep and be woken takes longer than a small command.
         let start = Instant::now();
         while start.elapsed() < SPINS_FOR {
-            // SAFETY: the event lives and was recorded.
-            match unsafe { (api.query)(self.0.end) } {
-                ffi::NOT_READY => std::hint::spin_loop(),
-                status => return done("cuEventQuery", status),
+            if self.is_done()? {
+                return Ok(());
             }
+            std::hint::spin_loop();
         }
-        // SAFETY: as above.
+        let api = self.context().api()?;
+        // SAFETY: the event lives and was recorded.
         done("cuEventSynchronize", unsafe {
-            (api.synchronize)(self.0.end)
+            (api.synchronize)(self.handle())
         })
     }
 
@@ -193,12 +243,6 @@ impl Event {
     /// # Errors
     /// It failed, or one before it.
     pub fn times(&self) -> Result<[i64; 2], GpuError> {
-        let Recorded {
-            context,
-            mark,
-            start,
-            end,
-        } = &*self.0;
-        Ok([mark.until(context, *start)?, mark.until(context, *end)?])
+        Ok([self.0.start.time()?, self.0.end.time()?])
     }
 }

@@ -4,6 +4,7 @@
 
 use std::ffi::{c_uint, c_void};
 use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::context::{Buffer, Context};
 use super::done;
@@ -19,6 +20,8 @@ use crate::error::{GpuError, within};
 pub struct Queue {
     context: Context,
     stream: Stream,
+    /// The last command, if what the driver needs after it counts as part of the next launch.
+    last: Mutex<Option<Event>>,
 }
 
 #[derive(Debug)]
@@ -67,7 +70,17 @@ impl Queue {
                 handle,
             },
             context: context.clone(),
+            last: Mutex::default(),
         })
+    }
+
+    /// The next launch begins when the device comes to it, however long ago the command before it ended.
+    pub fn pause(&self) {
+        *self.last() = None;
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Event>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `groups` groups of `items` work items of a kernel on a buffer; the buffer's address is its first argument.
@@ -94,7 +107,7 @@ impl Queue {
             .map(|bytes| bytes.as_ptr().cast_mut().cast())
             .collect();
         let (groups, items) = (groups as c_uint, items as c_uint);
-        self.command(after, |api| {
+        self.next(after, |api| {
             // SAFETY: the driver copies the arguments before it returns; the caller promises the rest.
             done("cuLaunchKernel", unsafe {
                 (api.launch)(
@@ -158,7 +171,7 @@ impl Queue {
         after: &[Event],
         command: impl FnOnce(Handle) -> Result<(), GpuError>,
     ) -> Result<Event, GpuError> {
-        self.command(after, |_| command(self.stream.handle))
+        self.next(after, |_| command(self.stream.handle))
     }
 
     /// Begins to copy a buffer's bytes from `start` on to the host. There is no command for no bytes.
@@ -261,10 +274,30 @@ impl Queue {
         self.command(after, command).map(Some)
     }
 
-    /// Gives a command to the queue.
+    /// Gives a launch to the queue. Unless it waits for events it begins, by the clock, when the command before it ended:
+    /// one mark of time between two launches instead of two is time that the device computes.
+    fn next(
+        &self,
+        after: &[Event],
+        command: impl FnOnce(&'static Api) -> Result<(), GpuError>,
+    ) -> Result<Event, GpuError> {
+        let before = self.last().take().filter(|_| after.is_empty());
+        self.give(after, before, command)
+    }
+
+    /// Gives another command to the queue.
     fn command(
         &self,
         after: &[Event],
+        command: impl FnOnce(&'static Api) -> Result<(), GpuError>,
+    ) -> Result<Event, GpuError> {
+        self.give(after, None, command)
+    }
+
+    fn give(
+        &self,
+        after: &[Event],
+        before: Option<Event>,
         command: impl FnOnce(&'static Api) -> Result<(), GpuError>,
     ) -> Result<Event, GpuError> {
         let api = self.context.api()?;
@@ -274,6 +307,8 @@ impl Queue {
                 (api.wait_event)(self.stream.handle, event.handle(), 0)
             })?;
         }
-        Event::of(&self.context, &self.stream, || command(api))
+        let event = Event::of(&self.context, &self.stream, before, || command(api))?;
+        *self.last() = Some(event.clone());
+        Ok(event)
     }
 }

@@ -7,6 +7,7 @@
 )]
 
 use scrimp_gpu::Event;
+use std::collections::VecDeque;
 
 use super::trace::Record;
 use crate::error::RunError;
@@ -15,7 +16,6 @@ use crate::job::Job;
 use crate::span::Span;
 
 /// What the driver was given in this step.
-#[derive(Debug)]
 pub(super) struct Ahead<'a> {
     device: &'a Gpu,
     memory: &'a DeviceMemory,
@@ -23,8 +23,16 @@ pub(super) struct Ahead<'a> {
     after: Vec<Event>,
     /// The last command.
     last: Option<Event>,
-    runs: Vec<Given>,
+    /// The runs that aren't recorded yet.
+    runs: VecDeque<Given>,
+    /// When the last one that is recorded ended.
+    idle_since: f64,
+    /// The name of a step's node.
+    name: &'a (dyn Fn(usize) -> String + Sync),
 }
+
+/// After this many runs the host looks which ones are done.
+const LOOKS_EVERY: usize = 16;
 
 /// A run that the driver was given.
 #[derive(Debug)]
@@ -37,18 +45,25 @@ struct Given {
 }
 
 impl<'a> Ahead<'a> {
-    pub fn new(device: &'a Gpu, memory: &'a DeviceMemory) -> Ahead<'a> {
+    pub fn new(
+        device: &'a Gpu,
+        memory: &'a DeviceMemory,
+        name: &'a (dyn Fn(usize) -> String + Sync),
+    ) -> Ahead<'a> {
         Ahead {
             device,
             memory,
             after: Vec::new(),
             last: None,
-            runs: Vec::new(),
+            runs: VecDeque::new(),
+            idle_since: 0.0,
+            name,
         }
     }
 
     /// All that follows waits for these events.
     pub fn wait(&mut self, events: Vec<Event>) -> Result<(), RunError> {
+        self.memory.pause();
         for event in events {
             match self.memory.knows(&event) {
                 true => self.after.push(event),
@@ -73,7 +88,7 @@ impl<'a> Ahead<'a> {
         let launched = unsafe { job.begin_on_gpu(self.device, self.memory, &self.after)? };
         if let Some(launched) = launched {
             self.last = Some(launched.last.clone());
-            self.runs.push(Given {
+            self.runs.push_back(Given {
                 run,
                 waited: !self.after.is_empty(),
                 launched,
@@ -93,29 +108,46 @@ impl<'a> Ahead<'a> {
         Ok(())
     }
 
-    /// Waits until all is done, and records when it was. An error is that of the first run that failed; `name` gives
-    /// the name of its node.
-    pub fn end(
-        mut self,
-        record: &mut Record,
-        name: &dyn Fn(usize) -> String,
-    ) -> Result<(), RunError> {
-        self.memory.flush()?;
-        let mut idle_since = 0.0;
-        for given in self.runs.drain(..) {
-            let done = given.launched.finish();
-            done.map_err(|error| RunError::in_node(&name(given.run), error))?;
-            let [start, _] = self.memory.seconds(&given.launched.first)?;
-            let [_, end] = self.memory.seconds(&given.launched.last)?;
-            if given.waited {
-                record.waiting += (start - idle_since).max(0.0);
+    /// Records the runs that are done, from time to time, so that fewer are left for the end of the step.
+    pub fn look(&mut self, record: &mut Record) -> Result<(), RunError> {
+        if !record.runs.len().is_multiple_of(LOOKS_EVERY) {
+            return Ok(());
+        }
+        while let Some(given) = self.runs.front() {
+            // What failed is told below.
+            if let Ok(false) = given.launched.last.is_done() {
+                break;
             }
-            idle_since = end;
-            let trace = &mut record.runs[given.run];
-            (trace.start, trace.seconds) = (start.max(0.0), end - start);
+            if let Some(given) = self.runs.pop_front() {
+                self.record(&given, record)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all is done, and records when it was. An error is that of the first run that failed.
+    pub fn end(mut self, record: &mut Record) -> Result<(), RunError> {
+        self.memory.flush()?;
+        while let Some(given) = self.runs.pop_front() {
+            self.record(&given, record)?;
         }
         self.after.iter().try_for_each(Event::wait)?;
         Ok(self.last.take().map_or(Ok(()), |event| event.wait())?)
+    }
+
+    /// Waits until a run is done, and records when it was.
+    fn record(&mut self, given: &Given, record: &mut Record) -> Result<(), RunError> {
+        let trace = &mut record.runs[given.run];
+        let done = given.launched.finish();
+        done.map_err(|error| RunError::in_node(&(self.name)(trace.step), error))?;
+        let [start, _] = self.memory.seconds(&given.launched.first)?;
+        let [_, end] = self.memory.seconds(&given.launched.last)?;
+        if given.waited {
+            record.waiting += (start - self.idle_since).max(0.0);
+        }
+        self.idle_since = end;
+        (trace.start, trace.seconds) = (start.max(0.0), end - start);
+        Ok(())
     }
 }
 

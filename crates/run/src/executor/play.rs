@@ -138,12 +138,18 @@ impl Player {
         let processor = stage.compiled[self.number].processor();
         self.record.begin();
         let memory = stage.memories.of(self.record.device);
+        let name = |step: usize| match &stage.schedule.actions[step] {
+            Action::Run(launch) => stage.name(launch.node).to_owned(),
+            Action::Free(_) | Action::Copy(_) => String::new(),
+        };
         let part = Part {
             number: self.number,
             stage,
             record: &mut self.record,
             ahead: match (processor, memory) {
-                (Processor::Gpu(device), Memory::Gpu(memory)) => Some(Ahead::new(device, memory)),
+                (Processor::Gpu(device), Memory::Gpu(memory)) => {
+                    Some(Ahead::new(device, memory, &name))
+                }
                 _ => None,
             },
         };
@@ -176,17 +182,10 @@ impl Part<'_, '_> {
             }
             self.after(step)?;
         }
-        let Some(ahead) = self.ahead.take() else {
-            return Ok(());
-        };
-        let runs: Vec<usize> = self.record.runs.iter().map(|run| run.step).collect();
-        ahead.end(
-            self.record,
-            &|run| match &self.stage.schedule.actions[runs[run]] {
-                Action::Run(launch) => self.stage.name(launch.node).into(),
-                _ => String::new(),
-            },
-        )
+        match self.ahead.take() {
+            Some(ahead) => ahead.end(self.record),
+            None => Ok(()),
+        }
     }
 
     /// Waits for the copies that must precede a step.
@@ -258,6 +257,9 @@ impl Part<'_, '_> {
             start,
             seconds,
         });
+        if let Some(ahead) = &mut self.ahead {
+            ahead.look(self.record)?;
+        }
         if let Some(observer) = self.stage.observer {
             let mut observer = observer.lock().unwrap_or_else(PoisonError::into_inner);
             observer(&RunEvent {

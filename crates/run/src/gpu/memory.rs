@@ -124,6 +124,11 @@ impl DeviceMemory {
         self.compute.knows(event)
     }
 
+    /// The host waited: the next kernel begins when the device comes to it, not when the last one ended.
+    pub fn pause(&self) {
+        self.compute.pause();
+    }
+
     /// Waits until all that was launched is done.
     pub fn finish(&self) -> Result<(), GpuError> {
         self.compute.finish()
