@@ -31,6 +31,20 @@ fn implementations(
         .collect()
 }
 
+/// Whether oneDNN may have no implementation that is used: for gradients of images, and without AVX-512 for products and
+/// for convolutions of rows.
+fn may_be_ours(processor: Processor<'_>, op: &Op, inputs: &[Input], format: Format) -> bool {
+    let narrow = !processor.signature().contains("/avx512/");
+    match op {
+        Op::ConvInputGrad { groups: 1, .. } if inputs[1].shape[1] == 3 => true,
+        Op::MatMul { .. } => narrow,
+        Op::Conv { .. } | Op::ConvInputGrad { .. } | Op::ConvWeightGrad { .. } => {
+            narrow && format == Format::Rows
+        }
+        _ => false,
+    }
+}
+
 /// Checks the operator on every device, and that oneDNN has an implementation.
 pub(super) fn check_theirs(op: &Op, inputs: &[Input]) {
     check(op, inputs);
@@ -38,6 +52,9 @@ pub(super) fn check_theirs(op: &Op, inputs: &[Input]) {
         for &format in device.formats {
             let cpus = device.processors.into_iter();
             for processor in cpus.filter(|one| matches!(one, Processor::Cpu(_))) {
+                if may_be_ours(processor, op, inputs, format) {
+                    continue;
+                }
                 let names = implementations(processor, op, inputs, format);
                 assert!(!names.is_empty(), "{op:?} runs on our kernels");
                 let reference = names.iter().any(|name| name.starts_with("ref"));
