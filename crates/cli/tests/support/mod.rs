@@ -191,7 +191,7 @@ pub fn interrupted_command(mut command: std::process::Command, after: Duration) 
     use std::time::Instant;
     // What is handled here is not ignored by children. There may be a handler already.
     let _ = ctrlc::set_handler(|| std::process::exit(130));
-    let child = command
+    let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -199,8 +199,9 @@ pub fn interrupted_command(mut command: std::process::Command, after: Duration) 
     let id = child.id().to_string();
     let start = Instant::now();
     // Processor time, where the system tells it: a busy machine starts programs late.
+    let stat = format!("/proc/{id}/stat");
     let worked = || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
+        let stat = std::fs::read_to_string(&stat).ok()?;
         stat.rsplit(')')
             .next()?
             .split(' ')
@@ -211,6 +212,9 @@ pub fn interrupted_command(mut command: std::process::Command, after: Duration) 
     while start.elapsed() < after || worked().is_some_and(|ticks| ticks < 50) {
         std::thread::sleep(Duration::from_millis(50));
         assert!(start.elapsed() < LIMIT, "{command:?} does nothing");
+        if child.try_wait().unwrap().is_some() {
+            return Some(child.wait_with_output().unwrap());
+        }
     }
     let send = |signal: &str, id: &str| Command::new("kill").args([signal, id]).status().unwrap();
     assert!(send("-INT", &id).success());

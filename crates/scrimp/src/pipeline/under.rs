@@ -25,9 +25,10 @@ const AGAIN_WORK: f64 = 0.25;
 const AGAIN_END: f64 = 0.95;
 const AGAIN_LEAST: f64 = 0.1;
 const AFRESH: usize = 300;
-/// A placement may take at least this time and this part of the limit, and a further attempt this part.
+/// A placement may take at least this time and this part of the limit, and so may a further attempt.
 const PLACE_TIME: Duration = Duration::from_millis(500);
 const PLACE_PART: u32 = 10;
+const AGAIN_TIME: Duration = Duration::from_millis(150);
 const AGAIN_PART: u32 = 20;
 /// If there are other plans, this share of the time left is for placing the best one, and this share of the rest for placing
 /// others; if a dearer one can be placed, plans that cost the same get all of it.
@@ -432,7 +433,7 @@ impl<'a> Under<'a> {
 
     /// When a further attempt ends.
     fn next_deadline(&self) -> Option<Instant> {
-        Instant::now().checked_add(self.left(AGAIN_PART))
+        Instant::now().checked_add(self.left(AGAIN_PART).max(AGAIN_TIME))
     }
 
     /// Capacities halfway from these back to what was asked.
