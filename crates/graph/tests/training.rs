@@ -334,6 +334,33 @@ fn gradients_of_joined_channels_are_built_apart() {
 }
 
 /// conv → bn → what `after` makes of it → linear.
+/// A batch of one is a stack of one: the gradient of the matrix and of the bias are no stacks to be summed.
+#[test]
+fn a_batch_of_one_is_not_summed() {
+    let build = |batch| -> Result<TrainingGraph, GraphError> {
+        let mut b = GraphBuilder::new("linear");
+        let x = b.input("x", &[batch, 3, 4], DType::F32)?;
+        let w = b.parameter("w", &[4, 5], Init::Normal { std: 1.0 })?;
+        let bias = b.parameter("bias", &[1, 3, 5], Init::Normal { std: 1.0 })?;
+        let product = Op::MatMul {
+            trans_a: false,
+            trans_b: false,
+        };
+        let y = b.add1("y", product, &[x, w])?;
+        let y = b.binary("z", Binary::Add, y, bias)?;
+        b.output(y);
+        train(&b.finish()?, Loss::MeanSquaredError, Some(SGD))
+    };
+    for batch in [1, 2] {
+        let training = build(batch).unwrap();
+        let nodes = training.graph.nodes().values();
+        let sums = nodes
+            .filter(|node| matches!(node.op, Op::SumTo { .. }))
+            .count();
+        assert_eq!(sums, batch - 1, "that of the bias");
+    }
+}
+
 fn after_norm(
     after: impl FnOnce(&mut GraphBuilder, TensorId) -> Result<TensorId, GraphError>,
 ) -> Graph {

@@ -8,6 +8,8 @@ use models::*;
 use scrimp_graph::Loss;
 use scrimp_graph::onnx::import_bytes;
 use scrimp_graph::onnx::proto::{NodeProto, TensorProto, ValueInfoProto, data_type};
+use scrimp_run::{Compiled, Cpu, Processor, interpret};
+use std::collections::BTreeMap;
 
 use prost::Message;
 
@@ -209,4 +211,140 @@ fn guarded_softmax() {
     let mask = bools("mask", &[Fixed(2), Fixed(1), Fixed(3)]);
     let seen = [("mask", &[1, 0, 1, 0, 0, 0][..])];
     check_all(nodes, &[2, 2, 3], stored, vec![mask], &seen);
+}
+
+/// Equations with the shapes of their operands and of their results.
+const EINSUMS: [(&str, &[&[i64]], &[i64]); 12] = [
+    ("ij,jk->ik", &[&[3, 4], &[4, 5]], &[3, 5]),
+    ("ij, kj", &[&[3, 4], &[5, 4]], &[3, 5]),
+    (
+        "bhwc,hkc->bhwk",
+        &[&[2, 3, 4, 5], &[3, 6, 5]],
+        &[2, 3, 4, 6],
+    ),
+    (
+        "bnqd,bnkd->bnqk",
+        &[&[2, 3, 4, 5], &[2, 3, 6, 5]],
+        &[2, 3, 4, 6],
+    ),
+    (
+        "bqnd,bknd->bnqk",
+        &[&[2, 4, 3, 5], &[2, 6, 3, 5]],
+        &[2, 3, 4, 6],
+    ),
+    (
+        "...ij,...jk->...ik",
+        &[&[2, 3, 4, 5], &[1, 5, 6]],
+        &[2, 3, 4, 6],
+    ),
+    ("i,j->ij", &[&[3], &[4]], &[3, 4]),
+    ("i,i", &[&[5], &[5]], &[]),
+    ("bi,bi->b", &[&[3, 4], &[3, 4]], &[3]),
+    ("ijk->ki", &[&[2, 3, 4]], &[4, 2]),
+    ("ba,cb,dc->ad", &[&[3, 2], &[4, 3], &[5, 4]], &[2, 5]),
+    ("aij,bk->kb", &[&[2, 3, 4], &[5, 6]], &[6, 5]),
+];
+
+#[test]
+fn sums_in_einsteins_notation() {
+    for (equation, shapes, result) in EINSUMS {
+        let names: Vec<String> = (0..shapes.len()).map(|i| "abc"[..=i].into()).collect();
+        let stored: Vec<TensorProto> = names
+            .iter()
+            .zip(shapes)
+            .map(|(name, shape)| weights(name, shape))
+            .collect();
+        let inputs: Vec<&str> = names.iter().map(String::as_str).collect();
+        let einsum = || node("Einsum", &inputs, &["y"]).text("equation", equation);
+        let bytes = model(vec![einsum()], stored.clone(), vec![], &["y"]).encode_to_vec();
+        let graph = import_bytes(bytes, "test", &options(2)).expect("a graph");
+        let cpu = Cpu::new(1).expect("threads start");
+        let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
+        let tensors = interpret(&compiled, &[], 0).expect("it computes");
+        let y = graph.outputs()[0];
+        let dims: Vec<i64> = graph.tensor(y).shape.iter().map(|&n| n as i64).collect();
+        assert_eq!(dims, result, "{equation}");
+        let (found, wanted) = (tensors.floats(&graph, y), summed(equation, &stored, result));
+        assert_eq!(found.len(), wanted.len(), "{equation}");
+        for (i, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+            let off = (found - f64::from(wanted)).abs();
+            assert!(off < 1e-5, "{equation}, {i}: {found}, {wanted}");
+        }
+        check(einsum(), result, stored, vec![], &[]);
+    }
+}
+
+/// The numbers of the result of an equation, by a loop over all axes of all operands.
+fn summed(equation: &str, operands: &[TensorProto], result: &[i64]) -> Vec<f32> {
+    // Dots stand for the last axes of `UVW`.
+    let spelled = |part: &str, rank: usize| -> Vec<char> {
+        let letters = part.chars().filter(|&c| c != '.').count();
+        let dots = "UVW"
+            .chars()
+            .skip(3 - rank.saturating_sub(letters).min(3))
+            .collect::<String>();
+        part.replace("...", &dots).chars().collect()
+    };
+    let equation = equation.replace(' ', "");
+    let (left, right) = equation.split_once("->").unwrap_or((
+        &equation,
+        match equation.as_str() {
+            "ij,kj" => "ik",
+            _ => "",
+        },
+    ));
+    let axes: Vec<Vec<char>> = left
+        .split(',')
+        .zip(operands)
+        .map(|(part, operand)| spelled(part, operand.dims.len()))
+        .collect();
+    let to = spelled(right, result.len());
+    let mut lengths: BTreeMap<char, i64> = BTreeMap::new();
+    for (axes, operand) in axes.iter().zip(operands) {
+        for (&axis, &length) in axes.iter().zip(&operand.dims) {
+            let known = lengths.entry(axis).or_insert(1);
+            *known = length.max(*known);
+        }
+    }
+    let at = |axes: &[char], dims: &[i64], places: &BTreeMap<char, i64>| {
+        let each = axes.iter().zip(dims);
+        each.fold(0, |at, (axis, &length)| {
+            at * length + places[axis].min(length - 1)
+        }) as usize
+    };
+    let mut sums = vec![0.0; result.iter().product::<i64>() as usize];
+    for mut cell in 0..lengths.values().product::<i64>() {
+        let places: BTreeMap<char, i64> = lengths
+            .iter()
+            .map(|(&axis, &length)| {
+                let place = cell % length;
+                cell /= length;
+                (axis, place)
+            })
+            .collect();
+        let factors = axes.iter().zip(operands);
+        let factors =
+            factors.map(|(axes, operand)| operand.float_data[at(axes, &operand.dims, &places)]);
+        sums[at(&to, result, &places)] += factors.product::<f32>();
+    }
+    sums
+}
+
+#[test]
+fn what_einstein_would_not_write_is_refused() {
+    for (equation, why) in [
+        ("ii->i", "twice"),
+        ("i->i", "2 axes"),
+        ("ij,jk->ik", "2 operands"),
+        ("ij->k", "no operand"),
+        ("i1->i", "no part"),
+    ] {
+        let einsum = node("Einsum", &["a"], &["y"]).text("equation", equation);
+        let stored = vec![weights("a", &[3, 3])];
+        let bytes = model(vec![einsum], stored, vec![], &["y"]).encode_to_vec();
+        let error = import_bytes(bytes, "test", &options(2))
+            .expect_err(equation)
+            .to_string();
+        assert!(error.contains(why), "{equation}: {error}");
+    }
 }

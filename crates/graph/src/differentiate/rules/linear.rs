@@ -166,7 +166,8 @@ impl Rule<'_> {
     fn rows_can_merge(&self) -> bool {
         let a = self.builder.shape(self.node.inputs[0]);
         let b = self.builder.shape(self.node.inputs[1]);
-        elements(&b[..b.len() - 2]) == 1 && elements(&a[..a.len() - 2]) > 1
+        let stacked = a.len() > b.len() || elements(&a[..a.len() - 2]) > 1;
+        elements(&b[..b.len() - 2]) == 1 && stacked
     }
 
     /// `leftᵀ·right`, both as one tall matrix.

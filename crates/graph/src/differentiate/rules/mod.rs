@@ -13,6 +13,7 @@ use crate::builder::GraphBuilder;
 use crate::error::GraphError;
 use crate::graph::{Node, TensorId};
 use crate::op::Op;
+use crate::shape::elements;
 
 /// What a node adds to the gradient of one of its inputs.
 #[derive(Clone, Copy, Debug)]
@@ -200,11 +201,11 @@ impl<'a> Rule<'a> {
         }
     }
 
-    /// Sums over what broadcasting copied; the tensor itself if nothing was.
+    /// Sums over what broadcasting copied; the tensor itself, in its shape, if nothing was.
     fn sum_to(&mut self, slot: usize, x: TensorId) -> Result<TensorId, GraphError> {
         let shape = self.input_shape(slot);
-        match self.builder.shape(x) == shape {
-            true => Ok(x),
+        match elements(self.builder.shape(x)) == elements(&shape) {
+            true => self.view(slot, x, shape),
             false => self.one(slot, Op::SumTo { shape }, &[x]),
         }
     }

@@ -3,6 +3,7 @@
 
 mod attention;
 mod condition;
+mod einsum;
 mod elementwise;
 mod gather;
 mod interpolate;
@@ -70,6 +71,7 @@ pub(super) fn find(op: &str) -> Option<Build> {
         "RotaryEmbedding" => rotary::rotary,
         "MatMul" => matrix::matmul,
         "Gemm" => matrix::gemm,
+        "Einsum" => einsum::einsum,
         "ReduceMean" | "ReduceSum" | "ReduceL1" | "ReduceL2" | "ReduceSumSquare"
         | "ReduceLogSum" | "ReduceLogSumExp" => reduce::reduce,
         "Identity" => movement::identity,
