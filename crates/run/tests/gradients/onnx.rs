@@ -213,8 +213,10 @@ fn guarded_softmax() {
     check_all(nodes, &[2, 2, 3], stored, vec![mask], &seen);
 }
 
-/// Equations with the shapes of their operands and of their results.
-const EINSUMS: [(&str, &[&[i64]], &[i64]); 12] = [
+/// An equation, the shapes of its operands and that of its result.
+type Equation = (&'static str, &'static [&'static [i64]], &'static [i64]);
+
+const EINSUMS: [Equation; 12] = [
     ("ij,jk->ik", &[&[3, 4], &[4, 5]], &[3, 5]),
     ("ij, kj", &[&[3, 4], &[5, 4]], &[3, 5]),
     (
