@@ -32,6 +32,19 @@ fn run(stub: &Path, kept: &Path) -> Result<(), GpuError> {
     event.wait()?;
     let [start, end] = event.times()?;
     assert_eq!(end - start, 1_000_000, "a millisecond of the stub's clock");
+    // A launch begins where the command before it ended, unless the queue paused.
+    for paused in [false, true] {
+        let launch = || {
+            // SAFETY: as above.
+            unsafe { queue.launch(&kernel, &buffer, &arguments, [1, 256], &[]) }
+        };
+        let [_, before] = launch()?.times()?;
+        if paused {
+            queue.pause();
+        }
+        let [start, end] = launch()?.times()?;
+        assert_eq!((start > before, start < end), (paused, true));
+    }
     let mut answer = context.answer()?;
     // SAFETY: the answer lives until the command is done.
     let told = unsafe { queue.begin_answer(&buffer, 2064, &mut answer)? };
