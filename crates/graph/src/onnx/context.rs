@@ -8,7 +8,7 @@ use super::error::{Outcome, invalid, unsupported};
 use super::literal::{Data, Literal, TensorReader, element_count};
 use super::proto::{NodeProto, data_type};
 use super::structure::Structure;
-pub(super) use super::value::{Random, Value, Weight};
+pub(super) use super::value::{Random, Value, Weight, Whole};
 use crate::builder::GraphBuilder;
 use crate::dtype::DType;
 use crate::graph::{Init, TensorId};
@@ -68,7 +68,7 @@ impl<'a> State<'a> {
 
     fn place_as(&mut self, name: &str, value: &Value, purpose: Use) -> Outcome<TensorId> {
         let name = match value {
-            Value::Tensor(id) => return Ok(*id),
+            Value::Tensor(id) | Value::Whole(Whole { x: id, .. }) => return Ok(*id),
             Value::Missing => return unsupported!("an input that is not supported"),
             Value::Never(_) => return unsupported!("a condition as a tensor"),
             Value::Random(_) => return unsupported!("random numbers other than in a dropout"),
@@ -200,7 +200,9 @@ impl<'a> Node<'_, 'a> {
     /// The shape of input `i`.
     pub(super) fn shape(&self, i: usize) -> Outcome<Vec<usize>> {
         match self.value(i)? {
-            Value::Tensor(id) => Ok(self.state.b.shape(*id).to_vec()),
+            Value::Tensor(id) | Value::Whole(Whole { x: id, .. }) => {
+                Ok(self.state.b.shape(*id).to_vec())
+            }
             Value::Known(literal) => Ok(literal.shape.clone()),
             Value::Weight(weight) => Ok(weight.shape.clone()),
             Value::Never(shape) => Ok(shape.clone()),
@@ -310,7 +312,7 @@ impl<'a> Node<'_, 'a> {
                 return tensor.is_some_and(|tensor| tensor.elem_type == data_type::BOOL);
             };
             let next = match by.op_type.as_str() {
-                "And" | "Or" | "Not" => return true,
+                "And" | "Or" | "Not" | "Equal" => return true,
                 "Cast" => {
                     let mut attributes = by.attribute.iter();
                     let to = attributes.find(|attribute| attribute.name == "to");

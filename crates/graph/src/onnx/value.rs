@@ -16,6 +16,8 @@ pub(super) enum Value {
     Never(Vec<usize>),
     /// Random numbers.
     Random(Random),
+    /// Whole numbers, computed as floats when the graph runs.
+    Whole(Whole),
     /// Several tensors, to be picked by numbers known at import.
     Sequence(Vec<TensorId>),
     /// Written by a node that isn't supported.
@@ -39,6 +41,14 @@ pub(super) struct Random {
     pub(super) shape: Vec<usize>,
     /// The probability that a condition holds; none for numbers between 0 and 1.
     pub(super) chance: Option<f64>,
+}
+
+/// See [`Value::Whole`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whole {
+    pub(super) x: TensorId,
+    pub(super) least: i64,
+    pub(super) most: i64,
 }
 
 /// See [`Value::Weight`].

@@ -8,7 +8,7 @@ use models::*;
 use scrimp_graph::Loss;
 use scrimp_graph::onnx::import_bytes;
 use scrimp_graph::onnx::proto::{NodeProto, TensorProto, ValueInfoProto, data_type};
-use scrimp_run::{Compiled, Cpu, Processor, interpret};
+use scrimp_run::{Compiled, Cpu, Data, Processor, interpret};
 use std::collections::BTreeMap;
 
 use prost::Message;
@@ -53,9 +53,13 @@ fn check_all(
 }
 
 fn bools(name: &str, dims: &[Dim]) -> ValueInfoProto {
+    value_of(name, dims, data_type::BOOL)
+}
+
+fn value_of(name: &str, dims: &[Dim], elements: i32) -> ValueInfoProto {
     let mut value = value(name, dims);
     let tensor = value.r#type.as_mut().and_then(|t| t.tensor_type.as_mut());
-    tensor.expect("a tensor").elem_type = data_type::BOOL;
+    tensor.expect("a tensor").elem_type = elements;
     value
 }
 
@@ -349,4 +353,69 @@ fn what_einstein_would_not_write_is_refused() {
             .to_string();
         assert!(error.contains(why), "{equation}: {error}");
     }
+}
+
+/// Positions that skip padding, as RoBERTa counts them: words are an input, and the table of positions is trained.
+#[test]
+fn positions_that_skip_padding() {
+    let nodes = |result: &str| {
+        vec![
+            node("Equal", &["words", "padding"], &["is.padding"]),
+            node("Not", &["is.padding"], &["is.word"]),
+            node("Cast", &["is.word"], &["counts"]).int("to", i64::from(data_type::INT32)),
+            node("CumSum", &["counts", "axis"], &["so.far"]),
+            node("Mul", &["so.far", "counts"], &["places"]),
+            node("Cast", &["places"], &["long"]).int("to", i64::from(data_type::INT64)),
+            node("Add", &["long", "padding"], &["positions"]),
+            node("GatherElements", &["kinds", "positions"], &["kind"]).int("axis", 1),
+            node("Gather", &["by.kind", "kind"], &["k"]),
+            node("Gather", &["by.word", "words"], &["w"]),
+            node("Gather", &["by.position", "positions"], &["p"]),
+            node("Add", &["w", "p"], &["both"]),
+            node("Add", &["both", "k"], &[result]),
+        ]
+    };
+    let stored = |positions: i64| {
+        vec![
+            ints("padding", &[1]),
+            ints("axis", &[1]),
+            TensorProto {
+                dims: vec![1, 6],
+                ..ints("kinds", &[0; 6])
+            },
+            weights("by.kind", &[2, 3]),
+            weights("by.word", &[7, 3]),
+            weights("by.position", &[positions, 3]),
+        ]
+    };
+    let words = || value_of("words", &[Fixed(1), Fixed(4)], data_type::INT64);
+    let given = [5, 1, 3, 1];
+    let bytes = model(nodes("y"), stored(6), vec![words()], &["y"]).encode_to_vec();
+    let graph = import_bytes(bytes, "test", &options(1)).expect("a graph");
+    let cpu = Cpu::new(1).expect("threads start");
+    let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
+    let input = graph.find("words").expect("an input");
+    let tensors = interpret(&compiled, &[(input, Data::I64(&given))], 0).expect("it computes");
+    let found = tensors.floats(&graph, graph.outputs()[0]);
+    let tables = stored(6);
+    let row = |table: usize, row: usize| &tables[table].float_data[3 * row..3 * row + 3];
+    let mut wanted = Vec::new();
+    for (word, position) in given.into_iter().zip([2, 1, 3, 1]) {
+        let (w, p, k) = (row(4, word as usize), row(5, position), row(3, 0));
+        wanted.extend((0..3).map(|i| f64::from(w[i] + p[i] + k[i])));
+    }
+    for (found, wanted) in found.iter().zip(&wanted) {
+        assert!((found - wanted).abs() < 1e-6, "{found}, {wanted}");
+    }
+    assert_eq!(found.len(), wanted.len());
+    let two = [given, [1, 1, 6, 0]].concat();
+    let seen = [("words", &two[..])];
+    check_all(nodes("y"), &[2, 4, 3], stored(6), vec![words()], &seen);
+    // Four words may be at position 5.
+    let bytes = model(nodes("y"), stored(5), vec![words()], &["y"]).encode_to_vec();
+    let error = import_bytes(bytes, "test", &options(1)).expect_err("too few rows");
+    assert!(
+        error.to_string().contains("from 1 to 5, of 5 rows"),
+        "{error}"
+    );
 }

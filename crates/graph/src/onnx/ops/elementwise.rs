@@ -242,6 +242,9 @@ pub(super) fn arithmetic(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     if node.proto.input.len() != 2 {
         return invalid!("it needs two inputs");
     }
+    if let Some(value) = super::count::arithmetic(node)? {
+        return Ok(vec![value]);
+    }
     let at = legacy_broadcast(node)?;
     if let Some(c) = number(node, 1, 0)? {
         return with_number(node, 0, c, false);
@@ -408,6 +411,17 @@ pub(super) fn cast_like(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
 }
 
 fn converted(node: &mut Node<'_, '_>, float: bool) -> Outcome<Vec<Value>> {
+    if let Value::Whole(whole) = *node.value(0)?
+        && float
+    {
+        return one(whole.x);
+    }
+    if !float
+        && node.dtype(0)? != DType::I64
+        && let Some(value) = super::count::cast(node)?
+    {
+        return Ok(vec![value]);
+    }
     match (node.dtype(0)?, float) {
         (DType::F32 | DType::F64, true) => Ok(vec![node.value(0)?.clone()]),
         (DType::I64, true) if node.is_bool(0) => super::condition::cast(node),

@@ -1,6 +1,6 @@
 //! Elements picked by indices.
 
-use super::one;
+use super::{count, one};
 use crate::graph::{Init, TensorId};
 use crate::onnx::context::{Node, Value, axis, check_table};
 use crate::onnx::error::{Outcome, invalid, unsupported};
@@ -12,6 +12,12 @@ pub(super) fn gather(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     let shape = node.dims(data);
     let axis = axis(node.attributes.int("axis", 0)?, shape.len())?;
     let Some(indices) = node.known(1) else {
+        if let Value::Whole(whole) = *node.value(1)? {
+            return match axis {
+                0 => one(count::gather(node, data, whole)?),
+                _ => unsupported!("by computed indices along axis {axis}"),
+            };
+        }
         let indices = node.x(1)?;
         return one(node.last(Op::Gather { axis }, &[data, indices])?);
     };
@@ -67,6 +73,9 @@ pub(super) fn gather_nd(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
 
 /// With known indices, elements picked of all in one row.
 pub(super) fn gather_elements(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    if let Some(same) = count::gather_same(node)? {
+        return Ok(vec![same]);
+    }
     let indices = node.literal(1, "indices")?;
     let data = node.x(0)?;
     let shape = node.dims(data);

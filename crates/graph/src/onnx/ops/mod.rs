@@ -3,6 +3,7 @@
 
 mod attention;
 mod condition;
+mod count;
 mod einsum;
 mod elementwise;
 mod gather;
@@ -61,6 +62,8 @@ pub(super) fn find(op: &str) -> Option<Build> {
         "Max" | "Min" => elementwise::bound,
         "And" | "Or" => condition::both,
         "Not" => condition::not,
+        "Equal" => count::equal,
+        "CumSum" => count::cum_sum,
         "Where" => elementwise::choose,
         "Cast" => elementwise::cast,
         "CastLike" => elementwise::cast_like,
