@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -136,3 +137,13 @@ def cases() -> dict[str, Case]:
         "lstm": (Recurrent, (labels(20, 8, 12), labels(20, 8, 12)), token_loss),
         "resnet18": (resnet18, (images(8, 64), labels(10, 8)), F.cross_entropy),
     }
+
+
+def skip_unless_eager_can(run: Callable[[], object]) -> None:
+    """PyTorch has no LSTM under autocast to bfloat16 on processors without AVX-512."""
+    try:
+        run()
+    except RuntimeError as error:
+        if "primitive descriptor" not in str(error):
+            raise
+        pytest.skip("eager PyTorch has no such kernel for this processor")

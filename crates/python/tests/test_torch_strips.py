@@ -157,7 +157,9 @@ def test_batch_norm_by_strips_takes_less() -> None:
     held = sum(tensor.untyped_storage().nbytes() for tensor in [*model.parameters(), *model.buffers(), x])
     loss, peak, _ = measured(functools.partial(step, x), CPU)
     assert off_by(model, loss, (loss, gradients)) < 1e-4
-    assert peak + held == pytest.approx(step.peak, rel=0.01)
+    # Without AVX-512, PyTorch's convolutions of strips take workspace that isn't all measured.
+    unmeasured = 0.01 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 0.1
+    assert peak + held == pytest.approx(step.peak, rel=unmeasured)
     assert step.peak < 0.75 * least
 
 
