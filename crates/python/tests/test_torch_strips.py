@@ -157,10 +157,11 @@ def test_batch_norm_by_strips_takes_less() -> None:
     held = sum(tensor.untyped_storage().nbytes() for tensor in [*model.parameters(), *model.buffers(), x])
     loss, peak, _ = measured(functools.partial(step, x), CPU)
     assert off_by(model, loss, (loss, gradients)) < 1e-4
-    # Without AVX-512, PyTorch's convolutions of strips take workspace that isn't all measured.
-    unmeasured = 0.01 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 0.1
-    assert peak + held == pytest.approx(step.peak, rel=unmeasured)
     assert step.peak < 0.75 * least
+    as_promised = peak + held == pytest.approx(step.peak, rel=0.01)
+    if not as_promised and torch.backends.cpu.get_cpu_capability() != "AVX512":
+        pytest.xfail("without AVX-512, PyTorch's convolutions of strips take workspace that isn't measured")
+    assert as_promised, (peak + held, step.peak)
 
 
 def test_batch_norm_in_lower_precision_and_with_a_loss_outside() -> None:

@@ -1,5 +1,5 @@
-//! Whole numbers that follow from words, such as positions that skip padding: numbers of which is known at import between
-//! which bounds they are.
+//! Whole numbers that follow from words, such as positions that skip padding. It is known at import between which bounds they
+//! are.
 
 use super::condition::numbers;
 use super::one;
@@ -59,11 +59,12 @@ fn rows_indexed_by(node: &Node<'_, '_>, i: usize) -> Option<usize> {
     rows.min()
 }
 
-/// A cast to integers: of a condition, or of what is a whole number.
-pub(super) fn cast(node: &mut Node<'_, '_>) -> Outcome<Option<Value>> {
-    match node.value(0)? {
-        Value::Whole(whole) => Ok(Some(Value::Whole(*whole))),
-        _ if node.is_bool(0) => {
+/// A cast of whole numbers, or of a condition to integers; nothing of what is neither.
+pub(super) fn cast(node: &mut Node<'_, '_>, float: bool) -> Outcome<Option<Value>> {
+    match (node.value(0)?, float) {
+        (Value::Whole(whole), true) => Ok(Some(Value::Tensor(whole.x))),
+        (Value::Whole(whole), false) => Ok(Some(Value::Whole(*whole))),
+        (_, false) if node.dtype(0)? != DType::I64 && node.is_bool(0) => {
             let x = numbers(node, 0)?;
             whole(x, [0, 1]).map(Some)
         }

@@ -411,15 +411,7 @@ pub(super) fn cast_like(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
 }
 
 fn converted(node: &mut Node<'_, '_>, float: bool) -> Outcome<Vec<Value>> {
-    if let Value::Whole(whole) = *node.value(0)?
-        && float
-    {
-        return one(whole.x);
-    }
-    if !float
-        && node.dtype(0)? != DType::I64
-        && let Some(value) = super::count::cast(node)?
-    {
+    if let Some(value) = super::count::cast(node, float)? {
         return Ok(vec![value]);
     }
     match (node.dtype(0)?, float) {
