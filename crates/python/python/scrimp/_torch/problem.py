@@ -29,6 +29,14 @@ class Cost:
     """Bytes in use only while it runs."""
 
 
+@dataclass(frozen=True)
+class Largest:
+    """The most that tasks of one operator make, and the most that they need beside that."""
+
+    bytes: int
+    workspace: int
+
+
 @dataclass(frozen=True, repr=False)
 class Move:
     """A step of a plan: a task runs, or the bytes of a storage or of a saved state of the generator go
@@ -109,13 +117,16 @@ class Lowered:
                 found.append((i, Move(kind, subject, number, away.offsets[i] if away else 0)))
         return found
 
-    def workspaces(self) -> dict[str, int]:
-        """Bytes that operators of the forward pass need while they run, by their names."""
-        found: dict[str, int] = {}
+    def largest(self) -> dict[str, Largest]:
+        """The largest operators of the forward pass, by their names."""
+        found: dict[str, Largest] = {}
         for task, entry in zip(self.task_at, self.problem.tasks, strict=True):
             if task is not None and not task.backward:
                 name = str(task.node.target).partition(".")[2].partition(".")[0]
-                found[name] = max(found.get(name, 0), int(entry["modes"][0]["workspace"]))
+                before = found.get(name, Largest(0, 0))
+                made = sum(storage.bytes for storage in task.makes)
+                workspace = int(entry["modes"][0]["workspace"])
+                found[name] = Largest(max(before.bytes, made), max(before.workspace, workspace))
         return found
 
     def halves(self, plan: Plan, away: Away | None = None) -> tuple[list[Move], list[Move]]:

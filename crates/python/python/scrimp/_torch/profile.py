@@ -23,6 +23,7 @@ from scrimp._torch.graph import Task, tensors_in
 from scrimp._torch.memory import measured
 from scrimp._torch.problem import Cost, allocated
 from scrimp._torch.truth import aside, key_of, runner
+from scrimp._torch.workspace import workspace_of
 from scrimp.errors import Unsupported
 
 REPEATS = 3
@@ -166,84 +167,7 @@ MOST_AT_ONCE = 64
 
 def estimate(tasks: Sequence[Task]) -> list[Cost]:
     """Seconds from counted operations and bytes on a made-up machine; workspaces by rules."""
-    return [Cost(_estimated(task), _scratch(task.node)) for task in tasks]
-
-
-BLOCK = 16
-"""oneDNN lays channels out in blocks of this many."""
-COPIES_ALL = {
-    "convolution",
-    "convolution_backward",
-    "mkldnn_rnn_layer_backward",
-    "recurrent_layer",
-    "upsample_bilinear2d",
-    "upsample_bilinear2d_backward",
-}
-"""Operators that may copy everything they read and write to another layout."""
-COPIES_LARGEST = {
-    "native_batch_norm_backward",
-    "native_dropout",
-    "native_dropout_backward",
-    "_safe_softmax",
-    "bmm",
-    "cumsum",
-}
-"""Operators whose scratch is at most as large as the largest they read or write."""
-READS_IN_ORDER = {
-    *("native_layer_norm", "native_layer_norm_backward", "native_group_norm", "native_group_norm_backward"),
-    *("_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data"),
-    *("nll_loss2d_forward", "nll_loss2d_backward"),
-}
-"""Operators that copy what isn't contiguous before they read it."""
-
-
-def _scratch(node: Node) -> int:
-    """What an operator needs beside what it reads and writes; meant to be above what is true on the CPU."""
-    target: Any = getattr(node.target, "overloadpacket", node.target)
-    name = getattr(target, "__name__", "")
-    tensors = [t for other in [node, *node.all_input_nodes] for t in tensors_in(other.meta.get("val"))]
-    sizes = [_in_blocks(tensor) for tensor in tensors]
-    # In lower precision, operators of the CPU often work on copies in float32.
-    shorter = [tensor for tensor in tensors if tensor.dtype in (torch.bfloat16, torch.float16)]
-    scratch = SMALL_SCRATCH + sum(4 * tensor.numel() for tensor in shorter)
-    if name in READS_IN_ORDER:
-        read = [t for other in node.all_input_nodes for t in tensors_in(other.meta.get("val"))]
-        scratch += sum(t.numel() * t.element_size() for t in read if not t.is_contiguous())
-    if name in COPIES_ALL:
-        return scratch + sum(sizes) + (_weights_again(node, tensors) if name.startswith("convolution") else 0)
-    largest = max(sizes, default=0)
-    return scratch + (largest if name in COPIES_LARGEST else largest // SMALL_PART)
-
-
-SMALL_SCRATCH = 1 << 14
-SMALL_PART = 64
-"""What is allowed for an operator without a rule: these bytes, and this part of its largest tensor."""
-LARGEST_KERNEL = 11
-
-
-def _weights_again(node: Node, tensors: Sequence[torch.Tensor]) -> int:
-    """A second copy of a convolution's weights where channels are innermost; gradients pad groups."""
-    if all(tensor.is_contiguous() for tensor in tensors):
-        return 0
-    backward = node.target is torch.ops.aten.convolution_backward.default
-    weight, groups = (node.args[1 + backward], node.args[8 + backward])
-    assert isinstance(weight, Node) and isinstance(groups, int)
-    tensor = weight.meta["val"]
-    size = int(tensor.numel() * tensor.element_size())
-    if not backward or size == 0:
-        return size
-    rows, channels = tensor.shape[0] // groups, tensor.shape[1]
-    return size // (rows * channels) * (-(-rows // BLOCK) * BLOCK) * (-(-channels // BLOCK) * BLOCK)
-
-
-def _in_blocks(tensor: torch.Tensor) -> int:
-    size = tensor.numel() * tensor.element_size()
-    if tensor.dim() < 3 or tensor.numel() == 0:
-        return size
-    rows, channels, *places = tensor.shape
-    # Of weights, which have few places, both the first dimensions are channels.
-    blocks = -(-rows // BLOCK) * BLOCK if max(places) <= LARGEST_KERNEL else rows
-    return size // (rows * channels) * blocks * (-(-channels // BLOCK) * BLOCK)
+    return [Cost(_estimated(task), workspace_of(task.node)) for task in tasks]
 
 
 OPERATIONS_PER_SECOND = 1e11

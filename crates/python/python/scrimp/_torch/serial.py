@@ -7,6 +7,7 @@ this package's own functions, modules of the model by their paths, and all else 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import inspect
 import operator
 from collections.abc import Callable
@@ -51,7 +52,7 @@ def dump(joint: Joint, accumulated: list[Slot]) -> dict[str, Any]:
         "mutations": [[position, place(node)] for position, node in joint.mutations],
         "gradients": [[position, place(node)] for position, node in joint.gradients],
         "accumulated": [slot.path for slot in accumulated],
-        "operations": [[call.text, call.where, call.bytes] for call in joint.operations.calls],
+        "operations": [dataclasses.astuple(call) for call in joint.operations.calls],
     }
 
 

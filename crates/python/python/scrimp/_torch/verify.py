@@ -24,18 +24,22 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from scrimp._torch.memory import storage_bytes
 from scrimp._torch.modules import Spans, forget_cached, same_attributes
-from scrimp._torch.problem import CPU_STATE_BYTES, Lowered
+from scrimp._torch.problem import CPU_STATE_BYTES, Largest, Lowered
+from scrimp._torch.workspace import workspace
 from scrimp.errors import Mismatch
 from scrimp.planning import Plan
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operator of a forward pass, as text, the module that ran it, and the bytes that it made."""
+    """One operator of a forward pass, as text, and the module that ran it."""
 
     text: str
     where: str
     bytes: int
+    """What it made."""
+    workspace: int
+    """What it needs beside that, by rules."""
 
 
 @dataclass(repr=False)
@@ -77,7 +81,8 @@ class Recorder(TorchDispatchMode):
             return func(*args, **kwargs)
         text = shown(func, args, kwargs)
         result = func(*args, **kwargs)
-        self.calls.append(Operation(text, self._where(), _made(func, result)))
+        needed = workspace(func, args, kwargs, result)
+        self.calls.append(Operation(text, self._where(), _made(func, result), needed))
         return result
 
     @contextlib.contextmanager
@@ -170,9 +175,9 @@ class _Comparer(TorchDispatchMode):
     """Compares operators with those written down, before each runs."""
 
     def __init__(
-        self, operations: Operations, where: Callable[[], str], room: int, workspaces: dict[str, int]
+        self, operations: Operations, where: Callable[[], str], room: int, largest: dict[str, Largest]
     ) -> None:
-        """Within ``room`` bytes beside what is always there, workspaces of operators by name included."""
+        """Within ``room`` bytes beside what is always there; ``largest`` are the plan's operators by name."""
         super().__init__()
         self.done = 0
         self.difference = ""
@@ -181,8 +186,8 @@ class _Comparer(TorchDispatchMode):
         self._calls = operations.calls
         self._where = where
         self._room = room
-        self._workspaces = workspaces
-        self._largest = max(workspaces.values(), default=0)
+        self._largest = largest
+        self._unknown = Largest(0, max((one.workspace for one in largest.values()), default=0))
         self._held: dict[StorageWeakRef, int] = {}
         self._in_use = 0
 
@@ -190,9 +195,8 @@ class _Comparer(TorchDispatchMode):
         """Compare, and run it."""
         kwargs = kwargs or {}
         if _tells(func):
-            wanted = self._compared(shown(func, args, kwargs)).bytes
-            name = str(func.overloadpacket).partition(".")[2].rstrip("_")
-            self._find_room(wanted + self._workspaces.get(name, self._largest))
+            call = self._compared(shown(func, args, kwargs))
+            self._find_room(call.bytes + self._workspace(func, call))
             self.done += 1
         elif func is torch.ops.aten._to_copy.default:
             self._find_room(args[0].numel() * kwargs.get("dtype", args[0].dtype).itemsize)
@@ -208,6 +212,11 @@ class _Comparer(TorchDispatchMode):
         if not self.difference and self.done < len(self._calls):
             missing = self._calls[self.done]
             self._differs("no further operator", missing.text, missing.where)
+
+    def _workspace(self, func: Any, call: Operation) -> int:
+        """What it needs while it runs: the plan may have only tiles of it, whose workspaces are smaller."""
+        known = self._largest.get(str(func.overloadpacket).partition(".")[2].rstrip("_"), self._unknown)
+        return max(known.workspace, call.workspace) if call.bytes > known.bytes else known.workspace
 
     def _compared(self, text: str) -> Operation:
         if self.done == len(self._calls):
@@ -279,7 +288,7 @@ def verify(planned: Planned, model: nn.Module, run: Callable[[], Any], changed: 
     forget_cached(model)
     with _as_before(model, changed) as copies, _uncached_casts():
         room = planned.plan.peak - planned.plan.fixed - copies
-        comparer = _Comparer(operations, spans.here, room, lowered.workspaces())
+        comparer = _Comparer(operations, spans.here, room, lowered.largest())
         try:
             with (
                 contextlib.suppress(_Stop),
