@@ -251,7 +251,7 @@ impl Model {
         }
     }
 
-    fn from_lists(mut p: Parts) -> Model {
+    pub(crate) fn from_lists(mut p: Parts) -> Model {
         let n = p.cost.len() as u32;
         let values = p.bytes.len();
         for list in [&mut p.cost, &mut p.workspace] {

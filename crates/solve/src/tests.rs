@@ -275,6 +275,7 @@ fn near_the_optimum(order: Order, problems: impl Iterator<Item = Problem>) {
                 let how = How {
                     exactly,
                     settles: false,
+                    whole: true,
                 };
                 driver::with(&model, budget, &options, begun, how, &mut |_| {})
             };

@@ -17,6 +17,7 @@ use crate::options::{Options, Others, Progress};
 use crate::random::Random;
 use crate::search::anneal::Walk;
 use crate::search::arrange::Arrangement;
+use crate::search::contract::Contracted;
 use crate::search::exact::{self, Limits, Verdict};
 use crate::search::first::{FirstPlan, Lacking, MANY};
 use crate::search::lineage::Lineage;
@@ -28,6 +29,8 @@ use crate::search::walks::WALKS;
 const RATE: f64 = 75e6;
 /// The bound's share of all work before the race. Half of it follows after the race, and half at the end.
 const BOUND_SHARE: f64 = 0.05;
+/// The share of all work for the problem of pairs.
+const PAIRS_SHARE: f64 = 0.6;
 /// The share of the search's work for several lineages side by side.
 const RACE_SHARE: f64 = 0.3;
 /// The most lineages, and how many times the work of its first epoch each gets at least.
@@ -97,6 +100,7 @@ pub(crate) fn run<'m>(
     let how = How {
         exactly: true,
         settles: false,
+        whole: true,
     };
     with(model, budget, options, start, how, progress)
 }
@@ -112,6 +116,7 @@ pub(crate) fn settled<'m>(
     let how = How {
         exactly: true,
         settles: true,
+        whole: true,
     };
     with(model, budget, options, start, how, &mut |_| {})
 }
@@ -133,6 +138,8 @@ pub(crate) struct How {
     pub exactly: bool,
     /// Whether the search keeps the given order if that seems good.
     pub settles: bool,
+    /// Whether the problem is whole, and not one of pairs.
+    pub whole: bool,
 }
 
 /// Runs the search in one of several ways.
@@ -169,7 +176,7 @@ pub(crate) fn with<'m>(
         cutoff,
     };
     let least_time = match (options.enough, &options.start) {
-        (None, None) => FIRST_PLAN,
+        (None, None) if how.whole => FIRST_PLAN,
         _ => Duration::ZERO,
     };
     let limit = options.time_limit.max(least_time);
@@ -227,15 +234,11 @@ fn by_walks<'m>(
     how: How,
     progress: &mut dyn FnMut(Progress),
 ) -> Found {
-    let Found {
-        mut lower_bound,
-        floor,
-        runs: given,
-        ..
-    } = known;
+    let (mut lower_bound, floor) = (known.lower_bound, known.floor);
     let FirstPlan { model, budget, .. } = first;
     let cutoff = options.cutoff(start, options.time_limit);
     let start_runs: Option<Vec<TaskId>> = options.start.as_ref().map(|plan| plan.runs().collect());
+    let mut spent = 0.0;
     let plans = match &start_runs {
         Some(runs) => match first.fitted(runs) {
             Some(runs) => Ok((first.beside(runs), None)),
@@ -247,7 +250,16 @@ fn by_walks<'m>(
             }
             .plans(),
         },
-        None => first.plans(),
+        None => match first.plans_at_once() {
+            Some(plans) if how.whole && !how.settles => {
+                let pairs = of_pairs(&first, options, start, progress);
+                spent = pairs.as_ref().map_or(0.0, |_| PAIRS_SHARE);
+                Ok(pairs.map_or(plans, |runs| (runs, None)))
+            }
+            Some(plans) => Ok(plans),
+            None if how.whole => first.by_squeezing().map(|runs| (runs, None)),
+            None => return known,
+        },
     };
     let (mut runs, mut kept) = match plans {
         Ok(found) => found,
@@ -292,7 +304,7 @@ fn by_walks<'m>(
     });
     let mut race = Race {
         first,
-        given: &given,
+        given: &known.runs,
         cutoff,
         seed: options.seed,
         enough: options.enough.unwrap_or(0.0),
@@ -312,7 +324,7 @@ fn by_walks<'m>(
             });
         },
     };
-    let total = work(options) as u64;
+    let total = (work(options) * (1.0 - spent)) as u64;
     let share = match how.exactly && space::words(model) <= RESERVED_WORDS {
         true => EXACT_SHARE,
         false => 0.0,
@@ -336,6 +348,36 @@ fn by_walks<'m>(
         floor,
         settled,
     }
+}
+
+/// The plan that a part of the work finds for the problem of pairs, if there is one at once.
+fn of_pairs(
+    first: &FirstPlan<'_>,
+    options: &Options,
+    start: Instant,
+    progress: &mut dyn FnMut(Progress),
+) -> Option<Vec<TaskId>> {
+    let pairs = Contracted::of(first.model, first.free)?;
+    let options = Options {
+        time_limit: options.time_limit.mul_f64(PAIRS_SHARE),
+        ..options.clone()
+    };
+    let how = How {
+        exactly: false,
+        settles: false,
+        whole: false,
+    };
+    let lower_bound = first.model.base_cost();
+    // What is proven of pairs isn't of the whole problem.
+    let mut watch = |news: Progress| {
+        progress(Progress {
+            lower_bound,
+            ..news
+        });
+    };
+    let found = with(&pairs.model, first.budget, &options, start, how, &mut watch);
+    let runs = pairs.expand(&found.runs);
+    (State::new(first.model, &runs).peak() <= first.budget).then_some(runs)
 }
 
 /// The units of work of a walk within the time limit.

@@ -76,13 +76,9 @@ pub(super) struct Lacking {
 pub(super) type Plans = (Vec<TaskId>, Option<Vec<TaskId>>);
 
 impl FirstPlan<'_> {
-    /// A sequence that fits.
-    pub fn search(&self) -> Result<Vec<TaskId>, Lacking> {
+    /// A sequence that fits, by squeezing a lean one.
+    pub fn by_squeezing(&self) -> Result<Vec<TaskId>, Lacking> {
         let possible = self.budget >= self.floor;
-        let direct = possible && self.known.is_none();
-        if let Some(runs) = direct.then(|| self.directly()).flatten() {
-            return Ok(runs);
-        }
         // A caller that asked for too little should learn what is enough, however late it is.
         let late = match self.patient {
             true => self.late.not_within(LEAST_TIME),
@@ -180,22 +176,26 @@ impl FirstPlan<'_> {
     /// A sequence that fits; if the order is free, also one that keeps the given order, if such a sequence is
     /// found quickly.
     pub fn plans(&self) -> Result<Plans, Lacking> {
-        if self.known.is_some() {
-            return Ok((self.search()?, None));
+        let quick = self.known.is_none().then(|| self.plans_at_once()).flatten();
+        quick.map_or_else(|| Ok((self.by_squeezing()?, None)), Ok)
+    }
+
+    /// [`Self::plans`] if no squeezing is needed.
+    pub fn plans_at_once(&self) -> Option<Plans> {
+        let possible = self.budget >= self.floor;
+        let quick = possible.then(|| self.quick_plans()).flatten();
+        quick.or_else(|| Some((possible.then(|| self.directly()).flatten()?, None)))
+    }
+
+    fn quick_plans(&self) -> Option<Plans> {
+        if self.model.tasks > MANY {
+            return self.of_many();
         }
-        if self.model.tasks > MANY && self.budget >= self.floor {
-            return self
-                .of_many()
-                .map_or_else(|| Ok((self.search()?, None)), Ok);
-        }
-        let possible = self.free && self.budget >= self.floor;
-        let Some(kept) = possible.then(|| self.keeping().quickly()).flatten() else {
-            return Ok((self.search()?, None));
-        };
+        let kept = self.free.then(|| self.keeping().quickly()).flatten()?;
         let seconds = |runs: &Vec<TaskId>| self.seconds(runs);
         let found = self.quickly().into_iter().chain([kept.clone()]);
         let cheapest = found.min_by(|a, b| seconds(a).total_cmp(&seconds(b)));
-        Ok((cheapest.unwrap_or_else(|| kept.clone()), Some(kept)))
+        Some((cheapest.unwrap_or_else(|| kept.clone()), Some(kept)))
     }
 
     /// A known sequence, repaired if it doesn't fit, or `None` if that fails.

@@ -7,6 +7,7 @@ pub(crate) mod anneal;
 pub(crate) mod arrange;
 pub(crate) mod beam;
 mod belady;
+mod contract;
 pub(crate) mod driver;
 mod elite;
 mod epoch;
