@@ -16,7 +16,7 @@ use crate::pipeline::{Budgeted, Planned, Provenance};
 /// The share of the time limit by which the first attempt ends, if the limit is at least this long. A shorter
 /// one may not suffice for a first plan.
 const FIRST_PART: f64 = 0.75;
-const FIRST_LIMIT: Duration = Duration::from_secs(4);
+const FIRST_LIMIT: Duration = Duration::from_secs(2);
 /// If there is a plan by then, the search runs at most so many times more, each with this share of all work, until this share
 /// of the limit, and only if this share of it is left. It goes on from the best plan. In problems of up to so many tasks every
 /// other search, the first one among them, starts from nothing, because where it ends depends most on where it began.
@@ -36,9 +36,10 @@ const BEST_SHARE: f64 = 0.1;
 const OTHERS_SHARE: f64 = 0.75;
 /// The share of the time left in which plans that cost the same are tried before one is made that leaves room.
 const AT_ONCE: f64 = 0.2;
-/// A plan with room leaves these shares of the bytes that the best plan's layout lacks. Its search takes this share of the
-/// limit, its placement a quarter of that time, and the placement of those that cost the same half of it.
-const ROOMS: [f64; 2] = [0.5, 1.0];
+/// At most so many plans are made that leave room, each with half of the bytes less that the layout of the one before lacks. Its
+/// search takes this share of the limit, its placement a quarter of that time, and the placement of those that cost the same
+/// half of it.
+const ROOMS: usize = 3;
 const ROOM_PART: f64 = 0.1;
 /// A plan that adds this share of the cost of running every task once is as good as the best.
 const NEAR: f64 = 1e-4;
@@ -120,7 +121,7 @@ impl<'a> Under<'a> {
             keeps_homes: self.fit == Fit::Layout,
             ..whole.clone()
         };
-        if self.fit == Fit::Layout && whole.time_limit >= FIRST_LIMIT {
+        if self.fit == Fit::Layout && whole.time_limit >= FIRST_LIMIT && whole.enough.is_none() {
             // A plan made in the last moment is poor, so what follows has time of its own.
             let first = whole.time_limit.mul_f64(FIRST_PART);
             options.deadline = earlier(whole.deadline, self.began.checked_add(first));
@@ -272,17 +273,17 @@ impl<'a> Under<'a> {
         Ok(any.tie(&mut self.spare, cutoffs)?)
     }
 
-    /// The layout of a plan like the best one that needs less by a part of what its layout lacks.
+    /// The layout of a plan like the best one that needs less.
     fn with_room(&mut self, best: &Solved, over: &[Overflow]) -> Result<Option<CheckedLayout>> {
         let (problem, device) = (&self.budgeted.problem, self.budgeted.device);
         let time = self.options.time_limit.mul_f64(ROOM_PART);
-        let Some(lacking) = over.iter().find(|over| over.device == device) else {
-            return Ok(None);
-        };
-        for room in ROOMS {
-            let bytes = self
-                .budget
-                .saturating_sub((lacking.excess() as f64 * room) as u64);
+        let (mut bytes, mut over) = (self.budget, over.to_vec());
+        for turn in 0..ROOMS {
+            let lacking = over.iter().find(|over| over.device == device);
+            let Some(lacking) = lacking.filter(|_| turn == 0 || !self.is_over()) else {
+                break;
+            };
+            bytes = bytes.saturating_sub(lacking.excess() / 2);
             let capacities = self.asked.clone().with_bytes(device, Some(bytes));
             let options = Options {
                 time_limit: time,
@@ -292,17 +293,17 @@ impl<'a> Under<'a> {
             };
             let solved = match solve(problem, &capacities, &options, &mut |_| {}) {
                 Ok(solved) => solved,
-                Err(SolveError::Infeasible { .. } | SolveError::Short(_)) => return Ok(None),
+                Err(SolveError::Infeasible { .. } | SolveError::Short(_)) => break,
                 Err(error) => return Err(error.into()),
             };
             self.provenance.attempts += 1;
             self.provenance.elapsed += solved.elapsed;
             let cutoff = self.within(time / 4);
             let order = self.options.order;
-            if let Ok(layout) = fitting(place_reordered(&solved.plan, &self.limit, order, cutoff))?
-            {
-                return Ok(Some(layout));
-            }
+            over = match fitting(place_reordered(&solved.plan, &self.limit, order, cutoff))? {
+                Ok(layout) => return Ok(Some(layout)),
+                Err(over) => over,
+            };
             let mut any = PlaceAny::new(problem, &solved.others, &self.limit, self.options);
             let tie = any.tie(&mut None, [self.within(time / 2); 2])?;
             if tie.is_some() {
@@ -421,6 +422,7 @@ impl<'a> Under<'a> {
     fn is_thorough(&self) -> bool {
         self.options.method == Method::Search
             && self.options.time_limit >= FIRST_LIMIT
+            && self.options.enough.is_none()
             && self.budgeted.problem.devices().len() == 1
             && !counts_energy(self.budgeted, self.options)
     }

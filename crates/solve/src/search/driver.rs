@@ -239,9 +239,20 @@ fn by_walks<'m>(
     let cutoff = options.cutoff(start, options.time_limit);
     let start_runs: Option<Vec<TaskId>> = options.start.as_ref().map(|plan| plan.runs().collect());
     let mut spent = 0.0;
+    let mut of_pairs = |known: Vec<TaskId>| {
+        let enough = options
+            .enough
+            .is_some_and(|enough| first.seconds(&known) <= enough);
+        let pairs = match how.whole && !how.settles && !enough {
+            true => of_pairs(&first, options, start, progress),
+            false => None,
+        };
+        spent = pairs.as_ref().map_or(0.0, |_| PAIRS_SHARE);
+        first.cheaper(known, pairs)
+    };
     let plans = match &start_runs {
         Some(runs) => match first.fitted(runs) {
-            Some(runs) => Ok((first.beside(runs), None)),
+            Some(fitted) => Ok((of_pairs(first.beside(fitted)), None)),
             // Squeezing takes too long with many tasks.
             None if model.tasks > MANY => first.plans(),
             None => FirstPlan {
@@ -251,12 +262,11 @@ fn by_walks<'m>(
             .plans(),
         },
         None => match first.plans_at_once() {
-            Some(plans) if how.whole && !how.settles => {
-                let pairs = of_pairs(&first, options, start, progress);
-                spent = pairs.as_ref().map_or(0.0, |_| PAIRS_SHARE);
-                Ok(pairs.map_or(plans, |runs| (runs, None)))
+            Some((runs, kept)) => {
+                let cheapest = of_pairs(runs.clone());
+                let kept = kept.filter(|_| cheapest == runs);
+                Ok((cheapest, kept))
             }
-            Some(plans) => Ok(plans),
             None if how.whole => first.by_squeezing().map(|runs| (runs, None)),
             None => return known,
         },
@@ -360,6 +370,7 @@ fn of_pairs(
     let pairs = Contracted::of(first.model, first.free)?;
     let options = Options {
         time_limit: options.time_limit.mul_f64(PAIRS_SHARE),
+        start: None,
         ..options.clone()
     };
     let how = How {

@@ -218,13 +218,19 @@ impl FirstPlan<'_> {
             true => self.of_many().map(|(runs, _)| runs),
             false => self.quickly(),
         };
-        match quick {
-            Some(quick) if self.seconds(&quick) < self.seconds(&known) => quick,
+        self.cheaper(known, quick)
+    }
+
+    /// The cheaper of two sequences.
+    pub fn cheaper(&self, known: Vec<TaskId>, other: Option<Vec<TaskId>>) -> Vec<TaskId> {
+        match other {
+            Some(other) if self.seconds(&other) < self.seconds(&known) => other,
             _ => known,
         }
     }
 
-    fn seconds(&self, runs: &[TaskId]) -> f64 {
+    /// Seconds of a sequence.
+    pub fn seconds(&self, runs: &[TaskId]) -> f64 {
         runs.iter().map(|&t| self.model.cost[t]).sum()
     }
 

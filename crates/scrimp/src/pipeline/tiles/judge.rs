@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use scrimp_graph::{GraphError, Tiled, Tiles};
 use scrimp_plan::{Budget, Mode, PerDevice};
-use scrimp_solve::{Options, SolveError, sequence_of};
+use scrimp_solve::{Options, SolveError};
 
 use super::TrialPlan;
 use super::search::{Pricing, TileSearch, TiledStep};
@@ -332,11 +332,7 @@ impl<'a> Judge<'a> {
                     },
                     again: planned.plan().recomputed(),
                 };
-                let start = TrialPlan {
-                    sequence: sequence_of(planned.plan()),
-                    homes: budgeted.problem.homes_under(planned.plan().plan()),
-                };
-                Ok((fits, Some(start)))
+                Ok((fits, Some(TrialPlan::of(budgeted, planned.plan()))))
             }
             // After so little time, a search with more of it had better begin anew than go on from its leanest plan.
             Err(error) => Ok((missed(budgeted, error)?.0, None)),

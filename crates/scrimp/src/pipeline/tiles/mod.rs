@@ -6,8 +6,8 @@ mod search;
 use std::time::{Duration, Instant};
 
 use scrimp_graph::Tiles;
-use scrimp_plan::{Budget, DeviceId, PerDevice, Sequence, ValueId};
-use scrimp_solve::{Method, Options, Order};
+use scrimp_plan::{Budget, CheckedPlan, DeviceId, PerDevice, Sequence, ValueId};
+use scrimp_solve::{Method, Options, Order, sequence_of};
 
 use self::judge::{Judge, Judged, missed};
 use crate::error::Result;
@@ -45,6 +45,15 @@ pub struct TrialPlan {
     pub sequence: Sequence,
     /// Where what is given is between steps.
     pub homes: Vec<(ValueId, DeviceId)>,
+}
+
+impl TrialPlan {
+    fn of(budgeted: &Budgeted, plan: &CheckedPlan) -> TrialPlan {
+        TrialPlan {
+            sequence: sequence_of(plan),
+            homes: budgeted.problem.homes_under(plan.plan()),
+        }
+    }
 }
 
 impl Choice {
@@ -105,8 +114,8 @@ pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Re
     let unasked = match search.asked {
         true => None,
         false => match without_tiles(search, &untiled)? {
-            Some(judged) => Some(judged),
-            None => return Ok(none(None)),
+            Untiled::Misses(judged, leanest) => Some((judged, leanest)),
+            Untiled::Serves(plan) => return Ok(none(plan)),
         },
     };
     let before_end = limit.saturating_sub(began.elapsed());
@@ -147,25 +156,29 @@ fn none_fits(known: &[(Tiles, Judged)]) -> bool {
     known.iter().all(|(_, judged)| judged.cost().is_none())
 }
 
-/// By how much a step without tiles misses the budgets, with the leanest plan, if none is possible or found and tiles may help;
-/// they can't change what no plan changes. A plan is looked for on one device alone, and only where the budget is tight: on
-/// several devices that takes long.
-fn without_tiles(
-    search: &TileSearch<'_>,
-    untiled: &Budgeted,
-) -> Result<Option<(Judged, Option<TrialPlan>)>> {
+/// A step without tiles.
+enum Untiled {
+    /// Misses the budgets by so much, and tiles may help. With the leanest plan, if one was found.
+    Misses(Judged, Option<TrialPlan>),
+    /// May meet them, or tiles don't help. With a plan, if one was made.
+    Serves(Option<TrialPlan>),
+}
+
+/// Whether a step without tiles may meet the budgets; tiles can't change what no plan changes. A plan is looked for on one device
+/// alone, and only where the budget is tight: on several devices that takes long.
+fn without_tiles(search: &TileSearch<'_>, untiled: &Budgeted) -> Result<Untiled> {
     let needed = homes::share_needed(untiled)?;
     let sole = untiled.problem.sole_device().is_some();
     let budget = untiled.budget_bytes;
     let fixed = homes::leanest(untiled)?.fixed_bytes;
     if sole && budget.is_some_and(|bytes| fixed >= bytes) {
-        return Ok(None);
+        return Ok(Untiled::Serves(None));
     }
     if needed > 1.0 {
-        return Ok(Some((Judged::Floor(needed), None)));
+        return Ok(Untiled::Misses(Judged::Floor(needed), None));
     }
     if !sole || needed < TIGHT {
-        return Ok(None);
+        return Ok(Untiled::Serves(None));
     }
     let limit = search.options.time_limit / UNTILED;
     let options = Options {
@@ -175,10 +188,13 @@ fn without_tiles(
         ..search.options.clone()
     };
     match find_plan(untiled, Fit::Layout, &options, &mut |_| {}) {
-        Ok(_) => Ok(None),
-        Err(error) => {
-            let missed = missed(untiled, error)?;
-            Ok(Some(missed).filter(|_| !search.stopped()))
-        }
+        Ok(planned) => Ok(Untiled::Serves(Some(TrialPlan::of(
+            untiled,
+            planned.plan(),
+        )))),
+        Err(error) => Ok(match missed(untiled, error)? {
+            _ if search.stopped() => Untiled::Serves(None),
+            (judged, leanest) => Untiled::Misses(judged, leanest),
+        }),
     }
 }
