@@ -27,7 +27,7 @@ use crate::search::walks::WALKS;
 
 /// Units of work per second that the schedule expects of a walk.
 const RATE: f64 = 75e6;
-/// The bound's share of all work before the race. Half of it follows after the race, and half at the end.
+/// The bound's share of all work before the race, that for pairs included. Half of it follows after the race, and half at the end.
 const BOUND_SHARE: f64 = 0.05;
 /// The share of all work for the problem of pairs.
 const PAIRS_SHARE: f64 = 0.6;
@@ -243,7 +243,7 @@ fn by_walks<'m>(
         let enough = options
             .enough
             .is_some_and(|enough| first.seconds(&known) <= enough);
-        let pairs = match how.whole && !how.settles && !enough {
+        let pairs = match first.free && how.whole && !how.settles && !enough {
             true => of_pairs(&first, options, start, progress),
             false => None,
         };
@@ -322,6 +322,7 @@ fn by_walks<'m>(
             let known = best.0 - model.base_cost();
             bound::seconds(model, budget, order, known, cutoff)
         },
+        bound_work: (work(options) * BOUND_SHARE) as u64,
         lower_bound,
         origins: [&best.1].into_iter().chain(&kept).cloned().collect(),
         best,
@@ -367,7 +368,7 @@ fn of_pairs(
     start: Instant,
     progress: &mut dyn FnMut(Progress),
 ) -> Option<Vec<TaskId>> {
-    let pairs = Contracted::of(first.model, first.free)?;
+    let pairs = Contracted::of(first.model)?;
     let options = Options {
         time_limit: options.time_limit.mul_f64(PAIRS_SHARE),
         start: None,
@@ -411,6 +412,8 @@ struct Race<'m, 'g> {
     /// A plan that takes at most this many seconds needn't be improved.
     enough: f64,
     bound: Ascent<'m>,
+    /// Units of work for it before the race.
+    bound_work: u64,
     /// No plan takes fewer seconds.
     lower_bound: f64,
     best: (f64, Vec<TaskId>),
@@ -426,9 +429,9 @@ impl<'m> Race<'m, '_> {
     /// while the order is free; improving it is often easier. `keeps` says that no other first plan is cheaper.
     /// Returns the work left over once the search has converged.
     fn run(&mut self, kept: Option<Vec<TaskId>>, keeps: bool, total: u64) -> u64 {
-        let share = (total as f64 * BOUND_SHARE) as u64;
+        let share = self.bound_work;
         let spared = self.advance(share);
-        let mut left = total - 2 * share;
+        let mut left = total.saturating_sub(2 * share);
         let model = self.first.model;
         let free = self.first.free;
         let guide = Arc::new(self.bound.growth(self.best.0));
