@@ -273,7 +273,7 @@ impl<'a> Under<'a> {
         Ok(any.tie(&mut self.spare, cutoffs)?)
     }
 
-    /// The layout of a plan like the best one that needs less.
+    /// The layout of a plan like the best one that needs less. Dearer ones may become the spare.
     fn with_room(&mut self, best: &Solved, over: &[Overflow]) -> Result<Option<CheckedLayout>> {
         let (problem, device) = (&self.budgeted.problem, self.budgeted.device);
         let time = self.options.time_limit.mul_f64(ROOM_PART);
@@ -305,9 +305,13 @@ impl<'a> Under<'a> {
                 Err(over) => over,
             };
             let mut any = PlaceAny::new(problem, &solved.others, &self.limit, self.options);
-            let tie = any.tie(&mut None, [self.within(time / 2); 2])?;
+            let mut spare = None;
+            let tie = any.tie(&mut spare, [self.within(time / 2); 2])?;
             if tie.is_some() {
                 return Ok(tie);
+            }
+            if let Some(spare) = spare.filter(|spare| self.is_cheapest(self.cost(spare.plan()))) {
+                self.spare = Some(spare);
             }
         }
         Ok(None)

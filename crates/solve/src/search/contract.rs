@@ -4,7 +4,7 @@
 //! don't stop at that barrier. Its plans are plans of the whole problem, which then takes pairs apart again where that is
 //! better. In the given order nothing moves, so pairs would only take choices away.
 
-use cranelift_entity::{EntityRef, PrimaryMap};
+use cranelift_entity::PrimaryMap;
 use scrimp_plan::TaskId;
 
 use crate::copies::Copies;
