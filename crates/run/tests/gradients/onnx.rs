@@ -217,6 +217,45 @@ fn guarded_softmax() {
     check_all(nodes, &[2, 2, 3], stored, vec![mask], &seen);
 }
 
+/// A softplus that PyTorch's exporter writes with the threshold from which it is a line.
+#[test]
+fn softplus_with_a_threshold() {
+    let nodes = |threshold: &str, result: &str| {
+        vec![
+            node("Mul", &["x", "wide"], &["w"]),
+            node("Greater", &["w", threshold], &["above"]),
+            node("Softplus", &["w"], &["soft"]),
+            node("Where", &["above", "w", "soft"], &[result]),
+        ]
+    };
+    let stored = || {
+        vec![
+            weights("x", &[2, 5]),
+            floats("wide", &[], &[30.0]),
+            floats("twenty", &[], &[20.0]),
+            floats("two", &[], &[2.0]),
+        ]
+    };
+    check_all(nodes("twenty", "y"), &[2, 5], stored(), vec![], &[]);
+    let bytes = |threshold| model(nodes(threshold, "y"), stored(), vec![], &["y"]).encode_to_vec();
+    let graph = import_bytes(bytes("twenty"), "test", &options(2)).expect("a graph");
+    let cpu = Cpu::new(1).expect("threads start");
+    let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
+    let tensors = interpret(&compiled, &[], 0).expect("it computes");
+    let found = tensors.floats(&graph, graph.outputs()[0]);
+    let mut above = 0;
+    for (found, x) in found.iter().zip(&stored()[0].float_data) {
+        let x = 30.0 * f64::from(*x);
+        let wanted = if x > 20.0 { x } else { x.exp().ln_1p() };
+        assert!((found - wanted).abs() < 1e-5, "{found}, {wanted}");
+        above += usize::from(x > 20.0);
+    }
+    assert!(above > 0 && above < 10, "{above}");
+    // Between 2 and 17 a softplus isn't yet the line.
+    let error = import_bytes(bytes("two"), "test", &options(2)).expect_err("a step");
+    assert!(error.to_string().contains("Greater"), "{error}");
+}
+
 /// An equation, the shapes of its operands and that of its result.
 type Equation = (&'static str, &'static [&'static [i64]], &'static [i64]);
 

@@ -6,7 +6,7 @@ use crate::graph::TensorId;
 use crate::onnx::context::{Node, Value, axis};
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::onnx::literal::{Data, Literal, is_float};
-use crate::onnx::proto::data_type;
+use crate::onnx::proto::{NodeProto, data_type};
 use crate::op::{Binary, Op, Unary};
 use crate::shape::broadcast;
 
@@ -136,11 +136,14 @@ fn exponential(
     one(node.last(Op::Binary(Binary::Add), &[up, down])?)
 }
 
-/// ln(1 + e^x) as max(x, 0) + ln(1 + e^−|x|), which doesn't overflow.
+/// ln(1 + e^x) as max(x, 0) + ln(1 + e^−|x|), which doesn't overflow. The maximum is (x + |x|)/2, so that the slope at 0
+/// is a half.
 fn softplus(node: &mut Node<'_, '_>, x: TensorId) -> Outcome<TensorId> {
-    let up = node.map("positive", Unary::Relu, x)?;
-    let mut rest = node.map("abs", Unary::Abs, x)?;
-    rest = node.map("neg", scale(-1.0), rest)?;
+    let abs = node.map("abs", Unary::Abs, x)?;
+    let half = node.map("half", scale(0.5), x)?;
+    let other = node.map("half.abs", scale(0.5), abs)?;
+    let up = node.zip("positive", Binary::Add, half, other)?;
+    let mut rest = node.map("neg", scale(-1.0), abs)?;
     rest = node.map("exp", Unary::Exp, rest)?;
     rest = node.map(
         "plus1",
@@ -304,6 +307,39 @@ fn with_number(
         _ => return unsupported!("by zero"),
     };
     one(node.last(Op::Unary(f), &[x])?)
+}
+
+/// Above this, x + ln(1 + e^-x) is x in float32.
+const STRAIGHT: f64 = 17.0;
+
+/// Whether numbers are above the threshold of a softplus, as PyTorch writes it: `Where(x > 20, x, Softplus(x))`. Where that
+/// holds, both are the same number, so it may as well never hold.
+pub(super) fn greater(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    let (Some(x), Some(above)) = (node.proto.input.first(), node.proto.output.first()) else {
+        return invalid!("it has no input or no output");
+    };
+    let is_softplus = |user: &&NodeProto| {
+        let [condition, same, softplus] = &user.input[..] else {
+            return false;
+        };
+        let by = node.written_by(softplus);
+        user.op_type == "Where"
+            && (condition, same) == (above, x)
+            && by.is_some_and(|by| by.op_type == "Softplus" && by.input.first() == Some(x))
+    };
+    let structure = &node.state.structure;
+    let mut users = structure.nodes.iter().copied();
+    let inside = users.all(|user| !user.input.contains(above) || is_softplus(&user))
+        && structure
+            .graph
+            .output
+            .iter()
+            .all(|output| output.name != *above);
+    let straight = |literal: Literal| literal.scalar().is_some_and(|least| least >= STRAIGHT);
+    match inside && node.known(1).is_some_and(straight) {
+        true => Ok(vec![Value::Never(node.shape(0)?)]),
+        false => unsupported!("of values that are not known at import"),
+    }
 }
 
 /// Sum and Mean of any number of tensors.

@@ -70,6 +70,7 @@ pub(super) fn find(op: &str) -> Option<Build> {
         "IsNaN" => normalize::is_nan,
         "RandomUniformLike" => random::uniform,
         "Less" => random::less,
+        "Greater" => elementwise::greater,
         "Attention" => attention::attention,
         "RotaryEmbedding" => rotary::rotary,
         "MatMul" => matrix::matmul,
