@@ -239,7 +239,7 @@ fn by_walks<'m>(
     let cutoff = options.cutoff(start, options.time_limit);
     let start_runs: Option<Vec<TaskId>> = options.start.as_ref().map(|plan| plan.runs().collect());
     let mut spent = 0.0;
-    let mut of_pairs = |known: Vec<TaskId>| {
+    let mut or_pairs = |known: Vec<TaskId>| {
         let enough = options
             .enough
             .is_some_and(|enough| first.seconds(&known) <= enough);
@@ -252,7 +252,7 @@ fn by_walks<'m>(
     };
     let plans = match &start_runs {
         Some(runs) => match first.fitted(runs) {
-            Some(fitted) => Ok((of_pairs(first.beside(fitted)), None)),
+            Some(fitted) => Ok((or_pairs(first.beside(fitted)), None)),
             // Squeezing takes too long with many tasks.
             None if model.tasks > MANY => first.plans(),
             None => FirstPlan {
@@ -263,7 +263,7 @@ fn by_walks<'m>(
         },
         None => match first.plans_at_once() {
             Some((runs, kept)) => {
-                let cheapest = of_pairs(runs.clone());
+                let cheapest = or_pairs(runs.clone());
                 let kept = kept.filter(|_| cheapest == runs);
                 Ok((cheapest, kept))
             }
@@ -368,12 +368,15 @@ fn of_pairs(
     start: Instant,
     progress: &mut dyn FnMut(Progress),
 ) -> Option<Vec<TaskId>> {
-    let pairs = Contracted::of(first.model)?;
     let options = Options {
         time_limit: options.time_limit.mul_f64(PAIRS_SHARE),
         start: None,
         ..options.clone()
     };
+    if options.cutoff(start, options.time_limit).reached() {
+        return None;
+    }
+    let pairs = Contracted::of(first.model)?;
     let how = How {
         exactly: false,
         settles: false,
