@@ -187,6 +187,7 @@ impl FirstPlan<'_> {
         quick.or_else(|| Some((possible.then(|| self.directly()).flatten()?, None)))
     }
 
+    /// Of large problems, plans built from the front; of others, one that keeps the given order and perhaps a cheaper one.
     fn quick_plans(&self) -> Option<Plans> {
         if self.model.tasks > MANY {
             return self.of_many();
