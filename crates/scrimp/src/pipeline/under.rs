@@ -35,10 +35,10 @@ const AGAIN_PART: u32 = 20;
 const BEST_SHARE: f64 = 0.1;
 const OTHERS_SHARE: f64 = 0.75;
 /// The share of the time left in which plans that cost the same are tried before one is made that leaves room.
-const AT_ONCE: f64 = 0.2;
-/// At most so many plans are made that leave room, each with half of the bytes less that the layout of the one before lacks. Its
-/// search takes this share of the limit, its placement a quarter of that time, and the placement of those that cost the same
-/// half of it.
+const AT_ONCE: f64 = 0.4;
+/// At most so many plans are made that leave room, each with half of the bytes less that the layout of the one before lacks, or
+/// half of that if there is none. Its search takes this share of the limit, its placement a quarter of that time, and the
+/// placement of those that cost the same half of it.
 const ROOMS: usize = 3;
 const ROOM_PART: f64 = 0.1;
 /// A plan that adds this share of the cost of running every task once is as good as the best.
@@ -187,6 +187,7 @@ impl<'a> Under<'a> {
                         continue;
                     }
                     options.order = whole.order;
+                    options.start = Some(sequence_of(&solved.plan));
                     tightened = tighten(tightened, &over, margin);
                     margin = margin.saturating_mul(2);
                 }
@@ -269,7 +270,11 @@ impl<'a> Under<'a> {
             }
         }
         let left = self.left(PLACE_PART);
-        let cutoffs = [OTHERS_SHARE, 1.0].map(|share| self.within(left.mul_f64(share)));
+        let late = match self.options.deadline {
+            Some(_) => Duration::ZERO,
+            None => GRACE / 2,
+        };
+        let cutoffs = [left.mul_f64(OTHERS_SHARE) + late, left].map(|time| self.within(time));
         Ok(any.tie(&mut self.spare, cutoffs)?)
     }
 
@@ -277,14 +282,17 @@ impl<'a> Under<'a> {
     fn with_room(&mut self, best: &Solved, over: &[Overflow]) -> Result<Option<CheckedLayout>> {
         let (problem, device) = (&self.budgeted.problem, self.budgeted.device);
         let time = self.options.time_limit.mul_f64(ROOM_PART);
-        let (mut bytes, mut over) = (self.budget, over.to_vec());
+        let lacks = |over: &[Overflow]| {
+            let here = over.iter().find(|over| over.device == device);
+            here.map_or(0, Overflow::excess)
+        };
+        let (mut bytes, mut lacking) = (self.budget, lacks(over));
         for turn in 0..ROOMS {
-            let lacking = over.iter().find(|over| over.device == device);
-            let Some(lacking) = lacking.filter(|_| turn == 0 || !self.is_over()) else {
+            if lacking == 0 || turn > 0 && self.is_over() {
                 break;
-            };
-            bytes = bytes.saturating_sub(lacking.excess() / 2);
-            let capacities = self.asked.clone().with_bytes(device, Some(bytes));
+            }
+            let asked = bytes.saturating_sub(lacking / 2);
+            let capacities = self.asked.clone().with_bytes(device, Some(asked));
             let options = Options {
                 time_limit: time,
                 deadline: earlier(self.options.deadline, Instant::now().checked_add(time)),
@@ -293,17 +301,21 @@ impl<'a> Under<'a> {
             };
             let solved = match solve(problem, &capacities, &options, &mut |_| {}) {
                 Ok(solved) => solved,
-                Err(SolveError::Infeasible { .. } | SolveError::Short(_)) => break,
+                Err(SolveError::Infeasible { .. } | SolveError::Short(_)) => {
+                    lacking /= 2;
+                    continue;
+                }
                 Err(error) => return Err(error.into()),
             };
             self.provenance.attempts += 1;
             self.provenance.elapsed += solved.elapsed;
             let cutoff = self.within(time / 4);
             let order = self.options.order;
-            over = match fitting(place_reordered(&solved.plan, &self.limit, order, cutoff))? {
-                Ok(layout) => return Ok(Some(layout)),
-                Err(over) => over,
-            };
+            (bytes, lacking) =
+                match fitting(place_reordered(&solved.plan, &self.limit, order, cutoff))? {
+                    Ok(layout) => return Ok(Some(layout)),
+                    Err(over) => (asked, lacks(&over)),
+                };
             let mut any = PlaceAny::new(problem, &solved.others, &self.limit, self.options);
             let mut spare = None;
             let tie = any.tie(&mut spare, [self.within(time / 2); 2])?;

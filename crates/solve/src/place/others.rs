@@ -6,17 +6,21 @@ use std::vec::IntoIter;
 
 use rayon::ThreadPool;
 use rayon::prelude::*;
-use scrimp_plan::{Buffer, Capacities, CheckedLayout, CheckedPlan, Problem, Sequence};
+use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, Problem, Sequence};
 
 use super::pack::Effort;
 use super::stir::reordered;
-use super::{PlaceError, VARIANTS, placed};
+use super::{PlaceError, placed};
 use crate::cutoff::Cutoff;
 use crate::method::Order;
 use crate::options::{Options, Others};
 
-/// The plans whose orders are made at a time. The half whose buffers are held for less is placed.
+/// The plans whose orders are made at a time. The half that is least crowded is placed.
 const ROUND: usize = 16;
+/// How much more a crowded step counts than one with fewer bytes.
+const CROWDING: i32 = 6;
+/// How often each plan's order is shaken. An order as the search left it packs less often than a shaken one that was tidied.
+const SHAKES: u64 = 16;
 
 /// Places the buffers of one of several plans within the capacities: of a tie, or of a dearer one as a spare. Little work goes
 /// to each; then their runs are tried in other orders.
@@ -37,8 +41,8 @@ pub struct PlaceAny<'a> {
 struct Turn {
     ties: bool,
     round: usize,
-    /// Of the shaking of orders; none leaves them.
-    seed: Option<u64>,
+    /// Of the shaking of orders.
+    seed: u64,
 }
 
 impl<'a> PlaceAny<'a> {
@@ -51,8 +55,7 @@ impl<'a> PlaceAny<'a> {
     ) -> Self {
         let threads = rayon::ThreadPoolBuilder::new().num_threads(options.threads.max(1));
         let rounds = plans.ties.len().max(plans.dearer.len()).div_ceil(ROUND);
-        let seeds = [None].into_iter().chain((0..VARIANTS).map(Some));
-        let turns = seeds.flat_map(|seed| (0..rounds).map(move |round| (seed, round)));
+        let turns = (0..SHAKES).flat_map(|seed| (0..rounds).map(move |round| (seed, round)));
         let turns =
             turns.flat_map(|(seed, round)| [true, false].map(|ties| Turn { ties, round, seed }));
         PlaceAny {
@@ -110,10 +113,13 @@ impl<'a> PlaceAny<'a> {
             ..
         } = *self;
         let order = |sequence| {
-            let plan = reordered(problem, sequence, order, turn.seed, cutoff)?;
-            plan.within(capacities).is_ok().then(|| (held(&plan), plan))
+            let plan = reordered(problem, sequence, order, Some(turn.seed), cutoff)?;
+            plan.within(capacities).is_ok().then(|| {
+                let held = held(&plan);
+                (crowding(&held), held.iter().sum(), plan)
+            })
         };
-        let place = |(_, plan): &(u128, CheckedPlan)| {
+        let place = |(_, _, plan): &(f64, u128, CheckedPlan)| {
             let layout = placed(plan, capacities, Effort::Brief, cutoff);
             (!matches!(layout, Err(PlaceError::OverCapacity(_)))).then_some(layout)
         };
@@ -121,13 +127,13 @@ impl<'a> PlaceAny<'a> {
         let mut find = || {
             let some = plans.par_iter().skip(turn.round * ROUND).take(ROUND);
             let mut orders: Vec<_> = some.filter_map(order).collect();
-            orders.retain(|(held, _)| !seen.contains(held));
-            orders.sort_by_key(|(held, _)| *held);
-            orders.dedup_by_key(|(held, _)| *held);
+            orders.retain(|(_, held, _)| !seen.contains(held));
+            orders.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            orders.dedup_by_key(|(_, held, _)| *held);
             orders.truncate(orders.len().div_ceil(2));
             let layout = orders.par_iter().find_map_first(place);
             if !cutoff.reached() {
-                seen.extend(orders.iter().map(|(held, _)| *held));
+                seen.extend(orders.iter().map(|(_, held, _)| *held));
             }
             layout
         };
@@ -139,8 +145,19 @@ impl<'a> PlaceAny<'a> {
     }
 }
 
-/// The sum of all buffers' bytes times the steps during which they are held.
-fn held(plan: &CheckedPlan) -> u128 {
-    let held = |b: &Buffer| (b.end - b.start) as u128 * u128::from(b.bytes);
-    plan.buffers().values().map(held).sum()
+/// Bytes held by step, of all devices and memories.
+fn held(plan: &CheckedPlan) -> Vec<u128> {
+    let mut held = vec![0; plan.steps().len() + 1];
+    for buffer in plan.buffers().values() {
+        let held = held.iter_mut().take(buffer.end).skip(buffer.start);
+        held.for_each(|bytes| *bytes += u128::from(buffer.bytes));
+    }
+    held
+}
+
+/// How much of a plan's time is close to its peak: what packs depends on that more than on how long buffers are held.
+fn crowding(held: &[u128]) -> f64 {
+    let peak = held.iter().copied().max().unwrap_or(0).max(1) as f64;
+    let share = |&bytes: &u128| (bytes as f64 / peak).powi(CROWDING);
+    held.iter().map(share).sum()
 }

@@ -18,6 +18,8 @@ const MOST_PAIRS: u64 = 30_000_000;
 const MOST_EXACT: usize = 5_000;
 /// Work of a method's first turn. Turns get longer from round to round.
 const TURN: u64 = 10_000_000;
+/// The work of a short search.
+const BRIEF: u64 = 40_000_000;
 /// Going below a height that is enough gets one part in this many of all work.
 const BEYOND: u64 = 2;
 /// The exact search also aims between the goal and the best packing: below the best by at most this share of
@@ -56,7 +58,7 @@ pub(crate) fn pack(items: &Items, goals: Goals, cutoff: Cutoff<'_>) -> (Packing,
     }
     let enough = goals.enough.max(goals.least);
     let work = match goals.effort {
-        Effort::Brief => 2 * TURN,
+        Effort::Brief => BRIEF,
         Effort::Work(work) => work,
     };
     let beyond = match enough > goals.least {
@@ -83,8 +85,8 @@ pub(crate) fn pack(items: &Items, goals: Goals, cutoff: Cutoff<'_>) -> (Packing,
         attempts.turn(&mut search.best, enough, work, cutoff);
         return (search.best, live);
     }
-    search.towards(goals.least, enough, beyond, cutoff);
     search.towards(enough, enough, work, cutoff);
+    search.towards(goals.least, enough, beyond, cutoff);
     (search.best, search.floor)
 }
 
