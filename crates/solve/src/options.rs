@@ -148,7 +148,7 @@ pub struct Solved {
 pub struct Others<P> {
     /// Those that cost the same.
     pub ties: Vec<P>,
-    /// Dearer ones, leanest first.
+    /// Dearer ones, cheapest first.
     pub dearer: Vec<P>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, Problem, check};
+use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, Problem, Sequence, check};
 use scrimp_solve::{
     Cutoff, Method, Options, Order, Overflow, PlaceAny, PlaceError, Progress, SolveError, Solved,
     place_by, place_reordered, sequence_of, solve,
@@ -296,7 +296,7 @@ impl<'a> Under<'a> {
             let options = Options {
                 time_limit: time,
                 deadline: earlier(self.options.deadline, Instant::now().checked_add(time)),
-                start: Some(sequence_of(&best.plan)),
+                start: Some(self.cheapest_within(best, asked)),
                 ..self.options.clone()
             };
             let solved = match solve(problem, &capacities, &options, &mut |_| {}) {
@@ -327,6 +327,19 @@ impl<'a> Under<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// The cheapest plan that a search knows within so many bytes; its best one if there is none.
+    fn cheapest_within(&self, best: &Solved, bytes: u64) -> Sequence {
+        let problem = &self.budgeted.problem;
+        let fits = |sequence: &&Sequence| {
+            let plan = sequence.plan(problem).ok();
+            let plan = plan.and_then(|plan| check(problem, plan).ok());
+            plan.is_some_and(|plan| plan.peak(self.budgeted.device) <= bytes)
+        };
+        let known = best.others.ties.iter().chain(&best.others.dearer);
+        let fitting = known.cloned().find(|sequence| fits(&sequence));
+        fitting.unwrap_or_else(|| sequence_of(&best.plan))
     }
 
     /// Searches with the work that is left, and returns the cheapest layout that is known then.

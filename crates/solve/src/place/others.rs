@@ -14,6 +14,7 @@ use super::{PlaceError, placed};
 use crate::cutoff::Cutoff;
 use crate::method::Order;
 use crate::options::{Options, Others};
+use crate::search::ties::SAME;
 
 /// The plans whose orders are made at a time. The half that is least crowded is placed.
 const ROUND: usize = 16;
@@ -27,6 +28,8 @@ const SHAKES: u64 = 16;
 pub struct PlaceAny<'a> {
     problem: &'a Problem,
     plans: &'a Others<Sequence>,
+    /// Seconds of the dearer ones.
+    seconds: Vec<f64>,
     capacities: &'a Capacities,
     order: Order,
     /// Without threads of its own, the work is done on those that all share.
@@ -58,9 +61,18 @@ impl<'a> PlaceAny<'a> {
         let turns = (0..SHAKES).flat_map(|seed| (0..rounds).map(move |round| (seed, round)));
         let turns =
             turns.flat_map(|(seed, round)| [true, false].map(|ties| Turn { ties, round, seed }));
+        let of_task = |task| {
+            problem
+                .task(task)
+                .modes
+                .first()
+                .map_or(0.0, |mode| mode.seconds)
+        };
+        let seconds = |plan: &Sequence| plan.runs().map(of_task).sum();
         PlaceAny {
             problem,
             plans,
+            seconds: plans.dearer.iter().map(seconds).collect(),
             capacities,
             order: options.order,
             pool: threads.build().ok(),
@@ -69,8 +81,8 @@ impl<'a> PlaceAny<'a> {
         }
     }
 
-    /// A tie's layout, if one is found; goes on where the last call ended. While there is no spare, ties and dearer plans take
-    /// turns until the first cutoff; once there is one, ties alone are tried until the second.
+    /// A tie's layout, if one is found; goes on where the last call ended. Ties and plans that are dearer, but cheaper than the
+    /// spare, take turns until the first cutoff or, once there is a spare, until the second.
     ///
     /// # Errors
     /// [`PlaceError::Defect`] if a packing isn't valid.
@@ -84,27 +96,32 @@ impl<'a> PlaceAny<'a> {
             if cutoff.reached() {
                 break;
             }
-            if turn.ties || spare.is_none() {
-                match self.found(turn, cutoff)? {
-                    Some(layout) if turn.ties => return Ok(Some(layout)),
-                    Some(layout) => *spare = Some(layout),
-                    None if cutoff.reached() => break,
-                    None => {}
-                }
+            let below = spare.as_ref().map_or(f64::INFINITY, |s| s.plan().cost());
+            match self.found(turn, below, cutoff)? {
+                Some(layout) if turn.ties => return Ok(Some(layout)),
+                Some(layout) => *spare = Some(layout),
+                None if cutoff.reached() => break,
+                None => {}
             }
             self.turns.next();
         }
         Ok(None)
     }
 
+    /// The layout of the first plan that packs: of the least crowded ties, or of dearer plans by their seconds, if those are
+    /// below a limit.
     fn found(
         &mut self,
         turn: Turn,
+        below: f64,
         cutoff: Cutoff<'_>,
     ) -> Result<Option<CheckedLayout>, PlaceError> {
+        let dearer = self
+            .seconds
+            .partition_point(|&seconds| seconds < below * (1.0 - SAME));
         let plans = match turn.ties {
-            true => &self.plans.ties,
-            false => &self.plans.dearer,
+            true => &self.plans.ties[..],
+            false => &self.plans.dearer[..dearer],
         };
         let Self {
             problem,
@@ -128,9 +145,11 @@ impl<'a> PlaceAny<'a> {
             let some = plans.par_iter().skip(turn.round * ROUND).take(ROUND);
             let mut orders: Vec<_> = some.filter_map(order).collect();
             orders.retain(|(_, held, _)| !seen.contains(held));
-            orders.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            orders.dedup_by_key(|(_, held, _)| *held);
-            orders.truncate(orders.len().div_ceil(2));
+            if turn.ties {
+                orders.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+                orders.dedup_by_key(|(_, held, _)| *held);
+                orders.truncate(orders.len().div_ceil(2));
+            }
             let layout = orders.par_iter().find_map_first(place);
             if !cutoff.reached() {
                 seen.extend(orders.iter().map(|(_, held, _)| *held));

@@ -527,8 +527,8 @@ impl<'m> Race<'m, '_> {
             Verdict::Optimal(runs) => {
                 self.best = priced(model, runs);
                 self.lower_bound = self.best.0;
-                let ties = std::mem::take(&mut self.others.ties);
-                self.others.dearer.extend(ties);
+                let Others { ties, dearer } = &mut self.others;
+                dearer.splice(..0, ties.drain(..));
             }
             Verdict::Infeasible => self.lower_bound = self.best.0,
             Verdict::AtLeast(seconds) => self.lower_bound = self.lower_bound.max(seconds),

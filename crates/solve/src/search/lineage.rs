@@ -4,6 +4,7 @@ use scrimp_plan::TaskId;
 
 use crate::options::Others;
 use crate::search::anneal::Walk;
+use crate::search::roomy::Roomy;
 use crate::search::state::State;
 use crate::search::ties::SAME;
 use crate::search::walks::{WALKS, each};
@@ -139,22 +140,28 @@ impl<'m> Lineage<'m> {
         }
     }
 
-    /// Good plans other than the best: ties of it, and elite plans.
+    /// Good plans other than the best: ties of it, and plans that are leaner than all cheaper ones.
     pub fn others(&self) -> Others<Vec<TaskId>> {
         let same = self.best.0 * (1.0 + SAME);
-        let plans = |walk: &Walk<'m>| [walk.ties.plans(), walk.elite.plans().to_vec()].concat();
-        let (mut others, mut dearer) = (Others::default(), Vec::new());
-        for (seconds, plan) in self.walks.iter().flat_map(plans) {
-            if seconds <= same {
-                others.ties.push(plan);
-            } else {
-                let peak = State::new(self.walks[0].model, &plan).peak();
-                dearer.push((peak, plan));
-            }
-        }
+        let plans = |walk: &Walk<'m>| {
+            let roomy = walk.roomy.as_ref().map_or_else(Vec::new, Roomy::plans);
+            [walk.ties.plans(), walk.elite.plans().to_vec(), roomy].concat()
+        };
+        let all = self.walks.iter().flat_map(plans);
+        let (ties, mut dearer): (Vec<_>, Vec<_>) = all.partition(|plan| plan.0 <= same);
         dearer.sort_by(|a, b| a.0.total_cmp(&b.0));
-        others.dearer = dearer.into_iter().map(|plan| plan.1).collect();
-        others
+        let mut leanest = f64::INFINITY;
+        dearer.retain(|(_, plan)| {
+            let peak = State::new(self.walks[0].model, plan).peak();
+            let leaner = peak < leanest;
+            leanest = leanest.min(peak);
+            leaner
+        });
+        let runs = |plans: Vec<(f64, Vec<TaskId>)>| plans.into_iter().map(|plan| plan.1).collect();
+        Others {
+            ties: runs(ties),
+            dearer: runs(dearer),
+        }
     }
 
     /// Whether the next epoch tells whether to change the order.

@@ -8,7 +8,7 @@ use crate::search::state::State;
 /// The most ties that are kept.
 const MOST: usize = 16;
 /// Costs that differ by at most this share are the same, because sums of floats depend on their order.
-pub(super) const SAME: f64 = 1e-9;
+pub(crate) const SAME: f64 = 1e-9;
 
 /// A uniform sample of the cheapest plans that were offered.
 #[derive(Clone, Debug)]
