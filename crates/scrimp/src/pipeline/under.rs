@@ -13,18 +13,18 @@ use crate::history::History;
 use crate::pipeline::one::{Fit, Missed, counts_energy, least_missed, tighten, with_layout};
 use crate::pipeline::{Budgeted, Planned, Provenance};
 
-/// The share of the time limit by which the first attempt ends, if the limit is at least this long. A shorter
-/// one may not suffice for a first plan.
-const FIRST_PART: f64 = 0.75;
+/// The share of the time limit by which the first attempt ends, in problems of few tasks and of more, if the limit is at least
+/// this long. A shorter one may not suffice for a first plan. With more tasks the best plan packs less often.
+const FIRST_PARTS: [f64; 2] = [0.75, 0.6];
 const FIRST_LIMIT: Duration = Duration::from_secs(2);
 /// If there is a plan by then, the search runs at most so many times more, each with this share of all work, until this share
-/// of the limit, and only if this share of it is left. It goes on from the best plan. In problems of up to so many tasks every
-/// other search, the first one among them, starts from nothing, because where it ends depends most on where it began.
+/// of the limit, and only if this share of it is left. It goes on from the best plan. In problems of few tasks, which are up to so
+/// many, every other search, the first one among them, starts from nothing, because where it ends depends most on where it began.
 const AGAIN_TIMES: u64 = 3;
 const AGAIN_WORK: f64 = 0.25;
 const AGAIN_END: f64 = 0.95;
 const AGAIN_LEAST: f64 = 0.1;
-const AFRESH: usize = 300;
+const FEW: usize = 300;
 /// A placement may take at least this time and this part of the limit, and so may a further attempt.
 const PLACE_TIME: Duration = Duration::from_millis(500);
 const PLACE_PART: u32 = 10;
@@ -35,12 +35,12 @@ const AGAIN_PART: u32 = 20;
 const BEST_SHARE: f64 = 0.1;
 const OTHERS_SHARE: f64 = 0.75;
 /// The share of the time left in which plans that cost the same are tried before one is made that leaves room.
-const AT_ONCE: f64 = 0.4;
+const AT_ONCE: f64 = 0.3;
 /// At most so many plans are made that leave room, each with half of the bytes less that the layout of the one before lacks, or
-/// half of that if there is none. Its search takes this share of the limit, its placement a quarter of that time, and the
+/// half of that if there is none. Its search takes this share of the limit, of few tasks or of more, its placement a quarter of that time, and the
 /// placement of those that cost the same half of it.
 const ROOMS: usize = 3;
-const ROOM_PART: f64 = 0.1;
+const ROOM_PARTS: [f64; 2] = [0.1, 0.2];
 /// A plan that adds this share of the cost of running every task once is as good as the best.
 const NEAR: f64 = 1e-4;
 
@@ -123,7 +123,7 @@ impl<'a> Under<'a> {
         };
         if self.fit == Fit::Layout && whole.time_limit >= FIRST_LIMIT && whole.enough.is_none() {
             // A plan made in the last moment is poor, so what follows has time of its own.
-            let first = whole.time_limit.mul_f64(FIRST_PART);
+            let first = whole.time_limit.mul_f64(self.by_size(FIRST_PARTS));
             options.deadline = earlier(whole.deadline, self.began.checked_add(first));
             options.time_limit = first;
         }
@@ -281,7 +281,7 @@ impl<'a> Under<'a> {
     /// The layout of a plan like the best one that needs less. Dearer ones may become the spare.
     fn with_room(&mut self, best: &Solved, over: &[Overflow]) -> Result<Option<CheckedLayout>> {
         let (problem, device) = (&self.budgeted.problem, self.budgeted.device);
-        let time = self.options.time_limit.mul_f64(ROOM_PART);
+        let time = self.options.time_limit.mul_f64(self.by_size(ROOM_PARTS));
         let lacks = |over: &[Overflow]| {
             let here = over.iter().find(|over| over.device == device);
             here.map_or(0, Overflow::excess)
@@ -296,7 +296,7 @@ impl<'a> Under<'a> {
             let options = Options {
                 time_limit: time,
                 deadline: earlier(self.options.deadline, Instant::now().checked_add(time)),
-                start: Some(self.cheapest_within(best, asked)),
+                start: self.cheapest_within(best, asked),
                 ..self.options.clone()
             };
             let solved = match solve(problem, &capacities, &options, &mut |_| {}) {
@@ -329,17 +329,21 @@ impl<'a> Under<'a> {
         Ok(None)
     }
 
-    /// The cheapest plan that a search knows within so many bytes; its best one if there is none.
-    fn cheapest_within(&self, best: &Solved, bytes: u64) -> Sequence {
+    /// The cheapest plan that a search knows within so many bytes. If there is none, the best one of few tasks, and else what that
+    /// search began with: repaired for fewer bytes, the best plan of many tasks takes as long to improve as another one.
+    fn cheapest_within(&self, best: &Solved, bytes: u64) -> Option<Sequence> {
         let problem = &self.budgeted.problem;
-        let fits = |sequence: &&Sequence| {
+        let fits = |sequence: &Sequence| {
             let plan = sequence.plan(problem).ok();
             let plan = plan.and_then(|plan| check(problem, plan).ok());
             plan.is_some_and(|plan| plan.peak(self.budgeted.device) <= bytes)
         };
         let known = best.others.ties.iter().chain(&best.others.dearer);
-        let fitting = known.cloned().find(|sequence| fits(&sequence));
-        fitting.unwrap_or_else(|| sequence_of(&best.plan))
+        let fitting = known.into_iter().find(|sequence| fits(sequence)).cloned();
+        fitting.or_else(|| match self.has_few_tasks() {
+            true => Some(sequence_of(&best.plan)),
+            false => self.options.start.clone(),
+        })
     }
 
     /// Searches with the work that is left, and returns the cheapest layout that is known then.
@@ -371,7 +375,7 @@ impl<'a> Under<'a> {
     ) -> Result<Option<CheckedLayout>> {
         let (budgeted, whole) = (self.budgeted, self.options);
         let cost = self.cost(best.plan());
-        let goes_on = budgeted.problem.tasks().len() > AFRESH || time.is_multiple_of(2);
+        let goes_on = !self.has_few_tasks() || time.is_multiple_of(2);
         let end = self.began.checked_add(whole.time_limit.mul_f64(AGAIN_END));
         let options = Options {
             seed: whole.seed.wrapping_add(time),
@@ -415,6 +419,15 @@ impl<'a> Under<'a> {
             ..solved
         });
         Ok(layout)
+    }
+
+    fn has_few_tasks(&self) -> bool {
+        self.budgeted.problem.tasks().len() <= FEW
+    }
+
+    /// What holds for few tasks, or for more.
+    fn by_size(&self, [few, more]: [f64; 2]) -> f64 {
+        if self.has_few_tasks() { few } else { more }
     }
 
     /// What a plan may cost more than another one and be as good.

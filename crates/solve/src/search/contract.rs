@@ -54,6 +54,36 @@ impl Contracted {
         })
     }
 
+    /// A sequence of the whole problem as one of the smaller problem, in which each gradient runs when its update does. `None`
+    /// if something that it reads is overwritten by then.
+    pub fn contract(&self, whole: &Model, runs: &[TaskId]) -> Option<Vec<TaskId>> {
+        let mut pair: PrimaryMap<TaskId, Option<TaskId>> =
+            whole.cost.values().map(|_| None).collect();
+        for (id, &(_, t)) in &self.members {
+            pair[t] = Some(id);
+        }
+        let runs: Vec<TaskId> = runs.iter().filter_map(|&t| pair[t]).collect();
+        let model = &self.model;
+        let mut there: PrimaryMap<_, bool> = model.bytes.values().map(|_| false).collect();
+        for t in [model.start()]
+            .into_iter()
+            .chain(runs.iter().copied())
+            .chain([model.end()])
+        {
+            let inputs = model.inputs.of(t);
+            if !inputs.iter().all(|i| there[i.value]) {
+                return None;
+            }
+            for i in inputs.iter().filter(|i| i.overwritten) {
+                there[i.value] = false;
+            }
+            for &v in model.outputs.of(t) {
+                there[v] = true;
+            }
+        }
+        Some(runs)
+    }
+
     /// A sequence of the smaller problem as one of the whole problem.
     pub fn expand(&self, runs: &[TaskId]) -> Vec<TaskId> {
         let members = runs.iter().map(|&t| self.members[t]);
@@ -136,7 +166,7 @@ mod tests {
     #[test]
     fn a_plan_of_pairs_is_one_of_the_whole_problem() {
         let mut rng = Random::new(21, 0);
-        let (mut pairs, mut tight) = (0, 0);
+        let (mut pairs, mut tight, mut given) = (0, 0, 0);
         for round in 0..1000 {
             let shape = Shape {
                 tasks: 6 + round % 30,
@@ -158,11 +188,17 @@ mod tests {
             );
             tight += usize::from(whole.peak() == state.peak());
             assert!((whole.cost() - state.cost()).abs() <= 1e-9 * whole.cost());
+            assert_eq!(smaller.contract(&model, &runs), Some(state.order()));
+            if let Some(apart) = smaller.contract(&model, &model.given_order()) {
+                let runs = smaller.expand(&apart);
+                check(&p, Plan::from_runs(&p, device(), &runs).unwrap()).unwrap();
+                given += 1;
+            }
             check(&p, Plan::from_runs(&p, device(), &runs).unwrap()).unwrap();
         }
         assert!(
-            pairs > 100 && tight > 100,
-            "{pairs} pairs, {tight} of the same peak"
+            pairs > 100 && tight > 100 && given > 100,
+            "{pairs} pairs, {tight} of the same peak, {given} of the given order"
         );
     }
 }

@@ -4,7 +4,7 @@
 //! All decisions depend on units of work, never on the clock, and the walks don't see each other within an
 //! epoch. So one thread and two give the same plan; the clock only cuts the search off.
 
-use scrimp_plan::TaskId;
+use scrimp_plan::{Sequence, TaskId};
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -244,7 +244,7 @@ fn by_walks<'m>(
             .enough
             .is_some_and(|enough| first.seconds(&known) <= enough);
         let pairs = match first.free && how.whole && !how.settles && !enough {
-            true => of_pairs(&first, options, start, progress),
+            true => of_pairs(&first, &known, options, start, progress),
             false => None,
         };
         spent = pairs.as_ref().map_or(0.0, |_| PAIRS_SHARE);
@@ -253,6 +253,7 @@ fn by_walks<'m>(
     let plans = match &start_runs {
         Some(runs) => match first.fitted(runs) {
             Some(fitted) => Ok((or_pairs(first.beside(fitted)), None)),
+            None if !how.whole => return known,
             // Squeezing takes too long with many tasks.
             None if model.tasks > MANY => first.plans(),
             None => FirstPlan {
@@ -361,22 +362,29 @@ fn by_walks<'m>(
     }
 }
 
-/// The plan that a part of the work finds for the problem of pairs, if there is one at once.
+/// The plan that a part of the work finds for the problem of pairs, if there is one at once. A search that was given a plan goes
+/// on from a known one here, too.
 fn of_pairs(
     first: &FirstPlan<'_>,
+    known: &[TaskId],
     options: &Options,
     start: Instant,
     progress: &mut dyn FnMut(Progress),
 ) -> Option<Vec<TaskId>> {
-    let options = Options {
-        time_limit: options.time_limit.mul_f64(PAIRS_SHARE),
-        start: None,
-        ..options.clone()
-    };
-    if options.cutoff(start, options.time_limit).reached() {
+    let time_limit = options.time_limit.mul_f64(PAIRS_SHARE);
+    if options.cutoff(start, time_limit).reached() {
         return None;
     }
     let pairs = Contracted::of(first.model)?;
+    let from = options
+        .start
+        .as_ref()
+        .and_then(|_| pairs.contract(first.model, known));
+    let options = Options {
+        time_limit,
+        start: from.map(|runs| Sequence::of_runs(first.model.device, runs)),
+        ..options.clone()
+    };
     let how = How {
         exactly: false,
         settles: false,
