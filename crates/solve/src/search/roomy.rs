@@ -82,7 +82,7 @@ mod tests {
         };
         let mut tight = Roomy::new(plan.peak());
         tight.add(1.0, &plan);
-        assert_eq!(seconds(&tight), []);
+        assert!(seconds(&tight).is_empty());
         let mut roomy = Roomy::new(plan.peak() / 0.997);
         for cost in [3.0, 2.0, 4.0] {
             roomy.add(cost, &plan);
