@@ -19,7 +19,8 @@ const FIRST_PARTS: [f64; 2] = [0.75, 0.6];
 const FIRST_LIMIT: Duration = Duration::from_secs(2);
 /// If there is a plan by then, the search runs at most so many times more, each with this share of all work, until this share
 /// of the limit, and only if this share of it is left. It goes on from the best plan. In problems of few tasks, which are up to so
-/// many, every other search, the first one among them, starts from nothing, because where it ends depends most on where it began.
+/// many, every other search, the first one among them, starts from nothing if a first plan was found in half of the time that is
+/// left, because where it ends depends most on where it began.
 const AGAIN_TIMES: u64 = 3;
 const AGAIN_WORK: f64 = 0.25;
 const AGAIN_END: f64 = 0.95;
@@ -375,8 +376,8 @@ impl<'a> Under<'a> {
     ) -> Result<Option<CheckedLayout>> {
         let (budgeted, whole) = (self.budgeted, self.options);
         let cost = self.cost(best.plan());
-        let goes_on = !self.has_few_tasks() || time.is_multiple_of(2);
         let end = self.began.checked_add(whole.time_limit.mul_f64(AGAIN_END));
+        let goes_on = !self.has_few_tasks() || time.is_multiple_of(2) || !self.has_time_afresh();
         let options = Options {
             seed: whole.seed.wrapping_add(time),
             time_limit: whole.time_limit.mul_f64(AGAIN_WORK),
@@ -428,6 +429,16 @@ impl<'a> Under<'a> {
     /// What holds for few tasks, or for more.
     fn by_size(&self, [few, more]: [f64; 2]) -> f64 {
         if self.has_few_tasks() { few } else { more }
+    }
+
+    /// Whether what is left of the limit is twice the time that a first plan took.
+    fn has_time_afresh(&self) -> bool {
+        let moments = self.provenance.history.moments();
+        let first = moments
+            .iter()
+            .find(|moment| moment.overhead_percent.is_some());
+        let left = self.options.time_limit.saturating_sub(self.began.elapsed());
+        first.is_none_or(|first| 2.0 * first.seconds <= left.as_secs_f64())
     }
 
     /// What a plan may cost more than another one and be as good.
