@@ -31,15 +31,15 @@ const PLACE_TIME: Duration = Duration::from_millis(500);
 const PLACE_PART: u32 = 10;
 const AGAIN_TIME: Duration = Duration::from_millis(150);
 const AGAIN_PART: u32 = 20;
-/// If there are other plans, this share of the time left is for placing the best one, and this share of the rest for placing
-/// others; if a dearer one can be placed, plans that cost the same get all of it.
+/// If there are other plans, this share of the time left is for placing the best one, and, while no layout fits, this share of
+/// the rest for placing others.
 const BEST_SHARE: f64 = 0.1;
 const OTHERS_SHARE: f64 = 0.75;
 /// The share of the time left in which plans that cost the same are tried before one is made that leaves room.
 const AT_ONCE: f64 = 0.3;
 /// At most so many plans are made that leave room, each with half of the bytes less that the layout of the one before lacks, or
-/// half of that if there is none. Its search takes this share of the limit, of few tasks or of more, its placement a quarter of that time, and the
-/// placement of those that cost the same half of it.
+/// half of that if there is none. Its search takes at most this share of the limit, of few tasks or of more, its placement a
+/// quarter of that time, and the placement of those that cost the same half of it.
 const ROOMS: usize = 3;
 const ROOM_PARTS: [f64; 2] = [0.1, 0.2];
 /// A plan that adds this share of the cost of running every task once is as good as the best.
@@ -270,19 +270,20 @@ impl<'a> Under<'a> {
                 self.spare = Some(found);
             }
         }
-        let left = self.left(PLACE_PART);
         let late = match self.options.deadline {
             Some(_) => Duration::ZERO,
             None => GRACE / 2,
         };
-        let cutoffs = [left.mul_f64(OTHERS_SHARE) + late, left].map(|time| self.within(time));
+        let without_spare = self.left(PLACE_PART).mul_f64(OTHERS_SHARE) + late;
+        let with_spare = self.options.time_limit.saturating_sub(self.began.elapsed());
+        let cutoffs = [without_spare, with_spare].map(|time| self.within(time));
         Ok(any.tie(&mut self.spare, cutoffs)?)
     }
 
     /// The layout of a plan like the best one that needs less. Dearer ones may become the spare.
     fn with_room(&mut self, best: &Solved, over: &[Overflow]) -> Result<Option<CheckedLayout>> {
         let (problem, device) = (&self.budgeted.problem, self.budgeted.device);
-        let time = self.options.time_limit.mul_f64(self.by_size(ROOM_PARTS));
+        let most = self.options.time_limit.mul_f64(self.by_size(ROOM_PARTS));
         let lacks = |over: &[Overflow]| {
             let here = over.iter().find(|over| over.device == device);
             here.map_or(0, Overflow::excess)
@@ -292,6 +293,7 @@ impl<'a> Under<'a> {
             if lacking == 0 || turn > 0 && self.is_over() {
                 break;
             }
+            let time = most.min(self.left(AGAIN_PART));
             let asked = bytes.saturating_sub(lacking / 2);
             let capacities = self.asked.clone().with_bytes(device, Some(asked));
             let options = Options {

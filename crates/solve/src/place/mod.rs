@@ -254,7 +254,7 @@ pub fn place_reordered(
         if least <= live || least - live > few || cutoff.reached() {
             break;
         }
-        let other = reordered(plan.problem(), &sequence, order, Some(seed), cutoff);
+        let other = reordered(plan.problem(), &sequence, order, seed, cutoff);
         let Some(other) = other else {
             break;
         };

@@ -130,7 +130,7 @@ impl<'a> PlaceAny<'a> {
             ..
         } = *self;
         let order = |sequence| {
-            let plan = reordered(problem, sequence, order, Some(turn.seed), cutoff)?;
+            let plan = reordered(problem, sequence, order, turn.seed, cutoff)?;
             plan.within(capacities).is_ok().then(|| {
                 let held = held(&plan);
                 (crowding(&held), held.iter().sum(), plan)

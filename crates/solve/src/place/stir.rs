@@ -13,13 +13,13 @@ use crate::search::state::State;
 /// The temperatures at which other orders are annealed.
 const HEATS: [f64; 3] = [1.0, 10.0, 100.0];
 
-/// The runs of a plan, moved so that values wait less. With a seed, they are shuffled before. The plan stays within its own
-/// peak. `None` if no such order was found, or if there are copies, whose places decide how long a plan takes.
+/// The runs of a plan, shuffled and then moved so that values wait less. The plan stays within its own peak. `None` if no such
+/// order was found, or if there are copies, whose places decide how long a plan takes.
 pub(super) fn reordered(
     problem: &Problem,
     sequence: &Sequence,
     order: Order,
-    seed: Option<u64>,
+    seed: u64,
     cutoff: Cutoff<'_>,
 ) -> Option<CheckedPlan> {
     let is_copy = |step: &Move| matches!(step, Move::Copy { .. });
@@ -30,10 +30,8 @@ pub(super) fn reordered(
     let runs: Vec<TaskId> = sequence.runs().collect();
     let limit = State::new(&model, &runs).peak();
     let mut arrangement = Arrangement::new(&model, &runs, limit, order == Order::Free);
-    if let Some(seed) = seed {
-        let heat = HEATS[seed as usize % HEATS.len()];
-        arrangement.stir(heat, cutoff, &mut Random::new(seed, 1));
-    }
+    let heat = HEATS[seed as usize % HEATS.len()];
+    arrangement.stir(heat, cutoff, &mut Random::new(seed, 1));
     arrangement.tidy(cutoff);
     let sequence = Sequence::of_runs(device, arrangement.order());
     checked(problem, &sequence, "search").ok()

@@ -12,9 +12,9 @@ use crate::search::beam::{self, Breadth};
 use crate::search::elite::{Elite, MOST_STEP};
 use crate::search::first::MANY;
 use crate::search::front::{self, Prices};
+use crate::search::lean::Lean;
 use crate::search::order;
 use crate::search::repair::{Repairer, Taste};
-use crate::search::roomy::Roomy;
 use crate::search::state::State;
 use crate::search::ties::Ties;
 use crate::search::timing::Timing;
@@ -72,7 +72,7 @@ pub(crate) struct Walk<'m> {
     /// Plans as cheap as the best one.
     pub ties: Ties,
     /// Cheap plans that leave a part of the budget free. Large problems, whose layouts lose little, have none.
-    pub roomy: Option<Roomy>,
+    pub lean: Option<Lean>,
     /// Units of work that the last start over took, or a guess.
     pub(super) start_work: u64,
     /// Times sequences with copies.
@@ -103,7 +103,7 @@ impl<'m> Walk<'m> {
             origins: Vec::new(),
             elite: Elite::default(),
             ties: Ties::default(),
-            roomy: (model.tasks <= MANY && model.copies.none()).then(|| Roomy::new(budget)),
+            lean: (model.tasks <= MANY && model.copies.none()).then(|| Lean::new(budget)),
             start_work: u64::from(model.tasks) * u64::from(model.tasks) / 4,
             timing: (!model.copies.none()).then(|| Timing::new(model, budget)),
             now: 0.0,
@@ -448,8 +448,8 @@ impl<'m> Walk<'m> {
         }
         let cost = self.seconds();
         self.ties.add(cost, &self.state);
-        if let Some(roomy) = &mut self.roomy {
-            roomy.add(cost, &self.state);
+        if let Some(lean) = &mut self.lean {
+            lean.add(cost, &self.state);
         }
         let known = self.best.as_ref().map_or(f64::INFINITY, |best| best.0);
         if cost >= known * (1.0 - 1e-12) {

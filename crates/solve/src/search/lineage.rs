@@ -4,7 +4,7 @@ use scrimp_plan::TaskId;
 
 use crate::options::Others;
 use crate::search::anneal::Walk;
-use crate::search::roomy::Roomy;
+use crate::search::lean::Lean;
 use crate::search::state::State;
 use crate::search::ties::SAME;
 use crate::search::walks::{WALKS, each};
@@ -144,8 +144,8 @@ impl<'m> Lineage<'m> {
     pub fn others(&self) -> Others<Vec<TaskId>> {
         let same = self.best.0 * (1.0 + SAME);
         let plans = |walk: &Walk<'m>| {
-            let roomy = walk.roomy.as_ref().map_or_else(Vec::new, Roomy::plans);
-            [walk.ties.plans(), walk.elite.plans().to_vec(), roomy].concat()
+            let lean = walk.lean.as_ref().map_or_else(Vec::new, Lean::plans);
+            [walk.ties.plans(), walk.elite.plans().to_vec(), lean].concat()
         };
         let all = self.walks.iter().flat_map(plans);
         let (ties, mut dearer): (Vec<_>, Vec<_>) = all.partition(|plan| plan.0 <= same);

@@ -1,4 +1,4 @@
-//! Plans with room: where the cheapest plan doesn't pack, a slightly dearer one may that leaves a part of the budget free.
+//! Lean plans: where the cheapest plan doesn't pack, a slightly dearer one may that leaves a part of the budget free.
 
 use scrimp_plan::TaskId;
 
@@ -9,7 +9,7 @@ const SHARES: [f64; 6] = [0.0005, 0.001, 0.002, 0.004, 0.008, 0.016];
 
 /// For each share, the cheapest plan that was offered that leaves so much free.
 #[derive(Clone, Debug)]
-pub(crate) struct Roomy {
+pub(crate) struct Lean {
     /// In the order of the shares, so neither limits nor seconds of plans that fit them fall and rise again.
     rungs: [Rung; SHARES.len()],
 }
@@ -21,10 +21,10 @@ struct Rung {
     runs: Vec<TaskId>,
 }
 
-impl Roomy {
+impl Lean {
     /// No plans, for a budget in bytes without resident ones.
-    pub fn new(budget: f64) -> Roomy {
-        Roomy {
+    pub fn new(budget: f64) -> Lean {
+        Lean {
             rungs: SHARES.map(|share| Rung {
                 limit: budget * (1.0 - share),
                 seconds: f64::INFINITY,
@@ -76,18 +76,18 @@ mod tests {
         let p = problem(shape, &mut Random::new(1, 0));
         let model = Model::new(&p).unwrap().0;
         let plan = State::new(&model, &model.given_order());
-        let seconds = |roomy: &Roomy| {
-            let plans = roomy.plans().into_iter();
+        let seconds = |lean: &Lean| {
+            let plans = lean.plans().into_iter();
             plans.map(|plan| plan.0).collect::<Vec<_>>()
         };
-        let mut tight = Roomy::new(plan.peak());
+        let mut tight = Lean::new(plan.peak());
         tight.add(1.0, &plan);
         assert!(seconds(&tight).is_empty());
-        let mut roomy = Roomy::new(plan.peak() / 0.997);
+        let mut lean = Lean::new(plan.peak() / 0.997);
         for cost in [3.0, 2.0, 4.0] {
-            roomy.add(cost, &plan);
+            lean.add(cost, &plan);
         }
-        assert_eq!(seconds(&roomy), [2.0; 3]);
-        assert_eq!(roomy.plans()[2].1, model.given_order());
+        assert_eq!(seconds(&lean), [2.0; 3]);
+        assert_eq!(lean.plans()[2].1, model.given_order());
     }
 }
