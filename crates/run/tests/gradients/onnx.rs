@@ -458,3 +458,103 @@ fn positions_that_skip_padding() {
         "{error}"
     );
 }
+
+/// Words that a decoder reads: those of an encoder, shifted by one place, as BART makes them. None of them is a label's padding.
+#[test]
+fn words_shifted_by_one_place() {
+    let shift = vec![
+        node("Slice", &["words", "zero", "last", "axis"], &["sooner"]),
+        node("Concat", &["any", "sooner"], &["later"]).int("axis", 1),
+        node(
+            "ScatterElements",
+            &["later", "first", "start"],
+            &["shifted"],
+        )
+        .int("axis", 1),
+        node("Equal", &["shifted", "label"], &["is.label"]),
+        node("Where", &["is.label", "axis", "shifted"], &["known"]),
+        node("Gather", &["by.shifted", "known"], &["s"]),
+    ];
+    let both = vec![
+        node("Gather", &["by.word", "words"], &["w"]),
+        node("Add", &["w", "s"], &["y"]),
+    ];
+    let one = |name, word| TensorProto {
+        dims: vec![1, 1],
+        ..ints(name, &[word])
+    };
+    let stored = || {
+        vec![
+            ints("zero", &[0]),
+            ints("last", &[-1]),
+            ints("axis", &[1]),
+            ints("label", &[-100]),
+            one("any", 0),
+            one("first", 0),
+            one("start", 2),
+            weights("by.word", &[7, 3]),
+            weights("by.shifted", &[7, 3]),
+        ]
+    };
+    let words = || value_of("words", &[Fixed(1), Fixed(4)], data_type::INT64);
+    let imported = |nodes: Vec<NodeProto>, y: &str, batch| {
+        let bytes = model(nodes, stored(), vec![words()], &[y]).encode_to_vec();
+        import_bytes(bytes, "test", &options(batch))
+    };
+    let whole = [shift.clone(), both].concat();
+    let graph = imported(whole, "y", 1).expect("a graph");
+    let cpu = Cpu::new(1).expect("threads start");
+    let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
+    let input = graph.find("words").expect("an input");
+    let given = [5, 1, 3, 1];
+    let tensors = interpret(&compiled, &[(input, Data::I64(&given))], 0).expect("it computes");
+    let found = tensors.floats(&graph, graph.outputs()[0]);
+    let tables = stored();
+    let row = |table: usize, row: usize| &tables[table].float_data[3 * row..3 * row + 3];
+    let pairs = given.into_iter().zip([2, 5, 1, 3]);
+    let wanted = pairs.flat_map(|(word, before)| {
+        let (w, s) = (row(7, word as usize), row(8, before));
+        [0, 1, 2].map(|i| f64::from(w[i] + s[i]))
+    });
+    let wanted: Vec<f64> = wanted.collect();
+    assert_eq!(found.len(), wanted.len());
+    for (found, wanted) in found.iter().zip(&wanted) {
+        assert!((found - wanted).abs() < 1e-6, "{found}, {wanted}");
+    }
+    // Without a table of which the words are indices, they may be anything.
+    let error = imported(shift, "s", 1).expect_err("any words").to_string();
+    assert!(error.contains("no indices of a table"), "{error}");
+    let first = vec![
+        node(
+            "ScatterElements",
+            &["words", "first", "start"],
+            &["shifted"],
+        )
+        .int("axis", 1),
+        node("Gather", &["by.shifted", "shifted"], &["s"]),
+    ];
+    let error = imported(first, "s", 2).expect_err("two").to_string();
+    assert!(error.contains("another batch size"), "{error}");
+}
+
+#[test]
+fn elements_replaced_at_known_places() {
+    let places = TensorProto {
+        dims: vec![2, 2],
+        ..ints("i", &[0, 3, 1, -4])
+    };
+    let stored = || vec![weights("a", &[3, 4]), places.clone(), weights("b", &[2, 2])];
+    let scatter = || node("ScatterElements", &["a", "i", "b"], &["y"]).int("axis", 1);
+    let bytes = model(vec![scatter()], stored(), vec![], &["y"]).encode_to_vec();
+    let graph = import_bytes(bytes, "test", &options(2)).expect("a graph");
+    let cpu = Cpu::new(1).expect("threads start");
+    let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
+    let tensors = interpret(&compiled, &[], 0).expect("it computes");
+    let mut wanted = stored()[0].float_data.clone();
+    for (place, new) in [0, 3, 5, 4].into_iter().zip(&stored()[2].float_data) {
+        wanted[place] = *new;
+    }
+    let wanted: Vec<f64> = wanted.into_iter().map(f64::from).collect();
+    assert_eq!(tensors.floats(&graph, graph.outputs()[0]), wanted);
+    check(scatter(), &[3, 4], stored(), vec![], &[]);
+}

@@ -1,10 +1,12 @@
 //! Whole numbers that follow from words, such as positions that skip padding. It is known at import between which bounds they
 //! are.
 
+use std::collections::BTreeSet;
+
 use super::condition::numbers;
 use super::one;
 use crate::dtype::DType;
-use crate::graph::TensorId;
+use crate::graph::{Init, Role, TensorId};
 use crate::onnx::context::{Node, Value, Whole, axis, check_table};
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::onnx::literal::{Data, Literal};
@@ -30,19 +32,64 @@ pub(super) fn equal(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
             "of values that are not known at import, unless integers are compared with one number"
         );
     };
-    let Some(rows) = rows_indexed_by(node, unknown) else {
-        return unsupported!("of integers that are not known at import and no indices of a table");
+    let words = node.x(unknown)?;
+    let rows = match rows_indexed_by(node, &node.proto.input[unknown]) {
+        Some(rows) => rows,
+        None => match bounds(node, words) {
+            Some([least, most]) if word < least as f64 || word > most as f64 => {
+                return Ok(vec![Value::Never(node.dims(words))]);
+            }
+            Some([least, most]) if least >= 0 => most as usize + 1,
+            _ => {
+                return unsupported!(
+                    "of integers that are not known at import and no indices of a table"
+                );
+            }
+        },
     };
     check_table(&[rows])?;
     let table = (0..rows).map(|row| if row as f64 == word { 1.0 } else { 0.0 });
     let table = node.constant("table", &[rows], table.collect())?;
-    let words = node.x(unknown)?;
     one(node.last(Op::Gather { axis: 0 }, &[table, words])?)
 }
 
-/// The rows of the smallest table of which input `i` is the indices.
-fn rows_indexed_by(node: &Node<'_, '_>, i: usize) -> Option<usize> {
-    let name = node.proto.input.get(i)?;
+/// Between which bounds words are that were put together from known ones and from inputs that are indices of tables: an input
+/// that is none of a table's rows ends the run.
+fn bounds(node: &Node<'_, '_>, words: TensorId) -> Option<[i64; 2]> {
+    let b = &node.state.b;
+    let (mut todo, mut seen) = (vec![words], BTreeSet::new());
+    let mut bounds: Option<[i64; 2]> = None;
+    while let Some(x) = todo.pop() {
+        if !seen.insert(x) {
+            continue;
+        }
+        let tensor = b.get(x);
+        let [least, most] = match (b.producer(x), &tensor.role) {
+            (Some(by), _) => {
+                match by.op {
+                    Op::Concat { .. } => todo.extend(&by.inputs),
+                    Op::Reshape { .. }
+                    | Op::Transpose { .. }
+                    | Op::Slice { .. }
+                    | Op::Gather { .. } => {
+                        todo.push(by.inputs[0]);
+                    }
+                    _ => return None,
+                }
+                continue;
+            }
+            (None, Role::Constant(Init::Ints(ints))) => [*ints.iter().min()?, *ints.iter().max()?],
+            (None, Role::Input) => [0, rows_indexed_by(node, &tensor.name)? as i64 - 1],
+            _ => return None,
+        };
+        let [a, z] = bounds.unwrap_or([least, most]);
+        bounds = Some([a.min(least), z.max(most)]);
+    }
+    bounds
+}
+
+/// The rows of the smallest table of which a tensor is the indices.
+fn rows_indexed_by(node: &Node<'_, '_>, name: &String) -> Option<usize> {
     let nodes = node.state.structure.graph.node.iter();
     let gathers = nodes.filter(|by| by.op_type == "Gather" && by.input.get(1) == Some(name));
     let rows = gathers.filter_map(|gather| {

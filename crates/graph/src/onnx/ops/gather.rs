@@ -90,23 +90,51 @@ pub(super) fn gather_elements(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     one(node.last(Op::Gather { axis: 0 }, &[flat, table])?)
 }
 
-/// With known indices: rows of the data and of what replaces them in one table, from which each row is picked.
+/// With known indices: rows are replaced.
 pub(super) fn scatter_nd(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
-    match node.attributes.text("reduction", "none")? {
-        "none" => {}
-        other => return unsupported!("reduction {other:?}"),
-    }
     let indices = node.literal(1, "indices")?;
     let (data, updates) = (node.x(0)?, node.x(2)?);
     let shape = node.dims(data);
     let (places, depth) = positions(&indices, &shape)?;
     let expected = [&indices.shape[..indices.shape.len() - 1], &shape[depth..]].concat();
+    replaced(node, data, (updates, &expected), &places, depth)
+}
+
+/// With known indices: elements are replaced.
+pub(super) fn scatter_elements(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
+    let indices = node.literal(1, "indices")?;
+    let (data, updates) = (node.x(0)?, node.x(2)?);
+    let shape = node.dims(data);
+    let places = element_positions(node, &shape, &indices)?;
+    if node.state.rebatch.is_some() && indices.shape[0] != shape[0] {
+        return unsupported!("for another batch size than the file's");
+    }
+    replaced(node, data, (updates, &indices.shape), &places, shape.len())
+}
+
+/// Rows of the first axes of the data, joined, at some places replaced by updates of a shape: rows of both are in one table, from which each
+/// row is picked.
+fn replaced(
+    node: &mut Node<'_, '_>,
+    data: TensorId,
+    (updates, expected): (TensorId, &[usize]),
+    places: &[usize],
+    depth: usize,
+) -> Outcome<Vec<Value>> {
+    match node.attributes.text("reduction", "none")? {
+        "none" => {}
+        other => return unsupported!("reduction {other:?}"),
+    }
     if node.dims(updates) != expected {
         return invalid!(
             "its updates have shape {:?}, not {expected:?}",
             node.dims(updates)
         );
     }
+    if places.is_empty() {
+        return one(data);
+    }
+    let shape = node.dims(data);
     let count: usize = shape[..depth].iter().product();
     check_table(&[count])?;
     let inner = shape[depth..].iter().product();

@@ -90,6 +90,7 @@ pub(super) fn find(op: &str) -> Option<Build> {
         "Gather" => gather::gather,
         "GatherND" => gather::gather_nd,
         "GatherElements" => gather::gather_elements,
+        "ScatterElements" => gather::scatter_elements,
         "ScatterND" => gather::scatter_nd,
         "SplitToSequence" => sequence::split,
         "SequenceAt" => sequence::at,
