@@ -521,6 +521,22 @@ fn words_shifted_by_one_place() {
     for (found, wanted) in found.iter().zip(&wanted) {
         assert!((found - wanted).abs() < 1e-6, "{found}, {wanted}");
     }
+    let never = vec![
+        node("Equal", &["words", "label"], &["is.label"]),
+        node("Not", &["is.label"], &["is.word"]),
+        node("Cast", &["is.word"], &["counts"]).int("to", i64::from(data_type::FLOAT)),
+        node("Gather", &["by.word", "words"], &["w"]),
+        node("ReduceSum", &["w"], &["all"]).int("keepdims", 0),
+        node("Mul", &["counts", "all"], &["y"]),
+    ];
+    let graph = imported(never, "y", 1).expect("a graph");
+    let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
+    let input = graph.find("words").expect("an input");
+    let tensors = interpret(&compiled, &[(input, Data::I64(&given))], 0).expect("it computes");
+    let all: f32 = given.iter().flat_map(|&word| row(7, word as usize)).sum();
+    for found in tensors.floats(&graph, graph.outputs()[0]) {
+        assert!((found - f64::from(all)).abs() < 1e-5, "{found}, {all}");
+    }
     // Without a table of which the words are indices, they may be anything.
     let error = imported(shift, "s", 1).expect_err("any words").to_string();
     assert!(error.contains("no indices of a table"), "{error}");

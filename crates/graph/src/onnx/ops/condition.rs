@@ -4,9 +4,10 @@
 use super::one;
 use crate::dtype::DType;
 use crate::graph::TensorId;
-use crate::onnx::context::{Node, Value};
+use crate::onnx::context::{Node, Value, check_table};
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::op::{Binary, Op, Unary};
+use crate::shape::elements;
 
 const NOT: Unary = Unary::Affine {
     scale: -1.0,
@@ -16,6 +17,11 @@ const NOT: Unary = Unary::Affine {
 /// Input `i`, a condition, as numbers. An integer that is neither 0 nor 1 is found when the graph runs.
 pub(super) fn numbers(node: &mut Node<'_, '_>, i: usize) -> Outcome<TensorId> {
     let part = |what: &str| format!("condition{i}.{what}");
+    if let Value::Never(shape) = node.value(i)? {
+        let shape = shape.clone();
+        check_table(&shape)?;
+        return node.constant(&part("never"), &shape, vec![0.0; elements(&shape)]);
+    }
     if let Some(literal) = node.known(i) {
         let Some(ints) = literal.as_ints() else {
             return invalid!("its input {i} is not a bool");

@@ -33,19 +33,21 @@ pub(super) fn equal(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
         );
     };
     let words = node.x(unknown)?;
-    let rows = match rows_indexed_by(node, &node.proto.input[unknown]) {
-        Some(rows) => rows,
-        None => match bounds(node, words) {
-            Some([least, most]) if word < least as f64 || word > most as f64 => {
-                return Ok(vec![Value::Never(node.dims(words))]);
-            }
-            Some([least, most]) if least >= 0 => most as usize + 1,
-            _ => {
-                return unsupported!(
-                    "of integers that are not known at import and no indices of a table"
-                );
-            }
-        },
+    let rows = rows_indexed_by(node, &node.proto.input[unknown]);
+    let bounds = match rows {
+        Some(rows) => Some([0, rows as i64 - 1]),
+        None => bounds(node, words),
+    };
+    let rows = match bounds {
+        Some([least, most]) if word < least as f64 || word > most as f64 => {
+            return Ok(vec![Value::Never(node.dims(words))]);
+        }
+        Some([least, most]) if least >= 0 => most as usize + 1,
+        _ => {
+            return unsupported!(
+                "of integers that are not known at import and no indices of a table"
+            );
+        }
     };
     check_table(&[rows])?;
     let table = (0..rows).map(|row| if row as f64 == word { 1.0 } else { 0.0 });
