@@ -5,9 +5,9 @@ mod models;
 
 use super::check_loss;
 use models::*;
-use scrimp_graph::Loss;
 use scrimp_graph::onnx::import_bytes;
 use scrimp_graph::onnx::proto::{NodeProto, TensorProto, ValueInfoProto, data_type};
+use scrimp_graph::{Graph, Loss};
 use scrimp_run::{Compiled, Cpu, Data, Processor, interpret};
 use std::collections::BTreeMap;
 
@@ -50,6 +50,18 @@ fn check_all(
     let bytes = model(nodes, stored, given, &["loss"]).encode_to_vec();
     let graph = import_bytes(bytes, "test", &options(2)).expect("a graph");
     check_loss(Ok(graph), Loss::Output, ints);
+}
+
+/// What a graph's first output is for these words.
+fn computed(graph: &Graph, words: &[(&str, &[i64])]) -> Vec<f64> {
+    let cpu = Cpu::new(1).expect("threads start");
+    let compiled = Compiled::new(graph, Processor::Cpu(&cpu));
+    let given = words.iter().map(|&(name, words)| {
+        let input = graph.find(name).expect("an input");
+        (input, Data::I64(words))
+    });
+    let tensors = interpret(&compiled, &given.collect::<Vec<_>>(), 0).expect("it computes");
+    tensors.floats(graph, graph.outputs()[0])
 }
 
 fn bools(name: &str, dims: &[Dim]) -> ValueInfoProto {
@@ -303,13 +315,10 @@ fn sums_in_einsteins_notation() {
         let einsum = || node("Einsum", &inputs, &["y"]).text("equation", equation);
         let bytes = model(vec![einsum()], stored.clone(), vec![], &["y"]).encode_to_vec();
         let graph = import_bytes(bytes, "test", &options(2)).expect("a graph");
-        let cpu = Cpu::new(1).expect("threads start");
-        let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
-        let tensors = interpret(&compiled, &[], 0).expect("it computes");
         let y = graph.outputs()[0];
         let dims: Vec<i64> = graph.tensor(y).shape.iter().map(|&n| n as i64).collect();
         assert_eq!(dims, result, "{equation}");
-        let (found, wanted) = (tensors.floats(&graph, y), summed(equation, &stored, result));
+        let (found, wanted) = (computed(&graph, &[]), summed(equation, &stored, result));
         assert_eq!(found.len(), wanted.len(), "{equation}");
         for (i, (found, wanted)) in found.iter().zip(wanted).enumerate() {
             let off = (found - f64::from(wanted)).abs();
@@ -431,11 +440,7 @@ fn positions_that_skip_padding() {
     let given = [5, 1, 3, 1];
     let bytes = model(nodes("y"), stored(6), vec![words()], &["y"]).encode_to_vec();
     let graph = import_bytes(bytes, "test", &options(1)).expect("a graph");
-    let cpu = Cpu::new(1).expect("threads start");
-    let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
-    let input = graph.find("words").expect("an input");
-    let tensors = interpret(&compiled, &[(input, Data::I64(&given))], 0).expect("it computes");
-    let found = tensors.floats(&graph, graph.outputs()[0]);
+    let found = computed(&graph, &[("words", &given)]);
     let tables = stored(6);
     let row = |table: usize, row: usize| &tables[table].float_data[3 * row..3 * row + 3];
     let mut wanted = Vec::new();
@@ -503,12 +508,8 @@ fn words_shifted_by_one_place() {
     };
     let whole = [shift.clone(), both].concat();
     let graph = imported(whole, "y", 1).expect("a graph");
-    let cpu = Cpu::new(1).expect("threads start");
-    let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
-    let input = graph.find("words").expect("an input");
     let given = [5, 1, 3, 1];
-    let tensors = interpret(&compiled, &[(input, Data::I64(&given))], 0).expect("it computes");
-    let found = tensors.floats(&graph, graph.outputs()[0]);
+    let found = computed(&graph, &[("words", &given)]);
     let tables = stored();
     let row = |table: usize, row: usize| &tables[table].float_data[3 * row..3 * row + 3];
     let pairs = given.into_iter().zip([2, 5, 1, 3]);
@@ -530,11 +531,8 @@ fn words_shifted_by_one_place() {
         node("Mul", &["counts", "all"], &["y"]),
     ];
     let graph = imported(never, "y", 1).expect("a graph");
-    let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
-    let input = graph.find("words").expect("an input");
-    let tensors = interpret(&compiled, &[(input, Data::I64(&given))], 0).expect("it computes");
     let all: f32 = given.iter().flat_map(|&word| row(7, word as usize)).sum();
-    for found in tensors.floats(&graph, graph.outputs()[0]) {
+    for found in computed(&graph, &[("words", &given)]) {
         assert!((found - f64::from(all)).abs() < 1e-5, "{found}, {all}");
     }
     // Without a table of which the words are indices, they may be anything.
@@ -563,14 +561,11 @@ fn elements_replaced_at_known_places() {
     let scatter = || node("ScatterElements", &["a", "i", "b"], &["y"]).int("axis", 1);
     let bytes = model(vec![scatter()], stored(), vec![], &["y"]).encode_to_vec();
     let graph = import_bytes(bytes, "test", &options(2)).expect("a graph");
-    let cpu = Cpu::new(1).expect("threads start");
-    let compiled = Compiled::new(&graph, Processor::Cpu(&cpu));
-    let tensors = interpret(&compiled, &[], 0).expect("it computes");
     let mut wanted = stored()[0].float_data.clone();
     for (place, new) in [0, 3, 5, 4].into_iter().zip(&stored()[2].float_data) {
         wanted[place] = *new;
     }
     let wanted: Vec<f64> = wanted.into_iter().map(f64::from).collect();
-    assert_eq!(tensors.floats(&graph, graph.outputs()[0]), wanted);
+    assert_eq!(computed(&graph, &[]), wanted);
     check(scatter(), &[3, 4], stored(), vec![], &[]);
 }

@@ -341,9 +341,9 @@ impl<'a> Under<'a> {
             let plan = plan.and_then(|plan| check(problem, plan).ok());
             plan.is_some_and(|plan| plan.peak(self.budgeted.device) <= bytes)
         };
-        let known = best.others.ties.iter().chain(&best.others.dearer);
-        let fitting = known.into_iter().find(|sequence| fits(sequence)).cloned();
-        fitting.or_else(|| match self.has_few_tasks() {
+        let mut known = best.others.ties.iter().chain(&best.others.dearer);
+        let fitting = known.find(|sequence| fits(sequence));
+        fitting.cloned().or_else(|| match self.has_few_tasks() {
             true => Some(sequence_of(&best.plan)),
             false => self.options.start.clone(),
         })

@@ -18,13 +18,13 @@ use crate::search::ties::SAME;
 
 /// The plans whose orders are made at a time. The half that is least crowded is placed.
 const ROUND: usize = 16;
-/// How much more a crowded step counts than one with fewer bytes.
+/// The power of a step's share of the peak in how crowded a plan is.
 const CROWDING: i32 = 6;
 /// How often each plan's order is shaken. An order as the search left it packs less often than a shaken one that was tidied.
 const SHAKES: u64 = 16;
 
 /// Places the buffers of one of several plans within the capacities: of a tie, or of a dearer one as a spare. Little work goes
-/// to each; then their runs are tried in other orders.
+/// to each, in one order of its runs after another.
 pub struct PlaceAny<'a> {
     problem: &'a Problem,
     plans: &'a Others<Sequence>,

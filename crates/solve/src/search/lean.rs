@@ -10,7 +10,7 @@ const SHARES: [f64; 6] = [0.0005, 0.001, 0.002, 0.004, 0.008, 0.016];
 /// For each share, the cheapest plan that was offered that leaves so much free.
 #[derive(Clone, Debug)]
 pub(crate) struct Lean {
-    /// In the order of the shares, so neither limits nor seconds of plans that fit them fall and rise again.
+    /// In the order of the shares: limits fall and seconds rise.
     rungs: [Rung; SHARES.len()],
 }
 
@@ -35,12 +35,8 @@ impl Lean {
 
     /// Offers a plan.
     pub fn add(&mut self, seconds: f64, plan: &State<'_>) {
-        let dearest = self
-            .rungs
-            .iter()
-            .map(|rung| rung.seconds)
-            .fold(0.0, f64::max);
-        if seconds >= dearest {
+        let [.., dearest] = &self.rungs;
+        if seconds >= dearest.seconds {
             return;
         }
         let peak = plan.peak();

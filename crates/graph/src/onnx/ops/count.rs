@@ -10,6 +10,7 @@ use crate::graph::{Init, Role, TensorId};
 use crate::onnx::context::{Node, Value, Whole, axis, check_table};
 use crate::onnx::error::{Outcome, invalid, unsupported};
 use crate::onnx::literal::{Data, Literal};
+use crate::onnx::proto::NodeProto;
 use crate::op::{Binary, Op, Unary};
 use crate::shape::elements;
 
@@ -34,11 +35,8 @@ pub(super) fn equal(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     };
     let words = node.x(unknown)?;
     let rows = rows_indexed_by(node, &node.proto.input[unknown]);
-    let bounds = match rows {
-        Some(rows) => Some([0, rows as i64 - 1]),
-        None => bounds(node, words),
-    };
-    let rows = match bounds {
+    let own = rows.map(|rows| [0, rows as i64 - 1]);
+    let rows = match own.or_else(|| bounds(node, words)) {
         Some([least, most]) if word < least as f64 || word > most as f64 => {
             return Ok(vec![Value::Never(node.dims(words))]);
         }
@@ -90,10 +88,15 @@ fn bounds(node: &Node<'_, '_>, words: TensorId) -> Option<[i64; 2]> {
     bounds
 }
 
-/// The rows of the smallest table of which a tensor is the indices.
+/// The rows of the smallest table of which a tensor is the indices, for something that is needed.
 fn rows_indexed_by(node: &Node<'_, '_>, name: &String) -> Option<usize> {
     let nodes = node.state.structure.graph.node.iter();
-    let gathers = nodes.filter(|by| by.op_type == "Gather" && by.input.get(1) == Some(name));
+    let runs = |by: &NodeProto| {
+        let used = &node.state.structure.used;
+        by.output.iter().any(|o| used.contains(o.as_str()))
+    };
+    let indexed = |by: &NodeProto| by.op_type == "Gather" && by.input.get(1) == Some(name);
+    let gathers = nodes.filter(|by| indexed(by) && runs(by));
     let rows = gathers.filter_map(|gather| {
         let first = gather
             .attribute

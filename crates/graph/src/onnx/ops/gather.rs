@@ -112,7 +112,7 @@ pub(super) fn scatter_elements(node: &mut Node<'_, '_>) -> Outcome<Vec<Value>> {
     replaced(node, data, (updates, &indices.shape), &places, shape.len())
 }
 
-/// Rows of the first axes of the data, joined, at some places replaced by updates of a shape: rows of both are in one table, from which each
+/// The data with its first axes joined to one and updates in some places there: rows of both are in one table, from which each
 /// row is picked.
 fn replaced(
     node: &mut Node<'_, '_>,
