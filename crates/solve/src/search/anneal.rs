@@ -295,7 +295,8 @@ impl<'m> Walk<'m> {
             return false;
         }
         let order = self.state.order();
-        let tools = (self.cutoff, &mut self.rng, &mut self.repairer.work);
+        let over = || self.cutoff.reached();
+        let tools = (&over as _, &mut self.rng, &mut self.repairer.work);
         let found = beam::search(self.model, &order, self.target, breadth, tools);
         let Some(runs) = found else {
             return false;

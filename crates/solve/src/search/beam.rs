@@ -9,9 +9,9 @@ use scrimp_plan::{TaskId, ValueId};
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::rc::Rc;
 
 use crate::bound;
-use crate::cutoff::Cutoff;
 use crate::model::Model;
 use crate::random::Random;
 use crate::search::space::{Place, Space, Tasks, Values, words};
@@ -43,6 +43,9 @@ pub(crate) struct Breadth {
     pub free: bool,
 }
 
+/// Whether the search must end.
+pub(crate) type Over<'a> = &'a dyn Fn() -> bool;
+
 /// A plan within `budget` bytes whose first runs keep `order`, or stay near it if `breadth` says so. It is cheap
 /// but rarely the cheapest; `None` if no plan was found. Problems with more than 1024 tasks or values are
 /// skipped. Adds to `work`.
@@ -51,7 +54,7 @@ pub(crate) fn search(
     order: &[TaskId],
     budget: f64,
     breadth: Breadth,
-    (cutoff, rng, work): (Cutoff<'_>, &mut Random, &mut u64),
+    (over, rng, work): (Over<'_>, &mut Random, &mut u64),
 ) -> Option<Vec<TaskId>> {
     let search = match words(model) {
         0 | 1 => sized::<1>,
@@ -63,7 +66,7 @@ pub(crate) fn search(
     };
     let rent = Rent::new(model, order, budget, breadth, rng);
     *work += PRICING * model.bytes.len() as u64;
-    search(model, order, budget, (breadth, rent), cutoff, work)
+    search(model, order, budget, (breadth, rent), over, work)
 }
 
 /// Whether a problem is small enough for beams.
@@ -76,7 +79,7 @@ fn sized<const W: usize>(
     order: &[TaskId],
     budget: f64,
     (breadth, rent): (Breadth, Rent),
-    cutoff: Cutoff<'_>,
+    over: Over<'_>,
     work: &mut u64,
 ) -> Option<Vec<TaskId>> {
     let space = Space::<W>::new(model, budget, breadth.free)?;
@@ -86,10 +89,12 @@ fn sized<const W: usize>(
         width: breadth.width,
         at: 1,
         trail: PrimaryMap::new(),
+        ranked: HashMap::new(),
+        needed: None,
         looks: 0,
         work: 0,
     };
-    let found = beam.search(order, cutoff);
+    let found = beam.search(order, over);
     *work += beam.work / PER_UNIT;
     found
 }
@@ -200,6 +205,9 @@ impl<const W: usize> Best<W> {
     }
 }
 
+/// Values that may be dropped, the one first whose bytes cost least, each with that cost per byte.
+type Ranked = Rc<[(f64, ValueId)]>;
+
 struct Beam<'s, 'm, const W: usize> {
     space: &'s Space<'m, W>,
     width: usize,
@@ -208,13 +216,17 @@ struct Beam<'s, 'm, const W: usize> {
     at: usize,
     /// Runs, each with its predecessor.
     trail: PrimaryMap<Link, (PackedOption<Link>, TaskId)>,
+    /// What may be dropped in each state of this step, because many runs begin in the same state.
+    ranked: HashMap<Place<W>, Ranked>,
+    /// The last set of tasks that have run, and what plans from there could read.
+    needed: Option<(Tasks<W>, Values<W>)>,
     /// The number of states visited.
     looks: usize,
     work: u64,
 }
 
 impl<const W: usize> Beam<'_, '_, W> {
-    fn search(&mut self, order: &[TaskId], cutoff: Cutoff<'_>) -> Option<Vec<TaskId>> {
+    fn search(&mut self, order: &[TaskId], over: Over<'_>) -> Option<Vec<TaskId>> {
         let start = self.space.start()?;
         let (seconds, read) = self.space.to_go(&start)?;
         let end = self.space.model.end();
@@ -229,7 +241,7 @@ impl<const W: usize> Beam<'_, '_, W> {
         let targets = if self.space.free { TARGETS } else { 1 };
         let most = LOOKS * targets * self.width * order.len();
         for &target in order.iter().chain([&self.space.model.end()]) {
-            if heads.is_empty() || self.looks > most || cutoff.reached() {
+            if heads.is_empty() || self.looks > most || over() {
                 return None;
             }
             let mut aimed = Vec::with_capacity(heads.len());
@@ -246,7 +258,7 @@ impl<const W: usize> Beam<'_, '_, W> {
                     aimed.push(Head { target, ..head });
                 }
             }
-            heads = self.layer(aimed, cutoff);
+            heads = self.layer(aimed, over);
             self.at += 1;
         }
         let best = heads.iter().min_by(|a, b| a.spent.total_cmp(&b.spent))?;
@@ -281,13 +293,14 @@ impl<const W: usize> Beam<'_, '_, W> {
 
     /// From these states, the best states in which their targets have run. All states take their steps
     /// towards them side by side, so that those that drop what they have just made fall behind.
-    fn layer(&mut self, heads: Vec<Head<W>>, cutoff: Cutoff<'_>) -> Vec<Head<W>> {
+    fn layer(&mut self, heads: Vec<Head<W>>, over: Over<'_>) -> Vec<Head<W>> {
         let mut done = Best::default();
         let mut heads = heads;
         let mut steps = 0;
         let mut most = 0;
-        while !heads.is_empty() && steps <= most + SLACK && !cutoff.reached() {
+        while !heads.is_empty() && steps <= most + SLACK && !over() {
             let mut next = Best::default();
+            self.ranked.clear();
             self.looks += heads.len();
             self.work += heads.len() as u64 * u64::from(self.space.model.tasks);
             for head in &heads {
@@ -352,7 +365,11 @@ impl<const W: usize> Beam<'_, '_, W> {
         };
         let mut done = head.place.done;
         done.add(t);
-        let needed = space.needed(&done);
+        let needed = match self.needed {
+            Some((known, needed)) if known == done => needed,
+            _ => space.needed(&done),
+        };
+        self.needed = Some((done, needed));
         for dropped in ways {
             let place = space.after(&head.place, t, &dropped, &needed);
             self.work += u64::from(space.model.tasks) * W as u64 / 4 + 1;
@@ -389,20 +406,14 @@ impl<const W: usize> Beam<'_, '_, W> {
         let space = self.space;
         let place = &head.place;
         let bytes = |v: ValueId| space.model.bytes[v];
-        let mut ranked: Vec<(f64, ValueId)> = Vec::new();
-        for v in space.droppable(place, t) {
-            if soon.has(v) {
-                continue;
-            }
-            if !head.read.has(v) {
-                ranked.push((0.0, v));
-            } else if let Some(seconds) = self.seconds_again(place, v) {
-                let worth = (seconds / bytes(v) - self.rent.of(v, self.at)).max(0.0);
-                let worth = worth + 1e-3 * seconds / bytes(v);
-                ranked.push((worth * self.rent.noise[v], v));
-            }
-        }
-        ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+        let stay = space.reads(t).or(space.writes(t)).or(soon);
+        let known = self.ranked.get(place).cloned();
+        let ranked = known.unwrap_or_else(|| self.rank(head));
+        let ranked: Vec<(f64, ValueId)> = ranked
+            .iter()
+            .copied()
+            .filter(|&(_, v)| !stay.has(v))
+            .collect();
         let greedy = |without: Option<ValueId>| {
             let mut chosen = Vec::new();
             let mut left = lack;
@@ -448,6 +459,25 @@ impl<const W: usize> Beam<'_, '_, W> {
             add(Some(Values::of([v])));
         }
         ways
+    }
+
+    /// The live values that can be made again or are never read, the one first whose bytes cost least.
+    fn rank(&mut self, head: &Head<W>) -> Ranked {
+        let bytes = &self.space.model.bytes;
+        let mut ranked = Vec::new();
+        for v in head.place.live.iter().filter(|&v| bytes[v] > 0.0) {
+            if !head.read.has(v) {
+                ranked.push((0.0, v));
+            } else if let Some(seconds) = self.seconds_again(&head.place, v) {
+                let worth = (seconds / bytes[v] - self.rent.of(v, self.at)).max(0.0);
+                let worth = worth + 1e-3 * seconds / bytes[v];
+                ranked.push((worth * self.rent.noise[v], v));
+            }
+        }
+        ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+        let ranked: Ranked = ranked.into();
+        self.ranked.insert(head.place, Rc::clone(&ranked));
+        ranked
     }
 
     /// Seconds to make a value again from what is in memory now; `None` if that is impossible.

@@ -12,7 +12,7 @@ use crate::search::beam::{self, Breadth};
 use crate::search::exact::{self, Limits, Verdict};
 use crate::search::front::{self, Prices};
 use crate::search::order;
-use crate::search::walks::{WALKS, each};
+use crate::search::walks::{WALKS, each, first_found};
 
 /// How often the search for a first plan starts over, with other random choices each time.
 const ROUNDS: u64 = 16;
@@ -250,27 +250,24 @@ impl FirstPlan<'_> {
         }
         let orders = self.orders(&mut rng);
         let widths = widths.min(if self.model.tasks > FEW { 2 } else { 3 });
-        let mut work = 0;
+        let mut jobs = Vec::new();
         for &width in &WIDTHS[..widths] {
-            let free = orders
-                .iter()
-                .take(usize::from(self.free))
-                .map(|order| (order, true));
-            for (order, free) in orders.iter().map(|order| (order, false)).chain(free) {
-                let breadth = Breadth {
-                    width,
-                    rent: 1.0,
-                    noise: 0.0,
-                    free,
-                };
-                let tools = (self.cutoff, &mut rng, &mut work);
-                let found = beam::search(self.model, order, self.budget, breadth, tools);
-                if found.is_some() {
-                    return found;
-                }
-            }
+            let free = orders.iter().take(usize::from(self.free));
+            jobs.extend(orders.iter().map(|order| (width, order, false)));
+            jobs.extend(free.map(|order| (width, order, true)));
         }
-        None
+        first_found(self.threads, &jobs, &|&(width, order, free), over| {
+            let breadth = Breadth {
+                width,
+                rent: 1.0,
+                noise: 0.0,
+                free,
+            };
+            let over = || over() || self.cutoff.reached();
+            let mut rng = Random::new(self.seed, 0);
+            let tools = (&over as _, &mut rng, &mut 0);
+            beam::search(self.model, order, self.budget, breadth, tools)
+        })
     }
 
     /// [`Self::plans`] for many tasks: built from the front in the given order and, if the order is free, in a
