@@ -33,10 +33,11 @@ const AGAIN_TIME: Duration = Duration::from_millis(150);
 const AGAIN_PART: u32 = 20;
 /// If there are other plans, this share of the time left is for placing the best one, and, while no layout fits, this share of
 /// the rest for placing others.
-const BEST_SHARE: f64 = 0.1;
+const BEST_SHARE: f64 = 0.05;
 const OTHERS_SHARE: f64 = 0.75;
-/// The share of the time left in which plans that cost the same are tried before one is made that leaves room.
-const AT_ONCE: f64 = 0.3;
+/// The share of the time left in which plans that cost the same are tried before one is made that leaves room, in problems of few
+/// tasks and of more. A problem of few tasks often has no plan with room.
+const AT_ONCE: [f64; 2] = [0.6, 0.3];
 /// At most so many plans are made that leave room, each with half of the bytes less that the layout of the one before lacks, or
 /// half of that if there is none. Its search takes at most this share of the limit, of few tasks or of more, its placement a
 /// quarter of that time, and the placement of those that cost the same half of it.
@@ -257,7 +258,7 @@ impl<'a> Under<'a> {
         let limit = self.limit.clone();
         let mut any = PlaceAny::new(&self.budgeted.problem, &best.others, &limit, options);
         if thorough {
-            let cutoff = self.within(self.left(PLACE_PART).mul_f64(AT_ONCE));
+            let cutoff = self.within(self.left(PLACE_PART).mul_f64(self.by_size(AT_ONCE)));
             if let Some(tie) = any.tie(&mut self.spare, [cutoff; 2])? {
                 return Ok(Some(tie));
             }

@@ -311,7 +311,7 @@ fn place_with(
         let enough = arena_bytes.max(live_bytes.max(capacity.unwrap_or(0))) - base;
         let goals = Goals {
             least: match effort {
-                Effort::Brief => enough,
+                Effort::Brief(_) => enough,
                 Effort::Work(_) => arena_bytes.max(live_bytes) - base,
             },
             enough,

@@ -22,6 +22,10 @@ const ROUND: usize = 16;
 const CROWDING: i32 = 6;
 /// How often each plan's order is shaken. An order as the search left it packs less often than a shaken one that was tidied.
 const SHAKES: u64 = 16;
+/// The work of placing a plan in the first turns. Most of what packs then packs with half of it, but some problems need ten times as
+/// much, so it doubles after every few turns.
+const BRIEF: u64 = 20_000_000;
+const DOUBLES: u64 = 2;
 
 /// Places the buffers of one of several plans within the capacities: of a tie, or of a dearer one as a spare. Little work goes
 /// to each, in one order of its runs after another.
@@ -136,8 +140,9 @@ impl<'a> PlaceAny<'a> {
                 (crowding(&held), held.iter().sum(), plan)
             })
         };
+        let effort = Effort::Brief(BRIEF << (turn.seed / DOUBLES));
         let place = |(_, _, plan): &(f64, u128, CheckedPlan)| {
-            let layout = placed(plan, capacities, Effort::Brief, cutoff);
+            let layout = placed(plan, capacities, effort, cutoff);
             (!matches!(layout, Err(PlaceError::OverCapacity(_)))).then_some(layout)
         };
         let seen = &mut self.seen;

@@ -18,8 +18,6 @@ const MOST_PAIRS: u64 = 30_000_000;
 const MOST_EXACT: usize = 5_000;
 /// Work of a method's first turn. Turns get longer from round to round.
 const TURN: u64 = 10_000_000;
-/// The work of a short search.
-const BRIEF: u64 = 40_000_000;
 /// Going below a height that is enough gets one part in this many of all work.
 const BEYOND: u64 = 2;
 /// The exact search also aims between the goal and the best packing: below the best by at most this share of
@@ -41,8 +39,8 @@ pub(crate) struct Goals {
 /// How hard to pack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Effort {
-    /// A short search for a packing that is low enough.
-    Brief,
+    /// A search of about this much work for a packing that is low enough, in one way only.
+    Brief(u64),
     /// At most this much work, in units of about a nanosecond.
     Work(u64),
 }
@@ -58,8 +56,7 @@ pub(crate) fn pack(items: &Items, goals: Goals, cutoff: Cutoff<'_>) -> (Packing,
     }
     let enough = goals.enough.max(goals.least);
     let work = match goals.effort {
-        Effort::Brief => BRIEF,
-        Effort::Work(work) => work,
+        Effort::Brief(work) | Effort::Work(work) => work,
     };
     let beyond = match enough > goals.least {
         true => work / BEYOND,
@@ -81,7 +78,7 @@ pub(crate) fn pack(items: &Items, goals: Goals, cutoff: Cutoff<'_>) -> (Packing,
         floor: live,
         step,
     };
-    if let (Effort::Brief, Some(attempts)) = (goals.effort, &mut search.attempts) {
+    if let (Effort::Brief(_), Some(attempts)) = (goals.effort, &mut search.attempts) {
         attempts.turn(&mut search.best, enough, work, cutoff);
         return (search.best, live);
     }
