@@ -276,8 +276,7 @@ impl<'a> Under<'a> {
             None => GRACE / 2,
         };
         let without_spare = self.left(PLACE_PART).mul_f64(OTHERS_SHARE) + late;
-        let with_spare = self.options.time_limit.saturating_sub(self.began.elapsed());
-        let cutoffs = [without_spare, with_spare].map(|time| self.within(time));
+        let cutoffs = [without_spare, self.until_limit()].map(|time| self.within(time));
         Ok(any.tie(&mut self.spare, cutoffs)?)
     }
 
@@ -405,11 +404,7 @@ impl<'a> Under<'a> {
             Err(error) => return Err(error.into()),
         };
         let layout = match solved.cost < cost {
-            true => {
-                let cutoff = self.placing(BEST_SHARE);
-                let placed = place_reordered(&solved.plan, &self.limit, whole.order, cutoff);
-                fitting(placed)?.ok()
-            }
+            true => self.cheaper(&solved, best)?,
             false => None,
         };
         self.provenance.lower_bound = bound.max(solved.lower_bound);
@@ -423,6 +418,22 @@ impl<'a> Under<'a> {
             ..solved
         });
         Ok(layout)
+    }
+
+    /// The layout of a plan, or of the cheapest other one that is found by the limit and costs less than the best one so far.
+    fn cheaper(&self, solved: &Solved, best: &CheckedLayout) -> Result<Option<CheckedLayout>> {
+        let (limit, order) = (&self.limit, self.options.order);
+        let cutoff = self.placing(BEST_SHARE);
+        if let Ok(layout) = fitting(place_reordered(&solved.plan, limit, order, cutoff))? {
+            return Ok(Some(layout));
+        }
+        let cutoff = self.within(self.until_limit());
+        let mut any = PlaceAny::new(&self.budgeted.problem, &solved.others, limit, self.options);
+        let mut spare = Some(best.clone());
+        let tie = any.tie(&mut spare, [cutoff; 2])?;
+        let cost = self.cost(best.plan());
+        let found = tie.or(spare);
+        Ok(found.filter(|layout| self.cost(layout.plan()) < cost))
     }
 
     fn has_few_tasks(&self) -> bool {
@@ -440,8 +451,8 @@ impl<'a> Under<'a> {
         let first = moments
             .iter()
             .find(|moment| moment.overhead_percent.is_some());
-        let left = self.options.time_limit.saturating_sub(self.began.elapsed());
-        first.is_none_or(|first| 2.0 * first.seconds <= left.as_secs_f64())
+        let left = self.until_limit().as_secs_f64();
+        first.is_none_or(|first| 2.0 * first.seconds <= left)
     }
 
     /// What a plan may cost more than another one and be as good.
@@ -485,8 +496,11 @@ impl<'a> Under<'a> {
 
     /// The time until the limit's end, and at least this part of it.
     fn left(&self, part: u32) -> Duration {
-        let left = self.options.time_limit.saturating_sub(self.began.elapsed());
-        left.max(self.options.time_limit / part)
+        self.until_limit().max(self.options.time_limit / part)
+    }
+
+    fn until_limit(&self) -> Duration {
+        self.options.time_limit.saturating_sub(self.began.elapsed())
     }
 
     /// When a further attempt ends.
