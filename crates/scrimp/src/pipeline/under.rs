@@ -31,9 +31,9 @@ const PLACE_TIME: Duration = Duration::from_millis(500);
 const PLACE_PART: u32 = 10;
 const AGAIN_TIME: Duration = Duration::from_millis(150);
 const AGAIN_PART: u32 = 20;
-/// If there are other plans, this share of the time left is for placing the best one, and, while no layout fits, this share of
+/// If there are other plans, this share of the time left is for placing the best one, of few tasks or of more, and, while no layout fits, this share of
 /// the rest for placing others.
-const BEST_SHARE: f64 = 0.05;
+const BEST_SHARES: [f64; 2] = [0.05, 0.1];
 const OTHERS_SHARE: f64 = 0.75;
 /// The share of the time left in which plans that cost the same are tried before one is made that leaves room, in problems of few
 /// tasks and of more. A problem of few tasks often has no plan with room.
@@ -234,7 +234,7 @@ impl<'a> Under<'a> {
         order: Order,
     ) -> Result<Result<CheckedLayout, Vec<Overflow>>> {
         let share = match self.fit {
-            Fit::Layout if !solved.others.ties.is_empty() => BEST_SHARE,
+            Fit::Layout if !solved.others.ties.is_empty() => self.by_size(BEST_SHARES),
             _ => 1.0,
         };
         let cutoff = self.placing(share);
@@ -423,7 +423,7 @@ impl<'a> Under<'a> {
     /// The layout of a plan, or of the cheapest other one that is found by the limit and costs less than the best one so far.
     fn cheaper(&self, solved: &Solved, best: &CheckedLayout) -> Result<Option<CheckedLayout>> {
         let (limit, order) = (&self.limit, self.options.order);
-        let cutoff = self.placing(BEST_SHARE);
+        let cutoff = self.placing(self.by_size(BEST_SHARES));
         if let Ok(layout) = fitting(place_reordered(&solved.plan, limit, order, cutoff))? {
             return Ok(Some(layout));
         }

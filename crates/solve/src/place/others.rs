@@ -22,9 +22,11 @@ const ROUND: usize = 16;
 const CROWDING: i32 = 6;
 /// How often each plan's order is shaken. An order as the search left it packs less often than a shaken one that was tidied.
 const SHAKES: u64 = 16;
-/// The work of placing a plan in the first turns. Most of what packs then packs with half of it, but some problems need ten times as
-/// much, so it doubles after every few turns.
-const BRIEF: u64 = 20_000_000;
+/// The work of placing a plan in the first turns, per buffer and within limits. Most of what packs then packs with half of it, but
+/// some problems need ten times as much, so it doubles after every few turns.
+const BRIEF: u64 = 80_000;
+const LEAST_BRIEF: u64 = 20_000_000;
+const MOST_BRIEF: u64 = 40_000_000;
 const DOUBLES: u64 = 2;
 
 /// Places the buffers of one of several plans within the capacities: of a tie, or of a dearer one as a spare. Little work goes
@@ -140,9 +142,10 @@ impl<'a> PlaceAny<'a> {
                 (crowding(&held), held.iter().sum(), plan)
             })
         };
-        let effort = Effort::Brief(BRIEF << (turn.seed / DOUBLES));
         let place = |(_, _, plan): &(f64, u128, CheckedPlan)| {
-            let layout = placed(plan, capacities, effort, cutoff);
+            let brief = BRIEF.saturating_mul(plan.buffers().len() as u64);
+            let brief = brief.clamp(LEAST_BRIEF, MOST_BRIEF) << (turn.seed / DOUBLES);
+            let layout = placed(plan, capacities, Effort::Brief(brief), cutoff);
             (!matches!(layout, Err(PlaceError::OverCapacity(_)))).then_some(layout)
         };
         let seen = &mut self.seen;
