@@ -16,8 +16,10 @@ use crate::method::Order;
 use crate::options::{Options, Others};
 use crate::search::ties::SAME;
 
-/// The plans whose orders are made at a time. The half that is least crowded is placed.
+/// The plans whose orders are made at a time. They are placed from the least crowded on; of few tasks, whose orders are made
+/// sooner than placed, only the first half.
 const ROUND: usize = 16;
+const FEW: usize = 300;
 /// The power of a step's share of the peak in how crowded a plan is.
 const CROWDING: i32 = 6;
 /// How often each plan's order is shaken. An order as the search left it packs less often than a shaken one that was tidied.
@@ -156,7 +158,9 @@ impl<'a> PlaceAny<'a> {
             if turn.ties {
                 orders.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
                 orders.dedup_by_key(|(_, held, _)| *held);
-                orders.truncate(orders.len().div_ceil(2));
+                if problem.tasks().len() <= FEW {
+                    orders.truncate(orders.len().div_ceil(2));
+                }
             }
             let layout = orders.par_iter().find_map_first(place);
             if !cutoff.reached() {
