@@ -25,12 +25,15 @@ pub(super) fn each<'w>(
     });
 }
 
-/// What the first of these jobs that finds something finds, in their order. Each hears when an earlier one has found something,
-/// and may end then.
+/// A job; it may ask whether an earlier one has found something.
+type Job<'a, J, T> = &'a (dyn Fn(&J, &dyn Fn() -> bool) -> Option<T> + Sync);
+
+/// What the first of these jobs that finds something finds, in their order. A job may end as soon as an
+/// earlier one has found something.
 pub(super) fn first_found<J: Sync, T: Send>(
     threads: usize,
     jobs: &[J],
-    job: &(dyn Fn(&J, &dyn Fn() -> bool) -> Option<T> + Sync),
+    job: Job<'_, J, T>,
 ) -> Option<T> {
     let next = AtomicUsize::new(0);
     let first = AtomicUsize::new(usize::MAX);
@@ -55,4 +58,28 @@ pub(super) fn first_found<J: Sync, T: Send>(
         work();
     });
     found.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_job_that_finds_something_counts_however_many_threads_there_are() {
+        for threads in [0, 1, 2, 5] {
+            let found = |jobs: &[u64]| {
+                first_found(threads, jobs, &|&job, over| {
+                    // Later jobs wait until an earlier one has found something.
+                    while job > 100 && !over() {
+                        std::thread::yield_now();
+                    }
+                    (job % 2 == 0).then_some(job)
+                })
+            };
+            assert_eq!(found(&[]), None);
+            assert_eq!(found(&[1, 3, 5]), None);
+            assert_eq!(found(&[1, 3, 6, 7, 8]), Some(6), "{threads} threads");
+            assert_eq!(found(&[4, 102, 104]), Some(4), "{threads} threads");
+        }
+    }
 }
