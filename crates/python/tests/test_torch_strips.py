@@ -265,7 +265,8 @@ def test_auto_takes_rows_and_strips_together() -> None:
     model = Seen().double()
     given = torch.randn(1, 3, 64, 64, dtype=torch.float64), torch.randint(4 * WORDS, (1, 64))
     plain = tiled(model, given, "off", "min")
-    step = tiled(model, given, "auto", "min")
+    # The least bytes of each choice are found in a tenth of the limit, which a busy machine needs.
+    step = tiled(model, given, "auto", "min", time_limit=4.0)
     assert step.peak < 0.52 * plain.peak  # 0.56 by strips, 1.0 by rows
     assert off_by(model, step(*given), eager(model, *given)) < 1e-12
 

@@ -31,8 +31,8 @@ const PLACE_TIME: Duration = Duration::from_millis(500);
 const PLACE_PART: u32 = 10;
 const AGAIN_TIME: Duration = Duration::from_millis(150);
 const AGAIN_PART: u32 = 20;
-/// If there are other plans, this share of the time left is for placing the best one, of few tasks or of more, and, while no layout fits, this share of
-/// the rest for placing others.
+/// If there are other plans, this share of the time left is for placing the best one, of few tasks or of more, and, while no layout
+/// fits, this share of the rest for placing others.
 const BEST_SHARES: [f64; 2] = [0.05, 0.1];
 const OTHERS_SHARE: f64 = 0.75;
 /// The share of the time left in which plans that cost the same are tried before one is made that leaves room, in problems of few
