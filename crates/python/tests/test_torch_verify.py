@@ -157,6 +157,36 @@ def test_nothing_is_left_behind() -> None:
     assert all(torch.equal(a, b) for a, b in zip(*after, strict=True))
 
 
+class Sobolev(nn.Module):
+    """A loss with the slope of the model by its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(self.net(x).sum(), x, create_graph=True)
+        return (slope.norm(dim=-1) - 1).square().mean()
+
+
+@pytest.mark.parametrize("budget", ["100%", "min"])
+def test_a_forward_pass_may_have_a_backward_pass(budget: str) -> None:
+    """As gradient penalties do."""
+    told: list[str] = []
+    torch.manual_seed(0)
+    model, x = Sobolev(), torch.randn(64, 4)
+    twin = copy.deepcopy(model)
+    step = scrimp.torch.fit(model, None, x, budget, costs="estimate", time_limit=0.5, progress=told.append)
+    for run in (step, lambda x: twin(x).backward()):
+        torch.manual_seed(1)
+        for _ in range(2):
+            run(x)
+    pairs = zip(model.parameters(), twin.parameters(), strict=True)
+    assert all(torch.equal(a.grad, b.grad) for a, b in pairs if b.grad is not None)
+    assert any("operators of the forward pass are eager's" in line for line in told)
+
+
 @pytest.mark.parametrize("lower", [False, True])
 def test_verification_keeps_the_budget(lower: bool) -> None:
     """Eager's forward pass alone needs more than the least budget here: what fits is compared."""

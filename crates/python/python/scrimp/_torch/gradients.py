@@ -19,7 +19,8 @@ def slot_at(joint: Joint, position: int) -> Slot:
     slot = joint.placeholders[position]
     if not isinstance(slot, Slot):
         raise BadOption(
-            f"tensor {slot} of the batch needs gradients; detach it, or make it a parameter of the model"
+            f"tensor {slot} of the batch needs gradients; detach it, or make it a parameter of the model. A "
+            "model that differentiates its output by an input can say x = x.detach().requires_grad_() first"
         )
     return slot
 

@@ -171,6 +171,10 @@ class _Stop(BaseException):
     """Ends the model's forward pass; models don't catch it."""
 
 
+class _Wanted(BaseException):
+    """The forward pass has a backward pass, for which nothing was kept; models don't catch it."""
+
+
 class _Comparer(TorchDispatchMode):
     """Compares operators with those written down, before each runs."""
 
@@ -278,10 +282,36 @@ class Planned(Protocol):
 def verify(planned: Planned, model: nn.Module, run: Callable[[], Any], changed: Sequence[Tensor]) -> str:
     """Run the model once as eager does, and compare; say how far it came.
 
-    ``changed`` are tensors that the model changes in place. Where eager needs more than the plan's peak,
-    though it keeps nothing for a backward pass, the comparison ends.
+    ``changed`` are tensors that the model changes in place. Nothing is kept for a backward pass unless the
+    forward pass has one of its own, as gradient penalties do. Where eager needs more than the plan's peak
+    even so, the comparison ends.
 
     Raises `Mismatch` at the first operator that differs.
+    """
+    operations = planned.operations
+    keeps = False
+    try:
+        comparer = _compared(planned, model, run, changed, keeps)
+    except _Wanted:
+        keeps = True
+        comparer = _compared(planned, model, run, changed, keeps)
+    if comparer.difference:
+        raise Mismatch(comparer.difference)
+    operations.verified = True
+    count = len(operations.calls)
+    rest = ""
+    if comparer.done < count:
+        kept = "what its own backward passes need" if keeps else "nothing"
+        rest = f"; for the rest eager needs more than the plan, though it keeps {kept}"
+    return f"{comparer.done} of {count} operators of the forward pass are eager's{rest}"
+
+
+def _compared(
+    planned: Planned, model: nn.Module, run: Callable[[], Any], changed: Sequence[Tensor], keeps: bool
+) -> _Comparer:
+    """Run the model once, with what its backward passes need or without, and put back what that changes.
+
+    Raises `_Wanted` if something is needed that isn't kept.
     """
     operations, lowered = planned.operations, planned.lowered
     spans = Spans(model)
@@ -292,7 +322,7 @@ def verify(planned: Planned, model: nn.Module, run: Callable[[], Any], changed: 
         try:
             with (
                 contextlib.suppress(_Stop),
-                torch.autograd.graph.saved_tensors_hooks(lambda tensor: None, lambda none: none),
+                contextlib.nullcontext() if keeps else _dropped(),
                 torch.enable_grad(),
                 spans.watch(),
                 comparer,
@@ -303,14 +333,16 @@ def verify(planned: Planned, model: nn.Module, run: Callable[[], Any], changed: 
             with torch.no_grad():
                 for tensor, before in reversed(comparer.changed):
                     tensor.copy_(before)
-    if comparer.difference:
-        raise Mismatch(comparer.difference)
-    operations.verified = True
-    count = len(operations.calls)
-    rest = ""
-    if comparer.done < count:
-        rest = "; for the rest eager needs more than the plan, though it keeps nothing"
-    return f"{comparer.done} of {count} operators of the forward pass are eager's{rest}"
+    return comparer
+
+
+def _dropped() -> torch.autograd.graph.saved_tensors_hooks:
+    """What a backward pass would need isn't kept."""
+
+    def wanted(_: None) -> Tensor:
+        raise _Wanted
+
+    return torch.autograd.graph.saved_tensors_hooks(lambda _: None, wanted)
 
 
 @contextlib.contextmanager
