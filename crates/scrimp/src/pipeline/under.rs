@@ -499,6 +499,7 @@ impl<'a> Under<'a> {
         self.until_limit().max(self.options.time_limit / part)
     }
 
+    /// The time until the limit's end.
     fn until_limit(&self) -> Duration {
         self.options.time_limit.saturating_sub(self.began.elapsed())
     }

@@ -301,17 +301,17 @@ def verify(planned: Planned, model: nn.Module, run: Callable[[], Any], changed: 
     count = len(operations.calls)
     rest = ""
     if comparer.done < count:
-        kept = "what its own backward passes need" if keeps else "nothing"
-        rest = f"; for the rest eager needs more than the plan, though it keeps {kept}"
+        rest = "; for the rest eager needs more than the plan"
+        rest += "" if keeps else ", though it keeps nothing"
     return f"{comparer.done} of {count} operators of the forward pass are eager's{rest}"
 
 
 def _compared(
     planned: Planned, model: nn.Module, run: Callable[[], Any], changed: Sequence[Tensor], keeps: bool
 ) -> _Comparer:
-    """Run the model once, with what its backward passes need or without, and put back what that changes.
+    """Run the model once, keeping what backward passes need or nothing of it; put back what that changes.
 
-    Raises `_Wanted` if something is needed that isn't kept.
+    Raises `_Wanted` if a backward pass in the forward pass needs what isn't kept.
     """
     operations, lowered = planned.operations, planned.lowered
     spans = Spans(model)
