@@ -1,5 +1,8 @@
 //! Exact search for small problems: best-first over the states of [`Space`]. So the first plan that it
 //! reaches is the cheapest, and if it reaches none, none exists.
+//!
+//! Making room for a run is a part of the path, too: values are dropped one at a time, largest first. So of the many sets of
+//! values that could be dropped, only those are made that a cheap plan may drop.
 
 use cranelift_entity::{PrimaryMap, entity_impl};
 use scrimp_plan::{TaskId, ValueId};
@@ -12,11 +15,10 @@ use crate::model::Model;
 use crate::search::space::{Place, Space, Tasks, Values};
 use crate::search::state::State;
 
-/// The most states that any search makes, and the most words of sets in those that it remembers: some 400 MB.
+/// The most states that any search makes, and the most words of sets in those that it remembers, and in those that it has yet
+/// to visit: some 600 MB.
 pub(crate) const MOST_STATES: usize = 20_000_000;
 const MOST_WORDS: usize = 4_000_000;
-/// The most ways of making room for one run. With more, the search ends.
-const MOST_WAYS: usize = 200_000;
 /// States made between two looks at the cutoff; a visit to one counts as so many.
 const LOOK: usize = 10_000;
 const VISIT: usize = 40;
@@ -111,48 +113,64 @@ struct Node<const W: usize> {
     from: Option<(NodeId, TaskId)>,
 }
 
-/// A node to be visited. The greatest node has the fewest seconds in total; of equal nodes, the one furthest
-/// along is the greatest.
-struct Open {
+/// What to do next. The greatest has the fewest seconds in total; of equal ones, the one furthest along is the greatest, and
+/// then the latest.
+struct Open<const W: usize> {
     seconds: f64,
     spent: f64,
-    node: NodeId,
+    made: usize,
+    next: Next<W>,
 }
 
-impl Ord for Open {
-    fn cmp(&self, other: &Open) -> Ordering {
+enum Next<const W: usize> {
+    Visit(NodeId),
+    MakeRoom(Room<W>),
+}
+
+/// Room for a run, for which some values have been dropped.
+#[derive(Clone, Copy)]
+struct Room<const W: usize> {
+    node: NodeId,
+    task: TaskId,
+    dropped: Values<W>,
+    /// How many of the values that may be dropped, largest first, have been decided on.
+    decided: usize,
+}
+
+impl<const W: usize> Ord for Open<W> {
+    fn cmp(&self, other: &Open<W>) -> Ordering {
         let fewest = other.seconds.total_cmp(&self.seconds);
         let furthest = self.spent.total_cmp(&other.spent);
-        fewest.then(furthest).then(other.node.cmp(&self.node))
+        fewest.then(furthest).then(self.made.cmp(&other.made))
     }
 }
 
-impl PartialOrd for Open {
-    fn partial_cmp(&self, other: &Open) -> Option<Ordering> {
+impl<const W: usize> PartialOrd for Open<W> {
+    fn partial_cmp(&self, other: &Open<W>) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Open {
-    fn eq(&self, other: &Open) -> bool {
+impl<const W: usize> PartialEq for Open<W> {
+    fn eq(&self, other: &Open<W>) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Open {}
+impl<const W: usize> Eq for Open<W> {}
 
 struct Frontier<'s, 'm, const W: usize> {
     space: &'s Space<'m, W>,
     goal: Goal,
     limits: Limits<'s>,
     nodes: PrimaryMap<NodeId, Node<W>>,
-    open: BinaryHeap<Open>,
+    open: BinaryHeap<Open<W>>,
     /// The fewest seconds to each state; fewer than any number if no plan goes through it.
     least: HashMap<Place<W>, f64>,
     /// By finished tasks: the live sets already left, with their seconds. More live values are never worse.
     left: HashMap<Tasks<W>, Vec<(Values<W>, f64)>>,
     needed: HashMap<Tasks<W>, Values<W>>,
-    /// The number of children made, which limits memory and time.
+    /// The number of states made, those on the way to room for a run included, which limits memory and time.
     made: usize,
 }
 
@@ -179,7 +197,7 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
         let (mut visits, mut look) = (0, 0);
         while let Some(Open {
             seconds: at_least,
-            node,
+            next,
             ..
         }) = self.open.pop()
         {
@@ -192,11 +210,18 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
                 look = passed + LOOK;
             }
             if self.made > self.limits.states
-                || self.least.len() > MOST_WORDS / W
+                || self.least.len().max(self.open.len()) > MOST_WORDS / W
                 || (looks && self.limits.cutoff.reached())
             {
                 return unknown;
             }
+            let node = match next {
+                Next::Visit(node) => node,
+                Next::MakeRoom(room) => {
+                    self.make_room(room);
+                    continue;
+                }
+            };
             let Node { place, seconds, .. } = self.nodes[node];
             if self.least.get(&place).is_some_and(|&s| s < seconds)
                 || self.is_dominated(&place, seconds)
@@ -206,9 +231,7 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
             if self.space.is_end(&place) {
                 return Verdict::Optimal(self.path(node));
             }
-            if !self.expand(node, place, seconds) {
-                return unknown;
-            }
+            self.expand(node, place);
         }
         Verdict::Infeasible
     }
@@ -225,49 +248,81 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
         false
     }
 
-    /// Adds every possible run in a state, with every minimal set of values to drop for it. Returns whether none
-    /// was left out.
-    fn expand(&mut self, node: NodeId, place: Place<W>, seconds: f64) -> bool {
+    /// Adds every possible run in a state.
+    fn expand(&mut self, node: NodeId, place: Place<W>) {
         let space = self.space;
-        let mut whole = true;
         let next = space.model.task_ids().find(|&t| !place.done.has(t));
         for t in space.model.task_ids() {
             let first = !place.done.has(t);
             if !space.reads(t).within(&place.live) || (first && !space.free && next != Some(t)) {
                 continue;
             }
-            let mut done = place.done;
-            done.add(t);
-            let needed = *self
-                .needed
-                .entry(done)
-                .or_insert_with(|| space.needed(&done));
-            let gained = space.writes(t).and(&needed).minus(&place.live);
+            let gained = space.writes(t).and(&self.needed_after(&place, t));
+            let gained = gained.minus(&place.live);
             if !first && (!space.model.rerunnable[t] || gained.is_empty()) {
                 continue;
             }
-            let seconds = seconds + space.model.cost[t];
-            let lack = space.lack(&place, t);
-            let mut drops = Drops {
-                values: space.droppable(&place, t),
-                chosen: Values::EMPTY,
-                found: Vec::new(),
-                most: MOST_WAYS.min(self.limits.states.saturating_sub(self.made) + 1),
-            };
-            drops.choose(space.model, 0, lack);
-            whole &= drops.found.len() < drops.most;
-            for dropped in drops.found {
-                let after = space.after(&place, t, &dropped, &needed);
-                self.reach(after, seconds, Some((node, t)));
-            }
+            self.add(Room {
+                node,
+                task: t,
+                dropped: Values::EMPTY,
+                decided: 0,
+            });
         }
-        whole
+    }
+
+    /// The values that some plan could read after this run.
+    fn needed_after(&mut self, place: &Place<W>, t: TaskId) -> Values<W> {
+        let mut done = place.done;
+        done.add(t);
+        let space = self.space;
+        let needed = self.needed.entry(done);
+        *needed.or_insert_with(|| space.needed(&done))
+    }
+
+    /// Drops one more value for a run, in every way. Those after the first are smaller, so no set that makes room has one too
+    /// many.
+    fn make_room(&mut self, room: Room<W>) {
+        let (space, place) = (self.space, self.nodes[room.node].place);
+        let bytes = |v: ValueId| space.model.bytes[v];
+        let lack = space.lack(&place, room.task) - space.bytes(&room.dropped);
+        let values = space.droppable(&place, room.task);
+        let mut rest: f64 = values.iter().skip(room.decided).map(|&v| bytes(v)).sum();
+        for (k, &v) in values.iter().enumerate().skip(room.decided) {
+            if rest < lack {
+                return;
+            }
+            rest -= bytes(v);
+            let mut dropped = room.dropped;
+            dropped.add(v);
+            self.add(Room {
+                dropped,
+                decided: k + 1,
+                ..room
+            });
+        }
+    }
+
+    /// Adds a run if there is room, and else what makes room for it, if a plan may follow.
+    fn add(&mut self, room: Room<W>) {
+        let Node { place, seconds, .. } = self.nodes[room.node];
+        let space = self.space;
+        let seconds = seconds + space.model.cost[room.task];
+        let needed = self.needed_after(&place, room.task);
+        let after = space.after(&place, room.task, &room.dropped, &needed);
+        if space.lack(&place, room.task) <= space.bytes(&room.dropped) {
+            self.reach(after, seconds, Some((room.node, room.task)));
+            return;
+        }
+        self.made += 1;
+        if let Some((to_go, _)) = space.to_go(&after) {
+            self.open(seconds, to_go, Next::MakeRoom(room));
+        }
     }
 
     fn reach(&mut self, place: Place<W>, spent: f64, from: Option<(NodeId, TaskId)>) {
         self.made += 1;
-        // If any plan will do, the seconds spent don't matter; the seconds still to come lead the search.
-        let spent = if self.goal == Goal::Any { 0.0 } else { spent };
+        let spent = self.counted(spent);
         let known = self.least.entry(place).or_insert(f64::INFINITY);
         if spent >= *known {
             return;
@@ -277,21 +332,35 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
             return;
         };
         *known = spent;
-        let seconds = spent + to_go;
-        // Sums of seconds are rounded, so equal ones may differ a little.
-        if seconds >= self.limits.below * (1.0 - 1e-12) {
-            return;
-        }
         let node = self.nodes.push(Node {
             place,
             seconds: spent,
             from,
         });
-        self.open.push(Open {
-            seconds,
-            spent,
-            node,
-        });
+        self.open(spent, to_go, Next::Visit(node));
+    }
+
+    /// Adds what may follow, unless that takes too many seconds.
+    fn open(&mut self, spent: f64, to_go: f64, next: Next<W>) {
+        let spent = self.counted(spent);
+        let seconds = spent + to_go;
+        // Sums of seconds are rounded, so equal ones may differ a little.
+        if seconds < self.limits.below * (1.0 - 1e-12) {
+            self.open.push(Open {
+                seconds,
+                spent,
+                made: self.made,
+                next,
+            });
+        }
+    }
+
+    /// If any plan will do, the seconds spent don't matter; the seconds still to come lead the search.
+    fn counted(&self, spent: f64) -> f64 {
+        match self.goal {
+            Goal::Cheapest => spent,
+            Goal::Any => 0.0,
+        }
     }
 
     /// The runs that lead to a node.
@@ -304,34 +373,5 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
         }
         runs.reverse();
         runs
-    }
-}
-
-/// Finds the minimal sets of values that make room, by depth-first search over values in descending size. A
-/// set is minimal if its last, and so smallest, value was needed.
-struct Drops<const W: usize> {
-    values: Vec<ValueId>,
-    chosen: Values<W>,
-    found: Vec<Values<W>>,
-    most: usize,
-}
-
-impl<const W: usize> Drops<W> {
-    fn choose(&mut self, model: &Model, from: usize, lack: f64) {
-        if lack <= 0.0 {
-            self.found.push(self.chosen);
-            return;
-        }
-        let before = self.chosen;
-        for k in from..self.values.len() {
-            let rest: f64 = self.values[k..].iter().map(|&v| model.bytes[v]).sum();
-            if rest < lack || self.found.len() >= self.most {
-                return;
-            }
-            let v = self.values[k];
-            self.chosen.add(v);
-            self.choose(model, k + 1, lack - model.bytes[v]);
-            self.chosen = before;
-        }
     }
 }

@@ -12,6 +12,7 @@ use crate::search::beam::{self, Breadth};
 use crate::search::exact::{self, Limits, Verdict};
 use crate::search::front::{self, Prices};
 use crate::search::order;
+use crate::search::space;
 use crate::search::walks::{WALKS, each, first_found};
 
 /// How often the search for a first plan starts over, with other random choices each time.
@@ -21,6 +22,10 @@ const ROUNDS_AFTER_BEAMS: u64 = 6;
 /// The widths of the beams, in the order in which they are tried; the last is only for few tasks.
 pub(super) const WIDTHS: [usize; 3] = [1, 8, 64];
 pub(super) const FEW: u32 = 400;
+/// The width of a beam in a given order for problems whose sets take one word, before the exact search for any plan, which gets
+/// through such a problem later.
+const WIDEST: usize = 4096;
+const WIDEST_WORDS: usize = 1;
 /// With more tasks, plans are built from the front, because repair takes too long.
 pub(super) const MANY: u32 = 1000;
 /// In that case, the first prices that are tried; the last ones take long with [`front::TOO_MANY`] tasks.
@@ -90,6 +95,12 @@ impl FirstPlan<'_> {
         }
         let mut floor = self.floor;
         if possible {
+            if !self.free
+                && space::words(self.model) <= WIDEST_WORDS
+                && let Some(runs) = self.beam(WIDEST, &self.given(), false, &|| false)
+            {
+                return Ok(runs);
+            }
             let limits = Limits {
                 states: ANY_STATES,
                 below: f64::INFINITY,
@@ -257,17 +268,28 @@ impl FirstPlan<'_> {
             jobs.extend(free.map(|order| (width, order, true)));
         }
         first_found(self.threads, &jobs, &|&(width, order, free), over| {
-            let breadth = Breadth {
-                width,
-                rent: 1.0,
-                noise: 0.0,
-                free,
-            };
-            let over = || over() || self.cutoff.reached();
-            let mut rng = Random::new(self.seed, 0);
-            let tools = (&over as _, &mut rng, &mut 0);
-            beam::search(self.model, order, self.budget, breadth, tools)
+            self.beam(width, order, free, over)
         })
+    }
+
+    /// What a beam finds before the cutoff or until it may end.
+    fn beam(
+        &self,
+        width: usize,
+        order: &[TaskId],
+        free: bool,
+        over: &dyn Fn() -> bool,
+    ) -> Option<Vec<TaskId>> {
+        let breadth = Breadth {
+            width,
+            rent: 1.0,
+            noise: 0.0,
+            free,
+        };
+        let over = || over() || self.cutoff.reached();
+        let mut rng = Random::new(self.seed, 0);
+        let tools = (&over as _, &mut rng, &mut 0);
+        beam::search(self.model, order, self.budget, breadth, tools)
     }
 
     /// [`Self::plans`] for many tasks: built from the front in the given order and, if the order is free, in a
