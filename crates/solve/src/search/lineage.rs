@@ -75,17 +75,6 @@ impl<'m> Lineage<'m> {
         self.halves = !self.tries && self.walks.iter().all(|walk| walk.repairer.free);
     }
 
-    /// Leaves the plan for another one that doesn't depend on it, found with about this much work.
-    pub fn start_over(&mut self, most: u64) {
-        for walk in &mut self.walks {
-            walk.start_over(most);
-            walk.record();
-        }
-        if let Some(other) = best_of(&self.walks) {
-            self.best = other;
-        }
-    }
-
     /// Whether many epochs, and at least this much work, have brought nothing.
     pub fn has_converged(&self, work: u64) -> bool {
         self.idle >= PATIENCE && self.spent - self.better_at >= work
