@@ -6,7 +6,7 @@
 //! seeds, and the worse plan counts. The reference of a fixed order is the plan of `exact`, and that of a
 //! free order the best of `exact`, of `moccasin-unstaged` and of a search with another seed. For
 //! the least step, they also look for a plan within 99.5 % of the least.
-//! Problems on which the search is more than 0.5 % slower are written into FOLDER.
+//! Problems on which the search is more than 0.5 % slower are written into FOLDER, which is made if it isn't there.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -38,6 +38,9 @@ fn main() {
         proof: Duration::from_secs_f64(number(5, 20.0)),
         folder: arg(6),
     };
+    if let Some(folder) = tool.folder {
+        std::fs::create_dir_all(folder).unwrap();
+    }
     let (count, seed) = (number(2, 30.0) as u64, number(4, 0.0) as u64);
     let first = number(7, 0.0) as u64;
     let mut table = String::from(

@@ -355,12 +355,14 @@ impl<'m> Walk<'m> {
 
     /// Makes a new plan, or goes back to a first one if that fails, as is usual under tight budgets. Annealing
     /// gets further from either than from a plan that it has improved before. Beams are so narrow that they take
-    /// at most about `most` units of work.
-    pub fn start_over(&mut self, most: u64) {
-        if !self.make_plan(most) {
+    /// at most about `most` units of work. Returns whether the plan is new.
+    pub fn start_over(&mut self, most: u64) -> bool {
+        let made = self.make_plan(most);
+        if !made {
             let origin = self.rng.below(self.origins.len());
             self.state.reset(&self.origins[origin]);
         }
+        made
     }
 
     /// Makes a plan from the given order, or from a lean one if the order is free, with a random taste.

@@ -1,4 +1,4 @@
-//! The search's schedule: a short race between the first plan and one that keeps the given order, and then epochs of annealing
+//! The search's schedule: a race between lineages of plans with different starts, if there are such, and then epochs of annealing
 //! from the best plan. A lineage is annealed on two walks, whose results are merged after each epoch.
 //!
 //! All decisions depend on units of work, never on the clock, and the walks don't see each other within an
@@ -31,8 +31,13 @@ const RATE: f64 = 75e6;
 const BOUND_SHARE: f64 = 0.05;
 /// The share of all work for the problem of pairs.
 const PAIRS_SHARE: f64 = 0.6;
-/// The share of the search's work for the race. Every other epoch starts over, so more lineages, or longer ones, bring nothing.
-const RACE_SHARE: f64 = 0.06;
+/// The share of the search's work for several lineages side by side, and that share if none of them was made afresh. Then a longer
+/// race brings nothing: the lineages differ little, and the epochs after it would start from the same plans.
+const RACE_SHARE: f64 = 0.3;
+const SHORT_RACE_SHARE: f64 = 0.06;
+/// The most lineages, and how many times the work of its first epoch each gets at least.
+const LINEAGES: u64 = 4;
+const RACE_EPOCHS: u64 = 20;
 /// If the order is free but the given one seems good, most of the work of large problems leaves orders as they are, which
 /// is this share of what follows the race.
 pub(super) const KEEPING_SHARE: f64 = 2.0 / 3.0;
@@ -446,9 +451,22 @@ impl<'m> Race<'m, '_> {
         let added = |plan: &Vec<TaskId>| State::new(model, plan).cost() - model.base_cost();
         let promising = |kept: &Vec<TaskId>| added(kept) <= PROMISING * added(&self.best.1);
         let splits = kept.as_ref().is_some_and(promising);
-        let mut lineages = vec![self.lineage(self.best.clone(), free, &guide)];
+        let mut lineages = vec![self.lineage(0, self.best.clone(), free, &guide)];
         if let Some(kept) = kept.filter(|_| !(keeps && lineages[0].tries)) {
-            lineages.push(self.lineage(priced(model, kept), false, &guide));
+            lineages.push(self.lineage(0, priced(model, kept), false, &guide));
+        }
+        let afford = (left as f64 * RACE_SHARE) as u64 / (RACE_EPOCHS * self.first_epoch());
+        let mut race_share = SHORT_RACE_SHARE;
+        while (lineages.len() as u64) < afford.min(LINEAGES) {
+            let number = lineages.len() as u64;
+            let from = self.best.clone();
+            let mut lineage = self.lineage(number, from, free, &guide);
+            // Under tight budgets no other plan may be found.
+            if !lineage.start_over(RACE_EPOCHS * self.first_epoch()) {
+                break;
+            }
+            lineages.push(lineage);
+            race_share = RACE_SHARE;
         }
         for lineage in lineages.iter_mut().filter(|_| keeps) {
             lineage.keeps_until = u64::MAX;
@@ -457,12 +475,14 @@ impl<'m> Race<'m, '_> {
             lineages.iter_mut().for_each(Lineage::split);
         }
         // The shorter part of the work goes to all, the longer one to the best.
-        let end = left - (left as f64 * RACE_SHARE) as u64;
+        let end = left - (left as f64 * race_share) as u64;
         let base = model.base_cost();
         let idle = (total as f64 * IDLE_SHARE) as u64;
         while left > end && !self.ended() {
             let most = base + PROMISING * (self.best.0 - base);
-            let goes_on = |l: &&mut Lineage<'m>| l.epochs < TRIAL || l.best.0 <= most;
+            let goes_on = |l: &&mut Lineage<'m>| {
+                !l.has_converged(idle / LINEAGES) && (l.epochs < TRIAL || l.best.0 <= most)
+            };
             let open = lineages.iter_mut().filter(goes_on);
             let Some(next) = open.min_by_key(|l| l.spent) else {
                 break;
@@ -473,7 +493,7 @@ impl<'m> Race<'m, '_> {
         }
         let spared = self.advance(spared + share / 2);
         let guide = Arc::new(self.bound.growth(self.best.0));
-        let mut last = self.lineage(self.best.clone(), free, &guide);
+        let mut last = self.lineage(0, self.best.clone(), free, &guide);
         for lineage in &lineages {
             last.meet(std::slice::from_ref(&lineage.best));
             last.meet(lineage.walks[0].elite.plans());
@@ -564,11 +584,17 @@ impl<'m> Race<'m, '_> {
     }
 
     /// A lineage that starts from a plan, with random choices of its own.
-    fn lineage(&self, best: (f64, Vec<TaskId>), free: bool, guide: &Arc<Growth>) -> Lineage<'m> {
+    fn lineage(
+        &self,
+        number: u64,
+        best: (f64, Vec<TaskId>),
+        free: bool,
+        guide: &Arc<Growth>,
+    ) -> Lineage<'m> {
         let FirstPlan { model, budget, .. } = self.first;
         let walks = (0..WALKS as u64)
             .map(|k| {
-                let random = Random::new(self.seed, k);
+                let random = Random::new(self.seed, number * WALKS as u64 + k);
                 let mut walk = Walk::new(model, self.given, budget, free, self.cutoff, random);
                 walk.repairer.guide = Some(Arc::clone(guide));
                 if free == self.first.free {

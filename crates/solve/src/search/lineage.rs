@@ -75,6 +75,19 @@ impl<'m> Lineage<'m> {
         self.halves = !self.tries && self.walks.iter().all(|walk| walk.repairer.free);
     }
 
+    /// Leaves the plan for another one that doesn't depend on it, found with about this much work. If none is found, returns false.
+    pub fn start_over(&mut self, most: u64) -> bool {
+        let mut made = false;
+        for walk in &mut self.walks {
+            made |= walk.start_over(most);
+            walk.record();
+        }
+        if let Some(other) = best_of(&self.walks) {
+            self.best = other;
+        }
+        made
+    }
+
     /// Whether many epochs, and at least this much work, have brought nothing.
     pub fn has_converged(&self, work: u64) -> bool {
         self.idle >= PATIENCE && self.spent - self.better_at >= work
