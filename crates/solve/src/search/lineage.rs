@@ -75,7 +75,8 @@ impl<'m> Lineage<'m> {
         self.halves = !self.tries && self.walks.iter().all(|walk| walk.repairer.free);
     }
 
-    /// Leaves the plan for another one that doesn't depend on it, found with about this much work. If none is found, returns false.
+    /// Leaves the plan for another one that doesn't depend on it, found with about this much work. Returns whether
+    /// one was found; if not, walks go back to first plans.
     pub fn start_over(&mut self, most: u64) -> bool {
         let mut made = false;
         for walk in &mut self.walks {
