@@ -18,7 +18,8 @@ use crate::pipeline::under;
 use crate::pipeline::{Budgeted, Fit, Homes, Planned, Provenance, devices, find_plan, homes};
 
 /// The shares of the time limit for the plans of single devices together, at first and where there is no other plan, for
-/// each quick plan that decides homes, and at least for each further attempt at a layout, which has half of what is left.
+/// each quick plan that decides homes, and at least for each further attempt at a layout, which has half of what is left. All
+/// that is left in the end is for single devices that could be faster.
 const ALONE_SHARE: f64 = 0.1;
 const LATE_SHARE: f64 = 0.5;
 const TRIAL_SHARE: f64 = 0.1;
@@ -60,7 +61,7 @@ pub(super) fn within(
         options,
         began: Instant::now(),
     };
-    let alone = several.alone(budgeted, ALONE_SHARE)?;
+    let alone = several.alone(budgeted, ALONE_SHARE, f64::INFINITY)?;
     let slowed = several.slowed(budgeted)?;
     let spare = several.given(&slowed)?;
     let known = cheapest([spare.as_ref(), alone.as_ref()]);
@@ -72,12 +73,19 @@ pub(super) fn within(
         ..Provenance::default()
     };
     let together = several.together(&homed, start, known, &mut provenance, watch);
-    // Rather late than not at all.
-    let alone = match (&together, known) {
-        (Err(error), None) if is_too_little(error) && !options.stopped() => {
-            several.alone(budgeted, LATE_SHARE)?
-        }
-        _ => alone,
+    let found = together.as_ref().ok().and_then(Option::as_ref);
+    let best = cheapest([found, known]).map(|found| found.cost);
+    let share = match (&together, best) {
+        // Rather late than not at all.
+        (Err(error), None) if is_too_little(error) => LATE_SHARE,
+        _ => several.share_left(),
+    };
+    let alone = match share >= AGAIN_SHARE && !options.stopped() {
+        true => cheapest([
+            alone,
+            several.alone(budgeted, share, best.unwrap_or(f64::INFINITY))?,
+        ]),
+        false => alone,
     };
     provenance.alone = alone
         .as_ref()
@@ -141,9 +149,13 @@ impl Several<'_> {
 
     /// Options for a further attempt at a layout.
     fn again(&self) -> Options {
+        self.part((0.5 * self.share_left()).max(AGAIN_SHARE))
+    }
+
+    /// The share of the time limit that is left.
+    fn share_left(&self) -> f64 {
         let left = self.options.time_limit.saturating_sub(self.began.elapsed());
-        let share = left.as_secs_f64() / self.options.time_limit.as_secs_f64();
-        self.part((0.5 * share).max(AGAIN_SHARE))
+        left.as_secs_f64() / self.options.time_limit.as_secs_f64()
     }
 
     /// Whether this share of the time limit is over.
@@ -152,18 +164,20 @@ impl Several<'_> {
     }
 
     /// The cheapest plan in which one device does everything, if what is given may be anywhere, found in this share of the
-    /// time limit.
-    fn alone(&self, budgeted: &Budgeted, share: f64) -> Result<Option<Found>> {
+    /// time limit. Devices that can't cost less than `below` aren't tried.
+    fn alone(&self, budgeted: &Budgeted, share: f64, below: f64) -> Result<Option<Found>> {
         let mut best: Option<Found> = None;
         if !self.may_be_alone(budgeted) {
             return Ok(None);
         }
-        let devices = devices::computing(&budgeted.problem);
-        let share = share / devices.len() as f64;
-        for device in devices {
-            let Some(only) = devices::only(budgeted, device)? else {
-                continue;
-            };
+        let mut each = Vec::new();
+        for device in devices::computing(&budgeted.problem) {
+            let only = devices::only(budgeted, device)?;
+            each.extend(only.map(|only| (device, only)));
+        }
+        each.retain(|(_, only)| self.cost(&only.base) < below);
+        let share = share / each.len() as f64;
+        for (device, only) in each {
             let found = match find_plan(&only, self.fit, &self.part(share), &mut |_| {}) {
                 Ok(planned) => planned.layout,
                 Err(error) if is_too_little(&error) => continue,
