@@ -13,12 +13,12 @@
 //!    follow the busy times of earlier cuts (multiplicative weights).
 //! 3. Head, load and tail: for the tasks that start no sooner than `h` and have at least `q` of path behind
 //!    them, `h + load + q`, where the load is bound 2 without copies for these tasks.
-//! 4. A path whose tasks don't fit on one device: see [`super::segments`].
+//! 4. Tasks that would have to be on one device to end in time, but don't fit there: see [`super::tied`].
 
 use cranelift_entity::EntityRef;
 use scrimp_plan::{Capacities, DeviceId, Keep, LinkId, Origin, Problem, TaskId, ValueId};
 
-use super::segments;
+use super::tied;
 use crate::cut::{self, Prices, divide};
 use crate::method::Objective;
 use crate::options::Options;
@@ -113,7 +113,7 @@ fn makespan(problem: &Problem, capacities: &Capacities) -> f64 {
         paths.longest(problem),
         busy(problem),
         paths.loads(problem),
-        segments::makespan(problem, capacities, &route),
+        tied::makespan(problem, capacities, &route),
     ];
     bounds.into_iter().fold(0.0, f64::max)
 }

@@ -11,11 +11,11 @@ mod lanes;
 mod leave;
 mod order;
 mod paths;
-mod segments;
 mod stays;
 mod step;
 #[cfg(test)]
 mod tests;
+mod tied;
 
 pub(crate) use ascent::{Ascent, Growth, Worthwhile};
 pub(crate) use floor::{floor, floor_with, lasting};

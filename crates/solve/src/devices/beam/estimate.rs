@@ -67,6 +67,9 @@ impl Ground<'_> {
                 let first = |e: usize| self.kind[e] == e || self.kind[e] == d;
                 let others = (0..s.devices).filter(|&e| e != d && first(e));
                 let others = others.filter(|&e| stays.is_none_or(|stays| stays == e));
+                // Tasks of a group are on one device.
+                let grouped = self.group[task] != NONE && self.opens[t] == self.opens[task];
+                let others = others.filter(|_| !grouped);
                 let away = others.filter_map(there).fold(f64::INFINITY, f64::min);
                 let here = seconds(d).filter(|_| stays.is_none_or(|stays| stays == d));
                 let here = here.map(|seconds| {
