@@ -105,7 +105,8 @@ pub fn costs(
     }
     let within = scrimp::shared_budgets(phases, compiled, &budgets)?;
     let (mut profiles, mut others, mut any_kept) = (Vec::new(), None, false);
-    for ((compiled, &budget), cache) in compiled.iter().zip(&within).zip(&mut caches) {
+    let each = devices.iter().zip(compiled).zip(&within).zip(&mut caches);
+    for ((((name, _), compiled), &within), cache) in each {
         let kept = match cache {
             Some(cache) if !costing.afresh => cache.find(compiled).map_err(Error::from)?,
             _ => None,
@@ -119,7 +120,15 @@ pub fn costs(
                 let watch = Others::watch();
                 let made = told("measuring", quiet, |stop, watch| {
                     let options = costing.options();
-                    scrimp::profile(phases, compiled, budget, &swap, &options, stop, watch)
+                    scrimp::profile(phases, compiled, within, &swap, &options, stop, watch)
+                });
+                let made = made.map_err(|error| match within.beside {
+                    0 => error,
+                    _ => Failure::from(error)
+                        .of_budget(&format!(
+                            "{name} can't be measured, not even in steps that swap to main memory"
+                        ))
+                        .into(),
                 })?;
                 others = watch.share().into_iter().chain(others).reduce(f64::max);
                 if let Some(cache) = cache {

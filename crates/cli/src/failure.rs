@@ -82,6 +82,14 @@ impl Failure {
         self
     }
 
+    /// The same failure, told after these words if it is one of the budget.
+    pub fn of_budget(mut self, words: &str) -> Failure {
+        if self.kind == Kind::Budget {
+            self.sentence = format!("{words}: {}", self.sentence);
+        }
+        self
+    }
+
     /// What `--json` prints.
     pub fn to_json(&self) -> Value {
         let mut error = json!({

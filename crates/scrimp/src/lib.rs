@@ -60,7 +60,7 @@ pub use pipeline::{
     TileSearch, TiledStep, TrialPlan, Work, adopt, budget, budgets, choose_tiles, copy_of,
     differentiate, estimate, find_ascending, find_plan, import, layers, lower, plan_bytes,
 };
-pub use profile::{predicted, profile, profile_beside, shared_budgets};
+pub use profile::{Within, predicted, profile, profile_beside, shared_budgets};
 pub use session::{Breakdown, Job, Session, StepRecord};
 pub use stays::{Stay, stays};
 pub use summary::{Optimality, PlanSummary, percent_over};

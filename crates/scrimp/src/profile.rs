@@ -23,10 +23,19 @@ const QUICK: Duration = Duration::from_secs(1);
 /// Memory for a step that keeps everything, if the system doesn't say how much there is.
 const UNKNOWN: u64 = 1 << 30;
 
+/// What measuring a device may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Within {
+    /// The budget of the steps that are run.
+    pub budget: Budget,
+    /// Bytes of main memory to which these steps may swap if there is no other way.
+    pub beside: u64,
+}
+
 /// Stage 3, profile: what each node takes on this machine. It is measured in steps that take at most the
 /// budget and at most half of the free memory. If a step that keeps everything fits, it is run. Otherwise a
 /// step is run that is planned quickly with estimated costs and computes some values again; the costs of the
-/// step that keeps everything follow from it. `phases` says where the nodes belong.
+/// step that keeps everything follow from it. If no step fits so, one is run that swaps. `phases` says where the nodes belong.
 ///
 /// # Errors
 /// If no plan is found within the budget, there isn't enough memory, an operator has no kernel, or `stop` is
@@ -34,13 +43,25 @@ const UNKNOWN: u64 = 1 << 30;
 pub fn profile(
     phases: &Phases,
     compiled: &Compiled<'_>,
-    budget: Budget,
+    within: Within,
     swap: &Swap,
     options: &Options,
     stop: &AtomicBool,
     watch: ProfileWatch<'_>,
 ) -> Result<Profile> {
-    let prepared = Prepared::new(phases, compiled, budget, swap, options, 1)?;
+    let swapping;
+    let (prepared, swap) = match Prepared::new(phases, compiled, within.budget, swap, options, 1) {
+        Err(error) if within.beside > 0 && pipeline::is_too_little(&error) => {
+            let room = match within.budget {
+                Budget::Bytes(bytes) => bytes.min(within.beside),
+                _ => within.beside,
+            };
+            swapping = Swap::to_main_memory(compiled.processor(), within.beside, room)?;
+            let prepared = Prepared::new(phases, compiled, within.budget, &swapping, options, 1);
+            (prepared?, &swapping)
+        }
+        prepared => (prepared?, swap),
+    };
     if stop.load(Ordering::SeqCst) {
         return Err(RunError::Stopped.into());
     }
@@ -157,8 +178,8 @@ impl Prepared {
     }
 }
 
-/// The budget within which each device is measured. Devices are measured one after another, so each of those in main
-/// memory may take what they may take together: alone it may need more than its own budget.
+/// Within what each device is measured: alone it may need more than its own budget. Devices are measured one after another,
+/// so each of those in main memory may take what they may take together, and one with a memory of its own may swap to so much.
 ///
 /// # Errors
 /// A graph can't be planned.
@@ -166,7 +187,7 @@ pub fn shared_budgets(
     phases: &Phases,
     compiled: &[Compiled<'_>],
     budgets: &[Budget],
-) -> Result<Vec<Budget>> {
+) -> Result<Vec<Within>> {
     let in_main = |compiled: &Compiled<'_>| compiled.processor().own_memory().is_none();
     let mut sum = Some(0u64);
     for (compiled, &budget) in compiled.iter().zip(budgets) {
@@ -179,8 +200,14 @@ pub fn shared_budgets(
     }
     let each = compiled.iter().zip(budgets);
     let shared = each.map(|(one, &budget)| match sum {
-        Some(sum) if in_main(one) && compiled.len() > 1 => Budget::Bytes(sum),
-        _ => budget,
+        Some(sum) if in_main(one) && compiled.len() > 1 => Within {
+            budget: Budget::Bytes(sum),
+            beside: 0,
+        },
+        _ => Within {
+            budget,
+            beside: if in_main(one) { 0 } else { sum.unwrap_or(0) },
+        },
     });
     Ok(shared.collect())
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use scrimp_plan::{Capacities, CheckedLayout, DeviceId, Problem, SwapMemory};
+use scrimp_plan::{Budget, Capacities, CheckedLayout, DeviceId, Problem, SwapMemory};
 use scrimp_run::{
     CostCache, FarEnd, LinkProfile, PAGE, Processor, RunError, profile_link, swap_room,
 };
@@ -103,6 +103,17 @@ impl Swap {
         })
     }
 
+    /// So many bytes of main memory. On each side, measuring their links takes at most `room` bytes.
+    pub(crate) fn to_main_memory(device: Processor<'_>, bytes: u64, room: u64) -> Result<Swap> {
+        let memory = SwapMemory {
+            name: "ram".to_owned(),
+            folder: None,
+            capacity: Budget::Bytes(bytes),
+            rates: None,
+        };
+        Swap::measure(&[memory], device, room, None, false)
+    }
+
     /// The memories and what was measured of their links.
     pub fn memories(&self) -> &[(SwapMemory, Option<LinkProfile>)] {
         &self.memories
@@ -162,7 +173,7 @@ impl Swap {
             .iter()
             .filter(|(memory, _)| memory.folder.is_none());
         let bytes = ram.map(|(memory, _)| match memory.capacity {
-            scrimp_plan::Budget::Bytes(bytes) => bytes,
+            Budget::Bytes(bytes) => bytes,
             _ => 0,
         });
         bytes.fold(0, u64::saturating_add)

@@ -17,7 +17,7 @@ use scrimp::run::Library;
 use scrimp::solve::{Objective, Options, place};
 use scrimp::{
     Budgeted, Crossing, Devices, Error, Fit, Homes, Job, ModelSource, PlanSummary, Recipe, Slowed,
-    Start, Swap, adopt, pipeline, training,
+    Start, Swap, Within, adopt, pipeline, training,
 };
 
 const OPTIMIZER: Optimizer = Optimizer::Sgd {
@@ -329,4 +329,62 @@ fn budgets_change_no_bits() {
         );
     }
     assert!(copies > 0);
+}
+
+#[test]
+fn a_device_with_too_little_memory_for_a_step_is_measured_while_it_swaps() {
+    let options = NetworkOptions {
+        batch: 16,
+        ..NetworkOptions::default()
+    };
+    let graph = pipeline::import(&ModelSource::find("digits").unwrap(), &options, None).unwrap();
+    let recipe = Recipe {
+        loss: Loss::CrossEntropy,
+        optimizer: OPTIMIZER,
+        tiles: Tiles::Off,
+    };
+    let step = pipeline::differentiate(&graph, recipe).unwrap();
+    let specs = ["cpu/1".parse().unwrap()];
+    let devices = Devices::start(&specs, 1, Library::Native).unwrap();
+    let compiled = &devices.compiled(&step.graph)[0];
+    let costs = pipeline::estimate(compiled);
+    let lowered = scrimp::graph::lower(&step.graph, &step.phases, &costs, "cpu").unwrap();
+    let fixed = pipeline::budget(&lowered.problem, Budget::Percent(100.0))
+        .unwrap()
+        .fixed_bytes;
+    let measured = |beside| {
+        let within = Within {
+            // What must stay without swapping has no room.
+            budget: Budget::Bytes(fixed / 10 * 9),
+            beside,
+        };
+        let options = Options {
+            time_limit: Duration::from_millis(500),
+            ..Options::default()
+        };
+        let go = AtomicBool::new(false);
+        let swap = Swap::default();
+        scrimp::profile(
+            &step.phases,
+            compiled,
+            within,
+            &swap,
+            &options,
+            &go,
+            &mut |_| {},
+        )
+    };
+    let none = measured(0).map(|_| ()).unwrap_err();
+    assert!(none.to_string().contains("no plan"), "{none}");
+    let profile = measured(1 << 30).unwrap();
+    let nodes = lowered.nodes.values();
+    let seconds: Vec<f64> = nodes
+        .map(|&node| profile.costs.nodes[node].seconds)
+        .collect();
+    assert!(
+        seconds
+            .iter()
+            .all(|seconds| seconds.is_finite() && *seconds > 0.0),
+        "{seconds:?}"
+    );
 }
