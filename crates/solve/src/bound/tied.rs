@@ -75,7 +75,7 @@ struct Tied<'a> {
     ends: PrimaryMap<TaskId, Vec<f64>>,
     /// By value and device, when a value that was made or given elsewhere can be there. So far only for values of these tasks.
     arrivals: PrimaryMap<ValueId, Vec<f64>>,
-    /// Later than any end that is to be found.
+    /// Later than any end that is to be found: by then everything has run and been copied twice, one after another.
     horizon: f64,
     /// Seconds by which a time may be late, for rounding.
     slack: f64,
@@ -112,7 +112,7 @@ impl<'a> Tied<'a> {
                 .filter(|seconds| seconds.is_finite())
                 .fold(0.0, f64::max)
         });
-        let horizon = slowest.sum::<f64>() + longest.sum::<f64>();
+        let horizon = 2.0 * (slowest.sum::<f64>() + longest.sum::<f64>());
         Tied {
             kinds: kinds(problem, &rooms, route),
             horizon,
@@ -172,12 +172,16 @@ impl<'a> Tied<'a> {
             apart = apart.max(elsewhere);
         }
         let (mut low, mut high) = (soonest + mode.seconds, apart + mode.seconds);
-        high = high.min(self.horizon);
         if !low.is_finite() || self.work >= WORK || self.fits(task, device, low) {
             return low;
         }
+        high = high.min(self.horizon);
         if !self.fits(task, device, high) {
-            return f64::INFINITY;
+            // Tasks of a group are tied even then.
+            (low, high) = (low.max(high), self.horizon);
+            if !self.fits(task, device, high) {
+                return f64::INFINITY;
+            }
         }
         for _ in 0..HALVINGS {
             let middle = low.midpoint(high);
@@ -327,6 +331,7 @@ fn kinds(
             route(value, a, b) == route(value, b, a) && pairs.all(|same| same)
         };
         rooms[a] == rooms[b]
+            && problem.devices()[a].concurrent == problem.devices()[b].concurrent
             && problem
                 .tasks()
                 .values()

@@ -572,8 +572,12 @@ fn the_toys_of_xengine_reach_their_optima() {
 }
 
 /// A host, and two equal accelerators with a link each way, for tasks that take bytes for good there and read what
-/// these earlier tasks make; the second and the last are on one device.
-fn on_accelerators(reads: &[Vec<usize>], random: &mut Random) -> (Problem, Capacities) {
+/// these earlier tasks make; those of the pair are on one device.
+fn on_accelerators(
+    reads: &[Vec<usize>],
+    pair: [usize; 2],
+    random: &mut Random,
+) -> (Problem, Capacities) {
     let mut parts = ProblemParts::default();
     let host = parts.devices.push(Device {
         concurrent: true,
@@ -620,8 +624,7 @@ fn on_accelerators(reads: &[Vec<usize>], random: &mut Random) -> (Problem, Capac
         let seconds = parts.values.keys().map(|v| (v, 4.0 * random.unit()));
         link.seconds = seconds.collect();
     }
-    let pair = [1, reads.len() - 1].map(TaskId::new);
-    parts.together.push(pair.to_vec());
+    parts.together.push(pair.map(TaskId::new).to_vec());
     (Problem::new(parts).unwrap(), capacities)
 }
 
@@ -633,7 +636,7 @@ fn a_wide_beam_finds_the_best_placement_of_a_chain() {
         .collect();
     for seed in 0..20 {
         let mut random = Random::new(seed, 8);
-        let (problem, capacities) = on_accelerators(&chain, &mut random);
+        let (problem, capacities) = on_accelerators(&chain, [1, tasks - 1], &mut random);
         let system = System::new(&problem, &capacities, &Options::default());
         let mut roomy = Roomy::new(&system);
         let mut cost = |list: &[Run]| {
@@ -695,7 +698,7 @@ fn orders(reads: &[Vec<usize>]) -> Vec<Vec<usize>> {
 
 #[test]
 fn no_placement_in_any_order_is_below_the_bound_of_the_makespan() {
-    const PROBLEMS: u32 = 100;
+    const PROBLEMS: u32 = 300;
     let tasks = 6;
     let mut shares = 0.0;
     for seed in 0..PROBLEMS {
@@ -705,14 +708,19 @@ fn no_placement_in_any_order_is_below_the_bound_of_the_makespan() {
             let near = |u: &usize| random.unit() < if u + 1 == t { 0.8 } else { 0.3 };
             reads.push((0..t).filter(near).collect());
         }
-        let (problem, capacities) = on_accelerators(&reads, &mut random);
+        let first = (random.unit() * (tasks - 1) as f64) as usize;
+        let pair = [
+            first,
+            first + 1 + (random.unit() * (tasks - 1 - first) as f64) as usize,
+        ];
+        let (problem, capacities) = on_accelerators(&reads, pair, &mut random);
         let system = System::new(&problem, &capacities, &Options::default());
         let mut roomy = Roomy::new(&system);
         let mut least = f64::INFINITY;
         for order in orders(&reads) {
             for code in 0..3usize.pow(tasks as u32) {
                 let device = |task: usize| code / 3usize.pow(task as u32) % 3;
-                if device(1) != device(tasks - 1) {
+                if device(pair[0]) != device(pair[1]) {
                     continue;
                 }
                 let run = |&task: &usize| Run {
@@ -734,5 +742,5 @@ fn no_placement_in_any_order_is_below_the_bound_of_the_makespan() {
         shares += bound / least / f64::from(PROBLEMS);
     }
     // A bound of zero would pass, too.
-    assert!(shares > 0.7, "{shares}");
+    assert!(shares > 0.6, "{shares}");
 }
