@@ -435,8 +435,8 @@ fn name(descriptor: &Descriptor) -> Result<String, OneDnnError> {
 }
 
 /// Neither `ref:any` and the like, which are slow, nor `gemm:jit:f32`, `x64:gemm:jit` and the like: their product of
-/// matrices allocates its blocks itself, outside of the scratchpad and of any budget. Where there is AVX-512 hardly anything
-/// gets those.
+/// matrices allocates its blocks itself, outside of the scratchpad and of any budget. Where there is AVX-512 only convolutions
+/// 1×1 of rows would get those.
 fn is_used(name: &str) -> bool {
     !name.starts_with("ref") && name.split(':').all(|part| part != "gemm")
 }
