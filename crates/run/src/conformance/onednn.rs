@@ -58,7 +58,10 @@ pub(super) fn check_theirs(op: &Op, inputs: &[Input]) {
                     continue;
                 }
                 let names = implementations(processor, op, inputs, format);
-                assert!(!names.is_empty(), "{op:?} in {format:?} runs on our kernels");
+                assert!(
+                    !names.is_empty(),
+                    "{op:?} in {format:?} runs on our kernels"
+                );
                 let reference = names.iter().any(|name| name.starts_with("ref"));
                 assert!(!reference, "{op:?}: {names:?}");
             }
