@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use scrimp::graph::data::Feed;
 use scrimp::graph::networks::NetworkOptions;
-use scrimp::graph::{Loss, Optimizer, Tiles};
+use scrimp::graph::{Loss, Optimizer, Tiles, TrainingGraph};
 use scrimp::plan::{
     Budget, Capacities, DeviceId, PerDevice, Problem, SavedPlan, Sequence, Step, TaskId, check,
     simulate,
@@ -36,10 +36,10 @@ fn placed(problem: &Problem, device: impl Fn(usize) -> u32) -> Sequence {
     Sequence::placed(problem, order.collect::<Vec<(TaskId, DeviceId)>>())
 }
 
-#[test]
-fn losses_do_not_depend_on_the_placement() {
+/// A training step of the digits' network.
+fn digits(batch: usize) -> TrainingGraph {
     let options = NetworkOptions {
-        batch: 4,
+        batch,
         ..NetworkOptions::default()
     };
     let graph = pipeline::import(&ModelSource::find("digits").unwrap(), &options, None).unwrap();
@@ -48,7 +48,12 @@ fn losses_do_not_depend_on_the_placement() {
         optimizer: OPTIMIZER,
         tiles: Tiles::Off,
     };
-    let step = pipeline::differentiate(&graph, recipe).unwrap();
+    pipeline::differentiate(&graph, recipe).unwrap()
+}
+
+#[test]
+fn losses_do_not_depend_on_the_placement() {
+    let step = digits(4);
     let feed = Feed::synthetic(&step.graph, 0);
     let start = Start::new(0);
     let mut losses = Vec::new();
@@ -110,17 +115,7 @@ fn losses_do_not_depend_on_the_placement() {
 
 #[test]
 fn percentages_are_of_each_device_alone() {
-    let options = NetworkOptions {
-        batch: 4,
-        ..NetworkOptions::default()
-    };
-    let graph = pipeline::import(&ModelSource::find("digits").unwrap(), &options, None).unwrap();
-    let recipe = Recipe {
-        loss: Loss::CrossEntropy,
-        optimizer: OPTIMIZER,
-        tiles: Tiles::Off,
-    };
-    let step = pipeline::differentiate(&graph, recipe).unwrap();
+    let step = digits(4);
     let specs = ["a/1", "b/1"].map(|text| text.parse().unwrap());
     let devices = Devices::start(&specs, 1, Library::Native).unwrap();
     let compiled = devices.compiled(&step.graph);
@@ -159,17 +154,7 @@ fn percentages_are_of_each_device_alone() {
 /// of devices alone or together, as the plan is.
 #[test]
 fn devices_that_slow_each_other_down_take_turns() {
-    let options = NetworkOptions {
-        batch: 4,
-        ..NetworkOptions::default()
-    };
-    let graph = pipeline::import(&ModelSource::find("digits").unwrap(), &options, None).unwrap();
-    let recipe = Recipe {
-        loss: Loss::CrossEntropy,
-        optimizer: OPTIMIZER,
-        tiles: Tiles::Off,
-    };
-    let step = pipeline::differentiate(&graph, recipe).unwrap();
+    let step = digits(4);
     let specs = ["a/1", "b/1"].map(|text| text.parse().unwrap());
     let devices = Devices::start(&specs, 1, Library::Native).unwrap();
     let compiled = devices.compiled(&step.graph);
@@ -333,17 +318,7 @@ fn budgets_change_no_bits() {
 
 #[test]
 fn a_device_with_too_little_memory_for_a_step_is_measured_while_it_swaps() {
-    let options = NetworkOptions {
-        batch: 16,
-        ..NetworkOptions::default()
-    };
-    let graph = pipeline::import(&ModelSource::find("digits").unwrap(), &options, None).unwrap();
-    let recipe = Recipe {
-        loss: Loss::CrossEntropy,
-        optimizer: OPTIMIZER,
-        tiles: Tiles::Off,
-    };
-    let step = pipeline::differentiate(&graph, recipe).unwrap();
+    let step = digits(16);
     let specs = ["cpu/1".parse().unwrap()];
     let devices = Devices::start(&specs, 1, Library::Native).unwrap();
     let compiled = &devices.compiled(&step.graph)[0];

@@ -657,6 +657,11 @@ fn a_wide_beam_finds_the_best_placement_of_a_chain() {
                 least = least.min(cost(&list).unwrap_or(f64::INFINITY));
             }
         }
+        let bound = bound::devices::cost(&problem, &capacities, &Options::default());
+        assert!(
+            bound <= least * (1.0 + 1e-9),
+            "seed {seed}: {bound} {least}"
+        );
         let mut beam = Beam::new(&system);
         let taste = Taste {
             width: 5000,
