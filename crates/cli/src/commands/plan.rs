@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::Result;
-use scrimp::graph::Tiled;
+use scrimp::graph::{Tiled, Tiles};
 use scrimp::plan::{Budget, format_seconds, plan_to_json, problem_to_json};
 use scrimp::solve::{Method, Options, Progress, SolveError};
-use scrimp::{Budgeted, Error, Fit, Optimality, PlanSummary, Planned};
+use scrimp::{Budgeted, Choice, Error, Fit, Optimality, PlanSummary, Planned};
 use serde_json::{Value, json};
 
 use crate::Answer;
@@ -66,7 +66,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<Answer> {
         layers,
         ..options
     };
-    let planned = solve(&budgeted, fit, &options, quiet)?;
+    let planned = solve(&budgeted, fit, &options, choice.as_ref(), quiet)?;
     if let Some(output) = &problem_out {
         let capacities = budgeted.within(planned.budget_bytes);
         let problem = &planned.budgeted.problem;
@@ -116,8 +116,14 @@ pub fn add_tiles(json: &mut Value, tiled: &[Tiled]) {
     }
 }
 
-/// Plans with progress on the terminal; the first Ctrl-C ends it with the best plan so far.
-pub fn solve(budgeted: &Budgeted, fit: Fit, options: &Options, quiet: bool) -> Result<Planned> {
+/// Plans with progress on the terminal, a model with these tiles; the first Ctrl-C ends it with the best plan so far.
+pub fn solve(
+    budgeted: &Budgeted,
+    fit: Fit,
+    options: &Options,
+    choice: Option<&Choice>,
+    quiet: bool,
+) -> Result<Planned> {
     let line = Line::spinner(quiet, "planning");
     let base = budgeted.base.objective(options.alpha);
     let mut watch = |news: Progress| {
@@ -130,7 +136,7 @@ pub fn solve(budgeted: &Budgeted, fit: Fit, options: &Options, quiet: bool) -> R
         });
     };
     let planned = scrimp::find_plan(budgeted, fit, options, &mut watch);
-    Ok(planned.map_err(|error| too_little(error, budgeted))?)
+    Ok(planned.map_err(|error| too_little(error, budgeted, choice))?)
 }
 
 /// What the planner takes.
@@ -264,7 +270,7 @@ pub fn describe(summary: &PlanSummary, budgeted: &Budgeted) -> String {
 }
 
 /// A budget that nothing meets, in the problem's units, with the proven floor whoever planned.
-fn too_little(error: Error, budgeted: &Budgeted) -> Failure {
+fn too_little(error: Error, budgeted: &Budgeted, choice: Option<&Choice>) -> Failure {
     let units = budgeted.problem.units();
     let Error::Solve(SolveError::Infeasible {
         budget: asked,
@@ -275,15 +281,22 @@ fn too_little(error: Error, budgeted: &Budgeted) -> Failure {
     else {
         return error.into();
     };
-    let mut sentence = match asked < floor {
+    // What is proven of some tiles isn't of others.
+    let among = choice.filter(|choice| !choice.fits);
+    let which = among.map_or("", |choice| match choice.tiles {
+        Tiles::Off => " without tiles",
+        _ => " with these tiles",
+    });
+    let mut sentence = match asked < floor && among.is_none() {
         true => format!("no plan within {} exists", units.format_memory(asked)),
         false => format!("no plan within {} was found", units.format_memory(asked)),
     };
     let least = units.format_memory(least_found);
     sentence += &format!(": the least budget a plan was found for is {least}");
     let amount = units.format_memory(floor);
-    sentence +=
-        &format!("; none exists below {amount}, proven; raise the budget to {least_found} or more");
+    sentence += &format!(
+        "; none exists below {amount}{which}, proven; raise the budget to {least_found} or more"
+    );
     Failure::new(Kind::Budget, sentence).with(json!({
         "budget_bytes": asked,
         "least_found_bytes": least_found,

@@ -91,7 +91,7 @@ pub fn run(args: &RunArgs, quiet: bool) -> Result<Answer> {
         1 => choice.within(budgeted, options)?,
         _ => (budgeted, options),
     };
-    let planned = plan::solve(&budgeted, Fit::Layout, &options, quiet)?;
+    let planned = plan::solve(&budgeted, Fit::Layout, &options, Some(&choice), quiet)?;
     let start = |layout, bytes| -> Result<Forward<'_>> {
         let mut forward = network.start(layout, bytes, args.solve.search.seed.unwrap_or(0))?;
         if let Some(file) = &weights {

@@ -11,8 +11,8 @@ use scrimp::plan::{
 };
 use scrimp::solve::{Options, SolveError, place};
 use scrimp::{
-    Budgeted, Error, Evaluation, Fit, Homes, Job, ModelSource, Outcome, PlanSummary, Planned,
-    Recipe, Session, Start, StepRecord, training,
+    Budgeted, Choice, Error, Evaluation, Fit, Homes, Job, ModelSource, Outcome, PlanSummary,
+    Planned, Recipe, Session, Start, StepRecord, training,
 };
 use std::path::{Path, PathBuf};
 
@@ -95,7 +95,7 @@ pub fn run(args: &TrainArgs, quiet: bool) -> Result<Answer> {
     };
     let device = devices.signature();
     let (budgeted, options) = choice.within(budgeted, plan::options(&args.solve))?;
-    let planned = planned(args, &budgeted, &device, &options, quiet)?;
+    let planned = planned(args, &budgeted, &device, &options, &choice, quiet)?;
     if let Some(output) = &plan_out {
         let problem = &planned.budgeted.problem;
         let text = plan_to_json(problem, planned.plan().plan(), Some(&device));
@@ -281,10 +281,11 @@ fn planned(
     budgeted: &Budgeted,
     device: &str,
     options: &Options,
+    choice: &Choice,
     quiet: bool,
 ) -> Result<Planned> {
     let Some(path) = &args.plan else {
-        return plan::solve(budgeted, Fit::Layout, options, quiet);
+        return plan::solve(budgeted, Fit::Layout, options, Some(choice), quiet);
     };
     let in_plan = |source| Error::File {
         path: path.clone(),

@@ -256,13 +256,17 @@ fn by_walks<'m>(
         Some(runs) => match first.fitted(runs) {
             Some(fitted) => Ok((or_pairs(first.beside(fitted)), None)),
             None if !how.whole => return known,
-            // Squeezing takes too long with many tasks.
-            None if model.tasks > MANY => first.plans(),
-            None => FirstPlan {
-                known: Some(runs),
-                ..first
+            None => {
+                let known = FirstPlan {
+                    known: Some(runs),
+                    ..first
+                };
+                // With many tasks, squeezing takes longer than building from the front.
+                match model.tasks > MANY {
+                    true => known.plans_at_once().map_or_else(|| known.plans(), Ok),
+                    false => known.plans(),
+                }
             }
-            .plans(),
         },
         None => match first.plans_at_once() {
             Some((runs, kept)) => {

@@ -27,10 +27,13 @@ const FEW: usize = 3;
 const WORSE: u32 = 2;
 
 /// A plan that is only compared has this part of the time limit.
-const TRIAL: u32 = 10;
+pub(super) const TRIAL: u32 = 10;
 
-/// The search for tiles ends after this part of the time limit; while no plan within the budget is known, at the limit's end.
+/// The search for tiles ends after this part of the time limit; while no plan within the budget is known, it goes on.
 const SHARE: f64 = 0.5;
+
+/// A step without tiles is expected to have a plan within so many times its floor.
+const EXPECTED: f64 = 1.25;
 
 /// A step of more tasks isn't planned, for one device and for several, where quick plans take much longer.
 const MOST_TASKS: usize = 200_000;
@@ -53,15 +56,26 @@ pub(super) enum Judged {
     Missed(f64),
     /// None exists, nor any that takes less than so many times a device's budget.
     Floor(f64),
-    /// There is nothing to cut, or too much.
+    /// There is nothing to cut, or it isn't worth a plan.
     Nothing,
+    /// There are too many tasks to plan in time.
+    TooMany,
 }
 
 impl Judged {
     pub(super) fn cost(self) -> Option<f64> {
         match self {
             Judged::Fits { cost, .. } => Some(cost),
-            Judged::Missed(_) | Judged::Floor(_) | Judged::Nothing => None,
+            _ => None,
+        }
+    }
+
+    /// How many times a budget is known to be needed.
+    fn share(self) -> f64 {
+        match self {
+            Judged::Fits { .. } => 1.0,
+            Judged::Missed(share) | Judged::Floor(share) => share,
+            Judged::Nothing | Judged::TooMany => f64::INFINITY,
         }
     }
 
@@ -71,7 +85,7 @@ impl Judged {
             Judged::Fits { cost, .. } => (0, cost),
             Judged::Missed(share) => (1, share),
             Judged::Floor(share) => (2, share),
-            Judged::Nothing => (3, 0.0),
+            Judged::Nothing | Judged::TooMany => (3, 0.0),
         };
         let (a, b) = (key(self), key(other));
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
@@ -113,8 +127,10 @@ pub(super) struct Judge<'a> {
     /// The budgets in bytes.
     budget: PerDevice<Budget>,
     began: Instant,
-    /// What was left of the time limit then.
-    left: Duration,
+    /// The time for the search while no plan within the budget is known, without that for what is left to find out if there is none.
+    pub(super) left: Duration,
+    /// Seconds per node for the last step's problem.
+    pace: f64,
     /// The best so far.
     best: Judged,
     /// Its plan, if it is known: one whose layout fits or the leanest that was found.
@@ -124,17 +140,14 @@ pub(super) struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// Begins a search within budgets in bytes, when this much of the time limit is left.
-    pub(super) fn new(
-        search: &'a TileSearch<'a>,
-        budget: PerDevice<Budget>,
-        left: Duration,
-    ) -> Judge<'a> {
+    /// Begins a search within budgets in bytes.
+    pub(super) fn new(search: &'a TileSearch<'a>, budget: PerDevice<Budget>) -> Judge<'a> {
         Judge {
             search,
             budget,
             began: Instant::now(),
-            left,
+            left: Duration::ZERO,
+            pace: 0.0,
             best: Judged::Nothing,
             start: None,
             seen: Vec::new(),
@@ -171,6 +184,11 @@ impl<'a> Judge<'a> {
         begun.splice(1..1, numbers.copied());
         self.round(&begun, known)?;
         if self.best.cost().is_none() {
+            // Once tiles whose floor is within the budget come no closer than a step without them, others won't.
+            let closest = known.iter().skip(1).min_by(|a, b| a.1.by_use(b.1));
+            if closest.is_some_and(|(_, tiles)| known[0].1.share() <= tiles.share()) {
+                return Ok(());
+            }
             self.round(&counts, known)?;
         }
         let mut stride = STRIDE;
@@ -201,6 +219,7 @@ impl<'a> Judge<'a> {
             kind.ended = match judged {
                 Judged::Fits { cost, .. } => counted || self.best.cost() < Some(cost),
                 Judged::Nothing => self.best.cost().is_some(),
+                Judged::TooMany => true,
                 Judged::Missed(share) | Judged::Floor(share) => kind.is_worse(share),
             };
             known.push((tiles, judged));
@@ -235,7 +254,8 @@ impl<'a> Judge<'a> {
             Some(_) => limit.mul_f64(SHARE),
             None => self.left,
         };
-        if self.began.elapsed() > patience {
+        let before = self.began.elapsed();
+        if before > patience {
             return Ok(Judged::Nothing);
         }
         let step = match search.work.tiled(search.graph, tiles) {
@@ -252,10 +272,14 @@ impl<'a> Judge<'a> {
             1 => MOST_TASKS,
             _ => MOST_TASKS_OF_SEVERAL,
         };
-        if step.graph.nodes().len() > most {
-            return Ok(Judged::Nothing);
+        let nodes = step.graph.nodes().len();
+        let expected = before + Duration::from_secs_f64(self.pace * nodes as f64) + limit / TRIAL;
+        if nodes > most || expected > patience.max(self.left) {
+            return Ok(Judged::TooMany);
         }
         let budgeted = search.budgeted(&step, &self.budget, pricing)?;
+        let took = self.began.elapsed().saturating_sub(before);
+        self.pace = took.as_secs_f64() / nodes.max(1) as f64;
         let (judged, start) = self.plan(&budgeted)?;
         self.keep(step, judged, start);
         Ok(judged)
@@ -339,23 +363,23 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Whether the time limit is over.
-    fn is_late(&self) -> bool {
-        self.began.elapsed() > self.left
-    }
-
     /// Finds out by how much tiles miss the budgets of which only a floor is known, as far as that is below the least that
-    /// was found.
+    /// was found. A step without tiles, which is known first, has the time for it in any case, or needn't be tried.
     pub(super) fn find_leasts(&self, known: &mut [(Tiles, Judged)]) -> Result<()> {
         let found = known.iter().filter_map(|(_, judged)| match judged {
             Judged::Missed(share) => Some(*share),
             _ => None,
         });
         let mut least = found.fold(f64::INFINITY, f64::min);
-        for (tiles, judged) in known.iter_mut() {
+        for (place, (tiles, judged)) in known.iter_mut().enumerate() {
+            let in_time = place == 0 || self.began.elapsed() <= self.left;
             match *judged {
-                Judged::Floor(floor)
-                    if floor < least && !self.search.stopped() && !self.is_late() => {}
+                Judged::Floor(floor) if place == 0 && floor * EXPECTED < least => {
+                    least = floor * EXPECTED;
+                    *judged = Judged::Missed(least);
+                    continue;
+                }
+                Judged::Floor(floor) if floor < least && in_time && !self.search.stopped() => {}
                 _ => continue,
             }
             let step = self.search.work.tiled(self.search.graph, *tiles)?;

@@ -9,7 +9,7 @@ use scrimp_graph::Tiles;
 use scrimp_plan::{Budget, CheckedPlan, DeviceId, PerDevice, Sequence, ValueId};
 use scrimp_solve::{Method, Options, Order, sequence_of};
 
-use self::judge::{Judge, Judged, missed};
+use self::judge::{Judge, Judged, TRIAL, missed};
 use crate::error::Result;
 use crate::pipeline::{Budgeted, Fit, find_plan, homes};
 
@@ -118,12 +118,16 @@ pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Re
             Untiled::Serves(plan) => return Ok(none(plan)),
         },
     };
-    let before_end = limit.saturating_sub(began.elapsed());
-    let mut judge = Judge::new(search, search.in_bytes(&untiled), before_end);
+    let mut judge = Judge::new(search, search.in_bytes(&untiled));
     let (off, start) = match unasked {
         Some(missed) => missed,
         None => judge.plan(&untiled)?,
     };
+    let kept_back = match off {
+        Judged::Floor(_) => limit / LEAST_LEFT + limit / TRIAL,
+        _ => limit / LEAST_LEFT,
+    };
+    judge.left = limit.saturating_sub(began.elapsed() + kept_back);
     if judge.is_best(&untiled, off) {
         return Ok(none(start));
     }
