@@ -186,7 +186,8 @@ impl<'a> Judge<'a> {
         if self.best.cost().is_none() {
             // Once tiles whose floor is within the budget come no closer than a step without them, others won't.
             let closest = known.iter().skip(1).min_by(|a, b| a.1.by_use(b.1));
-            if closest.is_some_and(|(_, tiles)| known[0].1.share() <= tiles.share()) {
+            let closest = closest.map_or(f64::INFINITY, |(_, tiles)| tiles.share());
+            if few > 0 && closest.is_finite() && known[0].1.share() <= closest {
                 return Ok(());
             }
             self.round(&counts, known)?;
