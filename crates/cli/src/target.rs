@@ -171,6 +171,7 @@ pub fn tiles_within(
     let given = |tiles| Choice {
         tiles,
         fits: true,
+        least: None,
         budget: costing.budget.clone(),
         start: None,
         left: costing.search.time_limit,

@@ -287,6 +287,8 @@ fn too_little(error: Error, budgeted: &Budgeted, choice: Option<&Choice>) -> Fai
         Tiles::Off => " without tiles",
         _ => " with these tiles",
     });
+    let known = among.and_then(|choice| choice.least);
+    let least_found = least_found.min(known.unwrap_or(u64::MAX));
     let mut sentence = match asked < floor && among.is_none() {
         true => format!("no plan within {} exists", units.format_memory(asked)),
         false => format!("no plan within {} was found", units.format_memory(asked)),

@@ -16,8 +16,9 @@ use crate::pipeline::{Budgeted, Planned, Provenance, homes};
 /// The share of the time limit by which the first attempt ends, in problems of few tasks and of more, if the limit is at least
 /// this long. A shorter one may not suffice for a first plan. With more tasks the best plan packs less often.
 const FIRST_PARTS: [f64; 2] = [0.75, 0.6];
-/// The same share if no plan can fit: then only the leanest one is placed.
+/// The same share if no plan can fit: then only the leanest one is placed, which takes long with more tasks than this.
 const IMPOSSIBLE_PART: f64 = 0.8;
+const PACKED_SOON: usize = 1000;
 const FIRST_LIMIT: Duration = Duration::from_secs(2);
 /// If there is a plan by then, the search runs at most so many times more, each with this share of all work, until this share
 /// of the limit, and only if this share of it is left. It goes on from the best plan. In problems of few tasks, which are up to so
@@ -127,7 +128,8 @@ impl<'a> Under<'a> {
         };
         if self.fit == Fit::Layout && whole.time_limit >= FIRST_LIMIT && whole.enough.is_none() {
             // A plan made in the last moment is poor, so what follows has time of its own.
-            let part = match homes::share_needed(budgeted)? > 1.0 {
+            let tasks = budgeted.problem.tasks().len();
+            let part = match tasks <= PACKED_SOON && homes::share_needed(budgeted)? > 1.0 {
                 true => IMPOSSIBLE_PART,
                 false => self.by_size(FIRST_PARTS),
             };

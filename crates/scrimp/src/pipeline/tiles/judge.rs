@@ -54,6 +54,8 @@ pub(super) enum Judged {
     },
     /// No such plan was found; the one that came closest takes so many times a device's budget.
     Missed(f64),
+    /// None exists, but one that takes so many times a device's budget is expected to.
+    Expected(f64),
     /// None exists, nor any that takes less than so many times a device's budget.
     Floor(f64),
     /// There is nothing to cut, or it isn't worth a plan.
@@ -74,7 +76,7 @@ impl Judged {
     fn share(self) -> f64 {
         match self {
             Judged::Fits { .. } => 1.0,
-            Judged::Missed(share) | Judged::Floor(share) => share,
+            Judged::Missed(share) | Judged::Expected(share) | Judged::Floor(share) => share,
             Judged::Nothing | Judged::TooMany => f64::INFINITY,
         }
     }
@@ -83,7 +85,7 @@ impl Judged {
     pub(super) fn by_use(self, other: Judged) -> Ordering {
         let key = |judged| match judged {
             Judged::Fits { cost, .. } => (0, cost),
-            Judged::Missed(share) => (1, share),
+            Judged::Missed(share) | Judged::Expected(share) => (1, share),
             Judged::Floor(share) => (2, share),
             Judged::Nothing | Judged::TooMany => (3, 0.0),
         };
@@ -221,7 +223,7 @@ impl<'a> Judge<'a> {
                 Judged::Fits { cost, .. } => counted || self.best.cost() < Some(cost),
                 Judged::Nothing => self.best.cost().is_some(),
                 Judged::TooMany => true,
-                Judged::Missed(share) | Judged::Floor(share) => kind.is_worse(share),
+                _ => kind.is_worse(judged.share()),
             };
             known.push((tiles, judged));
         }
@@ -376,8 +378,9 @@ impl<'a> Judge<'a> {
             let in_time = place == 0 || self.began.elapsed() <= self.left;
             match *judged {
                 Judged::Floor(floor) if place == 0 && floor * EXPECTED < least => {
-                    least = floor * EXPECTED;
-                    *judged = Judged::Missed(least);
+                    *judged = Judged::Expected(floor * EXPECTED);
+                    // No tiles come closer than this if their own floor is no lower, and hardly any if it is.
+                    least = floor / EXPECTED;
                     continue;
                 }
                 Judged::Floor(floor) if floor < least && in_time && !self.search.stopped() => {}

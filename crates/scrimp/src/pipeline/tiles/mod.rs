@@ -30,6 +30,8 @@ pub struct Choice {
     pub tiles: Tiles,
     /// Whether they meet the budgets.
     pub fits: bool,
+    /// If not, the least budget of one device for which any tiles are known to have a plan.
+    pub least: Option<u64>,
     /// The budgets, in bytes where there are tiles.
     pub budget: PerDevice<Budget>,
     /// A plan with these tiles whose layout fits, if one was made, or the leanest without tiles that was found.
@@ -101,6 +103,7 @@ pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Re
     let none = |start| Choice {
         tiles: Tiles::Off,
         fits: true,
+        least: None,
         budget: search.budget.clone(),
         start,
         left: left(),
@@ -144,9 +147,19 @@ pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Re
     let (tiles, judged) = known[0];
     let (in_bytes, start) = judge.end(judged);
     let fits = judged.cost().is_some();
+    let missed = known.iter().filter_map(|(_, judged)| match judged {
+        Judged::Missed(share) => Some(*share),
+        _ => None,
+    });
+    let bytes = untiled
+        .budget_bytes
+        .filter(|_| !fits && untiled.problem.sole_device().is_some());
     Ok(Choice {
         tiles,
         fits,
+        least: bytes
+            .zip(missed.min_by(f64::total_cmp))
+            .map(|(bytes, share)| (share * bytes as f64).ceil() as u64),
         budget: match tiles {
             Tiles::Off => search.budget.clone(),
             _ => in_bytes,
