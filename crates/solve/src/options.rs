@@ -54,10 +54,11 @@ pub struct Options {
     pub start: Option<Sequence>,
     /// POET's limit on the seconds of all runs, as a multiple of running every task once; none is unlimited.
     pub runtime_budget: Option<f64>,
-    /// Whether the search for several devices leaves the bytes of what is given on a device and must stay there
-    /// ([`scrimp_plan::Problem::fixed`]) to it throughout, since layouts do. Otherwise others may take them
-    /// while it is away.
-    pub keeps_homes: bool,
+    /// Whether the plan will be laid out in memory. Then the search for several devices leaves the bytes of what is given on a device
+    /// and must stay there ([`scrimp_plan::Problem::fixed`]) to it throughout, since layouts do; otherwise others may take them while
+    /// it is away. The search for one device, where only squeezing leads to a plan within the budget, goes on to plans that leave
+    /// some of it free.
+    pub laid_out: bool,
     /// What kind of layer each task is, for methods whose rules ask. Without it, the tasks' names tell.
     pub layers: Option<Arc<[Layer]>>,
     /// The path of HiGHS, if it shouldn't be searched for.
@@ -85,7 +86,7 @@ impl Default for Options {
             precedence: Precedence::default(),
             start: None,
             runtime_budget: None,
-            keeps_homes: false,
+            laid_out: false,
             layers: None,
             highs: None,
             ortools: None,

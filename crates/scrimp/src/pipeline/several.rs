@@ -141,7 +141,7 @@ impl Several<'_> {
         Options {
             time_limit: limit,
             deadline: Instant::now().checked_add(limit),
-            keeps_homes: self.fit == Fit::Layout,
+            laid_out: self.fit == Fit::Layout,
             start: None,
             ..self.options.clone()
         }

@@ -123,7 +123,7 @@ impl<'a> Under<'a> {
         let mut tightened = self.asked.clone();
         // An attempt's deadline is not that of its placement.
         let mut options = Options {
-            keeps_homes: self.fit == Fit::Layout,
+            laid_out: self.fit == Fit::Layout,
             ..whole.clone()
         };
         if self.fit == Fit::Layout && whole.time_limit >= FIRST_LIMIT && whole.enough.is_none() {
@@ -137,6 +137,7 @@ impl<'a> Under<'a> {
             options.deadline = earlier(whole.deadline, self.began.checked_add(first));
             options.time_limit = first;
         }
+        let mut known = whole.start.clone();
         for attempt in 1..=ATTEMPTS {
             let solved = match self.solve(&tightened, &options, attempt == 1, watch) {
                 Ok(solved) => solved,
@@ -161,6 +162,7 @@ impl<'a> Under<'a> {
                         break;
                     }
                     options.order = whole.order;
+                    options.start.clone_from(&known);
                     options.seed = options.seed.wrapping_add(1);
                     options.deadline = self.next_deadline();
                     (tightened, margin) = (self.halfway(&tightened), changeable / MARGIN);
@@ -192,12 +194,13 @@ impl<'a> Under<'a> {
                     options.enough = None;
                     options.time_limit = whole.time_limit / 4;
                     options.deadline = self.next_deadline();
-                    if attempt == 1 && whole.order == Order::Free {
+                    known = Some(sequence_of(&solved.plan));
+                    if attempt == 1 && whole.order == Order::Free && self.has_time_afresh() {
                         options.order = Order::Fixed;
                         continue;
                     }
                     options.order = whole.order;
-                    options.start = Some(sequence_of(&solved.plan));
+                    options.start.clone_from(&known);
                     tightened = tighten(tightened, &over, margin);
                     margin = margin.saturating_mul(2);
                 }
@@ -340,8 +343,9 @@ impl<'a> Under<'a> {
         Ok(None)
     }
 
-    /// The cheapest plan that a search knows within so many bytes. If there is none, the best one of few tasks, and else what that
-    /// search began with: repaired for fewer bytes, the best plan of many tasks takes as long to improve as another one.
+    /// The cheapest plan that a search knows within so many bytes. If there is none, the best one if there are few tasks or finding a
+    /// first plan takes long, and else what that search began with: repaired for fewer bytes, the best plan of many tasks takes as long
+    /// to improve as another one.
     fn cheapest_within(&self, best: &Solved, bytes: u64) -> Option<Sequence> {
         let problem = &self.budgeted.problem;
         let fits = |sequence: &Sequence| {
@@ -351,7 +355,8 @@ impl<'a> Under<'a> {
         };
         let mut known = best.others.ties.iter().chain(&best.others.dearer);
         let fitting = known.find(|sequence| fits(sequence));
-        fitting.cloned().or_else(|| match self.has_few_tasks() {
+        let goes_on = self.has_few_tasks() || !self.has_time_afresh();
+        fitting.cloned().or_else(|| match goes_on {
             true => Some(sequence_of(&best.plan)),
             false => self.options.start.clone(),
         })

@@ -260,7 +260,7 @@ impl Search<'_> {
     /// bytes.
     fn lacks_places(&self, plan: &CheckedPlan) -> Vec<(DeviceId, u64)> {
         let devices = self.problem.devices().keys();
-        let devices = devices.filter(|_| self.options.keeps_homes);
+        let devices = devices.filter(|_| self.options.laid_out);
         let lacks = devices.filter_map(|device| {
             let more = held_bytes(plan, device).checked_sub(self.capacities.bytes(device)?)?;
             (more > 0).then_some((device, more))

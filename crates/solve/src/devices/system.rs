@@ -178,7 +178,7 @@ impl System {
             .values()
             .map(|device| device.resident as f64)
             .collect();
-        for d in all().filter(|_| options.keeps_homes) {
+        for d in all().filter(|_| options.laid_out) {
             for head in problem.fixed(d) {
                 resident[d.index()] += problem.value(head).bytes as f64;
                 let mut before: Option<usize> = None;

@@ -52,7 +52,7 @@ fn the_decoder_agrees_with_the_checker_and_the_simulator() {
             } else {
                 Order::Fixed
             },
-            keeps_homes: seed % 3 == 0,
+            laid_out: seed % 3 == 0,
             ..Options::default()
         };
         let system = System::new(&problem, &capacities, &options);
@@ -103,7 +103,7 @@ fn plans_of_one_device_beside_others_are_within_all_capacities() {
         let problem = random_problem(seed, &Shape::everything(9));
         let capacities = capacities(&problem, &mut random);
         let options = Options {
-            keeps_homes: true,
+            laid_out: true,
             ..Options::default()
         };
         let system = System::new(&problem, &capacities, &options);
@@ -176,9 +176,9 @@ fn a_plan_that_takes_the_place_of_what_is_given_is_no_start() {
         copy(2, away, home),
         run(2),
     ];
-    let is_given = |keeps_homes| {
+    let is_given = |laid_out| {
         let options = Options {
-            keeps_homes,
+            laid_out,
             start: Some(Sequence {
                 moves: moves.clone(),
             }),
@@ -250,7 +250,7 @@ fn a_value_comes_home_when_nothing_needs_what_it_replaces() {
         .with_bytes(home, Some(8))
         .with_bytes(away, Some(20));
     let options = Options {
-        keeps_homes: true,
+        laid_out: true,
         ..Options::default()
     };
     let system = System::new(&problem, &capacities, &options);
@@ -293,9 +293,9 @@ fn a_value_does_not_come_home_once_it_is_replaced() {
     }"#,
     );
     let (problem, capacities) = problem.unwrap();
-    let decodes = |keeps_homes, list: &[(usize, usize)]| {
+    let decodes = |laid_out, list: &[(usize, usize)]| {
         let options = Options {
-            keeps_homes,
+            laid_out,
             ..Options::default()
         };
         let system = System::new(&problem, &capacities, &options);
@@ -350,7 +350,7 @@ fn the_quick_pass_agrees_with_the_decoder() {
         let options = Options {
             objective,
             alpha: 0.5,
-            keeps_homes: random.below(2) == 0,
+            laid_out: random.below(2) == 0,
             ..Options::default()
         };
         let system = System::new(&problem, &capacities, &options);

@@ -196,6 +196,7 @@ pub(crate) fn with<'m>(
         late,
         // A caller that sets `enough` plans under many budgets and needs the time limit to be kept.
         patient: options.enough.is_none() && options.deadline.is_none(),
+        room: options.laid_out && how.whole,
         any: false,
         known: None,
         squeeze: (squeeze * work(options)) as u64,

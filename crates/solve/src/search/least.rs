@@ -29,6 +29,8 @@ const APART: u64 = 2;
 /// Each later cycle is longer by a quarter.
 const ROUND: u64 = 80_000;
 const ROUNDS: u64 = 8;
+/// The share of the budget that is left free where room is asked for.
+const ROOM: f64 = 0.01;
 /// How much a walk blurs the costs, by round.
 const BLURS: [f64; 3] = [0.0, 1.0, 0.5];
 
@@ -97,9 +99,16 @@ impl FirstPlan<'_> {
         let mut orders = vec![bisected.clone(), self.given()];
         let mut left = self.squeeze;
         let mut length = (self.squeeze / ROUNDS).min(ROUND * u64::from(self.model.tasks));
+        // With room asked for, the work that follows a plan within the budget is at most what led to it.
+        let enough = self.budget * if self.room { 1.0 - ROOM } else { 1.0 };
+        let mut fits = false;
         for round in 0.. {
-            if left == 0 || leanest.0 <= self.budget.max(self.floor) || self.late.reached() {
+            let over = left == 0 || leanest.0 <= enough.max(self.floor) || self.late.reached();
+            if over || fits && self.cutoff.reached() {
                 break;
+            }
+            if leanest.0 <= self.budget && !fits {
+                (fits, left) = (true, left.min(self.squeeze - left));
             }
             let models: Vec<_> = (0..WALKS)
                 .map(|k| blurred(self.model, BLURS[(round as usize + k) % BLURS.len()]))
@@ -124,7 +133,7 @@ impl FirstPlan<'_> {
                 if round == 0 && k == 1 {
                     walk.start_leaner();
                 }
-                walk.squeeze(self.floor, self.budget, most);
+                walk.squeeze(self.floor, enough, most);
             });
             let used = walks.iter().map(|walk| walk.repairer.work).max();
             // Walks that get nowhere at once don't start again for ever.
