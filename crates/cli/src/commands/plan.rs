@@ -272,23 +272,26 @@ pub fn describe(summary: &PlanSummary, budgeted: &Budgeted) -> String {
 /// A budget that nothing meets, in the problem's units, with the proven floor whoever planned.
 fn too_little(error: Error, budgeted: &Budgeted, choice: Option<&Choice>) -> Failure {
     let units = budgeted.problem.units();
-    let Error::Solve(SolveError::Infeasible {
-        budget: asked,
-        least_found,
-        floor,
-        ..
-    }) = error
-    else {
-        return error.into();
-    };
     // What is proven of some tiles isn't of others.
     let among = choice.filter(|choice| !choice.fits);
+    let known = among.and_then(|choice| choice.least).unwrap_or(u64::MAX);
+    let (asked, least_found, floor) = match error {
+        Error::Solve(SolveError::Infeasible {
+            budget,
+            least_found,
+            floor,
+            ..
+        }) => (budget, least_found.min(known), floor),
+        Error::NoLayout { budget, needed } => {
+            let needed = needed.min(known);
+            return Error::NoLayout { budget, needed }.into();
+        }
+        error => return error.into(),
+    };
     let which = among.map_or("", |choice| match choice.tiles {
         Tiles::Off => " without tiles",
         _ => " with these tiles",
     });
-    let known = among.and_then(|choice| choice.least);
-    let least_found = least_found.min(known.unwrap_or(u64::MAX));
     let mut sentence = match asked < floor && among.is_none() {
         true => format!("no plan within {} exists", units.format_memory(asked)),
         false => format!("no plan within {} was found", units.format_memory(asked)),

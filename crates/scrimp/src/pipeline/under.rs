@@ -52,7 +52,7 @@ const NEAR: f64 = 1e-4;
 /// The most times that the planner is asked, and for how long after the limit while no layout fits: a budget that can be met
 /// should not be refused.
 const ATTEMPTS: u64 = 12;
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_secs(1);
 /// The first tightening removes, besides the missing bytes, one part in this many of what planning can
 /// change. Each further tightening removes twice as much as the one before. Another plan has other holes, so
 /// without a margin it may miss the budget by as much again.
@@ -282,11 +282,9 @@ impl<'a> Under<'a> {
                 self.spare = Some(found);
             }
         }
-        let late = match self.options.deadline {
-            Some(_) => Duration::ZERO,
-            None => GRACE / 2,
-        };
-        let without_spare = self.left(PLACE_PART).mul_f64(OTHERS_SHARE) + late;
+        let end = self.options.time_limit.saturating_add(self.grace());
+        let without_spare = self.left(PLACE_PART).mul_f64(OTHERS_SHARE) + self.grace();
+        let without_spare = without_spare.min(end.saturating_sub(self.began.elapsed()));
         let cutoffs = [without_spare, self.until_limit()].map(|time| self.within(time));
         Ok(any.tie(&mut self.spare, cutoffs)?)
     }
@@ -531,13 +529,17 @@ impl<'a> Under<'a> {
         self.asked.clone().with_bytes(device, bytes)
     }
 
-    /// Whether there is no time for another attempt. A caller with a deadline of its own looks elsewhere after it.
+    /// Whether there is no time for another attempt.
     fn is_over(&self) -> bool {
-        let grace = match self.spare {
+        self.began.elapsed() >= self.options.time_limit.saturating_add(self.grace())
+    }
+
+    /// How long the search may go on after the limit. A caller with a deadline of its own looks elsewhere after it.
+    fn grace(&self) -> Duration {
+        match self.spare {
             None if self.options.deadline.is_none() => GRACE,
             _ => Duration::ZERO,
-        };
-        self.began.elapsed() >= self.options.time_limit.saturating_add(grace)
+        }
     }
 
     /// The end of a placement that may take this share of the time left.

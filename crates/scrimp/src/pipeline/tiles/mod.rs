@@ -159,7 +159,7 @@ pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Re
         fits,
         least: bytes
             .zip(missed.min_by(f64::total_cmp))
-            .map(|(bytes, share)| (share * bytes as f64).ceil() as u64),
+            .map(|(bytes, share)| (share * bytes as f64).round() as u64),
         budget: match tiles {
             Tiles::Off => search.budget.clone(),
             _ => in_bytes,
