@@ -31,6 +31,8 @@ const ROUND: u64 = 80_000;
 const ROUNDS: u64 = 8;
 /// The share of the budget that is left free where room is asked for.
 const ROOM: f64 = 0.01;
+/// The first stream of random numbers for squeezing a known plan.
+const KNOWN_STREAMS: u64 = 1 << 32;
 /// How much a walk blurs the costs, by round.
 const BLURS: [f64; 3] = [0.0, 1.0, 0.5];
 
@@ -38,9 +40,15 @@ impl FirstPlan<'_> {
     /// The leanest plan that is found, with its peak: the known one or one found by bisection, and then by walks that squeeze
     /// it. Ends as soon as a plan fits the budget.
     pub(super) fn leanest(&self) -> (f64, Vec<TaskId>) {
-        if let Some(known) = self.known {
-            return self.squeezed((State::new(self.model, known).peak(), known.to_vec()));
-        }
+        let first = match self.known {
+            Some(known) => (State::new(self.model, known).peak(), known.to_vec()),
+            None => self.bisected_in_time(),
+        };
+        self.squeezed(first)
+    }
+
+    /// The least budget for which beams, or plans built from the front, meet it, in a part of the time.
+    fn bisected_in_time(&self) -> (f64, Vec<TaskId>) {
         let part = match self.model.tasks {
             ..=FEW => BISECTION_OF_FEW,
             tasks if tasks > front::TOO_MANY => BISECTION_OF_MANY,
@@ -52,10 +60,9 @@ impl FirstPlan<'_> {
             any: self.model.tasks > front::TOO_MANY,
             ..*self
         };
-        self.squeezed(bisected.bisected())
+        bisected.bisected()
     }
 
-    /// The least budget for which beams, or plans built from the front, meet it.
     fn bisected(&self) -> (f64, Vec<TaskId>) {
         let given = self.given();
         let mut least = (State::new(self.model, &given).peak(), given);
@@ -92,11 +99,18 @@ impl FirstPlan<'_> {
     }
 
     /// Walks that lower the peak. In the first cycle one starts from this plan and the other from a lean order. In each later
-    /// one both start from this plan again, because how far a walk gets depends more on chance than on its length.
+    /// one both start from this plan again, because how far a walk gets depends more on chance than on its length; if this plan was known
+    /// before, from one found by bisection, because they get further from plans that aren't too lean.
     fn squeezed(&self, known: (f64, Vec<TaskId>)) -> (f64, Vec<TaskId>) {
         let mut leanest = known;
-        let bisected = leanest.1.clone();
-        let mut orders = vec![bisected.clone(), self.given()];
+        let mut origin = leanest.1.clone();
+        let mut orders = vec![origin.clone(), self.given()];
+        // A search that goes on shouldn't repeat what led to the known plan.
+        let first_stream = if self.known.is_some() {
+            KNOWN_STREAMS
+        } else {
+            0
+        };
         let mut left = self.squeeze;
         let mut length = (self.squeeze / ROUNDS).min(ROUND * u64::from(self.model.tasks));
         // With room asked for, the work that follows a plan within the budget is at most what led to it.
@@ -115,7 +129,10 @@ impl FirstPlan<'_> {
                 .collect();
             let afresh = round % CYCLE == 0;
             if afresh && round > 0 {
-                orders = vec![bisected.clone(); WALKS];
+                if round == CYCLE && self.known.is_some() {
+                    origin = self.bisected_in_time().1;
+                }
+                orders = vec![origin.clone(); WALKS];
                 length = self.squeeze.min(length + length / 4);
             }
             let mut walks: Vec<Walk<'_>> = (0..WALKS)
@@ -124,7 +141,8 @@ impl FirstPlan<'_> {
                         true => &orders[k],
                         false => &leanest.1,
                     };
-                    let random = Random::new(self.seed, round * WALKS as u64 + k as u64);
+                    let stream = round * WALKS as u64 + k as u64;
+                    let random = Random::new(self.seed, stream + first_stream);
                     Walk::new(&models[k], order, self.floor, self.free, self.late, random)
                 })
                 .collect();

@@ -22,6 +22,8 @@ const LEAST_LEFT: u32 = 4;
 /// budget, for this part of the limit.
 const TIGHT: f64 = 0.7;
 const UNTILED: u32 = 2;
+/// A plan without tiles that takes less than so many times the budget is searched for further, and tiles aren't.
+const NEARLY: f64 = 1.03;
 
 /// Tiles, whether a plan within the budgets was found with them, and what is left to plan.
 #[derive(Clone, Debug)]
@@ -211,6 +213,7 @@ fn without_tiles(search: &TileSearch<'_>, untiled: &Budgeted) -> Result<Untiled>
         )))),
         Err(error) => Ok(match missed(untiled, error)? {
             _ if search.stopped() => Untiled::Serves(None),
+            (Judged::Missed(share), leanest) if share < NEARLY => Untiled::Serves(leanest),
             (judged, leanest) => Untiled::Misses(judged, leanest),
         }),
     }
