@@ -9,7 +9,8 @@ use std::path::Path;
 
 use scrimp::graph::DType;
 use scrimp::graph::data::{Arrays, Contents, Saved, save_npz};
-use support::{fails, object};
+use serde_json::Value;
+use support::{fails, object, scrimp};
 use tempfile::tempdir;
 
 const TRUNK: [&str; 5] = ["vgg16-trunk", "--image", "96x64", "--batch", "1"];
@@ -103,6 +104,29 @@ fn tiles_where_inputs_can_not_be_gathered() {
     assert!(planned["peak_bytes"].as_u64().unwrap() <= 138_000_000);
     let refused = [&["plan"], &darknet[..], &flags, &["--tile", "off"]].concat();
     assert!(fails(4, &refused).contains("none exists below 134 MiB"));
+}
+
+/// Tiles lower what one layer needs here, but their plans need more; what a step without tiles needs is close to its floor.
+#[test]
+fn a_refusal_names_no_more_than_what_the_step_needs_without_tiles() {
+    let unet = ["plan", "unet", "--image", "256", "--batch", "1"];
+    let flags = [
+        "--budget",
+        "15MB",
+        "--time-limit",
+        "4",
+        "--library",
+        "native",
+    ];
+    let output = scrimp(&[&unet[..], &flags, &["--json"]].concat());
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let refused = &told["error"];
+    assert_eq!(refused["code"], 4, "{told}");
+    let [least, floor] =
+        ["least_found_bytes", "floor_bytes"].map(|key| refused[key].as_u64().unwrap());
+    assert!(4 * least < 5 * floor, "{told}");
+    let sentence = refused["message"].as_str().unwrap();
+    assert!(sentence.contains("without tiles, proven"), "{sentence}");
 }
 
 /// Two devices, each with less memory than one layer needs.

@@ -379,7 +379,7 @@ impl<'a> Judge<'a> {
             match *judged {
                 Judged::Floor(floor) if place == 0 && floor * EXPECTED < least => {
                     *judged = Judged::Expected(floor * EXPECTED);
-                    // No tiles come closer than this if their own floor is no lower, and hardly any if it is.
+                    // Tiles are worth a trial only if their floor is so much lower that their plans may be, too.
                     least = floor / EXPECTED;
                     continue;
                 }
