@@ -98,7 +98,7 @@ fn tiles_where_inputs_can_not_be_gathered() {
         "--library",
         "native",
     ];
-    let flags = ["--costs", "static", "--threads", "1", "--time-limit", "4"];
+    let flags = ["--costs", "static", "--threads", "1", "--time-limit", "10"];
     let planned = object(&[&["plan"], &darknet[..], &flags].concat());
     assert!(!planned["segments"].is_null());
     assert!(planned["peak_bytes"].as_u64().unwrap() <= 138_000_000);

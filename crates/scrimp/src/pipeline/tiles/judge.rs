@@ -131,7 +131,7 @@ pub(super) struct Judge<'a> {
     began: Instant,
     /// The time for the search while no plan within the budget is known, without that for what is left to find out if there is none.
     pub(super) left: Duration,
-    /// Seconds per node for the last step's problem.
+    /// The fewest seconds per node for a step and its problem; infinite before the first one.
     pace: f64,
     /// The best so far.
     best: Judged,
@@ -149,7 +149,7 @@ impl<'a> Judge<'a> {
             budget,
             began: Instant::now(),
             left: Duration::ZERO,
-            pace: 0.0,
+            pace: f64::INFINITY,
             best: Judged::Nothing,
             start: None,
             seen: Vec::new(),
@@ -186,10 +186,10 @@ impl<'a> Judge<'a> {
         begun.splice(1..1, numbers.copied());
         self.round(&begun, known)?;
         if self.best.cost().is_none() {
-            // Once tiles whose floor is within the budget come no closer than a step without them, others won't.
+            // Where the first tiles are far from what a step without them is expected to need, others are, too.
             let closest = known.iter().skip(1).min_by(|a, b| a.1.by_use(b.1));
             let closest = closest.map_or(f64::INFINITY, |(_, tiles)| tiles.share());
-            if few > 0 && closest.is_finite() && known[0].1.share() <= closest {
+            if few > 0 && closest.is_finite() && known[0].1.share() * EXPECTED <= closest {
                 return Ok(());
             }
             self.round(&counts, known)?;
@@ -276,13 +276,16 @@ impl<'a> Judge<'a> {
             _ => MOST_TASKS_OF_SEVERAL,
         };
         let nodes = step.graph.nodes().len();
-        let expected = before + Duration::from_secs_f64(self.pace * nodes as f64) + limit / TRIAL;
-        if nodes > most || expected > patience.max(self.left) {
+        let seconds = self.pace * nodes as f64;
+        let expected = before.as_secs_f64() + (limit / TRIAL).as_secs_f64() + seconds;
+        let known = self.pace.is_finite();
+        if nodes > most || known && expected > patience.max(self.left).as_secs_f64() {
             return Ok(Judged::TooMany);
         }
         let budgeted = search.budgeted(&step, &self.budget, pricing)?;
         let took = self.began.elapsed().saturating_sub(before);
-        self.pace = took.as_secs_f64() / nodes.max(1) as f64;
+        let pace = took.as_secs_f64() / nodes.max(1) as f64;
+        self.pace = self.pace.min(pace);
         let (judged, start) = self.plan(&budgeted)?;
         self.keep(step, judged, start);
         Ok(judged)
