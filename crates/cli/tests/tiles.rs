@@ -112,7 +112,7 @@ fn a_refusal_names_no_more_than_what_the_step_needs_without_tiles() {
     let unet = ["plan", "unet", "--image", "256", "--batch", "1"];
     let flags = [
         "--budget",
-        "15MB",
+        "30MB",
         "--time-limit",
         "4",
         "--library",
