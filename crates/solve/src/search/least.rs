@@ -38,7 +38,7 @@ const BLURS: [f64; 3] = [0.0, 1.0, 0.5];
 
 impl FirstPlan<'_> {
     /// The leanest plan that is found, with its peak: the known one or one found by bisection, and then by walks that squeeze
-    /// it. Ends as soon as a plan fits the budget.
+    /// it. Ends as soon as a plan fits the budget, with room if that is asked for.
     pub(super) fn leanest(&self) -> (f64, Vec<TaskId>) {
         let first = match self.known {
             Some(known) => (State::new(self.model, known).peak(), known.to_vec()),
@@ -117,12 +117,12 @@ impl FirstPlan<'_> {
         let enough = self.budget * if self.room { 1.0 - ROOM } else { 1.0 };
         let mut fits = false;
         for round in 0.. {
+            if leanest.0 <= self.budget && !fits {
+                (fits, left) = (true, left.min(self.squeeze - left));
+            }
             let over = left == 0 || leanest.0 <= enough.max(self.floor) || self.late.reached();
             if over || fits && self.cutoff.reached() {
                 break;
-            }
-            if leanest.0 <= self.budget && !fits {
-                (fits, left) = (true, left.min(self.squeeze - left));
             }
             let models: Vec<_> = (0..WALKS)
                 .map(|k| blurred(self.model, BLURS[(round as usize + k) % BLURS.len()]))

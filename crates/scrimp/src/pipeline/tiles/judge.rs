@@ -72,7 +72,7 @@ impl Judged {
         }
     }
 
-    /// How many times a budget is known to be needed.
+    /// How many times a budget is needed, as far as is known.
     fn share(self) -> f64 {
         match self {
             Judged::Fits { .. } => 1.0,
