@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use scrimp_plan::{Capacities, CheckedLayout, Sequence, check};
+use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, Sequence, check};
 use scrimp_solve::{
-    Cutoff, Method, Options, Order, Others, Overflow, PlaceAny, Progress, SolveError, Solved,
-    leanest, place_by, place_reordered, solve,
+    Cutoff, Method, Options, Order, Overflow, Progress, SolveError, Solved, leanest, place_by,
+    place_reordered, place_thinned, sequence_of, solve,
 };
 
 use crate::error::{Error, Result};
@@ -91,18 +91,12 @@ pub(super) fn counts_energy(budgeted: &Budgeted, options: &Options) -> bool {
     options.alpha != 0.0 || budgeted.beside.joules(budgeted.device).is_some()
 }
 
-/// The shares of the time limit after which the least budget and the plan under it must be known, for live bytes and for layouts.
+/// The shares of the time limit after which the least budget and the plan under it must be known.
 const LEAST_SHARES: [f64; 2] = [0.75, 0.9];
-const LAYOUT_SHARES: [f64; 2] = [0.6, 0.75];
-/// The share of the time limit for placing the plan.
+/// The shares of the time limit for the leanest plan, where a cheaper one under the least budget is then looked for, and for
+/// placing a plan.
+const LEANEST_SHARE: f64 = 0.6;
 const PLACE_SHARE: f64 = 0.1;
-/// The first step by which a layout is made smaller, as a part of what it loses, and the part of the time left that the tries
-/// for a step may take. A step that fails is followed by one of half its size, down to this part of the plan's bytes.
-const STEP: u64 = 4;
-const STEP_PART: u32 = 3;
-const LEAST_STEP: u64 = 2000;
-/// The share of a refusal's time for finding plans that are as lean as the leanest.
-const OTHERS_SHARE: f64 = 0.4;
 
 /// The plan under the least budget for which the search finds one. The time limit covers everything. If the
 /// search is stopped, the result is the leanest plan so far, at worst the one that keeps everything.
@@ -112,64 +106,78 @@ fn least(
     options: &Options,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Planned> {
+    match fit {
+        Fit::Layout => least_layout(budgeted, options, watch),
+        Fit::LiveBytes => least_bytes(budgeted, options, watch),
+    }
+}
+
+/// The smallest layout that is found, and then the cheapest plan whose layout takes no more.
+fn least_layout(
+    budgeted: &Budgeted,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Planned> {
     let began = Instant::now();
-    let shares = match fit {
-        Fit::Layout => LAYOUT_SHARES,
-        Fit::LiveBytes => LEAST_SHARES,
+    let part = |share| options.time_limit.mul_f64(share);
+    let first = Options {
+        deadline: began.checked_add(part(LEANEST_SHARE)),
+        ..options.clone()
     };
-    let (budget, solved, history) = leanest_within(budgeted, options, shares, watch)?;
-    let unlimited = Capacities::unlimited();
+    let (_, solved) = leanest(&budgeted.problem, &budgeted.beside, &first, watch)?;
+    let cutoff = options.cutoff(Instant::now(), part(PLACE_SHARE));
+    let layout = smallest_layout(budgeted, &solved.plan, options, cutoff)?;
+    let needed = layout.needed_bytes(budgeted.device);
+    if options.stopped() {
+        let provenance = Provenance::default().followed_by(&solved, options.order);
+        return Ok(budgeted.planned(layout, Fit::Layout, needed, Some(provenance)));
+    }
+    let options = Options {
+        time_limit: options.time_limit.saturating_sub(began.elapsed()),
+        start: Some(sequence_of(layout.plan())),
+        ..options.clone()
+    };
+    under::find(budgeted, needed, Fit::Layout, &options, watch)
+}
+
+fn least_bytes(
+    budgeted: &Budgeted,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Planned> {
+    let (budget, solved, history) = leanest_within(budgeted, options, watch)?;
     let cutoff = options.cutoff(Instant::now(), options.time_limit.mul_f64(PLACE_SHARE));
-    // With the least budget, the layout gets what it needs.
-    let layout = match fit {
-        Fit::Layout => {
-            let layout = place_reordered(&solved.plan, &unlimited, options.order, cutoff)?;
-            let cutoff = options.cutoff(began, options.time_limit);
-            smaller(budgeted, layout, &solved.others, options, cutoff)?
-        }
-        Fit::LiveBytes => place_by(&solved.plan, &unlimited, cutoff)?,
-    };
+    let layout = place_by(&solved.plan, &Capacities::unlimited(), cutoff)?;
     let provenance = Provenance {
         history,
         ..Provenance::default()
     };
     let provenance = provenance.followed_by(&solved, options.order);
-    let provenance = Provenance {
-        optimal: layout.plan().cost() <= provenance.lower_bound * (1.0 + 1e-9),
-        ..provenance
-    };
-    Ok(budgeted.planned(layout, fit, budget, Some(provenance)))
+    Ok(budgeted.planned(layout, Fit::LiveBytes, budget, Some(provenance)))
 }
 
-/// A layout that takes fewer bytes than this one, of other plans that need as few live bytes; or this one.
-fn smaller(
+/// The smallest layout that is found of a plan, or of one with more recomputation, without a limit for the device that computes.
+fn smallest_layout(
     budgeted: &Budgeted,
-    layout: CheckedLayout,
-    others: &Others<Sequence>,
+    plan: &CheckedPlan,
     options: &Options,
     cutoff: Cutoff<'_>,
 ) -> Result<CheckedLayout> {
-    let needed = |layout: &CheckedLayout| layout.needed_bytes(budgeted.device);
-    let live = layout.plan().peak(budgeted.device);
-    let plans = Others {
-        ties: [others.ties.clone(), others.dearer.clone()].concat(),
-        dearer: Vec::new(),
+    let device = budgeted.device;
+    let capacities = budgeted.beside.clone().with_bytes(device, None);
+    let thinned = match counts_energy(budgeted, options) {
+        true => None,
+        false => Some(place_thinned(plan, &capacities, options.order, cutoff)?),
     };
-    let mut smallest = layout;
-    // Some of the plans may be leaner than this one.
-    let lost = |layout: &CheckedLayout| needed(layout).saturating_sub(live);
-    let mut step = lost(&smallest) / STEP;
-    while step > live / LEAST_STEP && !cutoff.reached() {
-        let capacities = budgeted.within((needed(&smallest) - step).max(live));
-        let mut any = PlaceAny::new(&budgeted.problem, &plans, &capacities, options);
-        let part = cutoff.by(Instant::now().checked_add(cutoff.left() / STEP_PART));
-        match any.tie(&mut None, [part; 2])? {
-            Some(layout) => smallest = layout,
-            None => step /= 2,
+    match thinned {
+        Some(layout) if layout.needed_bytes(device) <= plan.peak(device) => Ok(layout),
+        thinned => {
+            let layout = place_reordered(plan, &capacities, options.order, cutoff)?;
+            let needed = |layout: &CheckedLayout| layout.needed_bytes(device);
+            let smaller = thinned.filter(|thinned| needed(thinned) < needed(&layout));
+            Ok(smaller.unwrap_or(layout))
         }
-        step = step.min(lost(&smallest) / STEP);
     }
-    Ok(smallest)
 }
 
 /// Stages 6 and 7 for one device that computes: a plan whose live bytes fit the budget, or the least budget for which
@@ -185,7 +193,7 @@ pub fn plan_bytes(
     let budget = match budgeted.budget_bytes {
         Some(bytes) => bytes,
         None if options.method == Method::Search => {
-            let (budget, solved, _) = leanest_within(budgeted, options, LEAST_SHARES, watch)?;
+            let (budget, solved, _) = leanest_within(budgeted, options, watch)?;
             return Ok((budget, solved));
         }
         None => least_of_method(budgeted, options, watch)?,
@@ -199,7 +207,6 @@ pub fn plan_bytes(
 fn leanest_within(
     budgeted: &Budgeted,
     options: &Options,
-    shares: [f64; 2],
     watch: &mut dyn FnMut(Progress),
 ) -> Result<(u64, Solved, History)> {
     let began = Instant::now();
@@ -210,7 +217,7 @@ fn leanest_within(
     let (budget, mut solved) = leanest(
         &budgeted.problem,
         &budgeted.beside,
-        &until(shares[0]),
+        &until(LEAST_SHARES[0]),
         watch,
     )?;
     let mut history = History::new(budgeted.base.cost());
@@ -222,7 +229,7 @@ fn leanest_within(
         };
         let options = Options {
             start: Some(Sequence::of_runs(budgeted.device, solved.plan.runs())),
-            ..until(shares[1])
+            ..until(LEAST_SHARES[1])
         };
         match solve(problem, &capacities, &options, &mut watch) {
             Ok(cheaper) if cheaper.cost <= solved.cost => solved = cheaper,
@@ -251,40 +258,14 @@ pub(super) fn with_layout(
     else {
         return (refusal, None);
     };
-    let layout = layout_of_leanest(budgeted, leanest, options, cutoff);
+    let problem = &budgeted.problem;
+    let plan = leanest.plan(problem).ok();
+    let plan = plan.and_then(|plan| check(problem, plan).ok());
+    let layout = plan.and_then(|plan| smallest_layout(budgeted, &plan, options, cutoff).ok());
     if let Some(layout) = &layout {
-        *least_found = layout.needed_bytes(budgeted.device).max(*least_found);
+        *least_found = layout.needed_bytes(budgeted.device);
     }
     (refusal, layout)
-}
-
-/// The smallest layout that is found of the leanest plan and of others that are as lean.
-fn layout_of_leanest(
-    budgeted: &Budgeted,
-    leanest: &Sequence,
-    options: &Options,
-    cutoff: Cutoff<'_>,
-) -> Option<CheckedLayout> {
-    let (problem, capacities) = (&budgeted.problem, budgeted.within(u64::MAX));
-    let plan = check(problem, leanest.plan(problem).ok()?).ok()?;
-    let (mut plan, mut others) = (plan, Others::default());
-    if options.method == Method::Search && !counts_energy(budgeted, options) {
-        let time = cutoff.left().mul_f64(OTHERS_SHARE);
-        let options = Options {
-            time_limit: time,
-            deadline: Instant::now().checked_add(time),
-            start: Some(leanest.clone()),
-            enough: None,
-            ..options.clone()
-        };
-        let within = budgeted.within(plan.peak(budgeted.device));
-        if let Ok(solved) = solve(problem, &within, &options, &mut |_| {}) {
-            (plan, others) = (solved.plan, solved.others);
-        }
-    }
-    let first = cutoff.by(Instant::now().checked_add(cutoff.left() / STEP_PART));
-    let layout = place_reordered(&plan, &capacities, options.order, first).ok()?;
-    smaller(budgeted, layout, &others, options, cutoff).ok()
 }
 
 /// The least budget for which a method other than the search finds a plan.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, Problem, Sequence, check};
 use scrimp_solve::{
     Cutoff, Method, Options, Order, Overflow, PlaceAny, PlaceError, Progress, SolveError, Solved,
-    place_by, place_reordered, sequence_of, solve,
+    place_by, place_reordered, place_thinned, sequence_of, solve,
 };
 
 use crate::error::Result;
@@ -46,6 +46,8 @@ const AT_ONCE: [f64; 2] = [0.6, 0.3];
 /// quarter of that time, and the placement of those that cost the same half of it.
 const ROOMS: usize = 3;
 const ROOM_PARTS: [f64; 2] = [0.1, 0.2];
+/// The share of the time left for a plan with more recomputation, whose buffers pack more easily.
+const THIN_SHARE: f64 = 0.5;
 /// A plan that adds this share of the cost of running every task once is as good as the best.
 const NEAR: f64 = 1e-4;
 
@@ -81,9 +83,9 @@ pub(super) fn find(
         options,
         began: Instant::now(),
         asked,
-        // Published budgets are for live bytes. With the least budget, the layout gets what it needs.
+        // Published budgets are for live bytes.
         limit: match fit {
-            Fit::Layout => budgeted.capacities(),
+            Fit::Layout => budgeted.within(budget),
             Fit::LiveBytes => Capacities::unlimited(),
         },
         spare,
@@ -141,21 +143,26 @@ impl<'a> Under<'a> {
         for attempt in 1..=ATTEMPTS {
             let solved = match self.solve(&tightened, &options, attempt == 1, watch) {
                 Ok(solved) => solved,
-                Err(refusal) if attempt == 1 && self.spare.is_none() => {
-                    let cutoff = self.placing(1.0);
-                    return Err(match self.fit {
-                        Fit::Layout => with_layout(refusal, budgeted, &options, cutoff).0,
-                        Fit::LiveBytes => refusal,
-                    }
-                    .into());
+                Err(refusal) if attempt == 1 && self.fit == Fit::LiveBytes => {
+                    return Err(refusal.into());
                 }
-                // The budget was tightened too far: the bytes that are missing are the layout's, not the plan's.
+                // From the second attempt on the budget was tightened too far: the bytes that are missing are the layout's, not
+                // the plan's.
                 Err(refusal @ (SolveError::Infeasible { .. } | SolveError::Short(_))) => {
                     if self.spare.is_none() {
-                        let (_, leanest) =
+                        let (refusal, leanest) =
                             with_layout(refusal, budgeted, &options, self.placing(1.0));
                         if let Some(layout) = leanest {
                             self.keep_leanest(layout);
+                        }
+                        match &self.spare {
+                            None if attempt == 1 => return Err(refusal.into()),
+                            spare => {
+                                known = spare
+                                    .as_ref()
+                                    .map(|spare| sequence_of(spare.plan()))
+                                    .or(known)
+                            }
                         }
                     }
                     if self.is_over() {
@@ -267,6 +274,7 @@ impl<'a> Under<'a> {
         thorough: bool,
     ) -> Result<Option<CheckedLayout>> {
         let limit = self.limit.clone();
+        self.thin(&best.plan)?;
         let mut any = PlaceAny::new(&self.budgeted.problem, &best.others, &limit, options);
         if thorough {
             let cutoff = self.within(self.left(PLACE_PART).mul_f64(self.by_size(AT_ONCE)));
@@ -287,6 +295,17 @@ impl<'a> Under<'a> {
         let without_spare = without_spare.min(end.saturating_sub(self.began.elapsed()));
         let cutoffs = [without_spare, self.until_limit()].map(|time| self.within(time));
         Ok(any.tie(&mut self.spare, cutoffs)?)
+    }
+
+    /// Makes a plan with more recomputation the spare, if there is none yet and its layout fits.
+    fn thin(&mut self, plan: &CheckedPlan) -> Result<()> {
+        let searched = self.options.method == Method::Search && self.fit == Fit::Layout;
+        if searched && self.spare.is_none() && !counts_energy(self.budgeted, self.options) {
+            let cutoff = self.placing(THIN_SHARE);
+            let order = self.options.order;
+            self.spare = fitting(place_thinned(plan, &self.limit, order, cutoff))?.ok();
+        }
+        Ok(())
     }
 
     /// The layout of a plan like the best one that needs less. Dearer ones may become the spare.

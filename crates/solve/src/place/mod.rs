@@ -36,7 +36,7 @@ use crate::method::Order;
 use items::{Items, Part};
 pub use others::PlaceAny;
 use pack::{Effort, Goals};
-use stir::reordered;
+use stir::{relieved, reordered};
 
 /// Work on a part that can't be packed without loss, in units of about a nanosecond: for bare intervals, and
 /// for plans, which may be planned again if they don't fit.
@@ -46,6 +46,8 @@ const PLAN_WORK: u64 = 600_000_000;
 /// byte in this many is lost.
 const VARIANTS: u64 = 4;
 const FEW: u64 = 200;
+/// The shares of the peak beyond which a moment is crowded, from mild to strong thinning.
+const CROWDED: [f64; 6] = [0.995, 0.99, 0.98, 0.97, 0.95, 0.9];
 
 /// Offsets of bare intervals.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -238,19 +240,11 @@ pub fn place_reordered(
         return best;
     };
     let resident = plan.resident(device);
-    let arena = |layout: &Result<CheckedLayout, PlaceError>| match layout {
-        Ok(layout) => layout.arena_bytes(device),
-        Err(PlaceError::OverCapacity(over)) => {
-            let here = over.iter().find(|over| over.device == device);
-            here.map_or(0, |over| over.arena)
-        }
-        Err(PlaceError::Defect(_)) => u64::MAX,
-    };
     let live = plan.peak(device) - resident;
     let few = live / FEW;
     let sequence = sequence_of(plan);
     for seed in 0..VARIANTS {
-        let least = arena(&best);
+        let least = arena_of(&best, device);
         if least <= live || least - live > few || cutoff.reached() {
             break;
         }
@@ -259,11 +253,66 @@ pub fn place_reordered(
             break;
         };
         let layout = placed(&other, capacities, Effort::Work(PLAN_WORK / 4), cutoff);
-        if arena(&layout) < least {
+        if arena_of(&layout, device) < least {
             best = layout;
         }
     }
     best
+}
+
+/// Places a plan on one device with more recomputation wherever it is close to its peak, or to the capacity if that is larger: so few
+/// moments are crowded, and less is lost. The mildest thinning that fits a capacity counts; without a capacity, the smallest layout
+/// that is found before the cutoff. First runs keep the given order unless it is free.
+///
+/// # Errors
+/// [`PlaceError::OverCapacity`] if no such plan fits; several devices and plans with copies get the errors of [`place`].
+pub fn place_thinned(
+    plan: &CheckedPlan,
+    capacities: &Capacities,
+    order: Order,
+    cutoff: Cutoff<'_>,
+) -> Result<CheckedLayout, PlaceError> {
+    let Some(device) = plan.problem().sole_device() else {
+        return place_by(plan, capacities, cutoff);
+    };
+    let resident = plan.resident(device);
+    let capacity = capacities.bytes(device);
+    let most = capacity.map_or(plan.peak(device), |bytes| bytes.max(plan.peak(device)));
+    let mut best: Option<Result<CheckedLayout, PlaceError>> = None;
+    for share in CROWDED {
+        let enough = resident + ((most - resident) as f64 * share) as u64;
+        let Some(thin) = relieved(plan, order, enough, most, cutoff) else {
+            break;
+        };
+        let layout = placed(&thin, capacities, Effort::Work(PLAN_WORK / 4), cutoff);
+        let lost = arena_of(&layout, device).saturating_sub(thin.peak(device) - resident);
+        let known = best
+            .as_ref()
+            .map_or(u64::MAX, |best| arena_of(best, device));
+        if arena_of(&layout, device) < known {
+            best = Some(layout);
+        }
+        let ended = match capacity {
+            Some(_) => matches!(best, Some(Ok(_))),
+            None => lost == 0,
+        };
+        if ended || cutoff.reached() {
+            break;
+        }
+    }
+    best.unwrap_or_else(|| place_by(plan, capacities, cutoff))
+}
+
+/// The bytes of the best packing on a device, whether it fits or not.
+fn arena_of(layout: &Result<CheckedLayout, PlaceError>, device: DeviceId) -> u64 {
+    match layout {
+        Ok(layout) => layout.arena_bytes(device),
+        Err(PlaceError::OverCapacity(over)) => {
+            let here = over.iter().find(|over| over.device == device);
+            here.map_or(0, |over| over.arena)
+        }
+        Err(PlaceError::Defect(_)) => u64::MAX,
+    }
 }
 
 /// Offsets for intervals such that no two intervals that are held at the same moment share a byte. Placement

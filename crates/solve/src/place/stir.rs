@@ -1,14 +1,15 @@
-//! Other orders of a plan's runs, whose buffers may pack better.
+//! Other plans near a given one, whose buffers may pack better: other orders of its runs, and more runs.
 
 use scrimp_plan::{CheckedPlan, Move, Problem, Sequence, TaskId};
 
-use crate::checked::checked;
+use crate::checked::{checked, sequence_of};
 use crate::cutoff::Cutoff;
 use crate::method::Order;
 use crate::model::Model;
 use crate::random::Random;
 use crate::search::arrange::Arrangement;
 use crate::search::state::State;
+use crate::search::thin::thinned;
 
 /// The temperatures at which other orders are annealed.
 const HEATS: [f64; 3] = [1.0, 10.0, 100.0];
@@ -22,8 +23,7 @@ pub(super) fn reordered(
     seed: u64,
     cutoff: Cutoff<'_>,
 ) -> Option<CheckedPlan> {
-    let is_copy = |step: &Move| matches!(step, Move::Copy { .. });
-    if sequence.moves.iter().any(is_copy) {
+    if has_copies(sequence) {
         return None;
     }
     let (model, device) = Model::new(problem).ok()?;
@@ -35,4 +35,29 @@ pub(super) fn reordered(
     arrangement.tidy(cutoff);
     let sequence = Sequence::of_runs(device, arrangement.order());
     checked(problem, &sequence, "search").ok()
+}
+
+/// A plan with more runs that holds at most `enough` bytes wherever that can be achieved, and never more than `most` or than the
+/// given plan does. `None` if there are copies, whose places decide how long a plan takes.
+pub(super) fn relieved(
+    plan: &CheckedPlan,
+    order: Order,
+    enough: u64,
+    most: u64,
+    cutoff: Cutoff<'_>,
+) -> Option<CheckedPlan> {
+    let (problem, sequence) = (plan.problem(), sequence_of(plan));
+    if has_copies(&sequence) {
+        return None;
+    }
+    let (model, device) = Model::new(problem).ok()?;
+    let runs: Vec<TaskId> = sequence.runs().collect();
+    let [enough, most] = [enough, most].map(|bytes| bytes as f64 - model.resident);
+    let runs = thinned(&model, &runs, order == Order::Free, enough, most, cutoff);
+    checked(problem, &Sequence::of_runs(device, runs), "search").ok()
+}
+
+fn has_copies(sequence: &Sequence) -> bool {
+    let is_copy = |step: &Move| matches!(step, Move::Copy { .. });
+    sequence.moves.iter().any(is_copy)
 }

@@ -30,6 +30,7 @@ mod rooms;
 pub(crate) mod space;
 pub(crate) mod state;
 pub(crate) mod swap;
+pub(crate) mod thin;
 mod tidy;
 pub(crate) mod ties;
 pub(crate) mod timing;

@@ -249,7 +249,7 @@ impl<'m> Repairer<'m> {
     }
 
     /// Applies the best eviction at a position; returns false if none lowers the excess.
-    fn evict_at(
+    pub(super) fn evict_at(
         &mut self,
         state: &mut State<'m>,
         peak: Position,
