@@ -56,8 +56,7 @@ pub struct Options {
     pub runtime_budget: Option<f64>,
     /// Whether the plan will be laid out in memory. Then the search for several devices leaves the bytes of what is given on a device
     /// and must stay there ([`scrimp_plan::Problem::fixed`]) to it throughout, since layouts do; otherwise others may take them while
-    /// it is away. The search for one device, where only squeezing leads to a plan of many tasks within the budget, goes on to
-    /// plans that leave some of it free.
+    /// it is away. The search for one device ignores it.
     pub laid_out: bool,
     /// What kind of layer each task is, for methods whose rules ask. Without it, the tasks' names tell.
     pub layers: Option<Arc<[Layer]>>,

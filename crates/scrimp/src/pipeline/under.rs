@@ -124,10 +124,7 @@ impl<'a> Under<'a> {
         let mut margin = changeable / MARGIN;
         let mut tightened = self.asked.clone();
         // An attempt's deadline is not that of its placement.
-        let mut options = Options {
-            laid_out: self.fit == Fit::Layout,
-            ..whole.clone()
-        };
+        let mut options = whole.clone();
         if self.fit == Fit::Layout && whole.time_limit >= FIRST_LIMIT && whole.enough.is_none() {
             // A plan made in the last moment is poor, so what follows has time of its own.
             let tasks = budgeted.problem.tasks().len();

@@ -19,7 +19,7 @@ use crate::search::anneal::Walk;
 use crate::search::arrange::Arrangement;
 use crate::search::contract::Contracted;
 use crate::search::exact::{self, Limits, Verdict};
-use crate::search::first::{FEW, FirstPlan, Lacking, MANY};
+use crate::search::first::{FirstPlan, Lacking, MANY};
 use crate::search::lineage::Lineage;
 use crate::search::space;
 use crate::search::state::State;
@@ -196,8 +196,6 @@ pub(crate) fn with<'m>(
         late,
         // A caller that sets `enough` plans under many budgets and needs the time limit to be kept.
         patient: options.enough.is_none() && options.deadline.is_none(),
-        // Plans of few tasks seldom leave room, and are laid out quickly.
-        room: options.laid_out && how.whole && model.tasks > FEW,
         any: false,
         known: None,
         squeeze: (squeeze * work(options)) as u64,

@@ -60,8 +60,6 @@ pub(super) struct FirstPlan<'a> {
     pub squeeze: u64,
     /// Whether the search for the least budget may overrun the limit.
     pub patient: bool,
-    /// Whether squeezing goes on to a plan that leaves some of the budget free.
-    pub room: bool,
     /// Whether any plan will do, however dear.
     pub any: bool,
     /// A lean plan that is known but doesn't fit: if there is one, the search begins with squeezing it.

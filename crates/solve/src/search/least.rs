@@ -29,8 +29,6 @@ const APART: u64 = 2;
 /// Each later cycle is longer by a quarter.
 const ROUND: u64 = 80_000;
 const ROUNDS: u64 = 8;
-/// The share of the budget that is left free where room is asked for.
-const ROOM: f64 = 0.01;
 /// The first stream of random numbers for squeezing a known plan.
 const KNOWN_STREAMS: u64 = 1 << 32;
 /// How much a walk blurs the costs, by round.
@@ -38,7 +36,7 @@ const BLURS: [f64; 3] = [0.0, 1.0, 0.5];
 
 impl FirstPlan<'_> {
     /// The leanest plan that is found, with its peak: the known one or one found by bisection, and then by walks that squeeze
-    /// it. Ends as soon as a plan fits the budget, with room if that is asked for.
+    /// it. Ends as soon as a plan fits the budget.
     pub(super) fn leanest(&self) -> (f64, Vec<TaskId>) {
         let first = match self.known {
             Some(known) => (State::new(self.model, known).peak(), known.to_vec()),
@@ -113,15 +111,9 @@ impl FirstPlan<'_> {
         };
         let mut left = self.squeeze;
         let mut length = (self.squeeze / ROUNDS).min(ROUND * u64::from(self.model.tasks));
-        // With room asked for, the work that follows a plan within the budget is at most what led to it.
-        let enough = self.budget * if self.room { 1.0 - ROOM } else { 1.0 };
-        let mut fits = false;
         for round in 0.. {
-            if leanest.0 <= self.budget && !fits {
-                (fits, left) = (true, left.min(self.squeeze - left));
-            }
-            let over = left == 0 || leanest.0 <= enough.max(self.floor) || self.late.reached();
-            if over || fits && self.cutoff.reached() {
+            let enough = leanest.0 <= self.budget.max(self.floor);
+            if left == 0 || enough || self.late.reached() {
                 break;
             }
             let models: Vec<_> = (0..WALKS)
@@ -151,7 +143,7 @@ impl FirstPlan<'_> {
                 if round == 0 && k == 1 {
                     walk.start_leaner();
                 }
-                walk.squeeze(self.floor, enough, most);
+                walk.squeeze(self.floor, self.budget, most);
             });
             let used = walks.iter().map(|walk| walk.repairer.work).max();
             // Walks that get nowhere at once don't start again for ever.
