@@ -71,11 +71,23 @@ pub(super) fn find(
     options: &Options,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Planned> {
-    let asked = budgeted.within(budget);
     let spare = match fit {
-        Fit::Layout => layout_of_start(&budgeted.problem, &asked, options)?,
+        Fit::Layout => layout_of_start(&budgeted.problem, &budgeted.within(budget), options)?,
         Fit::LiveBytes => None,
     };
+    find_from(spare, budgeted, budget, fit, options, watch)
+}
+
+/// The same, given a layout that fits.
+pub(super) fn find_from(
+    spare: Option<CheckedLayout>,
+    budgeted: &Budgeted,
+    budget: u64,
+    fit: Fit,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Planned> {
+    let asked = budgeted.within(budget);
     let under = Under {
         budgeted,
         budget,

@@ -52,9 +52,9 @@ pub(super) const FIRST_EPOCH: u64 = 5000;
 pub(super) const FIRST_PLAN: Duration = Duration::from_secs(2);
 /// The share of that time for plans within the budget; the rest is for finding the least budget.
 const FIRST_SHARE: f64 = 0.7;
-/// The share of all work, per walk, for squeezing the leanest plan if no plan fits the budget at once, and that share for small
-/// problems, for which the exact search follows.
-const SQUEEZE_SHARE: f64 = 1.0;
+/// The share of all work, per walk, for squeezing the leanest plan if no plan fits the budget at once, so much that time ends it, and
+/// that share for small problems, for which the exact search follows.
+const SQUEEZE_SHARE: f64 = 3.0;
 const SMALL_SHARE: f64 = 0.4;
 const SMALL_WORDS: usize = 4;
 /// Tidying may take at least this long.

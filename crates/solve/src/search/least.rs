@@ -19,8 +19,11 @@ const PRECISION: f64 = 1e-4;
 /// The part of the time for bisection: with few tasks, for which wide beams find much, with more, where squeezing gets further
 /// from plans that aren't too lean, and with very many, where squeezing takes too long.
 const BISECTION_OF_FEW: u32 = 2;
-const BISECTION: u32 = 10;
+const BISECTION: u32 = 5;
 const BISECTION_OF_MANY: u32 = 2;
+/// Where squeezing follows that gets much further, only the narrowest beams are tried, and bisection ends this close, as a share of
+/// the least budget.
+const ROUGHLY: f64 = 0.01;
 /// A cycle of squeezing has this many rounds. In the first few of them each walk has a plan of its own, and in the others both
 /// go on from the leanest plan of all.
 const CYCLE: u64 = 3;
@@ -28,7 +31,7 @@ const APART: u64 = 2;
 /// The most units of work of a round per task in the first cycle, and the least number of such rounds for which there is work.
 /// Each later cycle is longer by a quarter.
 const ROUND: u64 = 80_000;
-const ROUNDS: u64 = 8;
+const ROUNDS: u64 = 24;
 /// The first stream of random numbers for squeezing a known plan.
 const KNOWN_STREAMS: u64 = 1 << 32;
 /// How much a walk blurs the costs, by round.
@@ -66,7 +69,8 @@ impl FirstPlan<'_> {
         let mut least = (State::new(self.model, &given).peak(), given);
         let close = ((least.0 - self.floor) * PRECISION).max(1.0);
         let many = self.model.tasks > MANY;
-        for widths in 1..=if many { 1 } else { WIDTHS.len() } {
+        let roughly = !many && self.model.tasks > FEW;
+        for widths in 1..=if many || roughly { 1 } else { WIDTHS.len() } {
             let at = |budget| {
                 let cutoff = self.late;
                 let asked = FirstPlan {
@@ -84,7 +88,11 @@ impl FirstPlan<'_> {
                 true => self.floor,
                 false => (none + least.0) / 2.0,
             };
-            while least.0 - none > close && least.0 > self.budget && !self.late.reached() {
+            while least.0 > self.budget && !self.late.reached() {
+                let close = if roughly { ROUGHLY * least.0 } else { close };
+                if least.0 - none <= close {
+                    break;
+                }
                 let budget = next.floor().max(none + 1.0);
                 match at(budget) {
                     Some(runs) => least = (State::new(self.model, &runs).peak(), runs),
