@@ -137,14 +137,7 @@ fn least_layout(
         start: Some(sequence_of(layout.plan())),
         ..options.clone()
     };
-    let planned = under::find_from(
-        Some(layout),
-        budgeted,
-        needed,
-        Fit::Layout,
-        &options,
-        watch,
-    )?;
+    let planned = under::find_from(Some(layout), budgeted, needed, Fit::Layout, &options, watch)?;
     // The layout gets what it needs.
     let needed = planned.layout.needed_bytes(budgeted.device);
     Ok(Planned {
