@@ -48,6 +48,9 @@ const ROOMS: usize = 3;
 const ROOM_PARTS: [f64; 2] = [0.1, 0.2];
 /// The share of the time left for a plan with more recomputation, whose buffers pack more easily.
 const THIN_SHARE: f64 = 0.5;
+/// If the leanest plan takes at most so many times the budget, it is placed in this share of the time left, and then squeezed further.
+const NEAR_BUDGET: f64 = 1.25;
+const NEAR_SHARE: f64 = 0.2;
 /// A plan that adds this share of the cost of running every task once is as good as the best.
 const NEAR: f64 = 1e-4;
 
@@ -149,6 +152,8 @@ impl<'a> Under<'a> {
             options.time_limit = first;
         }
         let mut known = whole.start.clone();
+        // While no plan is known: why not.
+        let mut refused = None;
         for attempt in 1..=ATTEMPTS {
             let solved = match self.solve(&tightened, &options, attempt == 1, watch) {
                 Ok(solved) => solved,
@@ -159,19 +164,20 @@ impl<'a> Under<'a> {
                 // the plan's.
                 Err(refusal @ (SolveError::Infeasible { .. } | SolveError::Short(_))) => {
                     if self.spare.is_none() {
+                        let goes_on = attempt == 1 && self.is_near(&refusal);
+                        let share = if goes_on { NEAR_SHARE } else { 1.0 };
                         let (refusal, leanest) =
-                            with_layout(refusal, budgeted, &options, self.placing(1.0));
+                            with_layout(refusal, budgeted, &options, self.placing(share));
                         if let Some(layout) = leanest {
+                            known = Some(sequence_of(layout.plan()));
                             self.keep_leanest(layout);
                         }
-                        match &self.spare {
-                            None if attempt == 1 => return Err(refusal.into()),
-                            spare => {
-                                known = spare
-                                    .as_ref()
-                                    .map(|spare| sequence_of(spare.plan()))
-                                    .or(known)
+                        if attempt == 1 || refused.is_some() {
+                            let refusal = leaner(refused.take(), refusal);
+                            if self.spare.is_none() && !goes_on {
+                                return Err(refusal.into());
                             }
+                            refused = Some(refusal);
                         }
                     }
                     if self.is_over() {
@@ -186,6 +192,7 @@ impl<'a> Under<'a> {
                 }
                 Err(error) => return Err(error.into()),
             };
+            refused = None;
             let thorough = attempt == 1 && self.is_thorough();
             let found = match self.placed(&solved, options.order)? {
                 Ok(layout) => Ok(layout),
@@ -222,9 +229,27 @@ impl<'a> Under<'a> {
                 }
             }
         }
-        match self.spare.take() {
-            Some(layout) => Ok(self.ended(layout)),
-            None => Err(self.missed.error()),
+        match (self.spare.take(), refused) {
+            (Some(layout), _) => Ok(self.ended(layout)),
+            (None, Some(refusal)) => Err(refusal.into()),
+            (None, None) => Err(self.missed.error()),
+        }
+    }
+
+    /// Whether a plan within the budget may exist, the leanest plan isn't far from it, and there is time to look further.
+    fn is_near(&self, refusal: &SolveError) -> bool {
+        match *refusal {
+            SolveError::Infeasible {
+                budget,
+                least_found,
+                floor,
+                ..
+            } => {
+                floor <= budget
+                    && least_found as f64 <= NEAR_BUDGET * budget as f64
+                    && self.until_limit() > self.options.time_limit.mul_f64(AGAIN_LEAST)
+            }
+            _ => false,
         }
     }
 
@@ -589,6 +614,18 @@ impl<'a> Under<'a> {
         };
         self.budgeted
             .planned(layout, self.fit, self.budget, Some(provenance))
+    }
+}
+
+/// The refusal that names fewer bytes.
+fn leaner(one: Option<SolveError>, other: SolveError) -> SolveError {
+    let named = |refusal: &SolveError| match *refusal {
+        SolveError::Infeasible { least_found, .. } => least_found,
+        _ => u64::MAX,
+    };
+    match one {
+        Some(one) if named(&one) <= named(&other) => one,
+        _ => other,
     }
 }
 
