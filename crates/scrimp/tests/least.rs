@@ -65,3 +65,17 @@ fn a_stop_while_the_plan_is_improved_keeps_the_least_budget() {
     assert!(planned.budget_bytes < budgeted.base_peak());
     assert!(planned.plan().peak(budgeted.device) <= planned.budget_bytes);
 }
+
+#[test]
+fn the_least_budget_is_what_its_layout_takes() {
+    let budgeted = least_of_a_transformer();
+    let options = Options {
+        time_limit: Duration::from_secs(3),
+        ..Options::default()
+    };
+    let planned = scrimp::pipeline::find_plan(&budgeted, Fit::Layout, &options, &mut |_| {});
+    let planned = planned.unwrap();
+    let needed = planned.layout.needed_bytes(budgeted.device);
+    assert_eq!(planned.budget_bytes, needed);
+    assert!(needed < budgeted.base_peak());
+}

@@ -5,13 +5,15 @@ use cranelift_entity::EntityRef;
 use scrimp_plan::{Capacities, Interval, Sequence, check_offsets};
 
 use super::items::{Items, take_apart};
-use super::{PlaceAny, Placement, place_intervals};
+use super::{PlaceAny, Placement, place, place_intervals, place_thinned};
 use crate::checked::checked;
 use crate::cutoff::Cutoff;
 use crate::ids::Position;
+use crate::method::Order;
 use crate::model::Model;
 use crate::options::{Options, Others};
 use crate::random::Random;
+use crate::search::anneal::Walk;
 use crate::search::state::State;
 use crate::testing::{Shape, problem};
 
@@ -335,4 +337,37 @@ fn of_several_plans_one_that_fits_is_placed() {
         placed > 40 && second > 0 && spares > 0,
         "{placed}, {second} by the second, {spares} spares"
     );
+}
+
+#[test]
+fn a_thinned_plan_of_a_lean_one_packs_more_often() {
+    let mut rng = Random::new(22, 0);
+    let [mut smaller, mut saved, mut lost] = [0; 3];
+    for round in 0..20 {
+        let shape = Shape {
+            tasks: 20 + round,
+            rich: false,
+        };
+        let p = problem(shape, &mut rng);
+        let (model, device) = Model::new(&p).unwrap();
+        let given = model.given_order();
+        let all = State::new(&model, &given).peak();
+        let mut walk = Walk::new(&model, &given, all, true, Cutoff::NEVER, rng.clone());
+        walk.squeeze(0.0, 0.0, 2_000_000);
+        let plan = checked(&p, &Sequence::of_runs(device, walk.leanest.1), "test").unwrap();
+        let peak = plan.peak(device);
+        let unlimited = Capacities::unlimited();
+        let needed = place(&plan, &unlimited).unwrap().needed_bytes(device);
+        let thin = place_thinned(&plan, &unlimited, Order::Free, Cutoff::NEVER).unwrap();
+        assert!(thin.plan().peak(device) <= peak);
+        smaller += usize::from(thin.needed_bytes(device) < needed);
+        lost += usize::from(peak < needed);
+        let tight = unlimited.with_bytes(device, Some(peak));
+        let thin = place_thinned(&plan, &tight, Order::Free, Cutoff::NEVER);
+        if let Ok(thin) = &thin {
+            assert!(thin.needed_bytes(device) <= peak);
+        }
+        saved += usize::from(place(&plan, &tight).is_err() && thin.is_ok());
+    }
+    assert!(smaller > 0 && saved > 0, "{smaller}, {saved} of {lost}");
 }
