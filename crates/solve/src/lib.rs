@@ -43,7 +43,7 @@ pub use method::{
 pub use options::{Options, Others, Progress, Solved};
 pub use place::{
     Overflow, PlaceAny, PlaceError, Placement, place, place_by, place_intervals, place_reordered,
-    place_thinned,
+    place_thinned, smallest_thinned,
 };
 pub use published::Layer;
 pub use solve::{floor_bytes, leanest, share_needed, solve};

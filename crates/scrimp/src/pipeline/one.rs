@@ -5,7 +5,7 @@ use std::time::Instant;
 use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, Sequence, check};
 use scrimp_solve::{
     Cutoff, Method, Options, Order, Overflow, Progress, SolveError, Solved, leanest, place_by,
-    place_reordered, place_thinned, sequence_of, solve,
+    place_reordered, sequence_of, smallest_thinned, solve,
 };
 
 use crate::error::{Error, Result};
@@ -170,16 +170,16 @@ fn smallest_layout(
     cutoff: Cutoff<'_>,
 ) -> Result<CheckedLayout> {
     let device = budgeted.device;
-    let capacities = budgeted.beside.clone().with_bytes(device, None);
+    let needed = |layout: &CheckedLayout| layout.needed_bytes(device);
     let thinned = match counts_energy(budgeted, options) {
         true => None,
-        false => Some(place_thinned(plan, &capacities, options.order, cutoff)?),
+        false => smallest_thinned(plan, options, cutoff)?,
     };
     match thinned {
-        Some(layout) if layout.needed_bytes(device) <= plan.peak(device) => Ok(layout),
+        Some(layout) if needed(&layout) <= plan.peak(device) => Ok(layout),
         thinned => {
+            let capacities = budgeted.beside.clone().with_bytes(device, None);
             let layout = place_reordered(plan, &capacities, options.order, cutoff)?;
-            let needed = |layout: &CheckedLayout| layout.needed_bytes(device);
             let smaller = thinned.filter(|thinned| needed(thinned) < needed(&layout));
             Ok(smaller.unwrap_or(layout))
         }

@@ -47,7 +47,7 @@ const AT_ONCE: [f64; 2] = [0.6, 0.3];
 const ROOMS: usize = 3;
 const ROOM_PARTS: [f64; 2] = [0.1, 0.2];
 /// The share of the time left for a plan with more recomputation, whose buffers pack more easily.
-const THIN_SHARE: f64 = 0.5;
+const THIN_SHARE: f64 = 0.25;
 /// If the leanest plan takes at most so many times the budget, it is placed in this share of the time left, and then squeezed further.
 const NEAR_BUDGET: f64 = 1.25;
 const NEAR_SHARE: f64 = 0.2;
@@ -336,8 +336,7 @@ impl<'a> Under<'a> {
         let searched = self.options.method == Method::Search && self.fit == Fit::Layout;
         if searched && self.spare.is_none() && !counts_energy(self.budgeted, self.options) {
             let cutoff = self.placing(THIN_SHARE);
-            let order = self.options.order;
-            self.spare = fitting(place_thinned(plan, &self.limit, order, cutoff))?.ok();
+            self.spare = place_thinned(plan, &self.limit, self.options, cutoff)?;
         }
         Ok(())
     }
@@ -366,12 +365,26 @@ impl<'a> Under<'a> {
             };
             let solved = match solve(problem, &capacities, &options, &mut |_| {}) {
                 Ok(solved) => solved,
+                Err(SolveError::Infeasible {
+                    leanest: Some(leanest),
+                    ..
+                }) => {
+                    // It may be lean enough to be thinned.
+                    let plan = leanest.plan(problem).ok();
+                    let plan = plan.and_then(|plan| check(problem, plan).ok());
+                    if let Some(plan) = plan.filter(|plan| plan.peak(device) <= self.budget) {
+                        self.thin(&plan)?;
+                    }
+                    lacking /= 2;
+                    continue;
+                }
                 Err(SolveError::Infeasible { .. } | SolveError::Short(_)) => {
                     lacking /= 2;
                     continue;
                 }
                 Err(error) => return Err(error.into()),
             };
+            self.thin(&solved.plan)?;
             self.provenance.attempts += 1;
             self.provenance.elapsed += solved.elapsed;
             let cutoff = self.within(time / 4);

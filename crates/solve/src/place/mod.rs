@@ -18,6 +18,7 @@ mod skyline;
 mod stir;
 #[cfg(test)]
 mod tests;
+mod thin;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -36,7 +37,8 @@ use crate::method::Order;
 use items::{Items, Part};
 pub use others::PlaceAny;
 use pack::{Effort, Goals};
-use stir::{relieved, reordered};
+use stir::reordered;
+pub use thin::{place_thinned, smallest_thinned};
 
 /// Work on a part that can't be packed without loss, in units of about a nanosecond: for bare intervals, and
 /// for plans, which may be planned again if they don't fit.
@@ -46,11 +48,6 @@ const PLAN_WORK: u64 = 600_000_000;
 /// byte in this many is lost.
 const VARIANTS: u64 = 4;
 const FEW: u64 = 200;
-/// The shares of the peak beyond which a moment is crowded, from mild to strong thinning, and the part of the time left that placing
-/// each thinned plan may take.
-const CROWDED: [f64; 6] = [0.995, 0.99, 0.98, 0.97, 0.95, 0.9];
-const THIN_PART: u32 = 4;
-
 /// Offsets of bare intervals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
@@ -260,52 +257,6 @@ pub fn place_reordered(
         }
     }
     best
-}
-
-/// Places a plan on one device with more recomputation wherever it is close to its peak, or to the capacity if that is larger: so few
-/// moments are crowded, and less is lost. The mildest thinning that fits a capacity counts; without a capacity, the smallest layout
-/// that is found before the cutoff, or the first that takes no more than the plan's own peak. First runs keep the given order unless it is free.
-///
-/// # Errors
-/// [`PlaceError::OverCapacity`] if no such plan fits; several devices and plans with copies get the errors of [`place`].
-pub fn place_thinned(
-    plan: &CheckedPlan,
-    capacities: &Capacities,
-    order: Order,
-    cutoff: Cutoff<'_>,
-) -> Result<CheckedLayout, PlaceError> {
-    let Some(device) = plan.problem().sole_device() else {
-        return place_by(plan, capacities, cutoff);
-    };
-    let resident = plan.resident(device);
-    let capacity = capacities.bytes(device);
-    let most = capacity.map_or(plan.peak(device), |bytes| bytes.max(plan.peak(device)));
-    let mut shares = CROWDED;
-    if capacity.is_none() {
-        shares.reverse();
-    }
-    let mut best: Option<Result<CheckedLayout, PlaceError>> = None;
-    for share in shares {
-        let enough = resident + ((most - resident) as f64 * share) as u64;
-        let Some(thin) = relieved(plan, order, enough, most, cutoff) else {
-            break;
-        };
-        let part = cutoff.by(Instant::now().checked_add(cutoff.left() / THIN_PART));
-        let layout = placed(&thin, capacities, Effort::Work(PLAN_WORK / 4), part);
-        let known = best.as_ref().map(|best| arena_of(best, device));
-        let arena = arena_of(&layout, device);
-        let ended = match capacity {
-            Some(_) => layout.is_ok(),
-            None => arena <= plan.peak(device) - resident,
-        };
-        if known.is_none_or(|known| arena < known) {
-            best = Some(layout);
-        }
-        if ended || cutoff.reached() {
-            break;
-        }
-    }
-    best.unwrap_or_else(|| place_by(plan, capacities, cutoff))
 }
 
 /// The bytes of the best packing on a device, whether it fits or not.

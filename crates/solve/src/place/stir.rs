@@ -9,7 +9,7 @@ use crate::model::Model;
 use crate::random::Random;
 use crate::search::arrange::Arrangement;
 use crate::search::state::State;
-use crate::search::thin::thinned;
+use crate::search::thin::{Thinning, thinned};
 
 /// The temperatures at which other orders are annealed.
 const HEATS: [f64; 3] = [1.0, 10.0, 100.0];
@@ -42,8 +42,8 @@ pub(super) fn reordered(
 pub(super) fn relieved(
     plan: &CheckedPlan,
     order: Order,
-    enough: u64,
-    most: u64,
+    [enough, most]: [u64; 2],
+    seed: u64,
     cutoff: Cutoff<'_>,
 ) -> Option<CheckedPlan> {
     let (problem, sequence) = (plan.problem(), sequence_of(plan));
@@ -53,7 +53,8 @@ pub(super) fn relieved(
     let (model, device) = Model::new(problem).ok()?;
     let runs: Vec<TaskId> = sequence.runs().collect();
     let [enough, most] = [enough, most].map(|bytes| bytes as f64 - model.resident);
-    let runs = thinned(&model, &runs, order == Order::Free, enough, most, cutoff);
+    let thinning = Thinning { enough, most, seed };
+    let runs = thinned(&model, &runs, order == Order::Free, thinning, cutoff);
     checked(problem, &Sequence::of_runs(device, runs), "search").ok()
 }
 

@@ -5,11 +5,10 @@ use cranelift_entity::EntityRef;
 use scrimp_plan::{Capacities, Interval, Sequence, check_offsets};
 
 use super::items::{Items, take_apart};
-use super::{PlaceAny, Placement, place, place_intervals, place_thinned};
+use super::{PlaceAny, Placement, place, place_intervals, place_thinned, smallest_thinned};
 use crate::checked::checked;
 use crate::cutoff::Cutoff;
 use crate::ids::Position;
-use crate::method::Order;
 use crate::model::Model;
 use crate::options::{Options, Others};
 use crate::random::Random;
@@ -358,16 +357,18 @@ fn a_thinned_plan_of_a_lean_one_packs_more_often() {
         let peak = plan.peak(device);
         let unlimited = Capacities::unlimited();
         let needed = place(&plan, &unlimited).unwrap().needed_bytes(device);
-        let thin = place_thinned(&plan, &unlimited, Order::Free, Cutoff::NEVER).unwrap();
+        let options = Options::default();
+        let thin = smallest_thinned(&plan, &options, Cutoff::NEVER).unwrap();
+        let thin = thin.unwrap();
         assert!(thin.plan().peak(device) <= peak);
         smaller += usize::from(thin.needed_bytes(device) < needed);
         lost += usize::from(peak < needed);
         let tight = unlimited.with_bytes(device, Some(peak));
-        let thin = place_thinned(&plan, &tight, Order::Free, Cutoff::NEVER);
-        if let Ok(thin) = &thin {
+        let thin = place_thinned(&plan, &tight, &options, Cutoff::NEVER).unwrap();
+        if let Some(thin) = &thin {
             assert!(thin.needed_bytes(device) <= peak);
         }
-        saved += usize::from(place(&plan, &tight).is_err() && thin.is_ok());
+        saved += usize::from(place(&plan, &tight).is_err() && thin.is_some());
     }
     assert!(smaller > 0 && saved > 0, "{smaller}, {saved} of {lost}");
 }

@@ -15,7 +15,7 @@ use crate::random::Random;
 use crate::search::repair::{Repairer, Taste};
 use crate::search::state::State;
 
-/// What is tried at a position, one after another.
+/// What is tried at a position, one after another; the first only without a seed, since it leaves nothing to chance.
 const TASTES: [Taste; 3] = [
     Taste {
         tries: 8,
@@ -33,27 +33,38 @@ const TASTES: [Taste; 3] = [
 /// The most evictions, per run.
 const EVICTIONS: usize = 20;
 
-/// A sequence with more runs whose peak is at most `most` bytes or that of these runs, and that stays within `enough` bytes wherever
-/// evictions achieve that. First runs keep their order unless it is free.
+/// How far to thin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Thinning {
+    /// Positions with more bytes are crowded.
+    pub enough: f64,
+    /// The peak may rise to this.
+    pub most: f64,
+    /// Of random choices.
+    pub seed: u64,
+}
+
+/// A sequence with more runs whose peak is at most what is allowed or that of these runs, and that isn't crowded wherever evictions
+/// achieve that. First runs keep their order unless it is free.
 pub(crate) fn thinned(
     model: &Model,
     runs: &[TaskId],
     free: bool,
-    enough: f64,
-    most: f64,
+    Thinning { enough, most, seed }: Thinning,
     cutoff: Cutoff<'_>,
 ) -> Vec<TaskId> {
     let mut state = State::new(model, runs);
     let most = state.peak().max(most);
     let mut repairer = Repairer::new(model, enough, free, cutoff);
-    let mut rng = Random::new(0, 2);
+    let mut rng = Random::new(seed, 2);
+    let tastes = &TASTES[usize::from(seed > 0)..];
     let mut stuck = HashSet::new();
     for _ in 0..EVICTIONS * runs.len() {
         let worst = worst_but(&state, &stuck, enough);
         let Some(worst) = worst.filter(|_| !cutoff.reached()) else {
             break;
         };
-        let evicted = TASTES.into_iter().any(|taste| {
+        let evicted = tastes.iter().any(|&taste| {
             let mark = state.mark();
             let better =
                 repairer.evict_at(&mut state, worst, taste, &mut rng) && state.peak() <= most;
@@ -104,7 +115,12 @@ mod tests {
             let lean = walk.leanest.1;
             let before = State::new(&model, &lean);
             let enough = 0.9 * before.peak();
-            let runs = thinned(&model, &lean, free, enough, 0.0, Cutoff::NEVER);
+            let thinning = Thinning {
+                enough,
+                most: 0.0,
+                seed: round as u64 % 3,
+            };
+            let runs = thinned(&model, &lean, free, thinning, Cutoff::NEVER);
             let after = State::new(&model, &runs);
             assert!(after.is_sound() && after.peak() <= before.peak());
             let over = |state: &State<'_>| -> f64 {
