@@ -137,15 +137,20 @@ fn least_layout(
         start: Some(sequence_of(layout.plan())),
         ..options.clone()
     };
-    let planned = under::find_from(Some(layout), budgeted, needed, Fit::Layout, &options, watch)?;
-    // The layout gets what it needs.
-    let needed = planned.layout.needed_bytes(budgeted.device);
+    let within = Budgeted {
+        budget_bytes: Some(needed),
+        ..budgeted.clone()
+    };
+    let planned = under::find_from(Some(layout), &within, needed, Fit::Layout, &options, watch)?;
     Ok(Planned {
-        budget_bytes: needed,
+        budgeted: budgeted.clone(),
+        // The layout gets what it needs.
+        budget_bytes: planned.layout.needed_bytes(budgeted.device),
         ..planned
     })
 }
 
+/// The least budget for live bytes, with a plan and its layout, which may take more.
 fn least_bytes(
     budgeted: &Budgeted,
     options: &Options,

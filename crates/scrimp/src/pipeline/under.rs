@@ -98,9 +98,9 @@ pub(super) fn find_from(
         options,
         began: Instant::now(),
         asked,
-        // Published budgets are for live bytes.
+        // Published budgets are for live bytes. With the least budget, the layout gets what it needs.
         limit: match fit {
-            Fit::Layout => budgeted.within(budget),
+            Fit::Layout => budgeted.capacities(),
             Fit::LiveBytes => Capacities::unlimited(),
         },
         spare,
