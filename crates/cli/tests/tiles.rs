@@ -66,7 +66,7 @@ fn as_many_tiles_as_a_budget_needs() {
 fn budgets_of_tiles_that_are_no_bytes() {
     let plan = |budget: &str, with: &[&str]| {
         let image = ["plan", "vgg16-trunk", "--image", "256x192", "--batch", "1"];
-        let flags = ["--budget", budget, "--time-limit", "4"];
+        let flags = ["--budget", budget, "--time-limit", "10"];
         object(&[&image[..], &flags, with].concat())
     };
     let number = |told: &serde_json::Value, key: &str| told[key].as_u64().unwrap();
