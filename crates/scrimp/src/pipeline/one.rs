@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, Sequence, check};
+use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, Problem, Sequence, check};
 use scrimp_solve::{
     Cutoff, Method, Options, Order, Overflow, Progress, SolveError, Solved, leanest, place_by,
     place_reordered, sequence_of, smallest_thinned, solve,
@@ -269,14 +269,17 @@ pub(super) fn with_layout(
     else {
         return (refusal, None);
     };
-    let problem = &budgeted.problem;
-    let plan = leanest.plan(problem).ok();
-    let plan = plan.and_then(|plan| check(problem, plan).ok());
+    let plan = plan_of(&budgeted.problem, leanest);
     let layout = plan.and_then(|plan| smallest_layout(budgeted, &plan, options, cutoff).ok());
     if let Some(layout) = &layout {
         *least_found = layout.needed_bytes(budgeted.device);
     }
     (refusal, layout)
+}
+
+/// The checked plan of a sequence, if it is one of this problem.
+pub(super) fn plan_of(problem: &Problem, sequence: &Sequence) -> Option<CheckedPlan> {
+    check(problem, sequence.plan(problem).ok()?).ok()
 }
 
 /// The least budget for which a method other than the search finds a plan.

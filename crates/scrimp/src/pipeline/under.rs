@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, Problem, Sequence, check};
+use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, Problem, Sequence};
 use scrimp_solve::{
     Cutoff, Method, Options, Order, Overflow, PlaceAny, PlaceError, Progress, SolveError, Solved,
     place_by, place_reordered, place_thinned, sequence_of, solve,
@@ -10,7 +10,9 @@ use scrimp_solve::{
 
 use crate::error::Result;
 use crate::history::History;
-use crate::pipeline::one::{Fit, Missed, counts_energy, least_missed, tighten, with_layout};
+use crate::pipeline::one::{
+    Fit, Missed, counts_energy, least_missed, plan_of, tighten, with_layout,
+};
 use crate::pipeline::{Budgeted, Planned, Provenance, homes};
 
 /// The share of the time limit by which the first attempt ends, in problems of few tasks and of more, if the limit is at least
@@ -63,8 +65,8 @@ const GRACE: Duration = Duration::from_secs(1);
 /// without a margin it may miss the budget by as much again.
 const MARGIN: u64 = 256;
 
-/// The plan under a budget in bytes. If the plan's live bytes fit the budget but its layout doesn't, other plans that cost the
-/// same are placed, and then one that uses a little less. If none of them fits and the order is free, the planner is asked
+/// The plan under a budget in bytes. If the plan's live bytes fit the budget but its layout doesn't, one with more recomputation
+/// becomes the spare if it packs, other plans that cost the same are placed, and then one that uses a little less. If none of them fits and the order is free, the planner is asked
 /// for a plan in the given order, whose lifetimes are nested more neatly. Then it is asked for a plan that uses less by the
 /// missing bytes and a margin or, if there is none, for another plan.
 pub(super) fn find(
@@ -81,7 +83,7 @@ pub(super) fn find(
     find_from(spare, budgeted, budget, fit, options, watch)
 }
 
-/// The same, given a layout that fits.
+/// The same; a layout that fits may be known.
 pub(super) fn find_from(
     spare: Option<CheckedLayout>,
     budgeted: &Budgeted,
@@ -365,20 +367,14 @@ impl<'a> Under<'a> {
             };
             let solved = match solve(problem, &capacities, &options, &mut |_| {}) {
                 Ok(solved) => solved,
-                Err(SolveError::Infeasible {
-                    leanest: Some(leanest),
-                    ..
-                }) => {
-                    // It may be lean enough to be thinned.
-                    let plan = leanest.plan(problem).ok();
-                    let plan = plan.and_then(|plan| check(problem, plan).ok());
-                    if let Some(plan) = plan.filter(|plan| plan.peak(device) <= self.budget) {
+                Err(refusal @ (SolveError::Infeasible { .. } | SolveError::Short(_))) => {
+                    // The leanest plan may be lean enough to be thinned.
+                    if let SolveError::Infeasible { leanest, .. } = refusal
+                        && let Some(plan) = leanest.and_then(|runs| plan_of(problem, &runs))
+                        && plan.peak(device) <= self.budget
+                    {
                         self.thin(&plan)?;
                     }
-                    lacking /= 2;
-                    continue;
-                }
-                Err(SolveError::Infeasible { .. } | SolveError::Short(_)) => {
                     lacking /= 2;
                     continue;
                 }
@@ -413,8 +409,7 @@ impl<'a> Under<'a> {
     fn cheapest_within(&self, best: &Solved, bytes: u64) -> Option<Sequence> {
         let problem = &self.budgeted.problem;
         let fits = |sequence: &Sequence| {
-            let plan = sequence.plan(problem).ok();
-            let plan = plan.and_then(|plan| check(problem, plan).ok());
+            let plan = plan_of(problem, sequence);
             plan.is_some_and(|plan| plan.peak(self.budgeted.device) <= bytes)
         };
         let mut known = best.others.ties.iter().chain(&best.others.dearer);
@@ -668,9 +663,7 @@ pub(super) fn layout_of_start(
         Some(start) if options.method == Method::Search => start,
         _ => return Ok(None),
     };
-    let plan = start.plan(problem).ok();
-    let plan = plan.and_then(|plan| check(problem, plan).ok());
-    let Some(plan) = plan.filter(|plan| plan.within(capacities).is_ok()) else {
+    let Some(plan) = plan_of(problem, start).filter(|plan| plan.within(capacities).is_ok()) else {
         return Ok(None);
     };
     let cutoff = options.cutoff(
