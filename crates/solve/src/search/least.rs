@@ -17,7 +17,7 @@ use crate::search::walks::{WALKS, each};
 /// The least budget is found to this share of the distance between the floor and the keep-all peak.
 const PRECISION: f64 = 1e-4;
 /// The part of the time for bisection: with few tasks, for which wide beams find much, with more, where squeezing gets further
-/// from plans that aren't too lean, and with very many, where squeezing takes too long.
+/// from plans that aren't too lean, and with very many, where squeezing brings little.
 const BISECTION_OF_FEW: u32 = 2;
 const BISECTION: u32 = 5;
 const BISECTION_OF_MANY: u32 = 2;
@@ -41,18 +41,21 @@ impl FirstPlan<'_> {
     /// The leanest plan that is found, with its peak: the known one or one found by bisection, and then by walks that squeeze
     /// it. Ends as soon as a plan fits the budget.
     pub(super) fn leanest(&self) -> (f64, Vec<TaskId>) {
-        let first = match self.known {
-            Some(known) => (State::new(self.model, known).peak(), known.to_vec()),
-            None => self.bisected_in_time(),
+        let known = self.known.map(<[TaskId]>::to_vec);
+        let priced = known.map(|known| (State::new(self.model, &known).peak(), known));
+        let first = match priced {
+            Some(known) if self.model.tasks <= MANY => known,
+            known => self.bisected_in_time(known),
         };
         self.squeezed(first)
     }
 
-    /// The least budget for which beams, or plans built from the front, meet it, in a part of the time.
-    fn bisected_in_time(&self) -> (f64, Vec<TaskId>) {
+    /// The least budget for which beams, or plans built from the front, meet it, in a part of the time. A plan that takes the most may
+    /// be known.
+    fn bisected_in_time(&self, known: Option<(f64, Vec<TaskId>)>) -> (f64, Vec<TaskId>) {
         let part = match self.model.tasks {
             ..=FEW => BISECTION_OF_FEW,
-            tasks if tasks > front::TOO_MANY => BISECTION_OF_MANY,
+            tasks if tasks > MANY => BISECTION_OF_MANY,
             _ => BISECTION,
         };
         let by = Instant::now().checked_add(self.late.left() / part);
@@ -61,12 +64,12 @@ impl FirstPlan<'_> {
             any: self.model.tasks > front::TOO_MANY,
             ..*self
         };
-        bisected.bisected()
+        let given = || (State::new(self.model, &self.given()).peak(), self.given());
+        bisected.bisected(known.unwrap_or_else(given))
     }
 
-    fn bisected(&self) -> (f64, Vec<TaskId>) {
-        let given = self.given();
-        let mut least = (State::new(self.model, &given).peak(), given);
+    fn bisected(&self, most: (f64, Vec<TaskId>)) -> (f64, Vec<TaskId>) {
+        let mut least = most;
         let close = ((least.0 - self.floor) * PRECISION).max(1.0);
         let many = self.model.tasks > MANY;
         let roughly = !many && self.model.tasks > FEW;
@@ -129,8 +132,8 @@ impl FirstPlan<'_> {
                 .collect();
             let afresh = round % CYCLE == 0;
             if afresh && round > 0 {
-                if round == CYCLE && self.known.is_some() {
-                    origin = self.bisected_in_time().1;
+                if round == CYCLE && self.known.is_some() && self.model.tasks <= MANY {
+                    origin = self.bisected_in_time(None).1;
                 }
                 orders = vec![origin.clone(); WALKS];
                 length = self.squeeze.min(length + length / 4);
