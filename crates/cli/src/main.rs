@@ -25,11 +25,6 @@ use crate::failure::{Failure, Kind};
 use crate::stdout::print;
 use crate::terminal::{tell, visible};
 
-/// Graphs and problems are many small allocations, made on one thread while others plan. With glibc's allocator the search for tiles
-/// took 1.3 to 1.9 times as long.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// A command's answer, for programs and for people.
 pub struct Answer {
     /// The JSON object that `--json` prints.
