@@ -169,3 +169,48 @@ impl FirstPlan<'_> {
         leanest
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bound;
+    use crate::cutoff::Cutoff;
+    use crate::model::Model;
+    use crate::testing::{Shape, problem};
+
+    #[test]
+    fn bisection_of_many_tasks_goes_on_below_a_known_plan() {
+        let shape = Shape {
+            tasks: MANY as usize + 50,
+            rich: false,
+        };
+        let p = problem(shape, &mut Random::new(3, 0));
+        let model = Model::new(&p).expect("it can be planned").0;
+        let given = model.given_order();
+        let peak = State::new(&model, &given).peak();
+        // Without any work for walks, what is leaner comes from bisection.
+        let known = FirstPlan {
+            model: &model,
+            budget: 0.0,
+            floor: bound::floor(&model),
+            free: false,
+            cutoff: Cutoff::NEVER,
+            late: Cutoff::NEVER,
+            squeeze: 0,
+            patient: false,
+            any: false,
+            known: Some(&given),
+            seed: 0,
+            threads: 2,
+        };
+        let (first, runs) = known.leanest();
+        assert!(first < peak, "{first} of {peak}");
+        assert_eq!(State::new(&model, &runs).peak(), first);
+        // It never gives back more than is known.
+        let known = FirstPlan {
+            known: Some(&runs),
+            ..known
+        };
+        assert!(known.leanest().0 <= first);
+    }
+}
