@@ -93,9 +93,10 @@ pub(super) fn counts_energy(budgeted: &Budgeted, options: &Options) -> bool {
 
 /// The shares of the time limit after which the least budget and the plan under it must be known.
 const LEAST_SHARES: [f64; 2] = [0.75, 0.9];
-/// The shares of the time limit for the leanest plan, where a cheaper one under the least budget is then looked for, and for
-/// placing a plan.
+/// The shares of the time limit for the leanest plan and for placing it, where a cheaper one under the least budget is then looked for.
 const LEANEST_SHARE: f64 = 0.6;
+const SMALLEST_SHARE: f64 = 0.25;
+/// The share for placing a plan whose layout has no limit.
 const PLACE_SHARE: f64 = 0.1;
 
 /// The plan under the least budget for which the search finds one. The time limit covers everything. If the
@@ -125,7 +126,7 @@ fn least_layout(
         ..options.clone()
     };
     let (_, solved) = leanest(&budgeted.problem, &budgeted.beside, &first, watch)?;
-    let cutoff = options.cutoff(Instant::now(), part(PLACE_SHARE));
+    let cutoff = options.cutoff(Instant::now(), part(SMALLEST_SHARE));
     let layout = smallest_layout(budgeted, &solved.plan, options, cutoff)?;
     let needed = layout.needed_bytes(budgeted.device);
     if options.stopped() {
