@@ -1,6 +1,6 @@
 //! Layouts of the plans that a search knows.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, Problem, Sequence};
 use scrimp_solve::{
@@ -115,8 +115,6 @@ impl Under<'_> {
     /// Makes a first plan that needs a little less than the budget, or the leanest one there is, with more recomputation the spare.
     /// A plan that could not be thinned fills the budget almost throughout.
     fn squeeze(&mut self, best: &Solved) -> Result<()> {
-        let time = self.options.time_limit.mul_f64(self.by_size(ROOM_PARTS));
-        let time = time.min(self.left(AGAIN_PART));
         let asked = self.budget - self.budget / SQUEEZED_PART;
         let capacities = self
             .asked
@@ -125,7 +123,7 @@ impl Under<'_> {
         let options = Options {
             enough: Some(f64::INFINITY),
             start: Some(sequence_of(&best.plan)),
-            ..self.for_room(time)
+            ..self.for_room()
         };
         match solve(&self.budgeted.problem, &capacities, &options, &mut |_| {}) {
             Ok(solved) => self.thin(&solved.plan),
@@ -137,7 +135,9 @@ impl Under<'_> {
     }
 
     /// What a search for less than the budget may take.
-    fn for_room(&self, time: Duration) -> Options {
+    fn for_room(&self) -> Options {
+        let most = self.options.time_limit.mul_f64(self.by_size(ROOM_PARTS));
+        let time = most.min(self.left(AGAIN_PART));
         Options {
             time_limit: time,
             deadline: earlier(self.options.deadline, Instant::now().checked_add(time)),
@@ -148,7 +148,6 @@ impl Under<'_> {
     /// The layout of a plan like the best one that needs less. Dearer ones may become the spare.
     fn with_room(&mut self, best: &Solved, over: &[Overflow]) -> Result<Option<CheckedLayout>> {
         let (problem, device) = (&self.budgeted.problem, self.budgeted.device);
-        let most = self.options.time_limit.mul_f64(self.by_size(ROOM_PARTS));
         let lacks = |over: &[Overflow]| {
             let here = over.iter().find(|over| over.device == device);
             here.map_or(0, Overflow::excess)
@@ -158,13 +157,13 @@ impl Under<'_> {
             if lacking == 0 || turn > 0 && self.is_over() {
                 break;
             }
-            let time = most.min(self.left(AGAIN_PART));
             let asked = bytes.saturating_sub(lacking / 2);
             let capacities = self.asked.clone().with_bytes(device, Some(asked));
             let options = Options {
                 start: self.cheapest_within(best, asked),
-                ..self.for_room(time)
+                ..self.for_room()
             };
+            let time = options.time_limit;
             let solved = match solve(problem, &capacities, &options, &mut |_| {}) {
                 Ok(solved) => solved,
                 Err(refusal @ (SolveError::Infeasible { .. } | SolveError::Short(_))) => {

@@ -29,10 +29,10 @@ const FEW: usize = 300;
 /// A placement may take at least this time and this part of the limit, and so may a further attempt.
 const PLACE_TIME: Duration = Duration::from_millis(500);
 const PLACE_PART: u32 = 10;
-/// A further search is made only if this share of the limit is left.
-const AGAIN_LEAST: f64 = 0.1;
 const AGAIN_TIME: Duration = Duration::from_millis(150);
 const AGAIN_PART: u32 = 20;
+/// A further search is made only if this share of the limit is left.
+const AGAIN_LEAST: f64 = 0.1;
 /// If the leanest plan takes at most so many times the budget, it is placed in this share of the time left, and then squeezed further.
 const NEAR_BUDGET: f64 = 1.25;
 const NEAR_SHARE: f64 = 0.2;
