@@ -49,6 +49,9 @@ const BUILD_WORK: u64 = 1000;
 const POLISHES: usize = 2;
 /// One step in this many takes reruns from another plan.
 const RELINKS: usize = 4;
+/// A start over that fails is tried again within one part in this many of its work. Where only few tries succeed, the first plans may
+/// all be in one basin.
+const START_TRIES: u64 = 4;
 /// How often the repair of a known plan is tried.
 const REPAIRS: usize = 2;
 
@@ -355,9 +358,13 @@ impl<'m> Walk<'m> {
 
     /// Makes a new plan, or goes back to a first one if that fails, as is usual under tight budgets. Annealing
     /// gets further from either than from a plan that it has improved before. Beams are so narrow that they take
-    /// at most about `most` units of work. Returns whether the plan is new.
+    /// at most about `most` units of work, and a part of these is for trying again. Returns whether the plan is new.
     pub fn start_over(&mut self, most: u64) -> bool {
-        let made = self.make_plan(most);
+        let again = self.repairer.work + most / START_TRIES;
+        let mut made = self.make_plan(most);
+        while !made && self.repairer.work < again && !self.cutoff.reached() {
+            made = self.make_plan(most);
+        }
         if !made {
             let origin = self.rng.below(self.origins.len());
             self.state.reset(&self.origins[origin]);

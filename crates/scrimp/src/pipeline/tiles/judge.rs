@@ -35,6 +35,9 @@ const SHARE: f64 = 0.5;
 /// A step without tiles is expected to have a plan within so many times its floor.
 const EXPECTED: f64 = 1.25;
 
+/// A plan of more tasks than these per second of a trial isn't found in it, unless nothing need run again.
+const QUICK_TASKS: f64 = 10_000.0;
+
 /// A step of more tasks isn't planned, for one device and for several, where quick plans take much longer.
 const MOST_TASKS: usize = 200_000;
 const MOST_TASKS_OF_SEVERAL: usize = 5_000;
@@ -114,13 +117,16 @@ impl Default for Kind {
 }
 
 impl Kind {
-    /// Whether this share of a budget is one too many that is no less than the least.
-    fn is_worse(&mut self, share: f64) -> bool {
+    /// Whether what is known of some tiles is one too many that is no less than the least. A floor that stays is that of a task
+    /// which no tiles make smaller.
+    fn is_worse(&mut self, judged: Judged) -> bool {
+        let share = judged.share();
+        let stays = matches!(judged, Judged::Floor(_)) && share == self.least;
         match share < self.least {
             true => (self.least, self.worse) = (share, 0),
             false => self.worse += 1,
         }
-        self.worse >= WORSE
+        stays || self.worse >= WORSE
     }
 }
 
@@ -186,10 +192,8 @@ impl<'a> Judge<'a> {
         begun.splice(1..1, numbers.copied());
         self.round(&begun, known)?;
         if self.best.cost().is_none() {
-            // Where the first tiles are far from what a step without them is expected to need, others are, too.
             let closest = known.iter().skip(1).min_by(|a, b| a.1.by_use(b.1));
-            let closest = closest.map_or(f64::INFINITY, |(_, tiles)| tiles.share());
-            if few > 0 && closest.is_finite() && known[0].1.share() * EXPECTED <= closest {
+            if few > 0 && closest.is_some_and(|closest| is_hopeless(known[0].1, closest.1)) {
                 return Ok(());
             }
             self.round(&counts, known)?;
@@ -223,7 +227,7 @@ impl<'a> Judge<'a> {
                 Judged::Fits { cost, .. } => counted || self.best.cost() < Some(cost),
                 Judged::Nothing => self.best.cost().is_some(),
                 Judged::TooMany => true,
-                _ => kind.is_worse(judged.share()),
+                _ => kind.is_worse(judged),
             };
             known.push((tiles, judged));
         }
@@ -348,6 +352,11 @@ impl<'a> Judge<'a> {
 
     fn trial(&self, budgeted: &Budgeted) -> Result<(Judged, Option<TrialPlan>)> {
         let limit = self.search.options.time_limit / TRIAL;
+        let tasks = budgeted.problem.tasks().len() as f64;
+        let fits = budgeted.budget_bytes >= Some(budgeted.base_peak());
+        if tasks > QUICK_TASKS * limit.as_secs_f64() && !fits {
+            return Ok((Judged::TooMany, None));
+        }
         let options = Options {
             time_limit: limit,
             deadline: Instant::now().checked_add(limit),
@@ -398,6 +407,17 @@ impl<'a> Judge<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether tiles like the closest of the first ones won't help a step that misses the budgets without them. Where that one is far
+/// from what the step is expected to need without tiles, others are, too; and where its floor is hardly lower than the step's, so
+/// are its plans.
+fn is_hopeless(untiled: Judged, closest: Judged) -> bool {
+    let most = match (untiled, closest) {
+        (Judged::Floor(floor), Judged::Floor(_)) => floor / EXPECTED,
+        _ => untiled.share() * EXPECTED,
+    };
+    closest.share().is_finite() && most <= closest.share()
 }
 
 /// What lies so far before and behind a choice of tiles in a list.
@@ -459,4 +479,33 @@ pub(super) fn missed(budgeted: &Budgeted, error: Error) -> Result<(Judged, Optio
         homes: Vec::new(),
     });
     Ok((Judged::Missed(share), start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn smaller_tiles_end_with_a_floor_that_stays_or_two_that_are_no_better() {
+        let tried = |shares: &[Judged]| {
+            let mut kind = Kind::default();
+            shares.iter().position(|&share| kind.is_worse(share))
+        };
+        let (floor, missed) = (Judged::Floor, Judged::Missed);
+        assert_eq!(tried(&[floor(1.4), floor(1.3), floor(1.3)]), Some(2));
+        assert_eq!(tried(&[floor(1.3), floor(1.4), floor(1.5)]), Some(2));
+        assert_eq!(tried(&[missed(1.3), missed(1.3), missed(1.3)]), Some(2));
+        assert_eq!(tried(&[missed(1.3), floor(1.4), missed(1.2)]), None);
+    }
+
+    #[test]
+    fn tiles_are_hopeless_far_above_the_step_without_them_or_with_hardly_a_lower_floor() {
+        let (floor, missed) = (Judged::Floor, Judged::Missed);
+        assert!(is_hopeless(floor(1.4), missed(1.8)));
+        assert!(!is_hopeless(floor(1.4), missed(1.7)));
+        assert!(is_hopeless(floor(1.4), floor(1.3)));
+        assert!(!is_hopeless(floor(1.4), floor(1.1)));
+        assert!(!is_hopeless(missed(1.4), floor(1.3)));
+        assert!(!is_hopeless(floor(1.4), Judged::TooMany));
+    }
 }
