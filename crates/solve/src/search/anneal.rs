@@ -49,8 +49,8 @@ const BUILD_WORK: u64 = 1000;
 const POLISHES: usize = 2;
 /// One step in this many takes reruns from another plan.
 const RELINKS: usize = 4;
-/// A start over that fails is tried again within one part in this many of its work. Where only few tries succeed, the first plans may
-/// all be in one basin.
+/// In a free order, a start over that fails is tried again within one part in this many of its work. Where only few tries succeed, the
+/// first plans may all be in one basin.
 const START_TRIES: u64 = 4;
 /// How often the repair of a known plan is tried.
 const REPAIRS: usize = 2;
@@ -362,7 +362,7 @@ impl<'m> Walk<'m> {
     pub fn start_over(&mut self, most: u64) -> bool {
         let again = self.repairer.work + most / START_TRIES;
         let mut made = self.make_plan(most);
-        while !made && self.repairer.work < again && !self.cutoff.reached() {
+        while !made && self.repairer.free && self.repairer.work < again && !self.cutoff.reached() {
             made = self.make_plan(most);
         }
         if !made {
