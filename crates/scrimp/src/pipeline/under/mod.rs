@@ -322,9 +322,10 @@ impl<'a> Under<'a> {
             && !counts_energy(self.budgeted, self.options)
     }
 
-    /// The time until the limit's end, and at least this part of it.
+    /// The time until the limit's end, and at least this part of it, but a part of no more than [`GRACE`].
     fn left(&self, part: u32) -> Duration {
-        self.until_limit().max(self.options.time_limit / part)
+        let part = self.options.time_limit / part;
+        self.until_limit().max(part.min(GRACE))
     }
 
     /// The time until the limit's end.
