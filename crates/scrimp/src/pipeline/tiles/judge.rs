@@ -117,11 +117,11 @@ impl Default for Kind {
 }
 
 impl Kind {
-    /// Whether what is known of some tiles is one too many that is no less than the least. A floor that stays is that of a task
-    /// which no tiles make smaller.
-    fn is_worse(&mut self, judged: Judged) -> bool {
+    /// Whether what is known of some tiles is one too many that is no less than the least.
+    fn is_worse(&mut self, judged: Judged, counted: bool) -> bool {
         let share = judged.share();
-        let stays = matches!(judged, Judged::Floor(_)) && share == self.least;
+        // Every number of tiles cuts whatever can be cut, so a floor that stays is that of a task which none makes smaller.
+        let stays = counted && matches!(judged, Judged::Floor(_)) && share == self.least;
         match share < self.least {
             true => (self.least, self.worse) = (share, 0),
             false => self.worse += 1,
@@ -227,7 +227,7 @@ impl<'a> Judge<'a> {
                 Judged::Fits { cost, .. } => counted || self.best.cost() < Some(cost),
                 Judged::Nothing => self.best.cost().is_some(),
                 Judged::TooMany => true,
-                _ => kind.is_worse(judged),
+                _ => kind.is_worse(judged, counted),
             };
             known.push((tiles, judged));
         }
@@ -410,11 +410,11 @@ impl<'a> Judge<'a> {
 }
 
 /// Whether tiles like the closest of the first ones won't help a step that misses the budgets without them. Where that one is far
-/// from what the step is expected to need without tiles, others are, too; and where its floor is hardly lower than the step's, so
-/// are its plans.
+/// from what the step is expected to need without tiles, others are, too; and where the step's floor is far above the budget and that
+/// of the closest tiles hardly lower, so are their plans.
 fn is_hopeless(untiled: Judged, closest: Judged) -> bool {
     let most = match (untiled, closest) {
-        (Judged::Floor(floor), Judged::Floor(_)) => floor / EXPECTED,
+        (Judged::Floor(floor), Judged::Floor(_)) if floor >= EXPECTED => floor / EXPECTED,
         _ => untiled.share() * EXPECTED,
     };
     closest.share().is_finite() && most <= closest.share()
@@ -486,16 +486,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn smaller_tiles_end_with_a_floor_that_stays_or_two_that_are_no_better() {
-        let tried = |shares: &[Judged]| {
+    fn smaller_tiles_end_with_two_no_better_or_a_floor_that_no_number_changes() {
+        let tried = |counted: bool, shares: &[Judged]| {
             let mut kind = Kind::default();
-            shares.iter().position(|&share| kind.is_worse(share))
+            shares
+                .iter()
+                .position(|&share| kind.is_worse(share, counted))
         };
         let (floor, missed) = (Judged::Floor, Judged::Missed);
-        assert_eq!(tried(&[floor(1.4), floor(1.3), floor(1.3)]), Some(2));
-        assert_eq!(tried(&[floor(1.3), floor(1.4), floor(1.5)]), Some(2));
-        assert_eq!(tried(&[missed(1.3), missed(1.3), missed(1.3)]), Some(2));
-        assert_eq!(tried(&[missed(1.3), floor(1.4), missed(1.2)]), None);
+        let stays = [floor(1.3), floor(1.3), floor(1.3)];
+        assert_eq!(tried(true, &stays), Some(1));
+        assert_eq!(tried(false, &stays), Some(2));
+        for counted in [false, true] {
+            let ends = |shares: &[Judged]| tried(counted, shares);
+            assert_eq!(ends(&[floor(1.3), floor(1.4), floor(1.5)]), Some(2));
+            assert_eq!(ends(&[missed(1.3), missed(1.3), missed(1.3)]), Some(2));
+            assert_eq!(ends(&[missed(1.3), floor(1.4), missed(1.2)]), None);
+        }
     }
 
     #[test]
@@ -505,6 +512,7 @@ mod tests {
         assert!(!is_hopeless(floor(1.4), missed(1.7)));
         assert!(is_hopeless(floor(1.4), floor(1.3)));
         assert!(!is_hopeless(floor(1.4), floor(1.1)));
+        assert!(!is_hopeless(floor(1.02), floor(1.02)));
         assert!(!is_hopeless(missed(1.4), floor(1.3)));
         assert!(!is_hopeless(floor(1.4), Judged::TooMany));
     }
