@@ -641,6 +641,35 @@ mod tests {
     }
 
     #[test]
+    fn a_start_that_fails_is_tried_again_in_a_free_order() {
+        let mut rng = Random::new(5, 0);
+        // How many starts succeed with and without work for more tries, in a fixed and in a free order.
+        let mut made = [[0, 0]; 2];
+        for round in 0..30 {
+            let shape = Shape {
+                tasks: 16 + round / 2,
+                rich: false,
+            };
+            let p = problem(shape, &mut rng);
+            let model = Model::new(&p).unwrap().0;
+            let (floor, peak) = (floor_bytes(&p).unwrap(), base_peak(&p));
+            let budget = (floor + (peak - floor) / 10) as f64 - model.resident;
+            let given = model.given_order();
+            for (free, made) in [false, true].into_iter().zip(&mut made) {
+                for (most, made) in [0, 4_000_000].into_iter().zip(made) {
+                    let rng = Random::new(6, round as u64);
+                    let mut walk = Walk::new(&model, &given, budget, free, Cutoff::NEVER, rng);
+                    walk.origins.push(given.clone());
+                    *made += usize::from(walk.start_over(most));
+                }
+            }
+        }
+        let [fixed, free] = made;
+        assert!(free[1] > free[0] + 3, "{free:?}");
+        assert!(fixed[1] <= fixed[0] + 3, "{fixed:?}");
+    }
+
+    #[test]
     fn a_start_that_exceeds_the_budget_is_repaired() {
         let mut rng = Random::new(4, 0);
         let (mut repaired, mut impossible) = (0, 0);
