@@ -7,12 +7,13 @@ use std::time::Duration;
 use crate::cutoff::Cutoff;
 use crate::model::Model;
 use crate::random::Random;
-use crate::search::anneal::{BEAM_TASKS, Walk};
+use crate::search::anneal::Walk;
 use crate::search::beam::{self, Breadth};
 use crate::search::exact::{self, Limits, Verdict};
 use crate::search::front::{self, Prices};
 use crate::search::order;
 use crate::search::space;
+use crate::search::starts::BEAM_TASKS;
 use crate::search::walks::{WALKS, each, first_found};
 
 /// How often the search for a first plan starts over, with other random choices each time.

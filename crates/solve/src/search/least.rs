@@ -8,9 +8,10 @@ use scrimp_plan::TaskId;
 use std::time::Instant;
 
 use crate::random::Random;
-use crate::search::anneal::{BEAM_TASKS, Walk};
+use crate::search::anneal::Walk;
 use crate::search::first::{FEW, FirstPlan, MANY, WIDTHS, blurred};
 use crate::search::front;
+use crate::search::starts::BEAM_TASKS;
 use crate::search::state::State;
 use crate::search::walks::{WALKS, each};
 

@@ -28,6 +28,7 @@ mod price;
 pub(crate) mod repair;
 mod rooms;
 pub(crate) mod space;
+mod starts;
 pub(crate) mod state;
 pub(crate) mod swap;
 pub(crate) mod thin;

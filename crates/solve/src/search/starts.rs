@@ -1,0 +1,331 @@
+//! Where a walk starts: first plans of orders, plans by beams or from the front, and starts over.
+
+use scrimp_plan::TaskId;
+
+use crate::search::anneal::Walk;
+use crate::search::beam::{self, Breadth};
+use crate::search::first::MANY;
+use crate::search::front::{self, Prices};
+use crate::search::order;
+use crate::search::repair::Taste;
+use crate::search::state::State;
+
+/// Units of work per task after which the squeeze towards a first plan gives up.
+const SQUEEZE: u64 = 120_000;
+/// The number of orders from which first plans are made, times the number of tasks.
+const START_TASKS: u32 = 4000;
+/// The most tasks for which beams are worth their time.
+pub(crate) const BEAM_TASKS: u32 = 300;
+/// The width of the widest beam times the number of tasks.
+const WIDEST: u32 = 20_000;
+/// The most units of work of a beam, per task and width.
+const BEAM_WORK: u64 = 5000;
+/// Units of work of building a plan from the front, per task.
+const BUILD_WORK: u64 = 1000;
+/// In a free order, a start over that fails is tried again within one part in this many of its work. Where only few tries succeed, the
+/// first plans may all be in one basin.
+const START_TRIES: u64 = 4;
+/// How often the repair of a known plan is tried.
+const REPAIRS: usize = 2;
+
+impl Walk<'_> {
+    /// The first sequence, or what repairing it gives if it doesn't fit. Repair takes too long with many tasks.
+    pub fn fit(&mut self) -> Option<Vec<TaskId>> {
+        let mut tries = 0..if self.model.tasks <= MANY { REPAIRS } else { 0 };
+        let fits = self.repairer.fits(&self.state) || tries.any(|k| self.settle(self.taste_of(k)));
+        fits.then(|| self.state.order())
+    }
+
+    /// Looks for a first plan within the budget: directly, and then, if `squeeze` is set, by lowering the
+    /// budget step by step.
+    pub fn first_plan(&mut self, walk: usize, squeeze: bool) {
+        let target = self.repairer.budget;
+        let taste = Taste {
+            tries: 4 << walk,
+            noise: 0.3 * walk as f64,
+        };
+        if self.repairer.free {
+            self.first_of_orders(walk, taste);
+        }
+        if self.best.is_some() {
+            return;
+        }
+        let narrow = Breadth {
+            width: 4,
+            rent: 1.0,
+            noise: 0.0,
+            free: false,
+        };
+        if !self.settle(taste) && !self.beam(narrow) && squeeze {
+            self.start_leaner();
+            let most = SQUEEZE * u64::from(self.model.tasks);
+            self.squeeze(target, target, most);
+        }
+        self.repairer.budget = target;
+        if self.repairer.fits(&self.state) {
+            self.record();
+        }
+    }
+
+    /// Makes plans from the given order and from lean ones, after rearranging each. Keeps the cheapest plan,
+    /// or the last order if none fits.
+    fn first_of_orders(&mut self, walk: usize, taste: Taste) {
+        let starts = (START_TASKS / self.model.tasks.max(1)).clamp(1, 4) as usize;
+        for k in 0..starts {
+            if k > 0 {
+                let inertia = [20.0, 5.0, 1.0, 50.0][(k + 2 * walk) % 4];
+                let noise = 0.1 * walk as f64;
+                let order = order::lean(self.model, noise, inertia, self.cutoff, &mut self.rng);
+                if order.len() < self.model.tasks as usize {
+                    continue;
+                }
+                self.state.reset(&order);
+            }
+            self.rearrange(300, 100.0, 0.01);
+            if self.settle(taste) {
+                self.record();
+            }
+            let least = self.model.base_cost() * (1.0 + 1e-12);
+            if self.cutoff.reached() || self.best.as_ref().is_some_and(|b| b.0 <= least) {
+                break;
+            }
+        }
+    }
+
+    /// If the order is free, starts from the leanest of several orders; otherwise from the given one.
+    pub fn start_leaner(&mut self) {
+        if !self.repairer.free {
+            return;
+        }
+        for k in 0..6 {
+            let (noise, inertia) = (0.1 * f64::from(k / 3), [0.0, 2.0, 20.0][k as usize % 3]);
+            let order = order::lean(self.model, noise, inertia, self.cutoff, &mut self.rng);
+            if order.len() == self.model.tasks as usize {
+                let peak = State::new(self.model, &order).peak();
+                if peak < self.leanest.0 {
+                    self.leanest = (peak, order);
+                }
+            }
+        }
+        self.state.reset(&self.leanest.1);
+    }
+
+    /// Makes a plan by a beam that keeps the present order, in which every task must run once. If the beam
+    /// finds none, returns false and changes nothing.
+    fn beam(&mut self, breadth: Breadth) -> bool {
+        if self.model.tasks > BEAM_TASKS {
+            return false;
+        }
+        let order = self.state.order();
+        let over = || self.cutoff.reached();
+        let tools = (&over as _, &mut self.rng, &mut self.repairer.work);
+        let found = beam::search(self.model, &order, self.target, breadth, tools);
+        let Some(runs) = found else {
+            return false;
+        };
+        self.state.reset(&runs);
+        self.polish_all();
+        self.state.commit();
+        self.record();
+        true
+    }
+
+    /// Makes a plan without copies from the front, in the present order, in which every task must run once. Random factors on costs
+    /// and first prices make plans differ. If none is found, returns false and leaves the sequence unchanged.
+    fn build(&mut self) -> bool {
+        let copies = &self.model.copies;
+        if copies
+            .given
+            .values()
+            .chain(copies.kept.values())
+            .any(Option::is_some)
+        {
+            return false;
+        }
+        let noise = self.rng.unit();
+        let mut model = self.model.clone();
+        for cost in model.cost.values_mut() {
+            *cost *= (noise * (2.0 * self.rng.unit() - 1.0)).exp();
+        }
+        let prices = match self.rng.below(2) {
+            0 => Prices::Proven(0.5 + 0.5 * self.rng.unit()),
+            _ => Prices::Excess(self.rng.unit()),
+        };
+        let order = self.state.order();
+        self.repairer.work += BUILD_WORK * u64::from(model.tasks);
+        let found = front::cheapest(
+            &model,
+            order.clone(),
+            self.target,
+            prices,
+            false,
+            self.cutoff,
+        );
+        let Some(runs) = found else {
+            return false;
+        };
+        self.state.reset(&runs);
+        self.polish_all();
+        self.state.commit();
+        if !self.seconds().is_finite() {
+            self.state.reset(&order);
+            return false;
+        }
+        self.record();
+        true
+    }
+
+    /// Makes a new plan, or goes back to a first one if that fails, as is usual under tight budgets. Annealing
+    /// gets further from either than from a plan that it has improved before. Beams are so narrow that they take
+    /// at most about `most` units of work, and a part of these is for trying again. Returns whether the plan is new.
+    pub fn start_over(&mut self, most: u64) -> bool {
+        let again = self.repairer.work + most / START_TRIES;
+        let mut made = self.make_plan(most);
+        while !made && self.repairer.free && self.repairer.work < again && !self.cutoff.reached() {
+            made = self.make_plan(most);
+        }
+        if !made {
+            let origin = self.rng.below(self.origins.len());
+            self.state.reset(&self.origins[origin]);
+        }
+        made
+    }
+
+    /// Makes a plan from the given order, or from a lean one if the order is free, with a random taste.
+    pub(super) fn make_plan(&mut self, most: u64) -> bool {
+        let order = if self.repairer.free && self.rng.below(3) > 0 {
+            let (noise, inertia) = (self.rng.unit(), [0.0, 1.0, 5.0, 20.0][self.rng.below(4)]);
+            let noise = noise * noise;
+            order::lean(self.model, noise, inertia, self.cutoff, &mut self.rng)
+        } else {
+            self.model.given_order()
+        };
+        if order.len() < self.model.tasks as usize {
+            return false;
+        }
+        let order = self.model.with_brings(order);
+        self.follow();
+        self.state.reset(&order);
+        if self.repairer.free && self.rng.below(4) > 0 {
+            let hot = 100f64.powf(self.rng.unit());
+            self.rearrange(300, hot, 0.01);
+        }
+        if self.model.tasks > MANY && self.rng.below(4) > 0 && self.build() {
+            return true;
+        }
+        if self.timing.is_none() && self.rng.below(2) == 0 {
+            let widest = (WIDEST / self.model.tasks.max(1)).clamp(64, 1000) as usize;
+            let afford = most / (BEAM_WORK * u64::from(self.model.tasks));
+            let width = [2, 8, 32, widest][self.rng.below(4)];
+            let breadth = Breadth {
+                width: width.min((afford as usize).max(2)),
+                rent: 2.0 * self.rng.unit(),
+                noise: [0.0, 0.3, 1.0][self.rng.below(3)],
+                free: self.repairer.free && self.rng.below(2) == 0,
+            };
+            if self.beam(breadth) {
+                return true;
+            }
+        }
+        let taste = Taste {
+            tries: 1 + self.rng.below(8),
+            noise: 4.0 * self.rng.unit(),
+        };
+        self.settle(taste) && self.seconds().is_finite()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Shape, base_peak, problem};
+
+    use super::*;
+    use crate::cutoff::Cutoff;
+    use crate::floor_bytes;
+    use crate::model::Model;
+    use crate::random::Random;
+    use crate::search::state::State;
+
+    /// A random problem of so many tasks, and a budget a little above the floor, without resident bytes.
+    fn tight(tasks: usize, rng: &mut Random) -> (Model, f64) {
+        let p = problem(Shape { tasks, rich: false }, rng);
+        let model = Model::new(&p).unwrap().0;
+        let (floor, peak) = (floor_bytes(&p).unwrap(), base_peak(&p));
+        let budget = (floor + (peak - floor) / 10) as f64 - model.resident;
+        (model, budget)
+    }
+
+    #[test]
+    fn a_start_over_ends_with_a_plan_that_fits() {
+        let mut rng = Random::new(3, 0);
+        let mut back = 0;
+        for round in 0..20 {
+            let (model, budget) = tight(12 + round, &mut rng);
+            let given = model.given_order();
+            let mut walk = Walk::new(&model, &given, budget, true, Cutoff::NEVER, rng.clone());
+            walk.first_plan(0, true);
+            let Some((_, origin)) = walk.best.clone() else {
+                continue;
+            };
+            walk.origins.push(origin.clone());
+            for _ in 0..10 {
+                walk.start_over(1_000_000);
+                assert!(walk.state.peak() <= budget);
+                back += usize::from(walk.state.order() == origin);
+            }
+        }
+        assert!(back > 0, "some starts fail");
+    }
+
+    #[test]
+    fn a_start_that_fails_is_tried_again_in_a_free_order() {
+        let mut rng = Random::new(5, 0);
+        // How many starts succeed with and without work for more tries, in a fixed and in a free order.
+        let mut made = [[0, 0]; 2];
+        for round in 0..30 {
+            let (model, budget) = tight(16 + round / 2, &mut rng);
+            let given = model.given_order();
+            for (free, made) in [false, true].into_iter().zip(&mut made) {
+                for (most, made) in [0, 4_000_000].into_iter().zip(made) {
+                    let rng = Random::new(6, round as u64);
+                    let mut walk = Walk::new(&model, &given, budget, free, Cutoff::NEVER, rng);
+                    walk.origins.push(given.clone());
+                    *made += usize::from(walk.start_over(most));
+                }
+            }
+        }
+        let [fixed, free] = made;
+        assert!(free[1] > free[0] + 3, "{free:?}");
+        assert!(fixed[1] <= fixed[0] + 3, "{fixed:?}");
+    }
+
+    #[test]
+    fn a_start_that_exceeds_the_budget_is_repaired() {
+        let mut rng = Random::new(4, 0);
+        let (mut repaired, mut impossible) = (0, 0);
+        for round in 0..40 {
+            let shape = Shape {
+                tasks: 12 + round / 2,
+                rich: round % 2 > 0,
+            };
+            let p = problem(shape, &mut rng);
+            let model = Model::new(&p).unwrap().0;
+            let (floor, peak) = (floor_bytes(&p).unwrap(), base_peak(&p));
+            let given = model.given_order();
+            let fit = |bytes: u64, free: bool| {
+                let budget = bytes as f64 - model.resident;
+                let mut walk = Walk::new(&model, &given, budget, free, Cutoff::NEVER, rng.clone());
+                let runs = walk.fit()?;
+                assert!(State::new(&model, &runs).peak() <= budget);
+                Some(runs)
+            };
+            assert_eq!(fit(peak, true).as_ref(), Some(&given));
+            repaired += usize::from(fit((floor + peak) / 2, round % 4 > 1).is_some());
+            impossible += usize::from(fit(floor.saturating_sub(1), true).is_none());
+        }
+        assert!(
+            repaired > 20 && impossible == 40,
+            "{repaired}, {impossible}"
+        );
+    }
+}
