@@ -54,24 +54,32 @@ impl Network {
         self.edge(other, one, f64::INFINITY);
     }
 
-    pub fn cut(mut self) -> Cut {
+    pub fn cut(self) -> Cut {
+        let mut work = u64::MAX;
+        let cut = self.cut_within(&mut work);
+        cut.expect("Dinic's algorithm ends within any graph's number of phases")
+    }
+
+    /// [`Network::cut`] by looking at no more than `left` edges, which become fewer; `None` if those don't suffice.
+    pub fn cut_within(mut self, left: &mut u64) -> Option<Cut> {
         let mut capacity = 0.0;
         loop {
             let levels = self.levels();
             if levels[SINK] == usize::MAX {
-                return Cut {
+                return Some(Cut {
                     capacity,
                     source_side: levels.iter().map(|&level| level < usize::MAX).collect(),
-                };
+                });
             }
+            *left = left.checked_sub(self.heads.len() as u64)?;
             let mut next = vec![0; self.edges.len()];
-            while let Some(flow) = self.augment(&levels, &mut next) {
+            while let Some(flow) = self.augment(&levels, &mut next, left)? {
                 capacity += flow;
                 if flow.is_infinite() {
-                    return Cut {
+                    return Some(Cut {
                         capacity,
                         source_side: Vec::new(),
-                    };
+                    });
                 }
             }
         }
@@ -94,15 +102,23 @@ impl Network {
         levels
     }
 
-    /// Sends flow along one path of the level graph; `next` is the first edge of each node still worth trying.
-    fn augment(&mut self, levels: &[usize], next: &mut [usize]) -> Option<f64> {
+    /// Sends flow along one path of the level graph; `next` is the first edge of each node still worth trying. The outer
+    /// `None` says that no edges are left to look at, the inner one that no path is.
+    fn augment(
+        &mut self,
+        levels: &[usize],
+        next: &mut [usize],
+        left: &mut u64,
+    ) -> Option<Option<f64>> {
         let mut path: Vec<usize> = Vec::new();
         let mut node = SOURCE;
         while node != SINK {
-            let edge = self.edges[node][next[node]..].iter().copied().find(|&e| {
+            let before = next[node];
+            let edge = self.edges[node][before..].iter().copied().find(|&e| {
                 next[node] += 1;
                 self.left[e] > 0.0 && levels[self.heads[e]] == levels[node] + 1
             });
+            *left = left.checked_sub((next[node] - before) as u64 + 1)?;
             match edge {
                 Some(edge) => {
                     next[node] -= 1;
@@ -110,7 +126,9 @@ impl Network {
                     node = self.heads[edge];
                 }
                 None => {
-                    let back = path.pop()?;
+                    let Some(back) = path.pop() else {
+                        return Some(None);
+                    };
                     node = self.heads[back ^ 1];
                     next[node] += 1;
                 }
@@ -126,7 +144,7 @@ impl Network {
                 self.left[edge ^ 1] += flow;
             }
         }
-        Some(flow)
+        Some(Some(flow))
     }
 }
 

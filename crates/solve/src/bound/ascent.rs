@@ -2,6 +2,7 @@
 
 use super::gaps;
 use super::integer::Integer;
+use super::moments::Moments;
 use super::order::Chain;
 use super::stays::{Answer, Prices, Stays};
 use super::step;
@@ -44,6 +45,8 @@ const SAMPLE: u64 = 8;
 const SAMPLE_SHARE: f64 = 0.1;
 /// Rows are added as long as the last ones gained this share of the distance to the known plan.
 const GAIN: f64 = 0.005;
+/// One part in so many of the work is for single moments, as long as the program goes on.
+const MOMENTS_PART: u64 = 4;
 /// Floating-point operations per unit of work, so that a unit takes about as long as a unit of the search.
 pub(super) const PER_UNIT: u64 = 4;
 
@@ -74,6 +77,8 @@ pub(crate) struct Ascent<'m> {
     whole: f64,
     /// The weight of a squared byte against a rule.
     unit: f64,
+    /// What single moments prove, if the order is free.
+    moments: Option<Moments>,
     proven: f64,
 }
 
@@ -175,6 +180,15 @@ impl<'m> Ascent<'m> {
             model,
             chain,
             budget,
+            moments: None,
+        }
+    }
+
+    /// The same, beside what single moments prove.
+    pub(super) fn beside(self, moments: Moments) -> Ascent<'m> {
+        Ascent {
+            moments: Some(moments),
+            ..self
         }
     }
 
@@ -193,8 +207,8 @@ impl<'m> Ascent<'m> {
     /// Works on the bound for about `work` units, until the bound meets what a known plan adds, or until
     /// `stop`. Returns the work left over.
     pub fn advance(&mut self, work: u64, known: f64, stop: &dyn Fn() -> bool) -> u64 {
-        let mut left = work;
         let met = self.model.base_cost() + known * (1.0 - 1e-9);
+        let mut left = self.at_moments(work, known, stop);
         while !self.converged && self.proven() < met && !stop() {
             let cost = self.program.work();
             if left < cost {
@@ -204,6 +218,20 @@ impl<'m> Ascent<'m> {
             self.step(known);
         }
         left
+    }
+
+    /// Spends a part of the work on single moments, or all of it once the program says no more. Returns what is left over.
+    fn at_moments(&mut self, work: u64, known: f64, stop: &dyn Fn() -> bool) -> u64 {
+        let Some(moments) = &mut self.moments else {
+            return work;
+        };
+        let part = match self.converged {
+            true => work,
+            false => work / MOMENTS_PART,
+        };
+        let left = moments.advance((self.model, self.budget), part, known, stop);
+        self.proven = self.proven.max(moments.proven);
+        work - part + left
     }
 
     fn step(&mut self, known: f64) {

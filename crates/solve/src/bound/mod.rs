@@ -9,6 +9,7 @@ mod gather;
 mod integer;
 mod lanes;
 mod leave;
+mod moments;
 mod order;
 mod paths;
 mod stays;
@@ -25,6 +26,7 @@ use scrimp_plan::TaskId;
 use crate::cutoff::Cutoff;
 use crate::method::Order;
 use crate::model::Model;
+use moments::Moments;
 use order::Chain;
 
 /// Starts a bound on the seconds that plans within `budget` bytes take beyond running every task once.
@@ -36,11 +38,18 @@ pub(crate) fn seconds<'m>(
     known: f64,
     cutoff: Cutoff<'_>,
 ) -> Ascent<'m> {
-    let chain = match order {
-        Order::Fixed => Chain::fixed(model),
-        Order::Free => Chain::free(model, budget),
-    };
-    Ascent::new(model, chain, budget, known, cutoff)
+    match order {
+        Order::Fixed => Ascent::new(model, Chain::fixed(model), budget, known, cutoff),
+        Order::Free => {
+            let held = order::held(model);
+            let chain = Chain::free(model, budget, &held);
+            let ascent = Ascent::new(model, chain, budget, known, cutoff);
+            match model.outside {
+                None => ascent.beside(Moments::new(model, &held)),
+                Some(_) => ascent,
+            }
+        }
+    }
 }
 
 /// Steps of the ascent that makes prices for steering a search.

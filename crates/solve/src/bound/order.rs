@@ -52,11 +52,11 @@ impl Chain {
         Chain { tasks, places }
     }
 
-    /// The path of the graph with the most bytes over the budget in total. The bytes of a task are those
-    /// that, in any order, must be in memory at the task or be made again. With other memories, seconds decide
+    /// The path of the graph with the most bytes over the budget in total, where tasks have the bytes of [`held`]. With other memories, seconds decide
     /// between paths of equal bytes, because copies beside any path are bounded.
-    pub fn free(model: &Model, budget: f64) -> Chain {
-        let mut lack = lacks(model, budget);
+    pub fn free(model: &Model, budget: f64, held: &PrimaryMap<TaskId, f64>) -> Chain {
+        let lack = held.values().map(|held| (held - budget).max(0.0));
+        let mut lack: PrimaryMap<TaskId, f64> = lack.collect();
         if model.outside.is_some() {
             let unit = 1e-6 * budget.clamp(1.0, 1e15) / model.base_cost().max(f64::MIN_POSITIVE);
             let seconds = |t: TaskId| model.cost[t] * unit;
@@ -145,16 +145,15 @@ fn places(model: &Model, path: &[TaskId]) -> PrimaryMap<TaskId, Place> {
     places
 }
 
-/// For each task, by how many bytes the budget is exceeded by its working set together with the values that
-/// in any order are made before it and read after it. With many tasks, values count that are made before it
-/// and read after it in the given order, because only the choice of a path depends on these bytes.
-fn lacks(model: &Model, budget: f64) -> PrimaryMap<TaskId, f64> {
+/// For each task, the bytes of its working set and of the values that in any order are made before it and read after it: they
+/// must be in memory while it runs, or be made again. With many tasks, values count that are made before it
+/// and read after it in the given order, because only the choice of rows depends on these bytes.
+pub(super) fn held(model: &Model) -> PrimaryMap<TaskId, f64> {
     let reach = Reach::new(model);
-    let held = match reach.unknown() {
+    match reach.unknown() {
         true => held_in_order(model),
         false => reach.held(model, |_| true),
-    };
-    held.values().map(|held| (held - budget).max(0.0)).collect()
+    }
 }
 
 /// Roughly the bytes in use while each task runs, if every task runs once and in the given order.
@@ -367,7 +366,7 @@ mod tests {
             };
             let model = Model::new(&problem(shape, &mut rng)).unwrap().0;
             assert_eq!(held_in_order(&model).len(), model.tasks as usize);
-            let chain = Chain::free(&model, 0.0);
+            let chain = Chain::free(&model, 0.0, &held(&model));
             let reach = Reach::new(&model);
             let has = |a: TaskId, b: TaskId| {
                 let bits = reach.after(a).unwrap();

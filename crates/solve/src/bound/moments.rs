@@ -1,0 +1,247 @@
+//! What a budget costs at one moment, in whatever order tasks run: a minimum cut.
+//!
+//! The moment is the first run of a task, the *row*. Tasks before it in every order have run by then and tasks
+//! after it haven't; of the others, the cut decides. Let `s(t) = 1` if `t` has run by then, `e(t) = 1` if it has and
+//! doesn't run again after it, and `d(v) = 1` if no later run needs `v` from before. Then in every plan
+//!
+//! * `s(u) ≤ s(t)` if `u` reads what `t` writes, because `t` runs first;
+//! * `e(t) ≤ s(t)`, and making `t` again costs `c(t) · (s(t) − e(t))` seconds;
+//! * `d(v) ≤ e(u)` for each reader `u`: who has yet to run, or runs again, needs `v` in memory at the row or made again after it;
+//! * `v` from `t` is in memory at the row if `e(t) = 1` and `d(v) = 0`, and what is in memory there must fit beside what the
+//!   row's own run uses.
+//!
+//! At a price `λ` per byte of the last rule, every rule is an implication between two of these choices, and every cost is paid if one holds and another doesn't.
+//! So the least seconds less `λ` times the room are a minimum cut for any `λ`, exactly, and the best `λ` is the maximum of a concave function.
+//!
+//! The third rule carries what the stay program ([`super::stays`]) has as its third: what is dropped and needed again
+//! takes a whole tree of runs that begins with what the row holds. That program has many rows but needs to know where tasks are
+//! between them, which a random graph leaves open; this one has one row and needs to know nothing.
+
+use cranelift_entity::PrimaryMap;
+use scrimp_plan::TaskId;
+
+use super::ascent::PER_UNIT;
+use super::floor::made_once;
+use crate::flow::{Network, Node, SINK, SOURCE};
+use crate::model::Model;
+
+/// Rows that are tried, those first that hold most in any order.
+const ROWS: usize = 40;
+/// Prices that are tried for a row, and the growth below which no more are, as a share of the bound.
+const PRICES: usize = 16;
+const GAIN: f64 = 1e-3;
+/// The factor between prices as long as the best one is on one side of all.
+const FACTOR: f64 = 4.0;
+
+/// A bound from one row, which is the best one of those tried so far.
+pub(super) struct Moments {
+    /// Rows to be tried, the next one last.
+    rows: Vec<TaskId>,
+    /// The best seconds per byte so far, or a guess.
+    price: f64,
+    /// Whether a task can't run again, so that what it writes can't either.
+    once: PrimaryMap<TaskId, bool>,
+    /// Seconds beyond those of running every task once that every plan takes.
+    pub proven: f64,
+    /// Whether no more can be proven.
+    pub ended: bool,
+}
+
+/// The cut at one price: its value is no plan's less seconds, and its slope the bytes that it has over the budget.
+#[derive(Clone, Copy)]
+struct Tangent {
+    price: f64,
+    value: f64,
+    slope: f64,
+}
+
+impl Tangent {
+    fn at(self, price: f64) -> f64 {
+        self.value + self.slope * (price - self.price)
+    }
+}
+
+impl Moments {
+    /// `held` are the bytes that each task's first run finds in memory, or about as many.
+    pub fn new(model: &Model, held: &PrimaryMap<TaskId, f64>) -> Moments {
+        let mut rows: Vec<TaskId> = model.task_ids().collect();
+        rows.sort_by(|&a, &b| held[b].total_cmp(&held[a]).then(a.cmp(&b)));
+        rows.truncate(ROWS);
+        rows.reverse();
+        let values = made_once(model);
+        let once = |t: TaskId| {
+            let mut outputs = model.outputs.of(t).iter();
+            !model.rerunnable[t] || outputs.any(|&v| values[v])
+        };
+        let bytes: f64 = model.value_ids().map(|v| model.size(v)).sum();
+        Moments {
+            price: model.base_cost() / bytes.max(1.0),
+            once: model.cost.keys().map(once).collect(),
+            proven: 0.0,
+            ended: rows.is_empty(),
+            rows,
+        }
+    }
+
+    /// Tries rows for about `work` units, until one proves `known` seconds, or until `stop`. Returns the work left over.
+    pub fn advance(
+        &mut self,
+        (model, budget): (&Model, f64),
+        work: u64,
+        known: f64,
+        stop: &dyn Fn() -> bool,
+    ) -> u64 {
+        let mut left = work * PER_UNIT;
+        while !self.ended && self.proven < known && !stop() {
+            let Some(&row) = self.rows.last() else {
+                break;
+            };
+            if self.climb((model, budget), row, &mut left, stop).is_none() {
+                // The next call has more work or none has enough.
+                return 0;
+            }
+            self.rows.pop();
+            self.ended = self.rows.is_empty();
+        }
+        left / PER_UNIT
+    }
+
+    /// Finds a row's best price, or that it is no better than the best row so far. `None` if there is too little work.
+    fn climb(
+        &mut self,
+        (model, budget): (&Model, f64),
+        row: TaskId,
+        left: &mut u64,
+        stop: &dyn Fn() -> bool,
+    ) -> Option<()> {
+        let (mut low, mut high): (Option<Tangent>, Option<Tangent>) = (None, None);
+        let mut price = self.price;
+        for _ in 0..PRICES {
+            if stop() {
+                return None;
+            }
+            let here = self.cut((model, budget), row, price, left)?;
+            if here.value > self.proven {
+                (self.proven, self.price) = (here.value, price);
+            }
+            *(if here.slope > 0.0 {
+                &mut low
+            } else {
+                &mut high
+            }) = Some(here);
+            price = match (low, high) {
+                (Some(low), None) => FACTOR * low.price,
+                (None, Some(high)) => high.price / FACTOR,
+                (Some(low), Some(high)) => {
+                    let meet = (high.at(0.0) - low.at(0.0)) / (low.slope - high.slope);
+                    if low.at(meet) <= self.proven * (1.0 + GAIN) {
+                        break;
+                    }
+                    meet
+                }
+                (None, None) => break,
+            };
+        }
+        Some(())
+    }
+
+    /// The cut of one row at one price.
+    fn cut(
+        &self,
+        (model, budget): (&Model, f64),
+        row: TaskId,
+        price: f64,
+        left: &mut u64,
+    ) -> Option<Tangent> {
+        let mut network = Network::new();
+        let (ran, stays) = self.choices(model, row, &mut network);
+        for t in model.task_ids().filter(|&t| ran[t] != SINK) {
+            for input in model.inputs.of(t) {
+                network.edge(ran[t], ran[model.producer[input.value]], f64::INFINITY);
+            }
+            if ran[t] != stays[t] {
+                network.edge(ran[t], stays[t], model.cost[t]);
+                network.edge(stays[t], ran[t], f64::INFINITY);
+            }
+        }
+        let mut room = budget - model.fixed_bytes - model.workspace[row];
+        let inputs = model.inputs.of(row);
+        let used = inputs.iter().filter(|i| !i.overwritten);
+        let used = used
+            .map(|i| i.value)
+            .chain(model.outputs.of(row).iter().copied());
+        room -= used.map(|v| model.size(v)).sum::<f64>();
+        // The pairs of sides that pay for a value in memory, and its bytes.
+        let mut held = Vec::new();
+        for v in model.value_ids() {
+            let (bytes, made) = (model.size(v), stays[model.producer[v]]);
+            let read = inputs.iter().find(|i| i.value == v);
+            if bytes <= 0.0 || made == SINK || read.is_some_and(|i| !i.overwritten) {
+                continue;
+            }
+            let readers = model.consumers.of(v).iter();
+            let mut others = readers.filter(|&&r| r != row).map(|&r| stays[r]).peekable();
+            if others.peek().is_none() {
+                continue;
+            }
+            let needed = network.node();
+            let pays = match read {
+                Some(_) => f64::INFINITY,
+                None => price * bytes,
+            };
+            network.edge(made, needed, pays);
+            held.push((made, needed, bytes));
+            for reader in others {
+                network.edge(needed, reader, f64::INFINITY);
+            }
+        }
+        let cut = network.cut_within(left)?;
+        let here = held.iter().filter(|(made, needed, _)| {
+            cut.source_side.get(*made) == Some(&true) && !cut.source_side[*needed]
+        });
+        Some(Tangent {
+            price,
+            value: cut.capacity - price * room,
+            slope: here.map(|(_, _, bytes)| bytes).sum::<f64>() - room,
+        })
+    }
+
+    /// By task, also `start` and `end`: the node that says whether it has run by the row, and the one that says whether it doesn't
+    /// run again either.
+    fn choices(
+        &self,
+        model: &Model,
+        row: TaskId,
+        network: &mut Network,
+    ) -> (PrimaryMap<TaskId, Node>, PrimaryMap<TaskId, Node>) {
+        const OPEN: Node = Node::MAX;
+        let mut ran: PrimaryMap<TaskId, Node> = model.cost.values().map(|_| OPEN).collect();
+        ran[model.start()] = SOURCE;
+        ran[model.end()] = SINK;
+        ran[row] = SINK;
+        for t in model.task_ids().rev().filter(|&t| t <= row) {
+            let outputs = model.outputs.of(t).iter();
+            let mut readers = outputs.flat_map(|&v| model.consumers.of(v));
+            if readers.any(|&r| r == row || (r < row && ran[r] == SOURCE)) {
+                ran[t] = SOURCE;
+            }
+        }
+        for t in model.task_ids().filter(|&t| t > row) {
+            let makers = model.inputs.of(t).iter().map(|i| model.producer[i.value]);
+            if makers.into_iter().any(|m| ran[m] == SINK) {
+                ran[t] = SINK;
+            }
+        }
+        let mut stays = ran.clone();
+        for t in model.task_ids() {
+            if ran[t] == OPEN {
+                ran[t] = network.node();
+            }
+            stays[t] = match self.once[t] || ran[t] == SINK {
+                true => ran[t],
+                false => network.node(),
+            };
+        }
+        (ran, stays)
+    }
+}
