@@ -229,7 +229,7 @@ impl<'m> Ascent<'m> {
             true => work,
             false => work / MOMENTS_PART,
         };
-        let left = moments.advance((self.model, self.budget), part, known, stop);
+        let left = moments.advance((self.model, self.budget), part, (known, self.proven), stop);
         self.proven = self.proven.max(moments.proven);
         work - part + left
     }

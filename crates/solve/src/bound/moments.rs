@@ -25,7 +25,7 @@ use super::floor::made_once;
 use crate::flow::{Network, Node, SINK, SOURCE};
 use crate::model::Model;
 
-/// Rows that are tried, those first that hold most in any order.
+/// The number of rows after which no more are tried if something else proves more. Those that hold most in any order come first.
 const ROWS: usize = 40;
 /// Prices that are tried for a row, and the growth below which no more are, as a share of the bound.
 const PRICES: usize = 16;
@@ -35,8 +35,9 @@ const FACTOR: f64 = 4.0;
 
 /// A bound from one row, which is the best one of those tried so far.
 pub(super) struct Moments {
-    /// Rows to be tried, the next one last.
+    /// Rows to be tried, the next one last, and the number of rows that were.
     rows: Vec<TaskId>,
+    tried: usize,
     /// The best seconds per byte so far, or a guess.
     price: f64,
     /// Whether a task can't run again, so that what it writes can't either.
@@ -66,7 +67,6 @@ impl Moments {
     pub fn new(model: &Model, held: &PrimaryMap<TaskId, f64>) -> Moments {
         let mut rows: Vec<TaskId> = model.task_ids().collect();
         rows.sort_by(|&a, &b| held[b].total_cmp(&held[a]).then(a.cmp(&b)));
-        rows.truncate(ROWS);
         rows.reverse();
         let values = made_once(model);
         let once = |t: TaskId| {
@@ -79,16 +79,18 @@ impl Moments {
             once: model.cost.keys().map(once).collect(),
             proven: 0.0,
             ended: rows.is_empty(),
+            tried: 0,
             rows,
         }
     }
 
-    /// Tries rows for about `work` units, until one proves `known` seconds, or until `stop`. Returns the work left over.
+    /// Tries rows for about `work` units, until one proves `known` seconds, or until `stop`. Something else proves `other` seconds. Returns
+    /// the work left over.
     pub fn advance(
         &mut self,
         (model, budget): (&Model, f64),
         work: u64,
-        known: f64,
+        (known, other): (f64, f64),
         stop: &dyn Fn() -> bool,
     ) -> u64 {
         let mut left = work * PER_UNIT;
@@ -97,11 +99,11 @@ impl Moments {
                 break;
             };
             if self.climb((model, budget), row, &mut left, stop).is_none() {
-                // The next call has more work or none has enough.
                 return 0;
             }
             self.rows.pop();
-            self.ended = self.rows.is_empty();
+            self.tried += 1;
+            self.ended = self.rows.is_empty() || (self.tried >= ROWS && self.proven < other);
         }
         left / PER_UNIT
     }
@@ -243,5 +245,109 @@ impl Moments {
             };
         }
         (ran, stays)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cranelift_entity::EntityRef;
+    use scrimp_plan::{DeviceId, ValueId};
+
+    use super::*;
+    use crate::bound::{floor, order, seconds};
+    use crate::copies::Copies;
+    use crate::cutoff::Cutoff;
+    use crate::method::Order;
+    use crate::model::{Input, Parts};
+    use crate::random::Random;
+    use crate::search::exact::{self, Limits, Verdict};
+    use crate::search::state::State;
+
+    /// Layers of tasks, each of which reads two values of the layer before.
+    fn layered(layers: usize, width: usize, rng: &mut Random) -> Model {
+        let tasks = layers * width;
+        let read = |v: usize| Input {
+            value: ValueId::new(v),
+            overwritten: false,
+        };
+        let mut inputs = vec![Vec::new(); width];
+        for layer in 1..layers {
+            for _ in 0..width {
+                let (one, step) = (rng.below(width), 1 + rng.below(width - 1));
+                let before = (layer - 1) * width;
+                inputs.push(vec![
+                    read(before + one),
+                    read(before + (one + step) % width),
+                ]);
+            }
+        }
+        Model::from_lists(Parts {
+            device: DeviceId::from_u32(0),
+            cost: (0..tasks).map(|_| 1.0 + rng.unit()).collect(),
+            workspace: vec![0.0; tasks],
+            rerunnable: (0..tasks).map(|_| rng.below(20) > 0).collect(),
+            inputs,
+            outputs: (0..tasks).map(|t| vec![ValueId::new(t)]).collect(),
+            bytes: (0..tasks).map(|_| (1 + rng.below(20)) as f64).collect(),
+            given: Vec::new(),
+            kept: vec![read(tasks - 1)],
+            resident: 0.0,
+            copies: Copies::default(),
+        })
+    }
+
+    #[test]
+    fn moments_prove_what_no_chain_does() {
+        let mut rng = Random::new(41, 0);
+        let limits = Limits {
+            states: 200_000,
+            below: f64::INFINITY,
+            cutoff: Cutoff::NEVER,
+        };
+        // The sums of what the best plans add, of what moments prove, and of what the chain alone proves.
+        let (mut added, mut proven, mut chain) = (0.0, 0.0, 0.0);
+        for round in 0..60 {
+            let model = layered(3 + round % 3, 4 + round % 2, &mut rng);
+            let (low, high) = (
+                floor(&model),
+                State::new(&model, &model.given_order()).peak(),
+            );
+            let budget = (low + 0.4 * (high - low) * rng.unit()).floor();
+            let Verdict::Optimal(runs) = exact::cheapest(&model, budget, true, limits) else {
+                continue;
+            };
+            let least = State::new(&model, &runs).cost() - model.base_cost();
+            let mut moments = Moments::new(&model, &order::held(&model));
+            let known = 2.0 * least + 1.0;
+            moments.advance((&model, budget), u64::MAX / PER_UNIT, (known, 0.0), &|| {
+                false
+            });
+            assert!(moments.ended && moments.rows.is_empty());
+            assert!(
+                moments.proven <= least + 1e-9,
+                "{} is above {least} at {budget}",
+                moments.proven
+            );
+            let alone = seconds(&model, budget, Order::Free, known, Cutoff::NEVER);
+            added += least;
+            proven += moments.proven;
+            chain += alone.proven() - model.base_cost();
+        }
+        assert!(
+            proven > 0.05 * added && proven > 2.0 * chain,
+            "{added} {proven} {chain}"
+        );
+    }
+
+    #[test]
+    fn a_cut_that_takes_too_much_work_proves_nothing() {
+        let model = layered(6, 12, &mut Random::new(42, 0));
+        let budget = floor(&model);
+        let mut moments = Moments::new(&model, &order::held(&model));
+        let rows = moments.rows.len();
+        let left = moments.advance((&model, budget), 10, (1.0, 0.0), &|| false);
+        assert_eq!((left, moments.rows.len(), moments.proven), (0, rows, 0.0));
+        let left = moments.advance((&model, budget), 1 << 40, (1e9, 0.0), &|| false);
+        assert!(left > 0 && moments.ended && moments.proven > 0.0);
     }
 }
