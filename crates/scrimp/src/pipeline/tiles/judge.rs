@@ -137,7 +137,9 @@ pub(super) struct Judge<'a> {
     began: Instant,
     /// The time for the search while no plan within the budget is known, without that for what is left to find out if there is none.
     pub(super) left: Duration,
-    /// The fewest seconds per node for a step and its problem; infinite before the first one.
+    /// The least time for a tiled step, zero before the first one, and the fewest seconds per node for one and its problem, infinite
+    /// before it.
+    quickest: Duration,
     pace: f64,
     /// The best so far.
     best: Judged,
@@ -155,6 +157,7 @@ impl<'a> Judge<'a> {
             budget,
             began: Instant::now(),
             left: Duration::ZERO,
+            quickest: Duration::ZERO,
             pace: f64::INFINITY,
             best: Judged::Nothing,
             start: None,
@@ -262,7 +265,7 @@ impl<'a> Judge<'a> {
             None => self.left,
         };
         let before = self.began.elapsed();
-        if before > patience {
+        if before + self.quickest > patience {
             return Ok(Judged::Nothing);
         }
         let step = match search.work.tiled(search.graph, tiles) {
@@ -270,6 +273,11 @@ impl<'a> Judge<'a> {
                 GraphError::NothingToTile { .. } | GraphError::NotTileable { .. },
             )) if tiles != Tiles::Off => return Ok(Judged::Nothing),
             step => step?,
+        };
+        let built = self.began.elapsed().saturating_sub(before);
+        self.quickest = match self.quickest {
+            Duration::ZERO => built,
+            quickest => quickest.min(built),
         };
         let tiled = &step.tiled;
         if let Some((_, judged)) = self.seen.iter().find(|(other, _)| other == tiled) {

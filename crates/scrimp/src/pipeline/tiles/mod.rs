@@ -15,8 +15,9 @@ use crate::pipeline::{Budgeted, Fit, find_plan, homes};
 
 pub use self::search::{Pricing, TileSearch, TiledStep, Work};
 
-/// The plan with the chosen tiles has at least this part of the limit.
-const LEAST_LEFT: u32 = 4;
+/// This part of the limit is kept back for the plan with the chosen tiles, which has at least the second one.
+const KEPT_BACK: u32 = 4;
+const LEAST_LEFT: u32 = 8;
 
 /// Where tiles aren't asked for, any plan without them is looked for if a step of one device needs at least this part of the
 /// budget, for this part of the limit.
@@ -129,8 +130,8 @@ pub fn choose_tiles(search: &TileSearch<'_>, pricing: Option<Pricing<'_>>) -> Re
         None => judge.plan(&untiled)?,
     };
     let kept_back = match off {
-        Judged::Floor(_) => limit / LEAST_LEFT + limit / TRIAL,
-        _ => limit / LEAST_LEFT,
+        Judged::Floor(_) => limit / KEPT_BACK + limit / TRIAL,
+        _ => limit / KEPT_BACK,
     };
     judge.left = limit.saturating_sub(began.elapsed() + kept_back);
     if judge.is_best(&untiled, off) {
