@@ -44,11 +44,9 @@ pub(super) struct Moments {
     once: PrimaryMap<TaskId, bool>,
     /// Seconds beyond those of running every task once that every plan takes.
     pub proven: f64,
-    /// Whether no more can be proven.
-    pub ended: bool,
 }
 
-/// The cut at one price: its value is no plan's less seconds, and its slope the bytes that it has over the budget.
+/// What the cut at one price proves: seconds that every plan adds, and the bytes over the budget by which they grow with the price.
 #[derive(Clone, Copy)]
 struct Tangent {
     price: f64,
@@ -78,7 +76,6 @@ impl Moments {
             price: model.base_cost() / bytes.max(1.0),
             once: model.cost.keys().map(once).collect(),
             proven: 0.0,
-            ended: rows.is_empty(),
             tried: 0,
             rows,
         }
@@ -94,16 +91,18 @@ impl Moments {
         stop: &dyn Fn() -> bool,
     ) -> u64 {
         let mut left = work * PER_UNIT;
-        while !self.ended && self.proven < known && !stop() {
-            let Some(&row) = self.rows.last() else {
-                break;
-            };
+        while let Some(&row) = self.rows.last()
+            && self.proven < known
+            && !stop()
+        {
             if self.climb((model, budget), row, &mut left, stop).is_none() {
                 return 0;
             }
             self.rows.pop();
             self.tried += 1;
-            self.ended = self.rows.is_empty() || (self.tried >= ROWS && self.proven < other);
+            if self.tried >= ROWS && self.proven < other {
+                self.rows.clear();
+            }
         }
         left / PER_UNIT
     }
@@ -133,7 +132,7 @@ impl Moments {
             }) = Some(here);
             price = match (low, high) {
                 (Some(low), None) => FACTOR * low.price,
-                (None, Some(high)) => high.price / FACTOR,
+                (None, high) => high?.price / FACTOR,
                 (Some(low), Some(high)) => {
                     let meet = (high.at(0.0) - low.at(0.0)) / (low.slope - high.slope);
                     if low.at(meet) <= self.proven * (1.0 + GAIN) {
@@ -141,7 +140,6 @@ impl Moments {
                     }
                     meet
                 }
-                (None, None) => break,
             };
         }
         Some(())
@@ -322,7 +320,7 @@ mod tests {
             moments.advance((&model, budget), u64::MAX / PER_UNIT, (known, 0.0), &|| {
                 false
             });
-            assert!(moments.ended && moments.rows.is_empty());
+            assert!(moments.rows.is_empty());
             assert!(
                 moments.proven <= least + 1e-9,
                 "{} is above {least} at {budget}",
@@ -348,6 +346,6 @@ mod tests {
         let left = moments.advance((&model, budget), 10, (1.0, 0.0), &|| false);
         assert_eq!((left, moments.rows.len(), moments.proven), (0, rows, 0.0));
         let left = moments.advance((&model, budget), 1 << 40, (1e9, 0.0), &|| false);
-        assert!(left > 0 && moments.ended && moments.proven > 0.0);
+        assert!(left > 0 && moments.rows.is_empty() && moments.proven > 0.0);
     }
 }
