@@ -585,6 +585,7 @@ fn bound_share(order: Order, seed: u64, rounds: usize) -> f64 {
                 let bytes = budget as f64 - model.resident;
                 let mut bound = crate::bound::seconds(&model, bytes, order, known, Cutoff::NEVER);
                 bound.advance(100_000, known, &|| false);
+                bound.at_moments(100_000, known, &|| false);
                 assert!(
                     bound.proven() <= exact + 1e-6,
                     "bound {} above the optimum {exact} at {budget}, {order:?}: {p:?}",

@@ -45,8 +45,6 @@ const SAMPLE: u64 = 8;
 const SAMPLE_SHARE: f64 = 0.1;
 /// Rows are added as long as the last ones gained this share of the distance to the known plan.
 const GAIN: f64 = 0.005;
-/// One part in so many of the work is for single moments, as long as the program goes on.
-const MOMENTS_PART: u64 = 4;
 /// Floating-point operations per unit of work, so that a unit takes about as long as a unit of the search.
 pub(super) const PER_UNIT: u64 = 4;
 
@@ -205,10 +203,10 @@ impl<'m> Ascent<'m> {
     }
 
     /// Works on the bound for about `work` units, until the bound meets what a known plan adds, or until
-    /// `stop`. Returns the work left over.
+    /// `stop`. Single moments have the work that the program leaves. Returns the work left over.
     pub fn advance(&mut self, work: u64, known: f64, stop: &dyn Fn() -> bool) -> u64 {
         let met = self.model.base_cost() + known * (1.0 - 1e-9);
-        let mut left = self.at_moments(work, known, stop);
+        let mut left = work;
         while !self.converged && self.proven() < met && !stop() {
             let cost = self.program.work();
             if left < cost {
@@ -217,21 +215,21 @@ impl<'m> Ascent<'m> {
             left -= cost;
             self.step(known);
         }
-        left
+        match self.converged {
+            true => self.at_moments(left, known, stop),
+            false => left,
+        }
     }
 
-    /// Spends a part of the work on single moments, or all of it once the program says no more. Returns what is left over.
-    fn at_moments(&mut self, work: u64, known: f64, stop: &dyn Fn() -> bool) -> u64 {
+    /// Works on single moments, as [`Ascent::advance`] does on the program. They steer no search.
+    pub fn at_moments(&mut self, work: u64, known: f64, stop: &dyn Fn() -> bool) -> u64 {
         let Some(moments) = &mut self.moments else {
             return work;
         };
-        let part = match self.converged {
-            true => work,
-            false => work / MOMENTS_PART,
-        };
-        let left = moments.advance((self.model, self.budget), part, (known, self.proven), stop);
+        let proven = (known, self.proven);
+        let left = moments.advance((self.model, self.budget), work, proven, stop);
         self.proven = self.proven.max(moments.proven);
-        work - part + left
+        left
     }
 
     fn step(&mut self, known: f64) {

@@ -38,17 +38,15 @@ pub(crate) fn seconds<'m>(
     known: f64,
     cutoff: Cutoff<'_>,
 ) -> Ascent<'m> {
-    match order {
-        Order::Fixed => Ascent::new(model, Chain::fixed(model), budget, known, cutoff),
-        Order::Free => {
-            let held = order::held(model);
-            let chain = Chain::free(model, budget, &held);
-            let ascent = Ascent::new(model, chain, budget, known, cutoff);
-            match model.outside {
-                None => ascent.beside(Moments::new(model, &held)),
-                Some(_) => ascent,
-            }
-        }
+    let held = order::held(model, order);
+    let chain = match order {
+        Order::Fixed => Chain::fixed(model),
+        Order::Free => Chain::free(model, budget, &held),
+    };
+    let ascent = Ascent::new(model, chain, budget, known, cutoff);
+    match model.outside {
+        None => ascent.beside(Moments::new(model, order, &held)),
+        Some(_) => ascent,
     }
 }
 

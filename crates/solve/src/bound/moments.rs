@@ -1,4 +1,4 @@
-//! What a budget costs at one moment, in whatever order tasks run: a minimum cut.
+//! What a budget costs at one moment, in the given order or in whatever order tasks run: a minimum cut.
 //!
 //! The moment is the first run of a task, the *row*. Tasks before it in every order have run by then and tasks
 //! after it haven't; of the others, the cut decides. Let `s(t) = 1` if `t` has run by then, `e(t) = 1` if it has and
@@ -15,7 +15,8 @@
 //!
 //! The third rule carries what the stay program ([`super::stays`]) has as its third: what is dropped and needed again
 //! takes a whole tree of runs that begins with what the row holds. That program has many rows but needs to know where tasks are
-//! between them, which a random graph leaves open; this one has one row and needs to know nothing.
+//! between them, which a random graph leaves open, and its trees are fractions; this one has one row, needs to know nothing and is exact
+//! but for its one price.
 
 use cranelift_entity::PrimaryMap;
 use scrimp_plan::TaskId;
@@ -23,6 +24,7 @@ use scrimp_plan::TaskId;
 use super::ascent::PER_UNIT;
 use super::floor::made_once;
 use crate::flow::{Network, Node, SINK, SOURCE};
+use crate::method::Order;
 use crate::model::Model;
 
 /// The number of rows after which no more are tried if something else proves more. Those that hold most in any order come first.
@@ -38,6 +40,7 @@ pub(super) struct Moments {
     /// Rows to be tried, the next one last, and the number of rows that were.
     rows: Vec<TaskId>,
     tried: usize,
+    order: Order,
     /// The best seconds per byte so far, or a guess.
     price: f64,
     /// Whether a task can't run again, so that what it writes can't either.
@@ -62,7 +65,7 @@ impl Tangent {
 
 impl Moments {
     /// `held` are the bytes that each task's first run finds in memory, or about as many.
-    pub fn new(model: &Model, held: &PrimaryMap<TaskId, f64>) -> Moments {
+    pub fn new(model: &Model, order: Order, held: &PrimaryMap<TaskId, f64>) -> Moments {
         let mut rows: Vec<TaskId> = model.task_ids().collect();
         rows.sort_by(|&a, &b| held[b].total_cmp(&held[a]).then(a.cmp(&b)));
         rows.reverse();
@@ -77,6 +80,7 @@ impl Moments {
             once: model.cost.keys().map(once).collect(),
             proven: 0.0,
             tried: 0,
+            order,
             rows,
         }
     }
@@ -219,6 +223,11 @@ impl Moments {
         ran[model.start()] = SOURCE;
         ran[model.end()] = SINK;
         ran[row] = SINK;
+        if self.order == Order::Fixed {
+            for t in model.task_ids() {
+                ran[t] = if t < row { SOURCE } else { SINK };
+            }
+        }
         for t in model.task_ids().rev().filter(|&t| t <= row) {
             let outputs = model.outputs.of(t).iter();
             let mut readers = outputs.flat_map(|&v| model.consumers.of(v));
@@ -255,7 +264,6 @@ mod tests {
     use crate::bound::{floor, order, seconds};
     use crate::copies::Copies;
     use crate::cutoff::Cutoff;
-    use crate::method::Order;
     use crate::model::{Input, Parts};
     use crate::random::Random;
     use crate::search::exact::{self, Limits, Verdict};
@@ -315,7 +323,7 @@ mod tests {
                 continue;
             };
             let least = State::new(&model, &runs).cost() - model.base_cost();
-            let mut moments = Moments::new(&model, &order::held(&model));
+            let mut moments = Moments::new(&model, Order::Free, &order::held(&model, Order::Free));
             let known = 2.0 * least + 1.0;
             moments.advance((&model, budget), u64::MAX / PER_UNIT, (known, 0.0), &|| {
                 false
@@ -341,7 +349,7 @@ mod tests {
     fn a_cut_that_takes_too_much_work_proves_nothing() {
         let model = layered(6, 12, &mut Random::new(42, 0));
         let budget = floor(&model);
-        let mut moments = Moments::new(&model, &order::held(&model));
+        let mut moments = Moments::new(&model, Order::Free, &order::held(&model, Order::Free));
         let rows = moments.rows.len();
         let left = moments.advance((&model, budget), 10, (1.0, 0.0), &|| false);
         assert_eq!((left, moments.rows.len(), moments.proven), (0, rows, 0.0));

@@ -7,6 +7,7 @@
 use cranelift_entity::{EntityRef, PrimaryMap};
 use scrimp_plan::{TaskId, ValueId};
 
+use crate::method::Order;
 use crate::model::Model;
 
 /// The stretch of the chain in which a task runs for the first time.
@@ -145,10 +146,13 @@ fn places(model: &Model, path: &[TaskId]) -> PrimaryMap<TaskId, Place> {
     places
 }
 
-/// For each task, the bytes of its working set and of the values that in any order are made before it and read after it: they
-/// must be in memory while it runs, or be made again. With many tasks, values count that are made before it
+/// For each task, the bytes of its working set and of the values that in this order, or in any, are made before it and read after
+/// it: they must be in memory while it runs, or be made again. With many tasks, values count that are made before it
 /// and read after it in the given order, because only the choice of rows depends on these bytes.
-pub(super) fn held(model: &Model) -> PrimaryMap<TaskId, f64> {
+pub(super) fn held(model: &Model, order: Order) -> PrimaryMap<TaskId, f64> {
+    if order == Order::Fixed {
+        return held_in_order(model);
+    }
     let reach = Reach::new(model);
     match reach.unknown() {
         true => held_in_order(model),
@@ -366,7 +370,7 @@ mod tests {
             };
             let model = Model::new(&problem(shape, &mut rng)).unwrap().0;
             assert_eq!(held_in_order(&model).len(), model.tasks as usize);
-            let chain = Chain::free(&model, 0.0, &held(&model));
+            let chain = Chain::free(&model, 0.0, &held(&model, Order::Free));
             let reach = Reach::new(&model);
             let has = |a: TaskId, b: TaskId| {
                 let bits = reach.after(a).unwrap();

@@ -495,8 +495,9 @@ impl<'m> Race<'m, '_> {
             let found = next.best.clone();
             self.offer(found);
         }
-        let spared = self.advance(spared + share / 2);
+        let spared = self.advance(spared + share / 4);
         let guide = Arc::new(self.bound.growth(self.best.0));
+        let spared = spared + self.at_moments(share / 4);
         let mut last = self.lineage(0, self.best.clone(), free, &guide);
         for lineage in &lineages {
             last.meet(std::slice::from_ref(&lineage.best));
@@ -567,9 +568,22 @@ impl<'m> Race<'m, '_> {
 
     /// Works on the bound; returns the work left over.
     fn advance(&mut self, work: u64) -> u64 {
+        self.prove(work, Ascent::advance)
+    }
+
+    /// [`Self::advance`] by single moments.
+    fn at_moments(&mut self, work: u64) -> u64 {
+        self.prove(work, Ascent::at_moments)
+    }
+
+    fn prove(
+        &mut self,
+        work: u64,
+        by: impl Fn(&mut Ascent<'m>, u64, f64, &dyn Fn() -> bool) -> u64,
+    ) -> u64 {
         let known = self.best.0 - self.first.model.base_cost();
         let cutoff = self.cutoff;
-        let left = self.bound.advance(work, known, &|| cutoff.reached());
+        let left = by(&mut self.bound, work, known, &|| cutoff.reached());
         self.lower_bound = self.lower_bound.max(self.bound.proven());
         (self.tell)(self.best.0, self.lower_bound);
         left
