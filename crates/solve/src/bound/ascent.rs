@@ -10,6 +10,7 @@ use cranelift_entity::PrimaryMap;
 use scrimp_plan::{TaskId, ValueId};
 
 use crate::cutoff::Cutoff;
+use crate::method::Order;
 use crate::model::Model;
 
 /// Steps of the gap program's ascent.
@@ -183,9 +184,9 @@ impl<'m> Ascent<'m> {
     }
 
     /// The same, beside what single moments prove.
-    pub(super) fn beside(self, moments: Moments) -> Ascent<'m> {
+    pub(super) fn beside(self, order: Order, held: &PrimaryMap<TaskId, f64>) -> Ascent<'m> {
         Ascent {
-            moments: Some(moments),
+            moments: Some(Moments::new(self.model, order, held, self.whole)),
             ..self
         }
     }

@@ -9,6 +9,7 @@ mod gather;
 mod integer;
 mod lanes;
 mod leave;
+mod moment;
 mod moments;
 mod order;
 mod paths;
@@ -26,7 +27,6 @@ use scrimp_plan::TaskId;
 use crate::cutoff::Cutoff;
 use crate::method::Order;
 use crate::model::Model;
-use moments::Moments;
 use order::Chain;
 
 /// Starts a bound on the seconds that plans within `budget` bytes take beyond running every task once.
@@ -45,7 +45,7 @@ pub(crate) fn seconds<'m>(
     };
     let ascent = Ascent::new(model, chain, budget, known, cutoff);
     match model.outside {
-        None => ascent.beside(Moments::new(model, order, &held)),
+        None => ascent.beside(order, &held),
         Some(_) => ascent,
     }
 }

@@ -1,71 +1,104 @@
-//! What a budget costs at one moment, in the given order or in whatever order tasks run: a minimum cut.
+//! Bounds from single moments ([`super::moment`]): the best row, and where whole values matter, a branch and bound for it.
 //!
-//! The moment is the first run of a task, the *row*. Tasks before it in every order have run by then and tasks
-//! after it haven't; of the others, the cut decides. Let `s(t) = 1` if `t` has run by then, `e(t) = 1` if it has and
-//! doesn't run again after it, and `d(v) = 1` if no later run needs `v` from before. Then in every plan
-//!
-//! * `s(u) ≤ s(t)` if `u` reads what `t` writes, because `t` runs first;
-//! * `e(t) ≤ s(t)`, and making `t` again costs `c(t) · (s(t) − e(t))` seconds;
-//! * `d(v) ≤ e(u)` for each reader `u`: who has yet to run, or runs again, needs `v` in memory at the row or made again after it;
-//! * `v` from `t` is in memory at the row if `e(t) = 1` and `d(v) = 0`, and what is in memory there must fit beside what the
-//!   row's own run uses.
-//!
-//! At a price `λ` per byte of the last rule, every rule is an implication between two of these choices, and every cost is paid if one holds and another doesn't.
-//! So the least seconds less `λ` times the room are a minimum cut for any `λ`, exactly, and the best `λ` is the maximum of a concave function.
-//!
-//! The third rule carries what the stay program ([`super::stays`]) has as its third: what is dropped and needed again
-//! takes a whole tree of runs that begins with what the row holds. That program has many rows but needs to know where tasks are
-//! between them, which a random graph leaves open, and its trees are fractions; this one has one row, needs to know nothing and is exact
-//! but for its one price.
+//! The best price of a row leaves two sets of choices, one of which exceeds the budget and the other doesn't fill it. Branching on a task about
+//! which they differ raises the bound to the seconds of the best choices that fit, which for training graphs are often those of the best
+//! plan. The leaf with the lowest bound is next; that bound is the row's.
 
-use cranelift_entity::PrimaryMap;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use cranelift_entity::{EntityRef, PrimaryMap};
 use scrimp_plan::TaskId;
 
 use super::ascent::PER_UNIT;
 use super::floor::made_once;
-use crate::flow::{Network, Node, SINK, SOURCE};
+use super::moment::{Choice, Least, Moment};
 use crate::method::Order;
 use crate::model::Model;
 
-/// The number of rows after which no more are tried if something else proves more. Those that hold most in any order come first.
+/// The number of rows after which the best of them is branched on, or no more are tried if something else proves more than so many
+/// times what they do. Those that hold most come first.
 const ROWS: usize = 40;
+const HOPELESS: f64 = 1.1;
 /// Prices that are tried for a row, and the growth below which no more are, as a share of the bound.
-const PRICES: usize = 16;
-const GAIN: f64 = 1e-3;
-/// The factor between prices as long as the best one is on one side of all.
+const PRICES: usize = 24;
+const GAIN: f64 = 1e-4;
+/// The factor between prices as long as all choices exceed the budget, and if none do.
 const FACTOR: f64 = 4.0;
+const TINY: f64 = 1e-6;
+/// What a plan must save if all costs are multiples of a number, as a share of that.
+const WHOLE: f64 = 0.99;
 
 /// A bound from one row, which is the best one of those tried so far.
 pub(super) struct Moments {
+    order: Order,
+    /// A number of seconds of which all costs are multiples, or zero.
+    whole: f64,
+    /// Whether a task can't run again, so that what it writes can't either.
+    once: PrimaryMap<TaskId, bool>,
     /// Rows to be tried, the next one last, and the number of rows that were.
     rows: Vec<TaskId>,
     tried: usize,
-    order: Order,
+    /// The trees of rows that were tried, and may prove more.
+    trees: Vec<Tree>,
     /// The best seconds per byte so far, or a guess.
     price: f64,
-    /// Whether a task can't run again, so that what it writes can't either.
-    once: PrimaryMap<TaskId, bool>,
     /// Seconds beyond those of running every task once that every plan takes.
     pub proven: f64,
 }
 
-/// What the cut at one price proves: seconds that every plan adds, and the bytes over the budget by which they grow with the price.
-#[derive(Clone, Copy)]
-struct Tangent {
+/// A row with some choices made.
+struct Leaf {
+    /// What is proven if they are.
+    bound: f64,
     price: f64,
-    value: f64,
-    slope: f64,
+    made: Vec<Choice>,
+    /// The task about which choices are made next; without one, nothing more can be proven.
+    next: Option<TaskId>,
 }
 
-impl Tangent {
-    fn at(self, price: f64) -> f64 {
-        self.value + self.slope * (price - self.price)
+/// A row's leaves.
+struct Tree {
+    row: TaskId,
+    leaves: BinaryHeap<Leaf>,
+    /// The seconds of the best choices that fit. The row proves no more.
+    most: f64,
+}
+
+/// The lowest bound is the greatest leaf.
+impl Ord for Leaf {
+    fn cmp(&self, other: &Leaf) -> Ordering {
+        let bounds = other.bound.total_cmp(&self.bound);
+        bounds.then_with(|| other.made.cmp(&self.made))
     }
 }
 
+impl PartialOrd for Leaf {
+    fn partial_cmp(&self, other: &Leaf) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Leaf {
+    fn eq(&self, other: &Leaf) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Leaf {}
+
+/// What ends the work on a bound.
+struct Limits<'a> {
+    /// Edges that may still be looked at.
+    left: u64,
+    stop: &'a dyn Fn() -> bool,
+    /// Seconds that needn't be exceeded, because no better plan takes more.
+    enough: f64,
+}
+
 impl Moments {
-    /// `held` are the bytes that each task's first run finds in memory, or about as many.
-    pub fn new(model: &Model, order: Order, held: &PrimaryMap<TaskId, f64>) -> Moments {
+    /// `held` are the bytes that each task's first run finds in memory, or about as many. All costs are multiples of `whole` unless that is zero.
+    pub fn new(model: &Model, order: Order, held: &PrimaryMap<TaskId, f64>, whole: f64) -> Moments {
         let mut rows: Vec<TaskId> = model.task_ids().collect();
         rows.sort_by(|&a, &b| held[b].total_cmp(&held[a]).then(a.cmp(&b)));
         rows.reverse();
@@ -76,17 +109,19 @@ impl Moments {
         };
         let bytes: f64 = model.value_ids().map(|v| model.size(v)).sum();
         Moments {
-            price: model.base_cost() / bytes.max(1.0),
-            once: model.cost.keys().map(once).collect(),
-            proven: 0.0,
-            tried: 0,
             order,
+            whole,
+            once: model.cost.keys().map(once).collect(),
             rows,
+            tried: 0,
+            trees: Vec::new(),
+            price: model.base_cost() / bytes.max(1.0),
+            proven: 0.0,
         }
     }
 
-    /// Tries rows for about `work` units, until one proves `known` seconds, or until `stop`. Something else proves `other` seconds. Returns
-    /// the work left over.
+    /// Tries rows and branches on the best of them for about `work` units, until that proves `known` seconds, or until `stop`.
+    /// Something else proves `other` seconds. Returns the work left over.
     pub fn advance(
         &mut self,
         (model, budget): (&Model, f64),
@@ -94,170 +129,167 @@ impl Moments {
         (known, other): (f64, f64),
         stop: &dyn Fn() -> bool,
     ) -> u64 {
-        let mut left = work * PER_UNIT;
-        while let Some(&row) = self.rows.last()
-            && self.proven < known
-            && !stop()
-        {
-            if self.climb((model, budget), row, &mut left, stop).is_none() {
+        let mut limits = Limits {
+            left: work.saturating_mul(PER_UNIT),
+            stop,
+            enough: known - WHOLE * self.whole,
+        };
+        while self.proven < limits.enough {
+            let proven = self.proven * (1.0 + GAIN);
+            self.trees.retain(|tree| tree.most > proven);
+            let ready = self.tried >= ROWS || self.rows.is_empty();
+            if ready && self.proven * HOPELESS < other {
+                self.rows.clear();
+                self.trees.clear();
+            }
+            let by_bound = |a: &&mut Tree, b: &&mut Tree| a.bound().total_cmp(&b.bound());
+            let tree = self.trees.iter_mut().filter(|_| ready).max_by(by_bound);
+            let done = match (tree, self.rows.last()) {
+                (Some(tree), _) => {
+                    let moment = moment(model, budget, self.order, &self.once, tree.row);
+                    tree.grow(&moment, &mut limits).map(|()| {
+                        self.proven = self.proven.max(tree.bound());
+                        tree.close();
+                    })
+                }
+                (None, Some(&row)) => self.try_row((model, budget), row, &mut limits),
+                (None, None) => break,
+            };
+            if done.is_none() {
                 return 0;
             }
-            self.rows.pop();
-            self.tried += 1;
-            if self.tried >= ROWS && self.proven < other {
-                self.rows.clear();
-            }
         }
-        left / PER_UNIT
+        limits.left / PER_UNIT
     }
 
     /// Finds a row's best price, or that it is no better than the best row so far. `None` if there is too little work.
-    fn climb(
+    fn try_row(
         &mut self,
         (model, budget): (&Model, f64),
         row: TaskId,
-        left: &mut u64,
-        stop: &dyn Fn() -> bool,
+        limits: &mut Limits<'_>,
     ) -> Option<()> {
-        let (mut low, mut high): (Option<Tangent>, Option<Tangent>) = (None, None);
-        let mut price = self.price;
-        for _ in 0..PRICES {
-            if stop() {
-                return None;
-            }
-            let here = self.cut((model, budget), row, price, left)?;
-            if here.value > self.proven {
-                (self.proven, self.price) = (here.value, price);
-            }
-            *(if here.slope > 0.0 {
-                &mut low
-            } else {
-                &mut high
-            }) = Some(here);
-            price = match (low, high) {
-                (Some(low), None) => FACTOR * low.price,
-                (None, high) => high?.price / FACTOR,
-                (Some(low), Some(high)) => {
-                    let meet = (high.at(0.0) - low.at(0.0)) / (low.slope - high.slope);
-                    if low.at(meet) <= self.proven * (1.0 + GAIN) {
-                        break;
-                    }
-                    meet
-                }
-            };
+        let moment = moment(model, budget, self.order, &self.once, row);
+        let (leaf, most) = climb(&moment, (self.price, Vec::new()), self.proven, limits)?;
+        if leaf.bound > self.proven {
+            (self.proven, self.price) = (leaf.bound, leaf.price);
         }
+        self.trees.push(Tree {
+            row,
+            leaves: BinaryHeap::from([leaf]),
+            most,
+        });
+        self.rows.pop();
+        self.tried += 1;
+        Some(())
+    }
+}
+
+fn moment<'m>(
+    model: &'m Model,
+    budget: f64,
+    order: Order,
+    once: &'m PrimaryMap<TaskId, bool>,
+    row: TaskId,
+) -> Moment<'m> {
+    Moment {
+        model,
+        budget,
+        order,
+        row,
+        once,
+    }
+}
+
+impl Tree {
+    fn bound(&self) -> f64 {
+        self.leaves.peek().map_or(self.most, |leaf| leaf.bound)
+    }
+
+    /// Makes the next choice in the leaf with the lowest bound. `None` if there is too little work.
+    fn grow(&mut self, moment: &Moment<'_>, limits: &mut Limits<'_>) -> Option<()> {
+        let leaf = self.leaves.peek()?;
+        let next = leaf.next?;
+        let mut found = Vec::new();
+        for choice in [true, false] {
+            let made = [leaf.made.as_slice(), &[(next, choice)]].concat();
+            let (mut child, most) = climb(moment, (leaf.price, made), 0.0, limits)?;
+            child.bound = child.bound.max(leaf.bound);
+            self.most = self.most.min(most);
+            found.push(child);
+        }
+        self.leaves.pop();
+        self.leaves.extend(found);
         Some(())
     }
 
-    /// The cut of one row at one price.
-    fn cut(
-        &self,
-        (model, budget): (&Model, f64),
-        row: TaskId,
-        price: f64,
-        left: &mut u64,
-    ) -> Option<Tangent> {
-        let mut network = Network::new();
-        let (ran, stays) = self.choices(model, row, &mut network);
-        for t in model.task_ids().filter(|&t| ran[t] != SINK) {
-            for input in model.inputs.of(t) {
-                network.edge(ran[t], ran[model.producer[input.value]], f64::INFINITY);
-            }
-            if ran[t] != stays[t] {
-                network.edge(ran[t], stays[t], model.cost[t]);
-                network.edge(stays[t], ran[t], f64::INFINITY);
-            }
+    /// Ends the tree if its lowest leaf can't be branched on.
+    fn close(&mut self) {
+        if self.leaves.peek().is_none_or(|leaf| leaf.next.is_none()) {
+            self.most = 0.0;
         }
-        let mut room = budget - model.fixed_bytes - model.workspace[row];
-        let inputs = model.inputs.of(row);
-        let used = inputs.iter().filter(|i| !i.overwritten);
-        let used = used
-            .map(|i| i.value)
-            .chain(model.outputs.of(row).iter().copied());
-        room -= used.map(|v| model.size(v)).sum::<f64>();
-        // The pairs of sides that pay for a value in memory, and its bytes.
-        let mut held = Vec::new();
-        for v in model.value_ids() {
-            let (bytes, made) = (model.size(v), stays[model.producer[v]]);
-            let read = inputs.iter().find(|i| i.value == v);
-            if bytes <= 0.0 || made == SINK || read.is_some_and(|i| !i.overwritten) {
-                continue;
-            }
-            let readers = model.consumers.of(v).iter();
-            let mut others = readers.filter(|&&r| r != row).map(|&r| stays[r]).peekable();
-            if others.peek().is_none() {
-                continue;
-            }
-            let needed = network.node();
-            let pays = match read {
-                Some(_) => f64::INFINITY,
-                None => price * bytes,
-            };
-            network.edge(made, needed, pays);
-            held.push((made, needed, bytes));
-            for reader in others {
-                network.edge(needed, reader, f64::INFINITY);
-            }
-        }
-        let cut = network.cut_within(left)?;
-        let here = held.iter().filter(|(made, needed, _)| {
-            cut.source_side.get(*made) == Some(&true) && !cut.source_side[*needed]
-        });
-        Some(Tangent {
-            price,
-            value: cut.capacity - price * room,
-            slope: here.map(|(_, _, bytes)| bytes).sum::<f64>() - room,
-        })
     }
+}
 
-    /// By task, also `start` and `end`: the node that says whether it has run by the row, and the one that says whether it doesn't
-    /// run again either.
-    fn choices(
-        &self,
-        model: &Model,
-        row: TaskId,
-        network: &mut Network,
-    ) -> (PrimaryMap<TaskId, Node>, PrimaryMap<TaskId, Node>) {
-        const OPEN: Node = Node::MAX;
-        let mut ran: PrimaryMap<TaskId, Node> = model.cost.values().map(|_| OPEN).collect();
-        ran[model.start()] = SOURCE;
-        ran[model.end()] = SINK;
-        ran[row] = SINK;
-        if self.order == Order::Fixed {
-            for t in model.task_ids() {
-                ran[t] = if t < row { SOURCE } else { SINK };
-            }
+/// The best price of a moment with some choices made, from a first one on, or a price that says that `worth` seconds can't be exceeded; and the
+/// seconds of the best choices that fit. `None` if there is too little work.
+fn climb(
+    moment: &Moment<'_>,
+    (first, made): (f64, Vec<Choice>),
+    worth: f64,
+    limits: &mut Limits<'_>,
+) -> Option<(Leaf, f64)> {
+    let (mut low, mut high): (Option<Least>, Option<Least>) = (None, None);
+    let mut leaf = Leaf {
+        bound: 0.0,
+        price: first,
+        made,
+        next: None,
+    };
+    let (mut price, mut most) = (first, f64::INFINITY);
+    for _ in 0..PRICES {
+        if (limits.stop)() {
+            return None;
         }
-        for t in model.task_ids().rev().filter(|&t| t <= row) {
-            let outputs = model.outputs.of(t).iter();
-            let mut readers = outputs.flat_map(|&v| model.consumers.of(v));
-            if readers.any(|&r| r == row || (r < row && ran[r] == SOURCE)) {
-                ran[t] = SOURCE;
-            }
+        let here = moment.least(price, &leaf.made, &mut limits.left)?;
+        if here.value > leaf.bound {
+            (leaf.bound, leaf.price) = (here.value, price);
         }
-        for t in model.task_ids().filter(|&t| t > row) {
-            let makers = model.inputs.of(t).iter().map(|i| model.producer[i.value]);
-            if makers.into_iter().any(|m| ran[m] == SINK) {
-                ran[t] = SINK;
-            }
+        if here.slope > 0.0 {
+            low = Some(here);
+        } else {
+            most = most.min(here.seconds());
+            high = Some(here);
         }
-        let mut stays = ran.clone();
-        for t in model.task_ids() {
-            if ran[t] == OPEN {
-                ran[t] = network.node();
+        price = match (&low, &high) {
+            _ if leaf.bound >= limits.enough => return Some((leaf, most)),
+            (Some(low), None) => FACTOR * low.price,
+            (None, Some(high)) if high.price < first => break,
+            (None, high) => TINY * high.as_ref()?.price,
+            (Some(low), Some(high)) => {
+                let meet = (high.seconds() - low.seconds()) / (low.slope - high.slope);
+                if low.at(meet) <= leaf.bound.max(worth) * (1.0 + GAIN) {
+                    break;
+                }
+                meet
             }
-            stays[t] = match self.once[t] || ran[t] == SINK {
-                true => ran[t],
-                false => network.node(),
-            };
-        }
-        (ran, stays)
+        };
     }
+    if let (Some(low), Some(high)) = (low, high) {
+        let differ = |t: &TaskId| low.stays[t.index()] != high.stays[t.index()];
+        let model = moment.model;
+        let bytes = |t: TaskId| -> f64 {
+            let outputs = model.outputs.of(t).iter();
+            outputs.map(|&v| model.size(v)).sum()
+        };
+        let tasks = model.task_ids().filter(differ);
+        leaf.next = tasks.max_by(|&a, &b| bytes(a).total_cmp(&bytes(b)).then(b.cmp(&a)));
+    }
+    Some((leaf, most))
 }
 
 #[cfg(test)]
 mod tests {
-    use cranelift_entity::EntityRef;
     use scrimp_plan::{DeviceId, ValueId};
 
     use super::*;
@@ -323,7 +355,8 @@ mod tests {
                 continue;
             };
             let least = State::new(&model, &runs).cost() - model.base_cost();
-            let mut moments = Moments::new(&model, Order::Free, &order::held(&model, Order::Free));
+            let mut moments =
+                Moments::new(&model, Order::Free, &order::held(&model, Order::Free), 0.0);
             let known = 2.0 * least + 1.0;
             moments.advance((&model, budget), u64::MAX / PER_UNIT, (known, 0.0), &|| {
                 false
@@ -349,7 +382,7 @@ mod tests {
     fn a_cut_that_takes_too_much_work_proves_nothing() {
         let model = layered(6, 12, &mut Random::new(42, 0));
         let budget = floor(&model);
-        let mut moments = Moments::new(&model, Order::Free, &order::held(&model, Order::Free));
+        let mut moments = Moments::new(&model, Order::Free, &order::held(&model, Order::Free), 0.0);
         let rows = moments.rows.len();
         let left = moments.advance((&model, budget), 10, (1.0, 0.0), &|| false);
         assert_eq!((left, moments.rows.len(), moments.proven), (0, rows, 0.0));

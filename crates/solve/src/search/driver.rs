@@ -29,6 +29,8 @@ use crate::search::walks::WALKS;
 const RATE: f64 = 75e6;
 /// The bound's share of all work before the race, that for pairs included. Half of it follows after the race, and half at the end.
 const BOUND_SHARE: f64 = 0.05;
+/// After each epoch of the last lineage, one part in so many of its work is for the bound by single moments.
+const PROOF_PART: u64 = 12;
 /// The share of all work for the problem of pairs.
 const PAIRS_SHARE: f64 = 0.6;
 /// The share of the search's work for several lineages side by side, and that share if none of them was made afresh. Then a longer
@@ -495,9 +497,9 @@ impl<'m> Race<'m, '_> {
             let found = next.best.clone();
             self.offer(found);
         }
-        let spared = self.advance(spared + share / 4);
+        let spared = self.advance(spared + share / 2);
         let guide = Arc::new(self.bound.growth(self.best.0));
-        let spared = spared + self.at_moments(share / 4);
+        self.at_moments(share / 4, &mut left);
         let mut last = self.lineage(0, self.best.clone(), free, &guide);
         for lineage in &lineages {
             last.meet(std::slice::from_ref(&lineage.best));
@@ -519,8 +521,11 @@ impl<'m> Race<'m, '_> {
             if last.has_converged(idle) {
                 break;
             }
+            let before = left;
             last.epoch(self.first.threads, left, &mut left);
             self.offer(last.best.clone());
+            // A plan that is proven to be the best needn't be improved.
+            self.at_moments((before - left) / PROOF_PART, &mut left);
         }
         self.others = last.others();
         self.advance(spared + share / 2);
@@ -571,9 +576,10 @@ impl<'m> Race<'m, '_> {
         self.prove(work, Ascent::advance)
     }
 
-    /// [`Self::advance`] by single moments.
-    fn at_moments(&mut self, work: u64) -> u64 {
-        self.prove(work, Ascent::at_moments)
+    /// Spends at most so much of what is left on single moments.
+    fn at_moments(&mut self, most: u64, left: &mut u64) {
+        let work = most.min(*left);
+        *left -= work - self.prove(work, Ascent::at_moments);
     }
 
     fn prove(

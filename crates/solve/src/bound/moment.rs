@@ -1,0 +1,168 @@
+//! What a budget costs at one moment, in the given order or in whatever order tasks run: a minimum cut.
+//!
+//! The moment is the first run of a task, the *row*. Tasks before it in every order have run by then and tasks
+//! after it haven't; of the others, the cut decides. Let `s(t) = 1` if `t` has run by then, `e(t) = 1` if it has and
+//! doesn't run again after it, and `d(v) = 1` if no later run needs `v` from before. Then in every plan
+//!
+//! * `s(u) ≤ s(t)` if `u` reads what `t` writes, because `t` runs first;
+//! * `e(t) ≤ s(t)`, and making `t` again costs `c(t) · (s(t) − e(t))` seconds;
+//! * `d(v) ≤ e(u)` for each reader `u`: who has yet to run, or runs again, needs `v` in memory at the row or made again after it;
+//! * `v` from `t` is in memory at the row if `e(t) = 1` and `d(v) = 0`, and what is in memory there must fit beside what the
+//!   row's own run uses.
+//!
+//! At a price `λ` per byte of the last rule, every rule is an implication between two of these choices, and every cost is paid if one holds and another doesn't.
+//! So the least seconds less `λ` times the room are a minimum cut for any `λ`, exactly, and the best `λ` is the maximum of a concave function.
+//!
+//! The third rule carries what the stay program ([`super::stays`]) has as its third: what is dropped and needed again
+//! takes a whole tree of runs that begins with what the row holds. That program has many rows but needs to know where tasks are
+//! between them, which a random graph leaves open, and its trees are fractions; this one has one row, needs to know nothing and is exact
+//! but for its one price.
+
+use cranelift_entity::PrimaryMap;
+use scrimp_plan::TaskId;
+
+use crate::flow::{Network, Node, SINK, SOURCE};
+use crate::method::Order;
+use crate::model::Model;
+
+/// The first run of a task, within a budget.
+pub(super) struct Moment<'m> {
+    pub model: &'m Model,
+    pub budget: f64,
+    pub order: Order,
+    pub row: TaskId,
+    /// Whether a task can't run again, so that what it writes can't be made again either.
+    pub once: &'m PrimaryMap<TaskId, bool>,
+}
+
+/// What a task does: it has run by the row and doesn't run again, or either isn't so.
+pub(super) type Choice = (TaskId, bool);
+
+/// The cut at one price.
+pub(super) struct Least {
+    pub price: f64,
+    /// No plan adds fewer seconds.
+    pub value: f64,
+    /// The bytes that the cut's choices have over the budget, and the slope of the value.
+    pub slope: f64,
+    /// By task: its choice.
+    pub stays: Vec<bool>,
+}
+
+impl Least {
+    /// No price's value is above this one.
+    pub fn at(&self, price: f64) -> f64 {
+        self.value + self.slope * (price - self.price)
+    }
+
+    /// The seconds that the cut's choices add.
+    pub fn seconds(&self) -> f64 {
+        self.at(0.0)
+    }
+}
+
+impl Moment<'_> {
+    /// The cut at a price, with some choices made, by looking at no more than `left` edges; `None` if that takes more.
+    pub fn least(&self, price: f64, made: &[Choice], left: &mut u64) -> Option<Least> {
+        let (model, row) = (self.model, self.row);
+        let mut network = Network::new();
+        let (ran, stays) = self.nodes(&mut network);
+        for &(t, choice) in made {
+            match choice {
+                true => network.edge(SOURCE, stays[t], f64::INFINITY),
+                false => network.edge(stays[t], SINK, f64::INFINITY),
+            }
+        }
+        for t in model.task_ids().filter(|&t| ran[t] != SINK) {
+            for input in model.inputs.of(t) {
+                network.edge(ran[t], ran[model.producer[input.value]], f64::INFINITY);
+            }
+            if ran[t] != stays[t] {
+                network.edge(ran[t], stays[t], model.cost[t]);
+                network.edge(stays[t], ran[t], f64::INFINITY);
+            }
+        }
+        let mut room = self.budget - model.fixed_bytes - model.workspace[row];
+        let inputs = model.inputs.of(row);
+        let used = inputs.iter().filter(|i| !i.overwritten);
+        let used = used
+            .map(|i| i.value)
+            .chain(model.outputs.of(row).iter().copied());
+        room -= used.map(|v| model.size(v)).sum::<f64>();
+        // The pairs of sides that pay for a value in memory, and its bytes.
+        let mut held = Vec::new();
+        for v in model.value_ids() {
+            let (bytes, made) = (model.size(v), stays[model.producer[v]]);
+            let read = inputs.iter().find(|i| i.value == v);
+            if bytes <= 0.0 || made == SINK || read.is_some_and(|i| !i.overwritten) {
+                continue;
+            }
+            let readers = model.consumers.of(v).iter();
+            let mut others = readers.filter(|&&r| r != row).map(|&r| stays[r]).peekable();
+            if others.peek().is_none() {
+                continue;
+            }
+            let needed = network.node();
+            let pays = match read {
+                Some(_) => f64::INFINITY,
+                None => price * bytes,
+            };
+            network.edge(made, needed, pays);
+            held.push((made, needed, bytes));
+            for reader in others {
+                network.edge(needed, reader, f64::INFINITY);
+            }
+        }
+        let cut = network.cut_within(left)?;
+        let chosen = |node: Node| cut.source_side.get(node) == Some(&true);
+        let here = held
+            .iter()
+            .filter(|&&(made, needed, _)| chosen(made) && !chosen(needed));
+        Some(Least {
+            price,
+            value: cut.capacity - price * room,
+            slope: here.map(|(_, _, bytes)| bytes).sum::<f64>() - room,
+            stays: model.task_ids().map(|t| chosen(stays[t])).collect(),
+        })
+    }
+
+    /// By task, also `start` and `end`: the node that says whether it has run by the row, and the one that says whether it doesn't
+    /// run again either.
+    fn nodes(&self, network: &mut Network) -> (PrimaryMap<TaskId, Node>, PrimaryMap<TaskId, Node>) {
+        let (model, row) = (self.model, self.row);
+        const OPEN: Node = Node::MAX;
+        let mut ran: PrimaryMap<TaskId, Node> = model.cost.values().map(|_| OPEN).collect();
+        ran[model.start()] = SOURCE;
+        ran[model.end()] = SINK;
+        ran[row] = SINK;
+        if self.order == Order::Fixed {
+            for t in model.task_ids() {
+                ran[t] = if t < row { SOURCE } else { SINK };
+            }
+        }
+        for t in model.task_ids().rev().filter(|&t| t <= row) {
+            let outputs = model.outputs.of(t).iter();
+            let mut readers = outputs.flat_map(|&v| model.consumers.of(v));
+            if readers.any(|&r| r == row || (r < row && ran[r] == SOURCE)) {
+                ran[t] = SOURCE;
+            }
+        }
+        for t in model.task_ids().filter(|&t| t > row) {
+            let makers = model.inputs.of(t).iter().map(|i| model.producer[i.value]);
+            if makers.into_iter().any(|m| ran[m] == SINK) {
+                ran[t] = SINK;
+            }
+        }
+        let mut stays = ran.clone();
+        for t in model.task_ids() {
+            if ran[t] == OPEN {
+                ran[t] = network.node();
+            }
+            stays[t] = match self.once[t] || ran[t] == SINK {
+                true => ran[t],
+                false => network.node(),
+            };
+        }
+        (ran, stays)
+    }
+}
