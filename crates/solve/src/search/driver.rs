@@ -76,7 +76,7 @@ const LEAST_STATES: usize = 20_000;
 const IDLE_SHARE: f64 = 0.1;
 /// The same per task, in units of work, if the plan is further above the bound than a share of all tasks' seconds.
 const ENOUGH: u64 = 2_000_000;
-const CLOSE: f64 = 1e-5;
+const CLOSE: f64 = 1e-3;
 
 /// What the search found.
 pub(crate) struct Found {
