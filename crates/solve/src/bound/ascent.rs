@@ -76,7 +76,7 @@ pub(crate) struct Ascent<'m> {
     whole: f64,
     /// The weight of a squared byte against a rule.
     unit: f64,
-    /// What single moments prove, if the order is free.
+    /// What single moments prove; none with other memories.
     moments: Option<Moments>,
     proven: f64,
 }
@@ -206,8 +206,8 @@ impl<'m> Ascent<'m> {
     /// Works on the bound for about `work` units, until the bound meets what a known plan adds, or until
     /// `stop`. Single moments have the work that the program leaves. Returns the work left over.
     pub fn advance(&mut self, work: u64, known: f64, stop: &dyn Fn() -> bool) -> u64 {
-        let met = self.model.base_cost() + known * (1.0 - 1e-9);
         let mut left = work;
+        let met = self.model.base_cost() + known * (1.0 - 1e-9);
         while !self.converged && self.proven() < met && !stop() {
             let cost = self.program.work();
             if left < cost {

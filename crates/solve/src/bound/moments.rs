@@ -26,6 +26,8 @@ const GAIN: f64 = 1e-4;
 /// The factor between prices as long as all choices exceed the budget, and if none do.
 const FACTOR: f64 = 4.0;
 const TINY: f64 = 1e-6;
+/// The most leaves of a tree, which take up to some kilobytes each.
+const LEAVES: usize = 20_000;
 /// What a plan must save if all costs are multiples of a number, as a share of that.
 const WHOLE: f64 = 0.99;
 
@@ -225,9 +227,10 @@ impl Tree {
         Some(())
     }
 
-    /// Ends the tree if its lowest leaf can't be branched on.
+    /// Ends the tree if its lowest leaf can't be branched on, or if it has too many.
     fn close(&mut self) {
-        if self.leaves.peek().is_none_or(|leaf| leaf.next.is_none()) {
+        let ends = self.leaves.peek().is_none_or(|leaf| leaf.next.is_none());
+        if ends || self.leaves.len() > LEAVES {
             self.most = 0.0;
         }
     }
