@@ -233,6 +233,12 @@ impl<'m> Ascent<'m> {
         left
     }
 
+    /// The sequence of the choices that fit best at the moment that proves most, if they are new. It may exceed the budget
+    /// elsewhere.
+    pub fn start(&mut self) -> Option<Vec<TaskId>> {
+        self.moments.as_mut()?.start(self.model)
+    }
+
     fn step(&mut self, known: f64) {
         let value = self.program.evaluate(&self.prices, &mut self.answer);
         self.steps += 1;

@@ -18,12 +18,15 @@
 //! between them, which a random graph leaves open, and its trees are fractions; this one has one row, needs to know nothing and is exact
 //! but for its one price.
 
-use cranelift_entity::PrimaryMap;
-use scrimp_plan::TaskId;
+use cranelift_entity::{EntityRef, PrimaryMap};
+use scrimp_plan::{TaskId, ValueId};
 
 use crate::flow::{Network, Node, SINK, SOURCE};
 use crate::method::Order;
 use crate::model::Model;
+
+/// The most runs of a sequence of choices, per task.
+const MOST_RUNS: usize = 4;
 
 /// The first run of a task, within a budget.
 pub(super) struct Moment<'m> {
@@ -40,12 +43,14 @@ pub(super) type Choice = (TaskId, bool);
 
 /// The cut at one price.
 pub(super) struct Least {
+    pub row: TaskId,
     pub price: f64,
     /// No plan adds fewer seconds.
     pub value: f64,
     /// The bytes that the cut's choices have over the budget, and the slope of the value.
     pub slope: f64,
-    /// By task: its choice.
+    /// By task: whether it has run by the row, and whether it doesn't run again either.
+    ran: Vec<bool>,
     pub stays: Vec<bool>,
 }
 
@@ -58,6 +63,47 @@ impl Least {
     /// The seconds that the cut's choices add.
     pub fn seconds(&self) -> f64 {
         self.at(0.0)
+    }
+
+    /// The sequence that makes these choices: what has run by the row, the row, and then the rest, each in the given order, with what runs
+    /// again as late as it can. It may exceed the budget elsewhere, and where buffers are taken over, lack something that a run needs.
+    pub fn runs(&self, model: &Model) -> Vec<TaskId> {
+        let mut there: PrimaryMap<ValueId, bool> = model.bytes.values().map(|_| false).collect();
+        let run = |t: TaskId, stays: bool, there: &mut PrimaryMap<ValueId, bool>| {
+            for input in model.inputs.of(t).iter().filter(|i| i.overwritten) {
+                there[input.value] = false;
+            }
+            for &v in model.outputs.of(t) {
+                there[v] = stays;
+            }
+        };
+        run(model.start(), true, &mut there);
+        let (before, after): (Vec<TaskId>, Vec<TaskId>) =
+            model.task_ids().partition(|t| self.ran[t.index()]);
+        let mut runs = before;
+        runs.push(self.row);
+        for &t in &runs {
+            run(t, t == self.row || self.stays[t.index()], &mut there);
+        }
+        let most = model.tasks as usize * MOST_RUNS;
+        let after = after.into_iter().filter(|&t| t != self.row);
+        for t in after.chain([model.end()]) {
+            // What is to run, the next one last.
+            let mut next = vec![t];
+            while let Some(&t) = next.last().filter(|_| runs.len() < most) {
+                let inputs = model.inputs.of(t).iter().map(|i| i.value);
+                match inputs.into_iter().find(|&v| !there[v]) {
+                    Some(v) if model.has(model.producer[v]) => next.push(model.producer[v]),
+                    _ => {
+                        next.pop();
+                        run(t, true, &mut there);
+                        runs.push(t);
+                    }
+                }
+            }
+        }
+        runs.retain(|&t| model.has(t));
+        runs
     }
 }
 
@@ -119,9 +165,11 @@ impl Moment<'_> {
             .iter()
             .filter(|&&(made, needed, _)| chosen(made) && !chosen(needed));
         Some(Least {
+            row,
             price,
             value: cut.capacity - price * room,
             slope: here.map(|(_, _, bytes)| bytes).sum::<f64>() - room,
+            ran: model.task_ids().map(|t| chosen(ran[t])).collect(),
             stays: model.task_ids().map(|t| chosen(stays[t])).collect(),
         })
     }

@@ -45,6 +45,8 @@ pub(super) struct Moments {
     trees: Vec<Tree>,
     /// The best seconds per byte so far, or a guess.
     price: f64,
+    /// The best choices that fit at the best row, if they are new.
+    best: Option<Least>,
     /// Seconds beyond those of running every task once that every plan takes.
     pub proven: f64,
 }
@@ -118,6 +120,7 @@ impl Moments {
             tried: 0,
             trees: Vec::new(),
             price: model.base_cost() / bytes.max(1.0),
+            best: None,
             proven: 0.0,
         }
     }
@@ -149,8 +152,11 @@ impl Moments {
             let done = match (tree, self.rows.last()) {
                 (Some(tree), _) => {
                     let moment = moment(model, budget, self.order, &self.once, tree.row);
-                    tree.grow(&moment, &mut limits).map(|()| {
+                    tree.grow(&moment, &mut limits).map(|found| {
                         self.proven = self.proven.max(tree.bound());
+                        if tree.bound() >= self.proven {
+                            self.best = found.or(self.best.take());
+                        }
                         tree.close();
                     })
                 }
@@ -164,6 +170,11 @@ impl Moments {
         limits.left / PER_UNIT
     }
 
+    /// The sequence of the best choices that fit at the best row, if they are new.
+    pub fn start(&mut self, model: &Model) -> Option<Vec<TaskId>> {
+        self.best.take().map(|best| best.runs(model))
+    }
+
     /// Finds a row's best price, or that it is no better than the best row so far. `None` if there is too little work.
     fn try_row(
         &mut self,
@@ -172,9 +183,11 @@ impl Moments {
         limits: &mut Limits<'_>,
     ) -> Option<()> {
         let moment = moment(model, budget, self.order, &self.once, row);
-        let (leaf, most) = climb(&moment, (self.price, Vec::new()), self.proven, limits)?;
+        let (leaf, fits) = climb(&moment, (self.price, Vec::new()), self.proven, limits)?;
+        let most = fits.as_ref().map_or(f64::INFINITY, Least::seconds);
         if leaf.bound > self.proven {
             (self.proven, self.price) = (leaf.bound, leaf.price);
+            self.best = fits;
         }
         let mut tree = Tree {
             row,
@@ -210,21 +223,25 @@ impl Tree {
         self.leaves.peek().map_or(self.most, |leaf| leaf.bound)
     }
 
-    /// Makes the next choice in the leaf with the lowest bound. `None` if there is too little work.
-    fn grow(&mut self, moment: &Moment<'_>, limits: &mut Limits<'_>) -> Option<()> {
+    /// Makes the next choice in the leaf with the lowest bound, and returns the best choices that fit if they are new. `None` if there is
+    /// too little work.
+    fn grow(&mut self, moment: &Moment<'_>, limits: &mut Limits<'_>) -> Option<Option<Least>> {
         let leaf = self.leaves.peek()?;
         let next = leaf.next?;
-        let mut found = Vec::new();
+        let (mut children, mut best) = (Vec::new(), None);
         for choice in [true, false] {
             let made = [leaf.made.as_slice(), &[(next, choice)]].concat();
-            let (mut child, most) = climb(moment, (leaf.price, made), 0.0, limits)?;
+            let (mut child, fits) = climb(moment, (leaf.price, made), 0.0, limits)?;
             child.bound = child.bound.max(leaf.bound);
-            self.most = self.most.min(most);
-            found.push(child);
+            children.push(child);
+            if let Some(fits) = fits.filter(|fits| fits.seconds() < self.most) {
+                self.most = fits.seconds();
+                best = Some(fits);
+            }
         }
         self.leaves.pop();
-        self.leaves.extend(found);
-        Some(())
+        self.leaves.extend(children);
+        Some(best)
     }
 
     /// Ends the tree if its lowest leaf can't be branched on, or if it has too many.
@@ -237,13 +254,14 @@ impl Tree {
 }
 
 /// The best price of a moment with some choices made, from a first one on, or a price that says that `worth` seconds can't be exceeded; and the
-/// seconds of the best choices that fit. `None` if there is too little work.
+/// best choices that fit. `None` if there is too little work.
 fn climb(
     moment: &Moment<'_>,
     (first, made): (f64, Vec<Choice>),
     worth: f64,
     limits: &mut Limits<'_>,
-) -> Option<(Leaf, f64)> {
+) -> Option<(Leaf, Option<Least>)> {
+    // The last ones that don't fit and that do: each has fewer seconds, and more bytes, than those before.
     let (mut low, mut high): (Option<Least>, Option<Least>) = (None, None);
     let mut leaf = Leaf {
         bound: 0.0,
@@ -251,7 +269,7 @@ fn climb(
         made,
         next: None,
     };
-    let (mut price, mut most) = (first, f64::INFINITY);
+    let mut price = first;
     for _ in 0..PRICES {
         if (limits.stop)() {
             return None;
@@ -263,11 +281,10 @@ fn climb(
         if here.slope > 0.0 {
             low = Some(here);
         } else {
-            most = most.min(here.seconds());
             high = Some(here);
         }
         price = match (&low, &high) {
-            _ if leaf.bound >= limits.enough => return Some((leaf, most)),
+            _ if leaf.bound >= limits.enough => return Some((leaf, high)),
             (Some(low), None) => FACTOR * low.price,
             (None, Some(high)) if high.price < first => break,
             (None, high) => TINY * high.as_ref()?.price,
@@ -280,7 +297,7 @@ fn climb(
             }
         };
     }
-    if let (Some(low), Some(high)) = (low, high) {
+    if let (Some(low), Some(high)) = (&low, &high) {
         let differ = |t: &TaskId| low.stays[t.index()] != high.stays[t.index()];
         let model = moment.model;
         let bytes = |t: TaskId| -> f64 {
@@ -290,7 +307,7 @@ fn climb(
         let tasks = model.task_ids().filter(differ);
         leaf.next = tasks.max_by(|&a, &b| bytes(a).total_cmp(&bytes(b)).then(b.cmp(&a)));
     }
-    Some((leaf, most))
+    Some((leaf, high))
 }
 
 #[cfg(test)]
@@ -306,6 +323,7 @@ mod tests {
     use crate::random::Random;
     use crate::search::exact::{self, Limits, Verdict};
     use crate::search::state::State;
+    use crate::testing::{Shape, problem};
 
     /// Layers of tasks, each of which reads two values of the layer before.
     fn layered(layers: usize, width: usize, rng: &mut Random) -> Model {
@@ -382,6 +400,51 @@ mod tests {
             proven > 0.1 * added && proven > 2.0 * chain,
             "{added} {proven} {chain}"
         );
+    }
+
+    #[test]
+    fn choices_that_fit_are_a_sequence_that_fits_at_the_row() {
+        let mut rng = Random::new(44, 0);
+        let (mut exact, mut sound, mut tried) = (0, 0, 0);
+        for round in 0..200 {
+            let shape = Shape {
+                tasks: 10 + round % 20,
+                rich: round % 2 > 0,
+            };
+            let p = problem(shape, &mut rng);
+            let model = Model::new(&p).unwrap().0;
+            let (low, high) = (
+                floor(&model) - model.resident,
+                State::new(&model, &model.given_order()).peak(),
+            );
+            let budget = (low + 0.5 * (high - low)).floor();
+            for order in [Order::Fixed, Order::Free] {
+                let held = order::held(&model, order);
+                let mut moments = Moments::new(&model, order, &held, 0.0);
+                moments.advance((&model, budget), 1000, (1e9, 0.0), &|| false);
+                let Some(best) = moments.best.take() else {
+                    continue;
+                };
+                tried += 1;
+                let runs = best.runs(&model);
+                let state = State::new(&model, &runs);
+                if !state.is_sound() {
+                    continue;
+                }
+                sound += 1;
+                // Where buffers are taken over, more may have to run again, and be in memory for that.
+                if state.cost() - model.base_cost() > best.seconds() + 1e-9 {
+                    assert!(shape.rich, "what runs again does so once");
+                    continue;
+                }
+                exact += 1;
+                // The first position is that of the given values.
+                let row = 1 + runs.iter().position(|&t| t == best.row).unwrap();
+                assert!(state.mem()[row] <= budget, "{shape:?}");
+            }
+        }
+        let counts = format!("{exact} of {sound} of {tried}");
+        assert!(exact > tried * 9 / 10 && tried > 150, "{counts}");
     }
 
     /// The fewest seconds that any choices which fit at a row add, by trying all; infinite if none fit.

@@ -91,6 +91,8 @@ pub(crate) struct Found {
     pub floor: f64,
     /// Whether the order is free but the search kept the given one, as [`settled`] does if that is promising.
     pub settled: bool,
+    /// Units of work that the search didn't need.
+    left: u64,
 }
 
 /// Searches for the cheapest sequence within `budget` bytes, without resident bytes.
@@ -165,6 +167,7 @@ pub(crate) fn with<'m>(
         lower_bound: model.base_cost(),
         floor,
         settled: false,
+        left: work(options) as u64,
     };
     if peak <= budget {
         return known;
@@ -242,7 +245,7 @@ fn by_walks<'m>(
     let FirstPlan { model, budget, .. } = first;
     let cutoff = options.cutoff(start, options.time_limit);
     let start_runs: Option<Vec<TaskId>> = options.start.as_ref().map(|plan| plan.runs().collect());
-    let mut spent = 0.0;
+    let mut total = work(options) as u64;
     let mut or_pairs = |known: Vec<TaskId>| {
         let enough = options
             .enough
@@ -251,7 +254,10 @@ fn by_walks<'m>(
             true => of_pairs(&first, &known, options, start, progress),
             false => None,
         };
-        spent = pairs.as_ref().map_or(0.0, |_| PAIRS_SHARE);
+        let pairs = pairs.map(|(runs, spent)| {
+            total -= spent;
+            runs
+        });
         first.cheaper(known, pairs)
     };
     let plans = match &start_runs {
@@ -299,6 +305,7 @@ fn by_walks<'m>(
                     lower_bound,
                     floor: proven.max(floor),
                     settled: false,
+                    left: 0,
                 };
             }
             (runs, None)
@@ -344,7 +351,6 @@ fn by_walks<'m>(
             });
         },
     };
-    let total = (work(options) * (1.0 - spent)) as u64;
     let share = match how.exactly && space::words(model) <= RESERVED_WORDS {
         true => EXACT_SHARE,
         false => 0.0,
@@ -367,10 +373,11 @@ fn by_walks<'m>(
         lower_bound,
         floor,
         settled,
+        left,
     }
 }
 
-/// The plan that a part of the work finds for the problem of pairs, if there is one at once. A search that was given a plan goes
+/// What a part of the work finds for the problem of pairs: the plan, if there is one at once, and that work. A search that was given a plan goes
 /// on from a known one here, too.
 fn of_pairs(
     first: &FirstPlan<'_>,
@@ -378,7 +385,7 @@ fn of_pairs(
     options: &Options,
     start: Instant,
     progress: &mut dyn FnMut(Progress),
-) -> Option<Vec<TaskId>> {
+) -> Option<(Vec<TaskId>, u64)> {
     let time_limit = options.time_limit.mul_f64(PAIRS_SHARE);
     if options.cutoff(start, time_limit).reached() {
         return None;
@@ -408,7 +415,8 @@ fn of_pairs(
     };
     let found = with(&pairs.model, first.budget, &options, start, how, &mut watch);
     let runs = pairs.expand(&found.runs);
-    (State::new(first.model, &runs).peak() <= first.budget).then_some(runs)
+    let spent = work(&options) as u64 - found.left;
+    (State::new(first.model, &runs).peak() <= first.budget).then_some((runs, spent))
 }
 
 /// The units of work of a walk within the time limit.
@@ -454,6 +462,8 @@ impl<'m> Race<'m, '_> {
         let model = self.first.model;
         let free = self.first.free;
         let guide = Arc::new(self.bound.growth(self.best.0));
+        let made = self.at_moments(share / 4, &mut left);
+        self.origins.extend(made.iter().map(|plan| plan.1.clone()));
         let added = |plan: &Vec<TaskId>| State::new(model, plan).cost() - model.base_cost();
         let promising = |kept: &Vec<TaskId>| added(kept) <= PROMISING * added(&self.best.1);
         let splits = kept.as_ref().is_some_and(promising);
@@ -499,8 +509,8 @@ impl<'m> Race<'m, '_> {
         }
         let spared = self.advance(spared + share / 2);
         let guide = Arc::new(self.bound.growth(self.best.0));
-        self.at_moments(share / 4, &mut left);
         let mut last = self.lineage(0, self.best.clone(), free, &guide);
+        last.meet(made.as_slice());
         for lineage in &lineages {
             last.meet(std::slice::from_ref(&lineage.best));
             last.meet(lineage.walks[0].elite.plans());
@@ -518,14 +528,22 @@ impl<'m> Race<'m, '_> {
             } else {
                 idle.max(enough)
             };
-            if last.has_converged(idle) {
+            let converged = last.has_converged(idle);
+            let before = left;
+            // A plan that is proven to be the best needn't be improved, and the proof may take as long as the search has taken.
+            let proof = if converged {
+                total - left
+            } else {
+                last.epoch(self.first.threads, left, &mut left);
+                self.offer(last.best.clone());
+                (before - left) / PROOF_PART
+            };
+            if let Some(plan) = self.at_moments(proof, &mut left) {
+                last.take(plan);
+            }
+            if converged && last.has_converged(idle) {
                 break;
             }
-            let before = left;
-            last.epoch(self.first.threads, left, &mut left);
-            self.offer(last.best.clone());
-            // A plan that is proven to be the best needn't be improved.
-            self.at_moments((before - left) / PROOF_PART, &mut left);
         }
         self.others = last.others();
         self.advance(spared + share / 2);
@@ -576,10 +594,17 @@ impl<'m> Race<'m, '_> {
         self.prove(work, Ascent::advance)
     }
 
-    /// Spends at most so much of what is left on single moments.
-    fn at_moments(&mut self, most: u64, left: &mut u64) {
+    /// Spends at most so much of what is left on single moments. What fits best at one of them may be a plan, or nearly one: if there is such
+    /// a plan, and a new one, returns it.
+    fn at_moments(&mut self, most: u64, left: &mut u64) -> Option<(f64, Vec<TaskId>)> {
         let work = most.min(*left);
         *left -= work - self.prove(work, Ascent::at_moments);
+        let model = self.first.model;
+        let start = self.bound.start()?;
+        let start = Some(start).filter(|runs| State::new(model, runs).is_sound())?;
+        let plan = priced(model, self.first.fitted(&start)?);
+        self.offer(plan.clone());
+        Some(plan)
     }
 
     fn prove(

@@ -115,12 +115,8 @@ impl<'m> Lineage<'m> {
             }
         }
         self.share();
-        if let Some(better) = best_of(&self.walks)
-            && better.0 < self.best.0 * (1.0 - 1e-12)
-        {
-            self.best = better;
-            self.idle = 0;
-            self.better_at = self.spent;
+        if let Some(better) = best_of(&self.walks) {
+            self.take(better);
         }
     }
 
@@ -140,6 +136,16 @@ impl<'m> Lineage<'m> {
     pub fn meet(&mut self, plans: &[(f64, Vec<TaskId>)]) {
         for walk in &mut self.walks {
             plans.iter().for_each(|plan| walk.elite.add(plan));
+        }
+    }
+
+    /// Goes on from a plan found elsewhere if that is the best one.
+    pub fn take(&mut self, plan: (f64, Vec<TaskId>)) {
+        self.meet(std::slice::from_ref(&plan));
+        if plan.0 < self.best.0 * (1.0 - 1e-12) {
+            self.best = plan;
+            self.idle = 0;
+            self.better_at = self.spent;
         }
     }
 
