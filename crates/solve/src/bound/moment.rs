@@ -5,6 +5,7 @@
 //! doesn't run again after it, and `d(v) = 1` if no later run needs `v` from before. Then in every plan
 //!
 //! * `s(u) ≤ s(t)` if `u` reads what `t` writes, because `t` runs first;
+//! * `s(o) ≤ e(t)` if `t` reads what `o` overwrites, unless that can be made again;
 //! * `e(t) ≤ s(t)`, and making `t` again costs `c(t) · (s(t) − e(t))` seconds;
 //! * `d(v) ≤ e(u)` for each reader `u`: who has yet to run, or runs again, needs `v` in memory at the row or made again after it;
 //! * `v` from `t` is in memory at the row if `e(t) = 1` and `d(v) = 0`, and what is in memory there must fit beside what the
@@ -123,10 +124,16 @@ impl Moment<'_> {
             for input in model.inputs.of(t) {
                 network.edge(ran[t], ran[model.producer[input.value]], f64::INFINITY);
             }
+            for reader in self.done_before(t) {
+                network.edge(ran[t], stays[reader], f64::INFINITY);
+            }
             if ran[t] != stays[t] {
                 network.edge(ran[t], stays[t], model.cost[t]);
                 network.edge(stays[t], ran[t], f64::INFINITY);
             }
+        }
+        for reader in self.done_before(row) {
+            network.edge(SOURCE, stays[reader], f64::INFINITY);
         }
         let mut room = self.budget - model.fixed_bytes - model.workspace[row];
         let inputs = model.inputs.of(row);
@@ -172,6 +179,15 @@ impl Moment<'_> {
             ran: model.task_ids().map(|t| chosen(ran[t])).collect(),
             stays: model.task_ids().map(|t| chosen(stays[t])).collect(),
         })
+    }
+
+    /// Tasks that don't run after a task has: what they read is overwritten by it and can't be made again.
+    fn done_before(&self, task: TaskId) -> impl Iterator<Item = TaskId> {
+        let model = self.model;
+        let inputs = model.inputs.of(task).iter();
+        let lost = inputs.filter(|i| i.overwritten && self.once[model.producer[i.value]]);
+        let readers = lost.flat_map(|i| model.consumers.of(i.value).iter().copied());
+        readers.filter(move |&reader| reader != task && model.has(reader))
     }
 
     /// By task, also `start` and `end`: the node that says whether it has run by the row, and the one that says whether it doesn't
