@@ -20,9 +20,11 @@ use crate::search::walks::{WALKS, each, first_found};
 const ROUNDS: u64 = 16;
 /// The same number if beams have failed.
 const ROUNDS_AFTER_BEAMS: u64 = 6;
-/// The widths of the beams, in the order in which they are tried; the last is only for few tasks.
-pub(super) const WIDTHS: [usize; 3] = [1, 8, 64];
+/// The widths of the beams, in the order in which they are tried. The third is only for few tasks, and the last, for which states
+/// don't choose the next task, for problems whose sets take one word.
+pub(super) const WIDTHS: [usize; 4] = [1, 8, 64, 1024];
 pub(super) const FEW: u32 = 400;
+const CHOOSING: usize = 64;
 /// The width of a beam in a given order for problems whose sets take one word, before the exact search for any plan, which gets
 /// through such a problem later.
 const WIDEST: usize = 4096;
@@ -261,10 +263,16 @@ impl FirstPlan<'_> {
             return None;
         }
         let orders = self.orders(&mut rng);
-        let widths = widths.min(if self.model.tasks > FEW { 2 } else { 3 });
+        let takes = match space::words(self.model) {
+            ..=WIDEST_WORDS => 4,
+            _ if self.model.tasks <= FEW => 3,
+            _ => 2,
+        };
         let mut jobs = Vec::new();
-        for &width in &WIDTHS[..widths] {
-            let free = orders.iter().take(usize::from(self.free));
+        for &width in &WIDTHS[..widths.min(takes)] {
+            let free = orders
+                .iter()
+                .take(usize::from(self.free && width <= CHOOSING));
             jobs.extend(orders.iter().map(|order| (width, order, false)));
             jobs.extend(free.map(|order| (width, order, true)));
         }
