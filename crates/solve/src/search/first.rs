@@ -386,3 +386,53 @@ pub(super) fn blurred(model: &Model, power: f64) -> Model {
     }
     model
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bound;
+    use crate::search::state::State;
+    use crate::testing::{Shape, base_peak, problem};
+
+    #[test]
+    fn wide_beams_in_lean_orders_find_plans_that_narrow_ones_do_not() {
+        let mut rng = Random::new(7, 0);
+        let (mut narrow, mut wide) = (0, 0);
+        for round in 0..6 {
+            let shape = Shape {
+                tasks: 32 + 2 * round,
+                rich: false,
+            };
+            let p = problem(shape, &mut rng);
+            let model = Model::new(&p).unwrap().0;
+            let floor = bound::floor(&model);
+            let budget = floor + (base_peak(&p) as f64 - floor) / 20.0;
+            let first = FirstPlan {
+                model: &model,
+                budget,
+                floor,
+                free: true,
+                cutoff: Cutoff::NEVER,
+                late: Cutoff::NEVER,
+                squeeze: 0,
+                patient: false,
+                any: false,
+                known: None,
+                seed: 0,
+                threads: 2,
+            };
+            let count = |widths| {
+                let found = first.beams(widths);
+                assert!(
+                    found
+                        .iter()
+                        .all(|runs| State::new(&model, runs).peak() <= budget)
+                );
+                usize::from(found.is_some())
+            };
+            narrow += count(WIDTHS.len() - 1);
+            wide += count(WIDTHS.len());
+        }
+        assert!(wide > narrow && narrow > 0, "{wide}, not {narrow}");
+    }
+}
