@@ -222,7 +222,7 @@ impl<'m> Ascent<'m> {
         }
     }
 
-    /// Works on single moments, as [`Ascent::advance`] does on the program. They steer no search.
+    /// Works on single moments, as [`Ascent::advance`] does on the program. Their prices steer no search.
     pub fn at_moments(&mut self, work: u64, known: f64, stop: &dyn Fn() -> bool) -> u64 {
         let Some(moments) = &mut self.moments else {
             return work;

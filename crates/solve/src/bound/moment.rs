@@ -92,8 +92,8 @@ impl Least {
             // What is to run, the next one last.
             let mut next = vec![t];
             while let Some(&t) = next.last().filter(|_| runs.len() < most) {
-                let inputs = model.inputs.of(t).iter().map(|i| i.value);
-                match inputs.into_iter().find(|&v| !there[v]) {
+                let mut inputs = model.inputs.of(t).iter().map(|i| i.value);
+                match inputs.find(|&v| !there[v]) {
                     Some(v) if model.has(model.producer[v]) => next.push(model.producer[v]),
                     _ => {
                         next.pop();

@@ -2,7 +2,7 @@
 //!
 //! The best price of a row leaves two sets of choices, one of which exceeds the budget and the other doesn't fill it. Branching on a task about
 //! which they differ raises the bound to the seconds of the best choices that fit, which for training graphs are often those of the best
-//! plan. The leaf with the lowest bound is next; that bound is the row's.
+//! plan. So these choices are also a start for the search. The leaf with the lowest bound is next; that bound is the row's.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

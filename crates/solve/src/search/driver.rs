@@ -529,11 +529,11 @@ impl<'m> Race<'m, '_> {
                 idle.max(enough)
             };
             let converged = last.has_converged(idle);
-            let before = left;
             // A plan that is proven to be the best needn't be improved, and the proof may take as long as the search has taken.
             let proof = if converged {
                 total - left
             } else {
+                let before = left;
                 last.epoch(self.first.threads, left, &mut left);
                 self.offer(last.best.clone());
                 (before - left) / PROOF_PART
@@ -600,8 +600,8 @@ impl<'m> Race<'m, '_> {
         let work = most.min(*left);
         *left -= work - self.prove(work, Ascent::at_moments);
         let model = self.first.model;
-        let start = self.bound.start()?;
-        let start = Some(start).filter(|runs| State::new(model, runs).is_sound())?;
+        let sound = |runs: &Vec<TaskId>| State::new(model, runs).is_sound();
+        let start = self.bound.start().filter(sound)?;
         let plan = priced(model, self.first.fitted(&start)?);
         self.offer(plan.clone());
         Some(plan)

@@ -20,10 +20,11 @@ use crate::search::walks::{WALKS, each, first_found};
 const ROUNDS: u64 = 16;
 /// The same number if beams have failed.
 const ROUNDS_AFTER_BEAMS: u64 = 6;
-/// The widths of the beams, in the order in which they are tried. The third is only for few tasks, and the last, for which states
-/// don't choose the next task, for problems whose sets take one word.
+/// The widths of the beams, in the order in which they are tried. The third is only for few tasks, and the last for problems whose sets
+/// take one word.
 pub(super) const WIDTHS: [usize; 4] = [1, 8, 64, 1024];
 pub(super) const FEW: u32 = 400;
+/// The widest beam whose states may choose the next task, which takes several times as long.
 const CHOOSING: usize = 64;
 /// The width of a beam in a given order for problems whose sets take one word, before the exact search for any plan, which gets
 /// through such a problem later.
@@ -264,7 +265,7 @@ impl FirstPlan<'_> {
         }
         let orders = self.orders(&mut rng);
         let takes = match space::words(self.model) {
-            ..=WIDEST_WORDS => 4,
+            ..=WIDEST_WORDS => WIDTHS.len(),
             _ if self.model.tasks <= FEW => 3,
             _ => 2,
         };

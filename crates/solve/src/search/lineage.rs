@@ -116,7 +116,7 @@ impl<'m> Lineage<'m> {
         }
         self.share();
         if let Some(better) = best_of(&self.walks) {
-            self.take(better);
+            self.adopt(better);
         }
     }
 
@@ -142,6 +142,10 @@ impl<'m> Lineage<'m> {
     /// Goes on from a plan found elsewhere if that is the best one.
     pub fn take(&mut self, plan: (f64, Vec<TaskId>)) {
         self.meet(std::slice::from_ref(&plan));
+        self.adopt(plan);
+    }
+
+    fn adopt(&mut self, plan: (f64, Vec<TaskId>)) {
         if plan.0 < self.best.0 * (1.0 - 1e-12) {
             self.best = plan;
             self.idle = 0;
