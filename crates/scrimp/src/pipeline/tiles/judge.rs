@@ -8,7 +8,7 @@ use scrimp_plan::{Budget, Mode, PerDevice};
 use scrimp_solve::{Options, SolveError};
 
 use super::TrialPlan;
-use super::search::{Pricing, TileSearch, TiledStep};
+use super::search::{Pricing, TileSearch, TiledStep, Work};
 use crate::error::{Error, Result};
 use crate::pipeline::{Budgeted, Fit, Planned, find_plan, homes};
 
@@ -141,6 +141,8 @@ pub(super) struct Judge<'a> {
     /// before it.
     quickest: Duration,
     pace: f64,
+    /// The bytes times the nodes of the last step that was cut by bytes, zero before it.
+    bytes_by_nodes: f64,
     /// The best so far.
     best: Judged,
     /// Its plan, if it is known: one whose layout fits or the leanest that was found.
@@ -159,6 +161,7 @@ impl<'a> Judge<'a> {
             left: Duration::ZERO,
             quickest: Duration::ZERO,
             pace: f64::INFINITY,
+            bytes_by_nodes: 0.0,
             best: Judged::Nothing,
             start: None,
             seen: Vec::new(),
@@ -268,6 +271,12 @@ impl<'a> Judge<'a> {
         if before + self.quickest > patience {
             return Ok(Judged::Nothing);
         }
+        // A step for half of the bytes has at least twice as many tiles.
+        if let Tiles::Within(bytes) = tiles
+            && self.is_too_large(self.bytes_by_nodes / bytes.max(1) as f64)
+        {
+            return Ok(Judged::TooMany);
+        }
         let step = match search.work.tiled(search.graph, tiles) {
             Err(Error::Graph(
                 GraphError::NothingToTile { .. } | GraphError::NotTileable { .. },
@@ -291,7 +300,11 @@ impl<'a> Judge<'a> {
         let seconds = self.pace * nodes as f64;
         let expected = before.as_secs_f64() + (limit / TRIAL).as_secs_f64() + seconds;
         let known = self.pace.is_finite();
-        if nodes > most || known && expected > patience.max(self.left).as_secs_f64() {
+        if let Tiles::Within(bytes) = tiles {
+            self.bytes_by_nodes = bytes as f64 * nodes as f64;
+        }
+        let too_large = nodes > most || self.is_too_large(nodes as f64);
+        if too_large || known && expected > patience.max(self.left).as_secs_f64() {
             return Ok(Judged::TooMany);
         }
         let budgeted = search.budgeted(&step, &self.budget, pricing)?;
@@ -301,6 +314,18 @@ impl<'a> Judge<'a> {
         let (judged, start) = self.plan(&budgeted)?;
         self.keep(step, judged, start);
         Ok(judged)
+    }
+
+    /// Whether a training step of so many nodes, each of which is a task, has too many for a trial. A network that only runs forward
+    /// may fit without one.
+    fn is_too_large(&self, nodes: f64) -> bool {
+        matches!(self.search.work, Work::Train(_)) && nodes > self.quick_tasks()
+    }
+
+    /// The most tasks of a step whose plan is found in a trial, if any need run again.
+    fn quick_tasks(&self) -> f64 {
+        let trial = self.search.options.time_limit / TRIAL;
+        QUICK_TASKS * trial.as_secs_f64()
     }
 
     pub(super) fn keep(&mut self, step: TiledStep, judged: Judged, start: Option<TrialPlan>) {
@@ -362,7 +387,7 @@ impl<'a> Judge<'a> {
         let limit = self.search.options.time_limit / TRIAL;
         let tasks = budgeted.problem.tasks().len() as f64;
         let fits = budgeted.budget_bytes >= Some(budgeted.base_peak());
-        if tasks > QUICK_TASKS * limit.as_secs_f64() && !fits {
+        if tasks > self.quick_tasks() && !fits {
             return Ok((Judged::TooMany, None));
         }
         let options = Options {
