@@ -21,7 +21,7 @@ const ROUNDS: u64 = 16;
 /// The same number if beams have failed.
 const ROUNDS_AFTER_BEAMS: u64 = 6;
 /// The widths of the beams, in the order in which they are tried. The third is only for few tasks, and the last for problems whose sets
-/// take one word.
+/// take one word, or two where the least budget is sought.
 pub(super) const WIDTHS: [usize; 4] = [1, 8, 64, 1024];
 pub(super) const FEW: u32 = 400;
 /// The widest beam whose states may choose the next task, which takes several times as long.
@@ -30,6 +30,8 @@ const CHOOSING: usize = 64;
 /// through such a problem later.
 const WIDEST: usize = 4096;
 const WIDEST_WORDS: usize = 1;
+/// The same for which the least budget is sought with the widest beams.
+pub(super) const WIDE_WORDS: usize = 2;
 /// With more tasks, plans are built from the front, because repair takes too long.
 pub(super) const MANY: u32 = 1000;
 /// In that case, the first prices that are tried; the last ones take long with [`front::TOO_MANY`] tasks.
@@ -135,7 +137,11 @@ impl FirstPlan<'_> {
 
     /// A sequence that fits, if beams or walks find one at once. Beams are quicker with few tasks.
     fn directly(&self) -> Option<Vec<TaskId>> {
-        let beams = || self.beams(WIDTHS.len());
+        let widths = match space::words(self.model) {
+            ..=WIDEST_WORDS => WIDTHS.len(),
+            _ => WIDTHS.len() - 1,
+        };
+        let beams = || self.beams(widths);
         let walks = || self.walks(0, &mut (f64::INFINITY, Vec::new()));
         match !self.free && self.model.tasks <= BEAM_TASKS {
             true => beams().or_else(walks),
@@ -265,7 +271,7 @@ impl FirstPlan<'_> {
         }
         let orders = self.orders(&mut rng);
         let takes = match space::words(self.model) {
-            ..=WIDEST_WORDS => WIDTHS.len(),
+            ..=WIDE_WORDS => WIDTHS.len(),
             _ if self.model.tasks <= FEW => 3,
             _ => 2,
         };

@@ -9,22 +9,30 @@ use std::time::Instant;
 
 use crate::random::Random;
 use crate::search::anneal::Walk;
-use crate::search::first::{FEW, FirstPlan, MANY, WIDTHS, blurred};
+use crate::search::first::{FEW, FirstPlan, MANY, WIDE_WORDS, WIDTHS, blurred};
 use crate::search::front;
+use crate::search::space;
 use crate::search::starts::BEAM_TASKS;
 use crate::search::state::State;
 use crate::search::walks::{WALKS, each};
 
 /// The least budget is found to this share of the distance between the floor and the keep-all peak.
 const PRECISION: f64 = 1e-4;
-/// The part of the time for bisection: with few tasks, for which wide beams find much, with more, where squeezing gets further
-/// from plans that aren't too lean, and with very many, where squeezing brings little.
-const BISECTION_OF_FEW: u32 = 2;
-const BISECTION: u32 = 5;
-const BISECTION_OF_MANY: u32 = 2;
+/// The part of the time for bisection: where the widest beams are tried, with few tasks, for which wide beams find much, with more,
+/// where squeezing gets further from plans that aren't too lean, and with very many, where squeezing brings little.
+const BISECTION_OF_SMALL: f64 = 0.8;
+const BISECTION_OF_FEW: f64 = 0.5;
+const BISECTION: f64 = 0.2;
+const BISECTION_OF_MANY: f64 = 0.5;
 /// Where squeezing follows that gets much further, only the narrowest beams are tried, and bisection ends this close, as a share of
 /// the least budget.
 const ROUGHLY: f64 = 0.01;
+/// How far the widest beams go down at once, as a share of the distance to the last failure, and those in other orders, as a share
+/// of the least budget.
+const DOWN: f64 = 0.25;
+const CLOSER: f64 = 0.002;
+/// So many other orders without a leaner plan are enough.
+const OTHER_ORDERS: u64 = 8;
 /// A cycle of squeezing has this many rounds. In the first few of them each walk has a plan of its own, and in the others both
 /// go on from the leanest plan of all.
 const CYCLE: u64 = 3;
@@ -55,11 +63,12 @@ impl FirstPlan<'_> {
     /// be known.
     fn bisected_in_time(&self, known: Option<(f64, Vec<TaskId>)>) -> (f64, Vec<TaskId>) {
         let part = match self.model.tasks {
+            _ if space::words(self.model) <= WIDE_WORDS => BISECTION_OF_SMALL,
             ..=FEW => BISECTION_OF_FEW,
             tasks if tasks > MANY => BISECTION_OF_MANY,
             _ => BISECTION,
         };
-        let by = Instant::now().checked_add(self.late.left() / part);
+        let by = Instant::now().checked_add(self.late.left().mul_f64(part));
         let bisected = FirstPlan {
             late: self.late.by(by),
             any: self.model.tasks > front::TOO_MANY,
@@ -75,18 +84,8 @@ impl FirstPlan<'_> {
         let many = self.model.tasks > MANY;
         let roughly = !many && self.model.tasks > FEW;
         for widths in 1..=if many || roughly { 1 } else { WIDTHS.len() } {
-            let at = |budget| {
-                let cutoff = self.late;
-                let asked = FirstPlan {
-                    budget,
-                    cutoff,
-                    ..*self
-                };
-                match many {
-                    true => asked.of_many().map(|(runs, _)| runs),
-                    false => asked.beams(widths),
-                }
-            };
+            // The widest beams take longest where they fail.
+            let step = if widths == WIDTHS.len() { DOWN } else { 0.5 };
             let mut none = self.floor - 1.0;
             let mut next = match self.model.tasks <= BEAM_TASKS {
                 true => self.floor,
@@ -98,14 +97,48 @@ impl FirstPlan<'_> {
                     break;
                 }
                 let budget = next.floor().max(none + 1.0);
-                match at(budget) {
-                    Some(runs) => least = (State::new(self.model, &runs).peak(), runs),
+                match self.within(budget, widths, 0) {
+                    Some(found) => least = found,
                     None => none = budget,
                 }
-                next = (none + least.0) / 2.0;
+                next = least.0 - step * (least.0 - none);
+            }
+        }
+        match self.free && space::words(self.model) <= WIDE_WORDS {
+            true => self.in_other_orders(least),
+            false => least,
+        }
+    }
+
+    /// Goes down from a plan in small steps by beams in other lean orders, until several in a row find none.
+    fn in_other_orders(&self, most: (f64, Vec<TaskId>)) -> (f64, Vec<TaskId>) {
+        let mut least = most;
+        let (mut orders, mut failed) = (1, 0);
+        while failed < OTHER_ORDERS && least.0 > self.budget.max(self.floor) && !self.late.reached()
+        {
+            let budget = (least.0 * (1.0 - CLOSER)).floor().max(self.floor);
+            match self.within(budget, WIDTHS.len(), orders) {
+                Some(found) => (least, failed) = (found, 0),
+                None => (orders, failed) = (orders + 1, failed + 1),
             }
         }
         least
+    }
+
+    /// A plan within a budget, with its peak, by beams of the first few widths, or of many tasks one built from the front. Beams
+    /// run in these of several pairs of orders.
+    fn within(&self, budget: f64, widths: usize, orders: u64) -> Option<(f64, Vec<TaskId>)> {
+        let asked = FirstPlan {
+            budget,
+            cutoff: self.late,
+            seed: self.seed.wrapping_add(orders),
+            ..*self
+        };
+        let runs = match self.model.tasks > MANY {
+            true => asked.of_many().map(|(runs, _)| runs),
+            false => asked.beams(widths),
+        };
+        runs.map(|runs| (State::new(self.model, &runs).peak(), runs))
     }
 
     /// Walks that lower the peak. In the first cycle one starts from this plan and the other from a lean order. In each later
