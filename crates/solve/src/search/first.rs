@@ -263,6 +263,15 @@ impl FirstPlan<'_> {
         found.or_else(|| few.then(|| self.beams(QUICK_WIDTHS)).flatten())
     }
 
+    /// How many of the widths a problem of this size may try.
+    pub(super) fn widths(&self) -> usize {
+        match space::words(self.model) {
+            ..=WIDE_WORDS => WIDTHS.len(),
+            _ if self.model.tasks <= FEW => WIDTHS.len() - 1,
+            _ => QUICK_WIDTHS,
+        }
+    }
+
     /// Tries beams of the first few widths, in the given order and, if the order is free, in lean orders.
     pub(super) fn beams(&self, widths: usize) -> Option<Vec<TaskId>> {
         let mut rng = Random::new(self.seed, 0);
@@ -270,13 +279,8 @@ impl FirstPlan<'_> {
             return None;
         }
         let orders = self.orders(&mut rng);
-        let takes = match space::words(self.model) {
-            ..=WIDE_WORDS => WIDTHS.len(),
-            _ if self.model.tasks <= FEW => 3,
-            _ => 2,
-        };
         let mut jobs = Vec::new();
-        for &width in &WIDTHS[..widths.min(takes)] {
+        for &width in &WIDTHS[..widths.min(self.widths())] {
             let free = orders
                 .iter()
                 .take(usize::from(self.free && width <= CHOOSING));

@@ -83,7 +83,7 @@ impl FirstPlan<'_> {
         let close = ((least.0 - self.floor) * PRECISION).max(1.0);
         let many = self.model.tasks > MANY;
         let roughly = !many && self.model.tasks > FEW;
-        for widths in 1..=if many || roughly { 1 } else { WIDTHS.len() } {
+        for widths in 1..=if many || roughly { 1 } else { self.widths() } {
             // The widest beams take longest where they fail.
             let step = if widths == WIDTHS.len() { DOWN } else { 0.5 };
             let mut none = self.floor - 1.0;
