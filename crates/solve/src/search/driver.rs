@@ -54,11 +54,10 @@ pub(super) const FIRST_EPOCH: u64 = 5000;
 pub(super) const FIRST_PLAN: Duration = Duration::from_secs(2);
 /// The share of that time for plans within the budget; the rest is for finding the least budget.
 const FIRST_SHARE: f64 = 0.7;
-/// The share of all work, per walk, for squeezing the leanest plan if no plan fits the budget at once, so much that time ends it, and
-/// that share for small problems, for which the exact search follows.
-const SQUEEZE_SHARE: f64 = 3.0;
-const SMALL_SHARE: f64 = 0.4;
-const SMALL_WORDS: usize = 4;
+/// The share of all work, per walk, for squeezing the leanest plan if no plan fits the budget at once: for two sizes of small problems, for
+/// which the exact search follows, and for others so much that time ends it.
+const SQUEEZE_SHARES: [f64; 3] = [0.4, 0.8, 3.0];
+const SMALL_WORDS: [usize; 2] = [2, 4];
 /// Tidying may take at least this long.
 const TIDY_TIME: Duration = Duration::from_millis(300);
 /// The most states that the exact search makes at first, and the size of problems for which it is quick.
@@ -188,10 +187,8 @@ pub(crate) fn with<'m>(
     };
     let limit = options.time_limit.max(least_time);
     let late = options.cutoff(start, limit);
-    let squeeze = match space::words(model) <= SMALL_WORDS {
-        true => SMALL_SHARE,
-        false => SQUEEZE_SHARE,
-    };
+    let words = space::words(model);
+    let squeeze = SQUEEZE_SHARES[SMALL_WORDS.partition_point(|&small| small < words)];
     let first = FirstPlan {
         model,
         budget,
