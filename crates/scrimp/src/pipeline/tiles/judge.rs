@@ -316,8 +316,8 @@ impl<'a> Judge<'a> {
         Ok(judged)
     }
 
-    /// Whether a training step of so many nodes, each of which is a task, has too many for a trial. A network that only runs forward
-    /// may fit without one.
+    /// Whether a training step of so many nodes, nearly all of which are tasks, is too large for a trial. One that only runs forward may
+    /// fit with nothing run again.
     fn is_too_large(&self, nodes: f64) -> bool {
         matches!(self.search.work, Work::Train(_)) && nodes > self.quick_tasks()
     }
