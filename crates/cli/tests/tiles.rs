@@ -106,7 +106,8 @@ fn tiles_where_inputs_can_not_be_gathered() {
     assert!(fails(4, &refused).contains("none exists below 134 MiB"));
 }
 
-/// Tiles lower what one layer needs here, but their plans need more; what a step without tiles needs is close to its floor.
+/// Neither a step by tiles nor one without them meets the budget. The refusal names the lesser of what the two need, and says of which of
+/// them its floor is proven.
 #[test]
 fn a_refusal_names_no_more_than_what_the_step_needs_without_tiles() {
     let unet = ["plan", "unet", "--image", "256", "--batch", "1"];
@@ -118,15 +119,27 @@ fn a_refusal_names_no_more_than_what_the_step_needs_without_tiles() {
         "--library",
         "native",
     ];
-    let output = scrimp(&[&unet[..], &flags, &["--json"]].concat());
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let refused = &told["error"];
-    assert_eq!(refused["code"], 4, "{told}");
-    let [least, floor] =
-        ["least_found_bytes", "floor_bytes"].map(|key| refused[key].as_u64().unwrap());
-    assert!(4 * least < 5 * floor, "{told}");
-    let sentence = refused["message"].as_str().unwrap();
-    assert!(sentence.contains("without tiles, proven"), "{sentence}");
+    let refused = |tile: &[&str]| {
+        let output = scrimp(&[&unet[..], &flags, tile, &["--json"]].concat());
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let refused = &told["error"];
+        assert_eq!(refused["code"], 4, "{told}");
+        let [least, floor] =
+            ["least_found_bytes", "floor_bytes"].map(|key| refused[key].as_u64().unwrap());
+        (
+            least,
+            floor,
+            refused["message"].as_str().unwrap().to_owned(),
+        )
+    };
+    let (untiled, untiled_floor, _) = refused(&["--tile", "off"]);
+    let (least, floor, sentence) = refused(&[]);
+    assert!(least <= untiled, "{sentence}");
+    let with = match floor == untiled_floor {
+        true => "without tiles, proven",
+        false => "with these tiles, proven",
+    };
+    assert!(sentence.contains(with), "{sentence}");
 }
 
 /// Two devices, each with less memory than one layer needs.
