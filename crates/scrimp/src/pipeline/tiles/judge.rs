@@ -141,8 +141,8 @@ pub(super) struct Judge<'a> {
     /// before it.
     quickest: Duration,
     pace: f64,
-    /// The bytes times the nodes of the last step that was cut by bytes, zero before it.
-    bytes_by_nodes: f64,
+    /// The bytes and the nodes of the last step that was cut by bytes, none before it.
+    cut: (u64, usize),
     /// The best so far.
     best: Judged,
     /// Its plan, if it is known: one whose layout fits or the leanest that was found.
@@ -161,7 +161,7 @@ impl<'a> Judge<'a> {
             left: Duration::ZERO,
             quickest: Duration::ZERO,
             pace: f64::INFINITY,
-            bytes_by_nodes: 0.0,
+            cut: (0, 0),
             best: Judged::Nothing,
             start: None,
             seen: Vec::new(),
@@ -272,8 +272,10 @@ impl<'a> Judge<'a> {
             return Ok(Judged::Nothing);
         }
         // A step for half of the bytes has at least twice as many tiles.
-        if let Tiles::Within(bytes) = tiles
-            && self.is_too_large(self.bytes_by_nodes / bytes.max(1) as f64)
+        let (bytes, nodes) = self.cut;
+        if let Tiles::Within(fewer) = tiles
+            && fewer < bytes
+            && self.is_too_large(nodes as f64 * bytes as f64 / fewer.max(1) as f64)
         {
             return Ok(Judged::TooMany);
         }
@@ -301,7 +303,7 @@ impl<'a> Judge<'a> {
         let expected = before.as_secs_f64() + (limit / TRIAL).as_secs_f64() + seconds;
         let known = self.pace.is_finite();
         if let Tiles::Within(bytes) = tiles {
-            self.bytes_by_nodes = bytes as f64 * nodes as f64;
+            self.cut = (bytes, nodes);
         }
         let too_large = nodes > most || self.is_too_large(nodes as f64);
         if too_large || known && expected > patience.max(self.left).as_secs_f64() {
