@@ -18,6 +18,11 @@ use crate::search::timing::Timing;
 
 /// The steps of a squeeze, as shares of the bytes above its target.
 const STEPS: [f64; 6] = [1.0, 0.5, 0.25, 0.1, 0.03, 0.01];
+/// The first of them where beams remake stretches: what they reach at once is little, and trying takes long.
+const CLOSE_STEP: usize = 3;
+/// Steps of annealing after a failure of a squeeze, per failure in a row; beams that remake stretches find more in the same time.
+const AFTER: usize = 20;
+const AFTER_REMAKING: usize = 5;
 /// The most moves of one rearrangement.
 const MOVES: u64 = 300_000;
 /// The most tasks for which reruns are rearranged though the order of first runs is given.
@@ -133,10 +138,15 @@ impl<'m> Walk<'m> {
     }
 
     /// Lowers the budget from the present peak towards `target`, by steps that grow where repair succeeds and
-    /// shrink where it fails, and anneals after failures. Ends with a plan of at most `enough` bytes, or after
+    /// shrink where it fails, and anneals after failures. With few tasks, beams remake stretches where repair fails. Ends with a plan of at most `enough` bytes, or after
     /// `most` units of work.
     pub fn squeeze(&mut self, target: f64, enough: f64, most: u64) {
         let (mut failures, mut step) = (0, 0);
+        let remakes = self.remakes();
+        let (steps, after) = match remakes {
+            true => (&STEPS[CLOSE_STEP..], AFTER_REMAKING),
+            false => (&STEPS[..], AFTER),
+        };
         let end = self.repairer.work + most;
         while self.leanest.0 > target.max(enough)
             && failures < 60
@@ -144,20 +154,23 @@ impl<'m> Walk<'m> {
             && !self.cutoff.reached()
         {
             let peak = self.state.peak();
-            let share = STEPS[step % STEPS.len()];
+            let share = steps[step % steps.len()];
             self.repairer.budget = (peak - (peak - target) * share)
                 .floor()
                 .min(peak - 1.0)
                 .max(target);
-            if self.settle(self.taste_of(failures)) {
+            if self.settle(self.taste_of(failures)) || (remakes && self.mend()) {
                 self.leanest = (self.state.peak(), self.state.order());
                 failures = 0;
-                step = (step % STEPS.len()).saturating_sub(1);
+                step = (step % steps.len()).saturating_sub(1);
             } else {
                 failures += 1;
                 step += 1;
                 self.repairer.budget = peak;
-                for _ in 0..20 * failures {
+                if remakes {
+                    self.stir();
+                }
+                for _ in 0..after * failures {
                     if self.cutoff.reached() {
                         break;
                     }

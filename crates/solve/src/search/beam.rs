@@ -9,6 +9,7 @@ use scrimp_plan::{TaskId, ValueId};
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::ops::Range;
 use std::rc::Rc;
 
 use crate::bound;
@@ -56,6 +57,62 @@ pub(crate) fn search(
     breadth: Breadth,
     (over, rng, work): (Over<'_>, &mut Random, &mut u64),
 ) -> Option<Vec<TaskId>> {
+    let whole = Part {
+        order,
+        first: 0..order.len(),
+        stretch: None,
+    };
+    part(model, whole, budget, breadth, (over, rng, work))
+}
+
+/// Other runs for a stretch of a sequence within `budget` bytes, after which the rest of the sequence has what it reads; `None` if
+/// no such runs were found. Problems with more than 1024 tasks or values are skipped. Adds to `work`.
+pub(crate) fn between(
+    model: &Model,
+    runs: &[TaskId],
+    stretch: Range<usize>,
+    budget: f64,
+    breadth: Breadth,
+    tools: (Over<'_>, &mut Random, &mut u64),
+) -> Option<Vec<TaskId>> {
+    let mut seen: PrimaryMap<TaskId, bool> = model.cost.values().map(|_| false).collect();
+    let mut order = Vec::new();
+    let mut first = 0..0;
+    for (k, &t) in runs.iter().enumerate() {
+        if k == stretch.start {
+            first.start = order.len();
+        }
+        if !std::mem::replace(&mut seen[t], true) {
+            order.push(t);
+        }
+        if k < stretch.end {
+            first.end = order.len();
+        }
+    }
+    let part_of = Part {
+        order: &order,
+        first,
+        stretch: Some((runs, stretch)),
+    };
+    part(model, part_of, budget, breadth, tools)
+}
+
+/// What a beam makes: a whole sequence or a stretch of one.
+struct Part<'r> {
+    /// All tasks in the order of their first runs, and which of them run first here.
+    order: &'r [TaskId],
+    first: Range<usize>,
+    /// The sequence and its stretch; none for a whole one.
+    stretch: Option<(&'r [TaskId], Range<usize>)>,
+}
+
+fn part(
+    model: &Model,
+    part: Part<'_>,
+    budget: f64,
+    breadth: Breadth,
+    (over, rng, work): (Over<'_>, &mut Random, &mut u64),
+) -> Option<Vec<TaskId>> {
     let search = match words(model) {
         0 | 1 => sized::<1>,
         2 => sized::<2>,
@@ -64,9 +121,9 @@ pub(crate) fn search(
         9..=16 => sized::<16>,
         _ => return None,
     };
-    let rent = Rent::new(model, order, budget, breadth, rng);
+    let rent = Rent::new(model, part.order, budget, breadth, rng);
     *work += PRICING * model.bytes.len() as u64;
-    search(model, order, budget, (breadth, rent), over, work)
+    search(model, part, budget, (breadth, rent), over, work)
 }
 
 /// Whether a problem is small enough for beams.
@@ -76,25 +133,29 @@ pub(crate) fn takes(model: &Model) -> bool {
 
 fn sized<const W: usize>(
     model: &Model,
-    order: &[TaskId],
+    part: Part<'_>,
     budget: f64,
     (breadth, rent): (Breadth, Rent),
     over: Over<'_>,
     work: &mut u64,
 ) -> Option<Vec<TaskId>> {
-    let space = Space::<W>::new(model, budget, breadth.free)?;
+    let whole = Space::<W>::new(model, budget, breadth.free)?;
+    let space = match part.stretch {
+        Some((runs, stretch)) => whole.between(runs, stretch),
+        None => whole,
+    };
     let mut beam = Beam {
         space: &space,
         rent,
         width: breadth.width,
-        at: 1,
+        at: 1 + part.first.start,
         trail: PrimaryMap::new(),
         ranked: HashMap::new(),
         needed: None,
         looks: 0,
         work: 0,
     };
-    let found = beam.search(order, over);
+    let found = beam.search(&part.order[part.first], over);
     *work += beam.work / PER_UNIT;
     found
 }
@@ -239,7 +300,7 @@ impl<const W: usize> Beam<'_, '_, W> {
             trail: None.into(),
         }];
         let targets = if self.space.free { TARGETS } else { 1 };
-        let most = LOOKS * targets * self.width * order.len();
+        let most = LOOKS * targets * self.width * (order.len() + 1);
         for &target in order.iter().chain([&self.space.model.end()]) {
             if heads.is_empty() || self.looks > most || over() {
                 return None;

@@ -30,6 +30,7 @@ mod rooms;
 pub(crate) mod space;
 mod starts;
 pub(crate) mod state;
+mod stretch;
 pub(crate) mod swap;
 pub(crate) mod thin;
 mod tidy;

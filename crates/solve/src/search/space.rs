@@ -4,6 +4,7 @@
 //! them any more. Sets of tasks and of values are bit sets of `W` words.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use cranelift_entity::{EntityRef, PrimaryMap};
 use scrimp_plan::{TaskId, ValueId};
@@ -114,6 +115,8 @@ pub(crate) struct Space<'m, const W: usize> {
     inputs: PrimaryMap<TaskId, Values<W>>,
     outputs: PrimaryMap<TaskId, Values<W>>,
     overwritten: PrimaryMap<TaskId, Values<W>>,
+    /// The tasks that have run at the start, and the values in memory there.
+    from: Place<W>,
 }
 
 impl<'m, const W: usize> Space<'m, W> {
@@ -123,20 +126,42 @@ impl<'m, const W: usize> Space<'m, W> {
             return None;
         }
         let reads = |t: TaskId| model.inputs.of(t).iter();
+        let outputs: PrimaryMap<TaskId, Values<W>> = (model.cost.keys())
+            .map(|t| Set::of(model.outputs.of(t).iter().copied()))
+            .collect();
+        let live = outputs[model.start()];
+        let done = Set::EMPTY;
         Some(Space {
             model,
             budget,
             free,
+            from: Place { done, live },
             inputs: (model.cost.keys())
                 .map(|t| Set::of(reads(t).map(|i| i.value)))
                 .collect(),
-            outputs: (model.cost.keys())
-                .map(|t| Set::of(model.outputs.of(t).iter().copied()))
-                .collect(),
+            outputs,
             overwritten: (model.cost.keys())
                 .map(|t| Set::of(reads(t).filter(|i| i.overwritten).map(|i| i.value)))
                 .collect(),
         })
+    }
+
+    /// The same problem for a stretch of a sequence: tasks that run there for the first time have yet to run, all others count as
+    /// run, and the values that the rest of the sequence reads are kept.
+    pub fn between(mut self, runs: &[TaskId], stretch: Range<usize>) -> Space<'m, W> {
+        let before = |kept: Values<W>, runs: &[TaskId]| {
+            runs.iter().rev().fold(kept, |live, &t| {
+                live.minus(&self.outputs[t]).or(&self.inputs[t])
+            })
+        };
+        let kept = before(self.kept(), &runs[stretch.end..]);
+        let live = before(kept, &runs[stretch.clone()]);
+        let ran = Tasks::<W>::of(runs[..stretch.start].iter().copied());
+        let here = Tasks::<W>::of(runs[stretch].iter().copied());
+        let done = Tasks::<W>::of(self.model.task_ids()).minus(&here.minus(&ran));
+        self.inputs[self.model.end()] = kept;
+        self.from = Place { done, live };
+        self
     }
 
     /// The values that must be in memory at the end.
@@ -146,10 +171,10 @@ impl<'m, const W: usize> Space<'m, W> {
 
     /// The state before the first run; `None` if the given values don't fit.
     pub fn start(&self) -> Option<Place<W>> {
-        let live = self.outputs[self.model.start()];
+        let Place { done, live } = self.from;
         let start = Place {
-            done: Set::EMPTY,
-            live: live.and(&self.needed(&Set::EMPTY)),
+            done,
+            live: live.and(&self.needed(&done)),
         };
         (self.bytes(&live) <= self.budget).then_some(start)
     }
