@@ -13,6 +13,7 @@ use crate::search::first::MANY;
 use crate::search::lean::Lean;
 use crate::search::repair::{Repairer, Taste};
 use crate::search::state::State;
+use crate::search::stretch::remakes;
 use crate::search::ties::Ties;
 use crate::search::timing::Timing;
 
@@ -142,7 +143,7 @@ impl<'m> Walk<'m> {
     /// `most` units of work.
     pub fn squeeze(&mut self, target: f64, enough: f64, most: u64) {
         let (mut failures, mut step) = (0, 0);
-        let remakes = self.remakes();
+        let remakes = remakes(self.model);
         let (steps, after) = match remakes {
             true => (&STEPS[CLOSE_STEP..], AFTER_REMAKING),
             false => (&STEPS[..], AFTER),

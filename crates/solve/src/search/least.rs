@@ -14,6 +14,7 @@ use crate::search::front;
 use crate::search::space;
 use crate::search::starts::BEAM_TASKS;
 use crate::search::state::State;
+use crate::search::stretch::remakes;
 use crate::search::walks::{WALKS, each};
 
 /// The least budget is found to this share of the distance between the floor and the keep-all peak.
@@ -156,7 +157,7 @@ impl FirstPlan<'_> {
             0
         };
         let mut left = self.squeeze;
-        let round = match self.model.tasks <= BEAM_TASKS && self.model.copies.none() {
+        let round = match remakes(self.model) {
             true => REMAKING_ROUND,
             false => ROUND,
         };

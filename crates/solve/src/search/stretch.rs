@@ -2,6 +2,7 @@
 //! a good state, and ends where the rest of the sequence has what it reads. So it gets below peaks that neither repair nor
 //! whole beams get below.
 
+use crate::model::Model;
 use crate::random::Random;
 use crate::search::anneal::Walk;
 use crate::search::beam::{self, Breadth};
@@ -15,12 +16,12 @@ const STIRS: usize = 3;
 const WIDTHS: [usize; 3] = [2, 8, 32];
 const NOISES: [f64; 3] = [0.0, 0.3, 1.0];
 
-impl Walk<'_> {
-    /// Whether beams remake stretches of this walk's sequences: those of few tasks without copies.
-    pub(super) fn remakes(&self) -> bool {
-        self.timing.is_none() && self.model.tasks <= BEAM_TASKS
-    }
+/// Whether beams remake stretches of a problem's sequences: those of few tasks without copies.
+pub(super) fn remakes(model: &Model) -> bool {
+    model.tasks <= BEAM_TASKS && model.copies.none()
+}
 
+impl Walk<'_> {
     /// Remakes stretches around the highest excess over the budget until the sequence fits; if a beam fails, returns
     /// false and leaves the sequence unchanged.
     pub(super) fn mend(&mut self) -> bool {
@@ -90,14 +91,15 @@ impl Walk<'_> {
 
 #[cfg(test)]
 mod tests {
+    use scrimp_plan::TaskId;
+
     use super::*;
     use crate::cutoff::Cutoff;
-    use crate::model::Model;
     use crate::search::state::State;
     use crate::testing::{Shape, problem};
 
     /// The tasks in the order of their first runs.
-    fn first_runs(runs: &[scrimp_plan::TaskId]) -> Vec<scrimp_plan::TaskId> {
+    fn first_runs(runs: &[TaskId]) -> Vec<TaskId> {
         let mut first = Vec::new();
         for &t in runs {
             if !first.contains(&t) {
