@@ -139,8 +139,8 @@ impl<'m> Walk<'m> {
     }
 
     /// Lowers the budget from the present peak towards `target`, by steps that grow where repair succeeds and
-    /// shrink where it fails, and anneals after failures. With few tasks, beams remake stretches where repair fails. Ends with a plan of at most `enough` bytes, or after
-    /// `most` units of work.
+    /// shrink where it fails, and anneals after failures. With few tasks, beams remake stretches where repair fails.
+    /// Ends with a plan of at most `enough` bytes, or after `most` units of work.
     pub fn squeeze(&mut self, target: f64, enough: f64, most: u64) {
         let (mut failures, mut step) = (0, 0);
         let remakes = remakes(self.model);

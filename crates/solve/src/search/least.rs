@@ -19,8 +19,9 @@ use crate::search::walks::{WALKS, each};
 
 /// The least budget is found to this share of the distance between the floor and the keep-all peak.
 const PRECISION: f64 = 1e-4;
-/// The part of the time for bisection: where the widest beams are tried and squeezing finds more in the same time, with few tasks, for
-/// which wide beams find much, with more, where squeezing gets further from plans that aren't too lean, and with very many, where squeezing brings little.
+/// The part of the time for bisection: where the widest beams are tried and squeezing finds more in the same time, with few
+/// tasks, for which wide beams find much, with more, where squeezing gets further from plans that aren't too lean, and with very
+/// many, where squeezing brings little.
 const BISECTION_OF_SMALL: f64 = 0.3;
 const BISECTION_OF_FEW: f64 = 0.5;
 const BISECTION: f64 = 0.2;
@@ -38,8 +39,8 @@ const OTHER_ORDERS: u64 = 8;
 /// go on from the leanest plan of all.
 const CYCLE: u64 = 3;
 const APART: u64 = 2;
-/// The most units of work of a round per task in the first cycle, with few tasks more because beams remake stretches, and the least number of such rounds for which there is work.
-/// Each later cycle is longer by a quarter.
+/// The most units of work of a round per task in the first cycle, with few tasks more because beams remake stretches, and the
+/// least number of such rounds for which there is work. Each later cycle is longer by a quarter.
 const ROUND: u64 = 80_000;
 const REMAKING_ROUND: u64 = 300_000;
 const ROUNDS: u64 = 24;
