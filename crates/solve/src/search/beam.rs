@@ -62,7 +62,7 @@ pub(crate) fn search(
         first: 0..order.len(),
         stretch: None,
     };
-    part(model, whole, budget, breadth, (over, rng, work))
+    make(model, whole, budget, breadth, (over, rng, work))
 }
 
 /// Other runs for a stretch of a sequence within `budget` bytes, after which the rest of the sequence has what it reads; `None` if
@@ -89,12 +89,12 @@ pub(crate) fn between(
             first.end = order.len();
         }
     }
-    let part_of = Part {
+    let inner = Part {
         order: &order,
         first,
         stretch: Some((runs, stretch)),
     };
-    part(model, part_of, budget, breadth, tools)
+    make(model, inner, budget, breadth, tools)
 }
 
 /// What a beam makes: a whole sequence or a stretch of one.
@@ -106,7 +106,7 @@ struct Part<'r> {
     stretch: Option<(&'r [TaskId], Range<usize>)>,
 }
 
-fn part(
+fn make(
     model: &Model,
     part: Part<'_>,
     budget: f64,

@@ -158,11 +158,11 @@ impl FirstPlan<'_> {
             0
         };
         let mut left = self.squeeze;
-        let round = match remakes(self.model) {
+        let longest = match remakes(self.model) {
             true => REMAKING_ROUND,
             false => ROUND,
         };
-        let mut length = (self.squeeze / ROUNDS).min(round * u64::from(self.model.tasks));
+        let mut length = (self.squeeze / ROUNDS).min(longest * u64::from(self.model.tasks));
         for round in 0.. {
             let enough = leanest.0 <= self.budget.max(self.floor);
             if left == 0 || enough || self.late.reached() {
