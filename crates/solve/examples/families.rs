@@ -1,5 +1,5 @@
 //! Plans random small networks and compares with the best plan that exact methods or longer searches find:
-//! `families [FAMILY|all] [COUNT] [SECONDS] [SEED] [PROOF_SECONDS] [FOLDER] [FIRST]`.
+//! `families [least] [FAMILY|all] [COUNT] [SECONDS] [SEED] [PROOF_SECONDS] [FOLDER] [FIRST]`.
 //!
 //! Of each family's problems half are training graphs and half plan in a fixed order. Budgets go from half a percent above the least
 //! that the search finds towards the peak without a plan, in six steps that grow. Each problem is planned with two
@@ -7,6 +7,8 @@
 //! free order the best of `exact`, of `moccasin-unstaged` and of a search with another seed. For
 //! the least step, they also look for a plan within 99.5 % of the least.
 //! Problems on which the search is more than 0.5 % slower are written into FOLDER, which is made if it isn't there.
+//!
+//! With `least`, the least budgets that two seeds find are compared with the one that another seed finds in PROOF_SECONDS instead.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -29,7 +31,11 @@ const CLOSE: f64 = 0.5;
 const UNSTAGED_TASKS: usize = 60;
 
 fn main() {
-    let args: Vec<String> = std::env::args().collect();
+    let mut args: Vec<String> = std::env::args().collect();
+    let leasts = args.get(1).is_some_and(|arg| arg == "least");
+    if leasts {
+        args.remove(1);
+    }
     let arg = |k: usize| args.get(k).map(String::as_str);
     let number = |k: usize, or: f64| arg(k).map_or(or, |s| s.parse::<f64>().unwrap());
     let wanted = arg(1).unwrap_or("all");
@@ -43,13 +49,17 @@ fn main() {
     }
     let (count, seed) = (number(2, 30.0) as u64, number(4, 0.0) as u64);
     let first = number(7, 0.0) as u64;
-    let mut table = String::from(
-        "family problems within_0.5_% worst_% proven within_0.5_% worst_% least_missed\n",
-    );
+    let mut table = String::from(match leasts {
+        true => "family problems within_0.5_% worst_% proven within_0.5_% worst_%\n",
+        false => "family problems within_0.5_% worst_% proven within_0.5_% worst_% least_missed\n",
+    });
     for family in Family::ALL {
         if wanted == "all" || wanted == family.name() {
             let rows: Vec<Row> = (first..first + count)
-                .map(|k| tool.compare(family, k, seed * 100_000 + k))
+                .map(|k| match leasts {
+                    true => tool.compare_leasts(family, k, seed * 100_000 + k),
+                    false => tool.compare(family, k, seed * 100_000 + k),
+                })
                 .collect();
             let of = |proven: bool| {
                 let rows = rows.iter().filter(|row| row.proven || !proven);
@@ -58,7 +68,12 @@ fn main() {
                 format!("{} {close} {worst:.2}", rows.count())
             };
             let missed = rows.iter().filter(|row| row.least_missed).count();
-            table += &format!("{} {} {} {missed}\n", family.name(), of(false), of(true));
+            table += &format!("{} {} {}", family.name(), of(false), of(true));
+            table += &if leasts {
+                String::from("\n")
+            } else {
+                format!(" {missed}\n")
+            };
         }
     }
     println!("{table}");
@@ -151,10 +166,68 @@ impl Asked {
     }
 }
 
+/// Whether the k-th problem of a family is a training graph, and the order that it is planned in.
+fn kind(k: u64) -> (bool, Order) {
+    let free = k / 2 % 2 == 1;
+    (
+        k.is_multiple_of(2),
+        if free { Order::Free } else { Order::Fixed },
+    )
+}
+
 impl Tool<'_> {
+    fn compare_leasts(&self, family: Family, k: u64, seed: u64) -> Row {
+        let (training, order) = kind(k);
+        let asked = self.draw(family, training, order, seed);
+        let floor = floor_bytes(&asked.problem).unwrap();
+        let least = |seed: u64, time_limit: Duration| {
+            let options = Options {
+                seed,
+                time_limit,
+                ..asked.options.clone()
+            };
+            let found = leanest(
+                &asked.problem,
+                &Capacities::unlimited(),
+                &options,
+                &mut |_| {},
+            );
+            found.unwrap().0
+        };
+        let found = [least(0, self.limit), least(1, self.limit)];
+        let worst = found[0].max(found[1]);
+        let reference = match found.iter().min() {
+            Some(&best) if best <= floor => best,
+            _ => least(2, self.proof).min(found[0]).min(found[1]),
+        };
+        let beyond = 100.0 * (worst as f64 / reference as f64 - 1.0);
+        println!(
+            "{} {k}: {} tasks, {}, {} order, floor {floor}: {} {} reference {reference}, beyond {beyond:.2} %{}",
+            asked.problem.name(),
+            asked.problem.tasks().len(),
+            if training { "training" } else { "forward" },
+            order.name(),
+            found[0],
+            found[1],
+            if beyond > CLOSE { " BEYOND" } else { "" },
+        );
+        if let Some(folder) = self.folder
+            && beyond > CLOSE
+        {
+            let name = format!("{}_{}_{reference}.json", asked.problem.name(), order.name());
+            let text = problem_to_json(&asked.problem, &Capacities::unlimited());
+            std::fs::write(Path::new(folder).join(name), text).unwrap();
+        }
+        Row {
+            beyond,
+            proven: reference <= floor,
+            least_missed: false,
+        }
+    }
+
     fn compare(&self, family: Family, k: u64, seed: u64) -> Row {
-        let (training, free, step) = (k.is_multiple_of(2), k / 2 % 2 == 1, (k / 4 + k) % STEPS);
-        let order = if free { Order::Free } else { Order::Fixed };
+        let step = (k / 4 + k) % STEPS;
+        let (training, order) = kind(k);
         let mut asked = self.draw(family, training, order, seed);
         let device = asked.problem.sole_device().unwrap();
         let keep_all = Plan::keep_all(&asked.problem, device).unwrap();

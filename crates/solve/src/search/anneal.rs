@@ -40,6 +40,9 @@ const COPYING: [f64; 6] = [0.0, 0.1, 0.3, 0.5, 0.7, 1.0];
 const POLISHES: usize = 2;
 /// One step in this many takes reruns from another plan.
 const RELINKS: usize = 4;
+/// One step in this many remakes a stretch, where beams do so, within a share of all work.
+const REMAKES: usize = 10;
+const REMAKE_SHARE: f64 = 0.2;
 
 /// One walk through the sequences that fit.
 pub(crate) struct Walk<'m> {
@@ -56,6 +59,9 @@ pub(crate) struct Walk<'m> {
     pub leanest: (f64, Vec<TaskId>),
     /// First plans that fit, before they were improved.
     pub origins: Vec<Vec<TaskId>>,
+    /// Units of work for plans that started above the budget, and for stretches remade in annealing.
+    pub(super) above_work: u64,
+    pub(super) remake_work: u64,
     /// Good plans of this walk and others, from which it takes reruns.
     pub elite: Elite,
     /// Plans as cheap as the best one.
@@ -67,7 +73,7 @@ pub(crate) struct Walk<'m> {
     /// Times sequences with copies.
     pub(super) timing: Option<Timing<'m>>,
     /// Seconds of the present sequence while it is annealed.
-    now: f64,
+    pub(super) now: f64,
 }
 
 impl<'m> Walk<'m> {
@@ -90,6 +96,8 @@ impl<'m> Walk<'m> {
             rng,
             best: None,
             origins: Vec::new(),
+            above_work: 0,
+            remake_work: 0,
             elite: Elite::default(),
             ties: Ties::default(),
             lean: (model.tasks <= MANY && model.copies.none()).then(|| Lean::new(budget)),
@@ -344,11 +352,20 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// Does one ruin and recreate at a temperature in seconds.
+    fn may_remake(&self) -> bool {
+        self.remake_work as f64 <= REMAKE_SHARE * self.repairer.work as f64
+    }
+
+    /// Does one ruin and recreate at a temperature in seconds, or remakes a stretch.
     pub fn step(&mut self, temperature: f64, taste: Taste) {
         let extra = self.extra_runs();
         self.repairer.work += self.state.len() as u64 / 4;
         if extra.is_empty() {
+            return;
+        }
+        let limit = self.now - temperature * (1.0 - self.rng.unit()).ln();
+        if remakes(self.model) && self.rng.below(REMAKES) == 0 && self.may_remake() {
+            self.remake_below(limit);
             return;
         }
         // A rearrangement forgets the log, so the state to return to is saved.
@@ -357,7 +374,6 @@ impl<'m> Walk<'m> {
             false => self.model.tasks <= RERUN_TASKS && self.rng.below(12) == 0,
         };
         let saved = rearranged.then(|| self.state.order());
-        let limit = self.now - temperature * (1.0 - self.rng.unit()).ln();
         if rearranged || self.rng.below(RELINKS) > 0 || !self.relink(MOST_STEP) {
             self.ruin(&extra);
         }

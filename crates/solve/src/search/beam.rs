@@ -61,17 +61,18 @@ pub(crate) fn search(
         order,
         first: 0..order.len(),
         stretch: None,
+        below: f64::INFINITY,
     };
     make(model, whole, budget, breadth, (over, rng, work))
 }
 
-/// Other runs for a stretch of a sequence within `budget` bytes, after which the rest of the sequence has what it reads; `None` if
+/// Other runs for a stretch of a sequence within `budget` bytes and in less than `below` seconds, after which the rest of the sequence has what it reads; `None` if
 /// no such runs were found. Problems with more than 1024 tasks or values are skipped. Adds to `work`.
 pub(crate) fn between(
     model: &Model,
     runs: &[TaskId],
     stretch: Range<usize>,
-    budget: f64,
+    (budget, below): (f64, f64),
     breadth: Breadth,
     tools: (Over<'_>, &mut Random, &mut u64),
 ) -> Option<Vec<TaskId>> {
@@ -93,6 +94,7 @@ pub(crate) fn between(
         order: &order,
         first,
         stretch: Some((runs, stretch)),
+        below,
     };
     make(model, inner, budget, breadth, tools)
 }
@@ -104,6 +106,8 @@ struct Part<'r> {
     first: Range<usize>,
     /// The sequence and its stretch; none for a whole one.
     stretch: Option<(&'r [TaskId], Range<usize>)>,
+    /// Its runs take fewer seconds than this.
+    below: f64,
 }
 
 fn make(
@@ -148,6 +152,7 @@ fn sized<const W: usize>(
         space: &space,
         rent,
         width: breadth.width,
+        below: part.below,
         at: 1 + part.first.start,
         trail: PrimaryMap::new(),
         ranked: HashMap::new(),
@@ -272,6 +277,8 @@ type Ranked = Rc<[(f64, ValueId)]>;
 struct Beam<'s, 'm, const W: usize> {
     space: &'s Space<'m, W>,
     width: usize,
+    /// States from which no plan takes fewer seconds than this are dropped.
+    below: f64,
     rent: Rent,
     /// The position of the next first run, if every task ran once.
     at: usize,
@@ -436,6 +443,9 @@ impl<const W: usize> Beam<'_, '_, W> {
             self.work += u64::from(space.model.tasks) * W as u64 / 4 + 1;
             if let Some((to_go, read)) = space.to_go(&place) {
                 let spent = head.spent + space.model.cost[t];
+                if spent + to_go >= self.below {
+                    continue;
+                }
                 let rent = self.rent_of(&place, &read);
                 let trail = self.trail.push((head.trail, t));
                 into.add(Head {

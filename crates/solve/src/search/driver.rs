@@ -506,6 +506,11 @@ impl<'m> Race<'m, '_> {
         }
         let spared = self.advance(spared + share / 2);
         let guide = Arc::new(self.bound.growth(self.best.0));
+        for origin in lineages.iter().flat_map(Lineage::origins) {
+            if !self.origins.contains(origin) {
+                self.origins.push(origin.clone());
+            }
+        }
         let mut last = self.lineage(0, self.best.clone(), free, &guide);
         last.meet(made.as_slice());
         for lineage in &lineages {

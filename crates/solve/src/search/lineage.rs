@@ -153,6 +153,11 @@ impl<'m> Lineage<'m> {
         }
     }
 
+    /// The plans to which walks go back.
+    pub fn origins(&self) -> impl Iterator<Item = &Vec<TaskId>> {
+        self.walks.iter().flat_map(|walk| &walk.origins)
+    }
+
     /// Good plans other than the best: ties of it, and plans that are leaner than all cheaper ones.
     pub fn others(&self) -> Others<Vec<TaskId>> {
         let same = self.best.0 * (1.0 + SAME);

@@ -119,7 +119,7 @@ impl Walk<'_> {
         let order = self.state.order();
         let over = || self.cutoff.reached();
         let tools = (&over as _, &mut self.rng, &mut self.repairer.work);
-        let found = beam::search(self.model, &order, self.target, breadth, tools);
+        let found = beam::search(self.model, &order, self.repairer.budget, breadth, tools);
         let Some(runs) = found else {
             return false;
         };
@@ -184,6 +184,7 @@ impl Walk<'_> {
         while !made && self.repairer.free && self.repairer.work < again && !self.cutoff.reached() {
             made = self.make_plan(most);
         }
+        made = made || self.start_above(most);
         if !made {
             let origin = self.rng.below(self.origins.len());
             self.state.reset(&self.origins[origin]);
@@ -290,6 +291,8 @@ mod tests {
                     let rng = Random::new(6, round as u64);
                     let mut walk = Walk::new(&model, &given, budget, free, Cutoff::NEVER, rng);
                     walk.origins.push(given.clone());
+                    // No work is left for plans that start above the budget.
+                    walk.above_work = u64::MAX;
                     *made += usize::from(walk.start_over(most));
                 }
             }

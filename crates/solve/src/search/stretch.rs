@@ -1,6 +1,6 @@
 //! Remaking stretches of a sequence by beams. A beam from the front forgets states that only pay off late; one for a stretch starts in
 //! a good state, and ends where the rest of the sequence has what it reads. So it gets below peaks that neither repair nor
-//! whole beams get below.
+//! whole beams get below, and out of plans that dropping and repairing a few runs doesn't leave.
 
 use crate::model::Model;
 use crate::random::Random;
@@ -12,6 +12,14 @@ use crate::search::starts::BEAM_TASKS;
 const LEAST: f64 = 3.0;
 /// Stretches remade at random after a failure.
 const STIRS: usize = 3;
+/// How much larger the budgets of plans that start above the real one are, as shares of it; the shares of what is still to go down that
+/// mending leaves, by failures in a row; the most of a walk's work for such plans; and the work for one, per task.
+const ABOVE: [f64; 2] = [0.02, 0.5];
+const SHARES: [f64; 4] = [0.0, 0.5, 0.75, 0.9];
+const ABOVE_SHARE: f64 = 0.15;
+const ABOVE_WORK: u64 = 100_000;
+/// The most plans to which a walk goes back.
+const ORIGINS: usize = 16;
 /// Widths of beams for stretches, and their random factors.
 const WIDTHS: [usize; 3] = [2, 8, 32];
 const NOISES: [f64; 3] = [0.0, 0.3, 1.0];
@@ -31,7 +39,7 @@ impl Walk<'_> {
             let runs = 1..mem.len() - 1;
             let highest = runs.max_by(|&a, &b| mem[a].total_cmp(&mem[b]));
             let high = highest.filter(|&p| mem[p] > self.repairer.budget);
-            if !high.is_some_and(|p| self.remake(p - 1)) {
+            if !high.is_some_and(|p| self.remake(p - 1, None)) {
                 self.state.reset(&before);
                 return false;
             }
@@ -46,18 +54,92 @@ impl Walk<'_> {
         for _ in 0..STIRS {
             if self.state.len() > 2 {
                 let at = self.rng.below(self.state.len() - 2);
-                self.remake(at);
+                self.remake(at, None);
             }
         }
     }
 
-    /// Remakes a stretch of random length around the run with this index, so that it meets the budget; the stretch begins and ends where
-    /// the sequence does so, too. Returns whether a beam found other runs; if not, the sequence is unchanged.
-    fn remake(&mut self, at: usize) -> bool {
+    /// A step of annealing: remakes a random stretch so that the sequence takes less than so many seconds.
+    pub(super) fn remake_below(&mut self, limit: f64) {
+        let (before, work) = (self.state.order(), self.repairer.work);
+        let at = self.rng.below(before.len());
+        let found = self.remake(at, Some(limit));
+        self.remake_work += self.repairer.work - work;
+        if !found {
+            return;
+        }
+        self.polish_all();
+        let after = self.seconds();
+        if after <= limit {
+            self.state.commit();
+            self.now = after;
+            self.record();
+        } else {
+            self.state.reset(&before);
+        }
+    }
+
+    /// Makes a plan under a larger budget and mends it until it meets the walk's own, where starts under that one fail. Such plans
+    /// are often dear, but unlike the first ones; annealing may return to them, so they become origins. Takes about `most`
+    /// units of work, or more if that is too little. Returns whether there is a new plan.
+    pub(super) fn start_above(&mut self, most: u64) -> bool {
+        let before = self.repairer.work;
+        if !remakes(self.model) || self.above_work as f64 > ABOVE_SHARE * before as f64 {
+            return false;
+        }
+        let end = before + most.max(ABOVE_WORK * u64::from(self.model.tasks));
+        let target = self.target;
+        let mut made = false;
+        while !made && self.repairer.work < end && !self.cutoff.reached() {
+            let [low, high] = ABOVE;
+            let above = low * (high / low).powf(self.rng.unit());
+            self.repairer.budget = (target * (1.0 + above)).floor();
+            self.repairer.work += u64::from(self.model.tasks);
+            made = self.make_plan(most) && self.mend_down(target, end);
+        }
+        self.repairer.budget = target;
+        self.above_work += self.repairer.work - before;
+        if made {
+            if self.origins.len() >= ORIGINS {
+                let old = self.rng.below(self.origins.len());
+                self.origins.swap_remove(old);
+            }
+            self.origins.push(self.state.order());
+        }
+        made
+    }
+
+    /// Mends the sequence under budgets that go down to this one, until the work reaches `end`. Returns whether it meets the last one.
+    fn mend_down(&mut self, target: f64, end: u64) -> bool {
+        let mut failures = 0;
+        while failures < SHARES.len() && self.repairer.work < end && !self.cutoff.reached() {
+            let peak = self.state.peak();
+            if peak <= target {
+                return true;
+            }
+            let budget = target + (peak - target) * SHARES[failures];
+            self.repairer.budget = budget.floor().max(target);
+            if self.mend() {
+                failures = failures.saturating_sub(1);
+            } else {
+                failures += 1;
+                self.repairer.budget = peak;
+                self.stir();
+            }
+        }
+        self.state.peak() <= target
+    }
+
+    /// Remakes a stretch of random length around the run with this index, so that it meets the budget and the sequence takes less than so
+    /// many seconds; the stretch begins and ends where the sequence does so, too. Returns whether a beam found such runs; if
+    /// not, the sequence is unchanged.
+    fn remake(&mut self, at: usize, limit: Option<f64>) -> bool {
         let budget = self.repairer.budget;
         let mut runs = self.state.order();
         let reach = |rng: &mut Random| {
-            let longest = (runs.len() as f64 / LEAST).max(1.0);
+            // Beams find no cheaper runs for most of a sequence.
+            let part = if limit.is_some() { 0.5 } else { 1.0 };
+            let longest = (part * runs.len() as f64 / LEAST).max(1.0);
             (LEAST * longest.powf(rng.unit())) as usize
         };
         let mut from = at.saturating_sub(reach(&mut self.rng));
@@ -76,9 +158,13 @@ impl Walk<'_> {
             noise: NOISES[self.rng.below(NOISES.len())],
             free: self.repairer.free && self.rng.below(2) == 0,
         };
+        let below = limit.map_or(f64::INFINITY, |limit| {
+            let rest = runs[..from].iter().chain(&runs[to..]);
+            limit - rest.map(|&t| self.model.cost[t]).sum::<f64>()
+        });
         let over = || self.cutoff.reached();
         let tools = (&over as _, &mut self.rng, &mut self.repairer.work);
-        let found = beam::between(self.model, &runs, from..to, budget, breadth, tools);
+        let found = beam::between(self.model, &runs, from..to, (budget, below), breadth, tools);
         let Some(other) = found else {
             return false;
         };
@@ -174,5 +260,80 @@ mod tests {
             below += usize::from(remade < repaired);
         }
         assert!(below >= 3, "{below}");
+    }
+
+    /// A walk of a random problem under a budget that is a share of the peak in the given order.
+    fn tight<'m>(model: &'m Model, share: f64, rng: &Random) -> (Walk<'m>, f64) {
+        let given = model.given_order();
+        let budget = (State::new(model, &given).peak() * share).floor();
+        let walk = Walk::new(model, &given, budget, false, Cutoff::NEVER, rng.clone());
+        (walk, budget)
+    }
+
+    #[test]
+    fn starts_above_the_budget_end_within_it() {
+        let mut rng = Random::new(13, 0);
+        let (mut made, mut failed) = (0, 0);
+        for round in 0..30 {
+            let shape = Shape {
+                tasks: 15 + round / 2,
+                rich: false,
+            };
+            let p = problem(shape, &mut rng);
+            let model = Model::new(&p).unwrap().0;
+            let (mut walk, budget) = tight(&model, 0.6 + 0.05 * (round % 5) as f64, &rng);
+            for _ in 0..ORIGINS + 4 {
+                let known = walk.origins.len();
+                walk.above_work = 0;
+                let found = walk.start_above(20_000);
+                assert_eq!(walk.repairer.budget, budget);
+                if found {
+                    made += 1;
+                    assert!(walk.state.peak() <= budget && walk.state.is_sound());
+                    assert_eq!(walk.origins.len(), (known + 1).min(ORIGINS));
+                    assert_eq!(walk.origins.last(), Some(&walk.state.order()));
+                } else {
+                    failed += 1;
+                    assert_eq!(walk.origins.len(), known);
+                    break;
+                }
+            }
+            walk.above_work = u64::MAX;
+            assert!(!walk.start_above(20_000), "no work is left");
+        }
+        assert!(made > 100 && failed > 3, "{made} and {failed}");
+    }
+
+    #[test]
+    fn stretches_remade_below_a_limit_take_less() {
+        let mut rng = Random::new(14, 0);
+        let (mut cheaper, mut kept) = (0, 0);
+        for round in 0..30 {
+            let shape = Shape {
+                tasks: 15 + round,
+                rich: round % 3 == 0,
+            };
+            let p = problem(shape, &mut rng);
+            let model = Model::new(&p).unwrap().0;
+            let (mut walk, budget) = tight(&model, 0.8, &rng);
+            if !walk.mend() {
+                continue;
+            }
+            for _ in 0..20 {
+                let (before, seconds) = (walk.state.order(), walk.seconds());
+                walk.now = seconds;
+                walk.remake_below(seconds);
+                assert!(walk.state.peak() <= budget && walk.state.is_sound());
+                let after = walk.seconds();
+                assert_eq!(walk.now, after);
+                if walk.now < seconds {
+                    cheaper += 1;
+                } else {
+                    kept += 1;
+                    assert_eq!(walk.state.order(), before);
+                }
+            }
+        }
+        assert!(cheaper > 3 && kept > 100, "{cheaper} and {kept}");
     }
 }
