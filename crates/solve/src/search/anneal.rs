@@ -13,7 +13,7 @@ use crate::search::first::MANY;
 use crate::search::lean::Lean;
 use crate::search::repair::{Repairer, Taste};
 use crate::search::state::State;
-use crate::search::stretch::remakes;
+use crate::search::stretch::{anneals, remakes};
 use crate::search::ties::Ties;
 use crate::search::timing::Timing;
 
@@ -364,7 +364,7 @@ impl<'m> Walk<'m> {
             return;
         }
         let limit = self.now - temperature * (1.0 - self.rng.unit()).ln();
-        if remakes(self.model) && self.rng.below(REMAKES) == 0 && self.may_remake() {
+        if anneals(self.model) && self.rng.below(REMAKES) == 0 && self.may_remake() {
             self.remake_below(limit);
             return;
         }

@@ -18,6 +18,8 @@ const ABOVE: [f64; 2] = [0.02, 0.5];
 const SHARES: [f64; 4] = [0.0, 0.5, 0.75, 0.9];
 const ABOVE_SHARE: f64 = 0.15;
 const ABOVE_WORK: u64 = 100_000;
+/// The most tasks for which annealing remakes stretches and starts above the budget.
+const ANNEALED_TASKS: u32 = 150;
 /// The most plans to which a walk goes back.
 const ORIGINS: usize = 16;
 /// Widths of beams for stretches, and their random factors.
@@ -27,6 +29,11 @@ const NOISES: [f64; 3] = [0.0, 0.3, 1.0];
 /// Whether beams remake stretches of a problem's sequences: those of few tasks without copies.
 pub(super) fn remakes(model: &Model) -> bool {
     model.tasks <= BEAM_TASKS && model.copies.none()
+}
+
+/// Whether annealing remakes stretches, too, and starts above the budget: with more tasks both take longer than they save.
+pub(super) fn anneals(model: &Model) -> bool {
+    model.tasks <= ANNEALED_TASKS && remakes(model)
 }
 
 impl Walk<'_> {
@@ -84,7 +91,7 @@ impl Walk<'_> {
     /// units of work, or more if that is too little. Returns whether there is a new plan.
     pub(super) fn start_above(&mut self, most: u64) -> bool {
         let before = self.repairer.work;
-        if !remakes(self.model) || self.above_work as f64 > ABOVE_SHARE * before as f64 {
+        if !anneals(self.model) || self.above_work as f64 > ABOVE_SHARE * before as f64 {
             return false;
         }
         let end = before + most.max(ABOVE_WORK * u64::from(self.model.tasks));
