@@ -234,15 +234,15 @@ impl<'m> Walk<'m> {
             let temperature = hot * COOLING.powf(1.0 - left);
             self.follow();
             for _ in 0..8 {
-                let (x, y) = (self.rng.below(4), self.rng.below(3));
-                let tries = [1, 2, 4, 8][y + usize::from(x == 0)];
-                self.step(
-                    temperature,
-                    Taste {
-                        tries,
-                        noise: [0.0, 0.3, 1.0, 3.0][x],
-                    },
-                );
+                if self.remakes_next() {
+                    let limit = self.limit(temperature);
+                    self.remake_below(limit);
+                } else {
+                    let (x, y) = (self.rng.below(4), self.rng.below(3));
+                    let tries = [1, 2, 4, 8][y + usize::from(x == 0)];
+                    let noise = [0.0, 0.3, 1.0, 3.0][x];
+                    self.step(temperature, Taste { tries, noise });
+                }
                 // Steps that find nothing to do count as work too, so that the epoch ends.
                 self.repairer.work += 20;
             }
@@ -352,20 +352,22 @@ impl<'m> Walk<'m> {
         }
     }
 
-    fn may_remake(&self) -> bool {
-        self.remake_work as f64 <= REMAKE_SHARE * self.repairer.work as f64
+    /// The seconds that annealing accepts at a temperature in seconds.
+    fn limit(&mut self, temperature: f64) -> f64 {
+        self.now - temperature * (1.0 - self.rng.unit()).ln()
     }
 
-    /// Does one ruin and recreate at a temperature in seconds, or remakes a stretch.
+    /// Whether the next step of annealing remakes a stretch.
+    fn remakes_next(&mut self) -> bool {
+        let most = REMAKE_SHARE * self.repairer.work as f64;
+        anneals(self.model) && self.rng.below(REMAKES) == 0 && self.remake_work as f64 <= most
+    }
+
+    /// Does one ruin and recreate at a temperature in seconds.
     pub fn step(&mut self, temperature: f64, taste: Taste) {
         let extra = self.extra_runs();
         self.repairer.work += self.state.len() as u64 / 4;
         if extra.is_empty() {
-            return;
-        }
-        let limit = self.now - temperature * (1.0 - self.rng.unit()).ln();
-        if anneals(self.model) && self.rng.below(REMAKES) == 0 && self.may_remake() {
-            self.remake_below(limit);
             return;
         }
         // A rearrangement forgets the log, so the state to return to is saved.
@@ -374,6 +376,7 @@ impl<'m> Walk<'m> {
             false => self.model.tasks <= RERUN_TASKS && self.rng.below(12) == 0,
         };
         let saved = rearranged.then(|| self.state.order());
+        let limit = self.limit(temperature);
         if rearranged || self.rng.below(RELINKS) > 0 || !self.relink(MOST_STEP) {
             self.ruin(&extra);
         }
