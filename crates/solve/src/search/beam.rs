@@ -66,8 +66,9 @@ pub(crate) fn search(
     make(model, whole, budget, breadth, (over, rng, work))
 }
 
-/// Other runs for a stretch of a sequence within `budget` bytes and in less than `below` seconds, after which the rest of the sequence has what it reads; `None` if
-/// no such runs were found. Problems with more than 1024 tasks or values are skipped. Adds to `work`.
+/// Other runs for a stretch of a sequence within `budget` bytes and in less than `below` seconds, after which the rest of the
+/// sequence has what it reads; `None` if no such runs were found. Problems with more than 1024 tasks or values are skipped.
+/// Adds to `work`.
 pub(crate) fn between(
     model: &Model,
     runs: &[TaskId],
