@@ -57,7 +57,7 @@ pub(crate) struct Walk<'m> {
     pub best: Option<(f64, Vec<TaskId>)>,
     /// The leanest sequence, with its peak.
     pub leanest: (f64, Vec<TaskId>),
-    /// First plans that fit, before they were improved.
+    /// Plans to go back to: first ones that fit, and those that started above the budget, before they were improved.
     pub origins: Vec<Vec<TaskId>>,
     /// Units of work for plans that started above the budget, and for stretches remade in annealing.
     pub(super) above_work: u64,

@@ -20,7 +20,7 @@ const ABOVE_SHARE: f64 = 0.15;
 const ABOVE_WORK: u64 = 100_000;
 /// The most tasks for which annealing remakes stretches and starts above the budget.
 const ANNEALED_TASKS: u32 = 150;
-/// The most plans to which a walk goes back.
+/// The number of plans to go back to from which on new ones replace others.
 const ORIGINS: usize = 16;
 /// Widths of beams for stretches, and their random factors.
 const WIDTHS: [usize; 3] = [2, 8, 32];
@@ -144,7 +144,7 @@ impl Walk<'_> {
         let budget = self.repairer.budget;
         let mut runs = self.state.order();
         let reach = |rng: &mut Random| {
-            // Beams find no cheaper runs for most of a sequence.
+            // Beams hardly ever find cheaper runs for more than half of a sequence on either side.
             let part = if limit.is_some() { 0.5 } else { 1.0 };
             let longest = (part * runs.len() as f64 / LEAST).max(1.0);
             (LEAST * longest.powf(rng.unit())) as usize
