@@ -25,6 +25,7 @@ mod links;
 mod order;
 mod postpone;
 mod price;
+mod race;
 pub(crate) mod repair;
 mod rooms;
 pub(crate) mod space;
