@@ -13,6 +13,7 @@ mod moment;
 mod moments;
 mod order;
 mod paths;
+mod precedence;
 mod stays;
 mod step;
 #[cfg(test)]

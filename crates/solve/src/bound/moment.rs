@@ -4,7 +4,7 @@
 //! after it haven't; of the others, the cut decides. Let `s(t) = 1` if `t` has run by then, `e(t) = 1` if it has and
 //! doesn't run again after it, and `d(v) = 1` if no later run needs `v` from before. Then in every plan
 //!
-//! * `s(u) ≤ s(t)` if `u` reads what `t` writes, because `t` runs first;
+//! * `s(u) ≤ s(t)` if `u` reads what `t` writes, because `t` runs first, or if that is said of the two;
 //! * `s(o) ≤ e(t)` if `t` reads what `o` overwrites, unless that can be made again;
 //! * `e(t) ≤ s(t)`, and making `t` again costs `c(t) · (s(t) − e(t))` seconds;
 //! * `d(v) ≤ e(u)` for each reader `u`: who has yet to run, or runs again, needs `v` in memory at the row or made again after it;
@@ -30,6 +30,7 @@ use crate::model::Model;
 const MOST_RUNS: usize = 4;
 
 /// The first run of a task, within a budget.
+#[derive(Clone, Copy)]
 pub(super) struct Moment<'m> {
     pub model: &'m Model,
     pub budget: f64,
@@ -37,6 +38,8 @@ pub(super) struct Moment<'m> {
     pub row: TaskId,
     /// Whether a task can't run again, so that what it writes can't be made again either.
     pub once: &'m PrimaryMap<TaskId, bool>,
+    /// Pairs of tasks of which the first one runs first before the second one does.
+    pub before: &'m [(TaskId, TaskId)],
 }
 
 /// What a task does: it has run by the row and doesn't run again, or either isn't so.
@@ -46,12 +49,12 @@ pub(super) type Choice = (TaskId, bool);
 pub(super) struct Least {
     pub row: TaskId,
     pub price: f64,
-    /// No plan adds fewer seconds.
+    /// No plan adds fewer seconds. Infinite if no plan makes such choices.
     pub value: f64,
     /// The bytes that the cut's choices have over the budget, and the slope of the value.
     pub slope: f64,
     /// By task: whether it has run by the row, and whether it doesn't run again either.
-    ran: Vec<bool>,
+    pub ran: Vec<bool>,
     pub stays: Vec<bool>,
 }
 
@@ -132,6 +135,9 @@ impl Moment<'_> {
                 network.edge(stays[t], ran[t], f64::INFINITY);
             }
         }
+        for &(first, second) in self.before {
+            network.edge(ran[second], ran[first], f64::INFINITY);
+        }
         for reader in self.done_before(row) {
             network.edge(SOURCE, stays[reader], f64::INFINITY);
         }
@@ -202,6 +208,13 @@ impl Moment<'_> {
         if self.order == Order::Fixed {
             for t in model.task_ids() {
                 ran[t] = if t < row { SOURCE } else { SINK };
+            }
+        }
+        for &(first, second) in self.before {
+            if first == row {
+                ran[second] = SINK;
+            } else if second == row {
+                ran[first] = SOURCE;
             }
         }
         for t in model.task_ids().rev().filter(|&t| t <= row) {

@@ -13,16 +13,20 @@ use scrimp_plan::TaskId;
 use super::ascent::PER_UNIT;
 use super::floor::made_once;
 use super::moment::{Choice, Least, Moment};
+use super::order;
+use super::precedence::{Cuts, Precedence};
 use crate::method::Order;
 use crate::model::Model;
 
 /// The number of rows after which the best of them is branched on, or no more are tried if something else proves more than so many
 /// times what they do. Those that hold most come first.
 const ROWS: usize = 40;
-const HOPELESS: f64 = 1.1;
+pub(super) const HOPELESS: f64 = 1.1;
+/// How many times the work of branching on which of two tasks runs first goes to branching on rows, if both are possible.
+const ON_ROWS: u64 = 3;
 /// Prices that are tried for a row, and the growth below which no more are, as a share of the bound.
 const PRICES: usize = 24;
-const GAIN: f64 = 1e-4;
+pub(super) const GAIN: f64 = 1e-4;
 /// The factor between prices as long as all choices exceed the budget, and if none do.
 const FACTOR: f64 = 4.0;
 const TINY: f64 = 1e-6;
@@ -41,6 +45,10 @@ pub(super) struct Moments {
     /// Rows to be tried, the next one last, and the number of rows that were.
     rows: Vec<TaskId>,
     tried: usize,
+    /// What rows prove together in a free order, once some were tried.
+    precedence: Option<Precedence>,
+    /// Edges that were looked at for branching on which of two tasks runs first, and for branching on rows.
+    spent: [u64; 2],
     /// The trees of rows that were tried, and may prove more.
     trees: Vec<Tree>,
     /// The best seconds per byte so far, or a guess.
@@ -52,9 +60,9 @@ pub(super) struct Moments {
 }
 
 /// A row with some choices made.
-struct Leaf {
+pub(super) struct Leaf {
     /// What is proven if they are.
-    bound: f64,
+    pub bound: f64,
     price: f64,
     made: Vec<Choice>,
     /// The task about which choices are made next; without one, nothing more can be proven.
@@ -62,7 +70,7 @@ struct Leaf {
 }
 
 /// A row's leaves.
-struct Tree {
+pub(super) struct Tree {
     row: TaskId,
     leaves: BinaryHeap<Leaf>,
     /// The seconds of the best choices that fit. The row proves no more.
@@ -92,7 +100,7 @@ impl PartialEq for Leaf {
 impl Eq for Leaf {}
 
 /// What ends the work on a bound.
-struct Limits<'a> {
+pub(super) struct Limits<'a> {
     /// Edges that may still be looked at.
     left: u64,
     stop: &'a dyn Fn() -> bool,
@@ -103,9 +111,6 @@ struct Limits<'a> {
 impl Moments {
     /// `held` are the bytes that each task's first run finds in memory, or about as many. All costs are multiples of `whole` unless that is zero.
     pub fn new(model: &Model, order: Order, held: &PrimaryMap<TaskId, f64>, whole: f64) -> Moments {
-        let mut rows: Vec<TaskId> = model.task_ids().collect();
-        rows.sort_by(|&a, &b| held[b].total_cmp(&held[a]).then(a.cmp(&b)));
-        rows.reverse();
         let values = made_once(model);
         let once = |t: TaskId| {
             let mut outputs = model.outputs.of(t).iter();
@@ -116,8 +121,10 @@ impl Moments {
             order,
             whole,
             once: model.cost.keys().map(once).collect(),
-            rows,
+            rows: fullest_last(model, held),
             tried: 0,
+            precedence: None,
+            spent: [0; 2],
             trees: Vec::new(),
             price: model.base_cost() / bytes.max(1.0),
             best: None,
@@ -142,29 +149,14 @@ impl Moments {
         while self.proven < limits.enough {
             let proven = self.proven * (1.0 + GAIN);
             self.trees.retain(|tree| tree.most > proven);
-            let ready = self.tried >= ROWS || self.rows.is_empty();
-            if ready && self.proven * HOPELESS < other {
-                self.rows.clear();
-                self.trees.clear();
-            }
-            let by_bound = |a: &&mut Tree, b: &&mut Tree| a.bound().total_cmp(&b.bound());
-            let tree = self.trees.iter_mut().filter(|_| ready).max_by(by_bound);
-            let done = match (tree, self.rows.last()) {
-                (Some(tree), _) => {
-                    let moment = moment(model, budget, self.order, &self.once, tree.row);
-                    tree.grow(&moment, &mut limits).map(|found| {
-                        self.proven = self.proven.max(tree.bound());
-                        if tree.bound() >= self.proven {
-                            self.best = found.or(self.best.take());
-                        }
-                        tree.close();
-                    })
-                }
-                (None, Some(&row)) => self.try_row((model, budget), row, &mut limits),
-                (None, None) => break,
+            let done = match self.rows.last().filter(|_| self.tried < ROWS) {
+                Some(&row) => self.try_row((model, budget), row, &mut limits),
+                None => self.branch((model, budget), other, &mut limits),
             };
-            if done.is_none() {
-                return 0;
+            match done {
+                Some(true) => {}
+                Some(false) => break,
+                None => return 0,
             }
         }
         limits.left / PER_UNIT
@@ -175,31 +167,84 @@ impl Moments {
         self.best.take().map(|best| best.runs(model))
     }
 
+    /// Branches on which of two tasks runs first, or on the best row, whichever has had less work, or else tries another row. Returns
+    /// whether there was anything to do; `None` if there is too little work.
+    fn branch(
+        &mut self,
+        (model, budget): (&Model, f64),
+        other: f64,
+        limits: &mut Limits<'_>,
+    ) -> Option<bool> {
+        if self.proven * HOPELESS < other {
+            self.rows.clear();
+            self.trees.clear();
+        }
+        let before = limits.left;
+        let by_bound = |a: &&mut Tree, b: &&mut Tree| a.bound().total_cmp(&b.bound());
+        let tree = self.trees.iter_mut().max_by(by_bound);
+        let [on_order, on_rows] = &mut self.spent;
+        let unknown = || {
+            let mut rows = fullest_last(model, &order::held(model, Order::Fixed));
+            Precedence::new(rows.split_off(rows.len().saturating_sub(ROWS)), self.proven)
+        };
+        let precedence = match self.order {
+            Order::Free => Some(self.precedence.get_or_insert_with(unknown)),
+            Order::Fixed => None,
+        };
+        let precedence = precedence.filter(|precedence| !precedence.is_done());
+        if let Some(precedence) =
+            precedence.filter(|_| tree.is_none() || ON_ROWS * *on_order <= *on_rows)
+        {
+            let any = moment(model, budget, self.order, &self.once, model.start());
+            let price = self.price;
+            let found = precedence.advance(&Cuts { any, price }, other, limits)?;
+            self.proven = self.proven.max(precedence.bound());
+            if precedence.bound() >= self.proven {
+                self.best = found.or(self.best.take());
+            }
+            *on_order += before - limits.left;
+        } else if let Some(tree) = tree {
+            let moment = moment(model, budget, self.order, &self.once, tree.row);
+            let found = tree.grow(&moment, limits)?;
+            self.proven = self.proven.max(tree.bound());
+            if tree.bound() >= self.proven {
+                self.best = found.or(self.best.take());
+            }
+            *on_rows += before - limits.left;
+        } else if let Some(&row) = self.rows.last() {
+            return self.try_row((model, budget), row, limits);
+        } else {
+            return Some(false);
+        }
+        Some(true)
+    }
+
     /// Finds a row's best price, or that it is no better than the best row so far. `None` if there is too little work.
     fn try_row(
         &mut self,
         (model, budget): (&Model, f64),
         row: TaskId,
         limits: &mut Limits<'_>,
-    ) -> Option<()> {
+    ) -> Option<bool> {
         let moment = moment(model, budget, self.order, &self.once, row);
         let (leaf, fits) = climb(&moment, (self.price, Vec::new()), self.proven, limits)?;
-        let most = fits.as_ref().map_or(f64::INFINITY, Least::seconds);
-        if leaf.bound > self.proven {
+        let tree = Tree::new(row, leaf, fits.as_ref());
+        if let Some(leaf) = tree.leaves.peek().filter(|leaf| leaf.bound > self.proven) {
             (self.proven, self.price) = (leaf.bound, leaf.price);
             self.best = fits;
         }
-        let mut tree = Tree {
-            row,
-            leaves: BinaryHeap::from([leaf]),
-            most,
-        };
-        tree.close();
         self.trees.push(tree);
         self.rows.pop();
         self.tried += 1;
-        Some(())
+        Some(true)
     }
+}
+
+/// The tasks in the order of these bytes.
+fn fullest_last(model: &Model, held: &PrimaryMap<TaskId, f64>) -> Vec<TaskId> {
+    let mut tasks: Vec<TaskId> = model.task_ids().collect();
+    tasks.sort_by(|&a, &b| held[a].total_cmp(&held[b]).then(b.cmp(&a)));
+    tasks
 }
 
 fn moment<'m>(
@@ -215,17 +260,34 @@ fn moment<'m>(
         order,
         row,
         once,
+        before: &[],
     }
 }
 
 impl Tree {
-    fn bound(&self) -> f64 {
+    /// The tree of a row's best price and of the choices there that fit.
+    pub fn new(row: TaskId, leaf: Leaf, fits: Option<&Least>) -> Tree {
+        let mut tree = Tree {
+            row,
+            leaves: BinaryHeap::from([leaf]),
+            most: fits.map_or(f64::INFINITY, Least::seconds),
+        };
+        tree.close();
+        tree
+    }
+
+    pub fn bound(&self) -> f64 {
         self.leaves.peek().map_or(self.most, |leaf| leaf.bound)
+    }
+
+    /// Whether there is no choice left to make, or so many that none is made.
+    pub fn is_closed(&self) -> bool {
+        self.most == 0.0
     }
 
     /// Makes the next choice in the leaf with the lowest bound, and returns the best choices that fit if they are new. `None` if there is
     /// too little work.
-    fn grow(&mut self, moment: &Moment<'_>, limits: &mut Limits<'_>) -> Option<Option<Least>> {
+    pub fn grow(&mut self, moment: &Moment<'_>, limits: &mut Limits<'_>) -> Option<Option<Least>> {
         let leaf = self.leaves.peek()?;
         let next = leaf.next?;
         let (mut children, mut best) = (Vec::new(), None);
@@ -241,6 +303,7 @@ impl Tree {
         }
         self.leaves.pop();
         self.leaves.extend(children);
+        self.close();
         Some(best)
     }
 
@@ -255,7 +318,7 @@ impl Tree {
 
 /// The best price of a moment with some choices made, from a first one on, or a price that says that `worth` seconds can't be exceeded; and the
 /// best choices that fit. `None` if there is too little work.
-fn climb(
+pub(super) fn climb(
     moment: &Moment<'_>,
     (first, made): (f64, Vec<Choice>),
     worth: f64,
@@ -316,7 +379,7 @@ mod tests {
     use scrimp_plan::{DeviceId, ValueId};
 
     use super::*;
-    use crate::bound::{floor, order, seconds};
+    use crate::bound::{floor, seconds};
     use crate::copies::Copies;
     use crate::cutoff::Cutoff;
     use crate::model::{Input, Parts};
@@ -400,6 +463,49 @@ mod tests {
             proven > 0.1 * added && proven > 2.0 * chain,
             "{added} {proven} {chain}"
         );
+    }
+
+    #[test]
+    fn which_of_two_tasks_runs_first_proves_more_but_never_too_much() {
+        let mut rng = Random::new(45, 0);
+        let limits = Limits {
+            states: 200_000,
+            below: f64::INFINITY,
+            cutoff: Cutoff::NEVER,
+        };
+        // The sums of what the best plans add, of what rows prove alone, and of what they prove together.
+        let (mut added, mut alone, mut together) = (0.0, 0.0, 0.0);
+        for round in 0..240 {
+            let model = match round % 5 {
+                0 => layered(3 + round % 3, 4, &mut rng),
+                _ => {
+                    let (tasks, rich) = (5 + round % 10, round % 3 > 0);
+                    let p = problem(Shape { tasks, rich }, &mut rng);
+                    Model::new(&p).unwrap().0
+                }
+            };
+            let low = floor(&model) - model.resident;
+            let high = State::new(&model, &model.given_order()).peak();
+            let budget = (low + 0.5 * (high - low) * rng.unit()).floor();
+            let Verdict::Optimal(runs) = exact::cheapest(&model, budget, true, limits) else {
+                continue;
+            };
+            let least = State::new(&model, &runs).cost() - model.base_cost();
+            let held = order::held(&model, Order::Free);
+            let proven = |precedence| {
+                let mut moments = Moments::new(&model, Order::Free, &held, 0.0);
+                moments.precedence = precedence;
+                let known = (2.0 * least + 1.0, 0.0);
+                moments.advance((&model, budget), 2_000_000, known, &|| false);
+                let proven = moments.proven;
+                assert!(proven <= least + 1e-9, "{proven}, not {least}: {round}");
+                proven
+            };
+            alone += proven(Some(Precedence::new(Vec::new(), 0.0)));
+            together += proven(None);
+            added += least;
+        }
+        assert!(together > alone + 0.1 * added, "{alone} {together} {added}");
     }
 
     #[test]
@@ -500,6 +606,8 @@ mod tests {
             }
             let mut moments =
                 Moments::new(&model, Order::Free, &order::held(&model, Order::Free), 0.0);
+            // One row's choices don't say which of two tasks runs first.
+            moments.precedence = Some(Precedence::new(Vec::new(), 0.0));
             let (mut work, mut first) = (40, None);
             while !moments.rows.is_empty() || !moments.trees.is_empty() {
                 // A little work at a time.
