@@ -5,9 +5,9 @@
 
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, entity_impl};
+use rustc_hash::FxHashMap;
 use scrimp_plan::{TaskId, ValueId};
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::rc::Rc;
@@ -156,10 +156,12 @@ fn sized<const W: usize>(
         below: part.below,
         at: 1 + part.first.start,
         trail: PrimaryMap::new(),
-        ranked: HashMap::new(),
+        ranked: FxHashMap::default(),
         needed: None,
         looks: 0,
         work: 0,
+        ways: Vec::new(),
+        scratch: Scratch::default(),
     };
     let found = beam.search(&part.order[part.first], over);
     *work += beam.work / PER_UNIT;
@@ -236,14 +238,14 @@ impl Rent {
 struct Best<const W: usize> {
     heads: Vec<Head<W>>,
     /// By state and target, the index of its head.
-    known: HashMap<(Place<W>, TaskId), usize>,
+    known: FxHashMap<(Place<W>, TaskId), usize>,
 }
 
 impl<const W: usize> Default for Best<W> {
     fn default() -> Self {
         Best {
             heads: Vec::new(),
-            known: HashMap::new(),
+            known: FxHashMap::default(),
         }
     }
 }
@@ -286,12 +288,26 @@ struct Beam<'s, 'm, const W: usize> {
     /// Runs, each with its predecessor.
     trail: PrimaryMap<Link, (PackedOption<Link>, TaskId)>,
     /// What may be dropped in each state of this step, because many runs begin in the same state.
-    ranked: HashMap<Place<W>, Ranked>,
+    ranked: FxHashMap<Place<W>, Ranked>,
     /// The last set of tasks that have run, and what plans from there could read.
     needed: Option<(Tasks<W>, Values<W>)>,
     /// The number of states visited.
     looks: usize,
     work: u64,
+    /// The ways of making room for one run, and what they are made from. Both are reused, because allocating them takes a tenth of the time.
+    ways: Vec<Values<W>>,
+    scratch: Scratch,
+}
+
+/// What making room for one run looks at.
+#[derive(Default)]
+struct Scratch {
+    /// Values that may be dropped, each with the cost of that per byte.
+    droppable: Vec<(f64, ValueId)>,
+    /// Those that make room together.
+    chosen: Vec<ValueId>,
+    /// Those that make room alone, each with its cost.
+    single: Vec<(f64, ValueId)>,
 }
 
 impl<const W: usize> Beam<'_, '_, W> {
@@ -387,9 +403,9 @@ impl<const W: usize> Beam<'_, '_, W> {
                 let soon = missing.iter().fold(*self.space.reads(target), |soon, t| {
                     soon.or(self.space.reads(t))
                 });
-                let ready = |&t: &TaskId| self.space.reads(t).within(&head.place.live);
-                let ready: Vec<TaskId> = missing.iter().filter(ready).take(READY).collect();
-                for t in ready {
+                let space = self.space;
+                let ready = |&t: &TaskId| space.reads(t).within(&head.place.live);
+                for t in missing.iter().filter(ready).take(READY) {
                     self.run(head, t, &soon, &mut next);
                 }
             }
@@ -422,16 +438,16 @@ impl<const W: usize> Beam<'_, '_, W> {
     fn run(&mut self, head: &Head<W>, t: TaskId, soon: &Values<W>, into: &mut Best<W>) {
         let space = self.space;
         let lack = space.lack(&head.place, t);
-        let ways = if lack <= 0.0 {
-            vec![Values::EMPTY]
+        let mut ways = std::mem::take(&mut self.ways);
+        ways.clear();
+        if lack <= 0.0 {
+            ways.push(Values::EMPTY);
         } else {
-            let ways = self.ways(head, t, lack, soon);
+            self.make_room(head, t, lack, soon, &mut ways);
             if ways.is_empty() {
-                self.ways(head, t, lack, &Values::EMPTY)
-            } else {
-                ways
+                self.make_room(head, t, lack, &Values::EMPTY, &mut ways);
             }
-        };
+        }
         let mut done = head.place.done;
         done.add(t);
         let needed = match self.needed {
@@ -439,8 +455,8 @@ impl<const W: usize> Beam<'_, '_, W> {
             _ => space.needed(&done),
         };
         self.needed = Some((done, needed));
-        for dropped in ways {
-            let place = space.after(&head.place, t, &dropped, &needed);
+        for dropped in &ways {
+            let place = space.after(&head.place, t, dropped, &needed);
             self.work += u64::from(space.model.tasks) * W as u64 / 4 + 1;
             if let Some((to_go, read)) = space.to_go(&place) {
                 let spent = head.spent + space.model.cost[t];
@@ -459,6 +475,7 @@ impl<const W: usize> Beam<'_, '_, W> {
                 });
             }
         }
+        self.ways = ways;
     }
 
     /// What holding the live values until their next uses is worth, or the cost of making them again if that
@@ -472,24 +489,39 @@ impl<const W: usize> Beam<'_, '_, W> {
         place.live.and(read).iter().map(rent).sum()
     }
 
-    /// Sets of values whose bytes make up for `lack`: the cheapest per byte, the same without one of the
+    /// Adds sets of values whose bytes make up for `lack`: the cheapest per byte, the same without one of the
     /// first few, and single large values.
-    fn ways(&mut self, head: &Head<W>, t: TaskId, lack: f64, soon: &Values<W>) -> Vec<Values<W>> {
+    fn make_room(
+        &mut self,
+        head: &Head<W>,
+        t: TaskId,
+        lack: f64,
+        soon: &Values<W>,
+        ways: &mut Vec<Values<W>>,
+    ) {
         let space = self.space;
         let place = &head.place;
         let bytes = |v: ValueId| space.model.bytes[v];
         let stay = space.reads(t).or(space.writes(t)).or(soon);
         let known = self.ranked.get(place).cloned();
         let ranked = known.unwrap_or_else(|| self.rank(head));
-        let ranked: Vec<(f64, ValueId)> = ranked
-            .iter()
-            .copied()
-            .filter(|&(_, v)| !stay.has(v))
-            .collect();
-        let greedy = |without: Option<ValueId>| {
-            let mut chosen = Vec::new();
+        let Scratch {
+            droppable,
+            chosen,
+            single,
+        } = &mut self.scratch;
+        droppable.clear();
+        droppable.extend(ranked.iter().filter(|&&(_, v)| !stay.has(v)));
+        let mut add = |way: Values<W>| {
+            if !ways.contains(&way) {
+                ways.push(way);
+            }
+        };
+        for k in 0..=droppable.len().min(WAYS / 2) {
+            let without = k.checked_sub(1).map(|k| droppable[k].1);
+            chosen.clear();
             let mut left = lack;
-            for &(_, v) in ranked.iter().filter(|&&(_, v)| Some(v) != without) {
+            for &(_, v) in droppable.iter().filter(|&&(_, v)| Some(v) != without) {
                 if left <= 0.0 {
                     break;
                 }
@@ -497,7 +529,7 @@ impl<const W: usize> Beam<'_, '_, W> {
                 left -= bytes(v);
             }
             if left > 0.0 {
-                return None;
+                continue;
             }
             // The most expensive go first: a value that later ones made superfluous stays in memory.
             let mut spare = -left;
@@ -507,30 +539,15 @@ impl<const W: usize> Beam<'_, '_, W> {
                     chosen.remove(k);
                 }
             }
-            Some(Values::of(chosen))
-        };
-        let mut ways: Vec<Values<W>> = Vec::new();
-        let mut add = |way: Option<Values<W>>| {
-            if let Some(way) = way
-                && !ways.contains(&way)
-            {
-                ways.push(way);
-            }
-        };
-        add(greedy(None));
-        for &(_, v) in ranked.iter().take(WAYS / 2) {
-            add(greedy(Some(v)));
+            add(Values::of(chosen.iter().copied()));
         }
-        let mut single: Vec<(f64, ValueId)> = ranked
-            .iter()
-            .filter(|&&(_, v)| bytes(v) >= lack)
-            .map(|&(density, v)| (density * bytes(v), v))
-            .collect();
+        single.clear();
+        let large = droppable.iter().filter(|&&(_, v)| bytes(v) >= lack);
+        single.extend(large.map(|&(density, v)| (density * bytes(v), v)));
         single.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
         for &(_, v) in single.iter().take(WAYS / 2) {
-            add(Some(Values::of([v])));
+            add(Values::of([v]));
         }
-        ways
     }
 
     /// The live values that can be made again or are never read, the one first whose bytes cost least.

@@ -5,10 +5,11 @@
 //! values that could be dropped, only those are made that a cheap plan may drop.
 
 use cranelift_entity::{PrimaryMap, entity_impl};
+use rustc_hash::FxHashMap;
 use scrimp_plan::{TaskId, ValueId};
 
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 
 use crate::cutoff::Cutoff;
 use crate::model::Model;
@@ -166,10 +167,10 @@ struct Frontier<'s, 'm, const W: usize> {
     nodes: PrimaryMap<NodeId, Node<W>>,
     open: BinaryHeap<Open<W>>,
     /// The fewest seconds to each state; fewer than any number if no plan goes through it.
-    least: HashMap<Place<W>, f64>,
+    least: FxHashMap<Place<W>, f64>,
     /// By finished tasks: the live sets already left, with their seconds. More live values are never worse.
-    left: HashMap<Tasks<W>, Vec<(Values<W>, f64)>>,
-    needed: HashMap<Tasks<W>, Values<W>>,
+    left: FxHashMap<Tasks<W>, Vec<(Values<W>, f64)>>,
+    needed: FxHashMap<Tasks<W>, Values<W>>,
     /// The number of states made, those on the way to room for a run included, which limits memory and time.
     made: usize,
 }
@@ -182,9 +183,9 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
             limits,
             nodes: PrimaryMap::new(),
             open: BinaryHeap::new(),
-            least: HashMap::new(),
-            left: HashMap::new(),
-            needed: HashMap::new(),
+            least: FxHashMap::default(),
+            left: FxHashMap::default(),
+            needed: FxHashMap::default(),
             made: 0,
         }
     }
