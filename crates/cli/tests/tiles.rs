@@ -46,7 +46,7 @@ fn training_by_tiles_is_the_same_step() {
 fn as_many_tiles_as_a_budget_needs() {
     let plan = |budget: &str| {
         let image = ["plan", "vgg16-trunk", "--image", "512x384", "--batch", "1"];
-        let flags = ["--budget", budget, "--tile", "auto", "--time-limit", "5"];
+        let flags = ["--budget", budget, "--tile", "auto", "--time-limit", "10"];
         object(&[image, flags].concat())
     };
     assert!(plan("1GiB")["segments"].is_null());
