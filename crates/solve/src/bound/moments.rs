@@ -197,20 +197,23 @@ impl Moments {
         {
             let any = moment(model, budget, self.order, &self.once, model.start());
             let price = self.price;
-            let found = precedence.advance(&Cuts { any, price }, other, limits)?;
+            let found = precedence.advance(&Cuts { any, price }, other, limits);
+            // A step for which there is too little work counts, too, so that it doesn't keep the other from its turn.
+            *on_order += before - limits.left;
+            let found = found?;
             self.proven = self.proven.max(precedence.bound());
             if precedence.bound() >= self.proven {
                 self.best = found.or(self.best.take());
             }
-            *on_order += before - limits.left;
         } else if let Some(tree) = tree {
             let moment = moment(model, budget, self.order, &self.once, tree.row);
-            let found = tree.grow(&moment, limits)?;
+            let found = tree.grow(&moment, limits);
+            *on_rows += before - limits.left;
+            let found = found?;
             self.proven = self.proven.max(tree.bound());
             if tree.bound() >= self.proven {
                 self.best = found.or(self.best.take());
             }
-            *on_rows += before - limits.left;
         } else if let Some(&row) = self.rows.last() {
             return self.try_row((model, budget), row, limits);
         } else {

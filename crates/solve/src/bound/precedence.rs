@@ -3,7 +3,7 @@
 //! A single moment ([`super::moment`]) proves little where a task with a large result may wait until there is room for it. But
 //! while it waits, what it reads stays in memory or must be made again, which costs something at other rows. So a *node* says of some pairs of tasks which
 //! of the two runs first. Every row's cut gets these rules beside its own, and the best row's bound is the node's. Two nodes that differ
-//! in one pair share all plans of the node above them, so no plan takes less than the lowest bound of all nodes.
+//! in one pair have all plans of the node above between them, so no plan takes less than the lowest bound of all nodes.
 //!
 //! In the given order all pairs are settled. So a row is worth branching on if it proves more there than its node, and the next pair is one about which the
 //! row's best choices leave the given order. Where no row is, whole values are branched on at the node's best row.

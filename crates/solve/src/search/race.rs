@@ -176,7 +176,8 @@ impl<'m> Race<'m, '_> {
         last
     }
 
-    /// Anneals the last lineage, and proves in between, until it has brought nothing for `idle` of all units of work, or for enough.
+    /// Anneals the last lineage, and proves in between, until it has brought nothing for `idle` units of work, or for more if the plan is far
+    /// above the bound. `total` is the work of the whole search.
     fn finish(&mut self, last: &mut Lineage<'m>, idle: u64, total: u64, left: &mut u64) {
         let enough = ENOUGH * u64::from(self.first.model.tasks);
         while *left > 0 && !self.ended() {
