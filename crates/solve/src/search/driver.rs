@@ -14,7 +14,7 @@ use crate::options::{Options, Others, Progress};
 use crate::search::arrange::Arrangement;
 use crate::search::contract::Contracted;
 use crate::search::exact::{self, Limits, Verdict};
-use crate::search::first::{FirstPlan, Lacking, MANY, Plans};
+use crate::search::first::{FirstPlan, Lean, MANY, Plans};
 use crate::search::race::{Kept, PROMISING, Race};
 use crate::search::space;
 use crate::search::state::State;
@@ -42,8 +42,6 @@ const FIRST_WORDS: usize = 2;
 /// The least share of a very small problem's work for the exact search after the walks, and the size of such problems.
 const EXACT_SHARE: f64 = 0.15;
 const RESERVED_WORDS: usize = 1;
-/// The most states at first for each budget while the least budget is sought.
-const LEAST_STATES: usize = 20_000;
 
 /// What the search found.
 pub(crate) struct Found {
@@ -180,15 +178,14 @@ pub(crate) fn with<'m>(
             known
         }
         Verdict::Infeasible => {
-            let none = budget.max(floor - 1.0);
-            let limits = Limits {
-                states: LEAST_STATES,
-                below: f64::INFINITY,
-                cutoff: first.late,
-            };
-            let found = exact::leanest(model, (none, first.leanest()), free, limits);
-            (known.floor, (known.least, known.runs)) = found;
-            known
+            let floor = floor.max(budget + 1.0);
+            let Lean { least, runs, floor } = FirstPlan { floor, ..first }.leanest();
+            Found {
+                runs,
+                least,
+                floor,
+                ..known
+            }
         }
         Verdict::AtLeast(seconds) => {
             known.lower_bound = known.lower_bound.max(seconds);
@@ -220,18 +217,14 @@ impl<'m> Search<'m, '_> {
         let plans = match self.first_plans(&mut total) {
             Ok(plans) => plans,
             Err(None) => return known,
-            Err(Some(lacking)) => {
-                let Lacking { least, runs, floor } = self.exactly_leanest(lacking);
-                if least > self.first.budget {
-                    return Found {
-                        runs,
-                        least,
-                        floor,
-                        left: 0,
-                        ..known
-                    };
-                }
-                (runs, None)
+            Err(Some(Lean { least, runs, floor })) => {
+                return Found {
+                    runs,
+                    least,
+                    floor,
+                    left: 0,
+                    ..known
+                };
             }
         };
         self.anneal(plans, known, total)
@@ -239,7 +232,7 @@ impl<'m> Search<'m, '_> {
 
     /// The first plans, or what was learned without finding one, which is nothing where the problem isn't whole. Takes the work for
     /// the problem of pairs off `total`.
-    fn first_plans(&mut self, total: &mut u64) -> Result<Plans, Option<Lacking>> {
+    fn first_plans(&mut self, total: &mut u64) -> Result<Plans, Option<Lean>> {
         let first = self.first;
         let Some(start) = &self.options.start else {
             return match first.plans_at_once() {
@@ -317,20 +310,6 @@ impl<'m> Search<'m, '_> {
         let runs = pairs.expand(&found.runs);
         let spent = work(&options) as u64 - found.left;
         (State::new(model, &runs).peak() <= budget).then_some((runs, spent))
-    }
-
-    /// A leaner plan and a higher floor, by the exact search: whether there is a plan at all takes it fewer states than the cheapest one.
-    fn exactly_leanest(&self, lacking: Lacking) -> Lacking {
-        let limits = Limits {
-            states: LEAST_STATES,
-            below: f64::INFINITY,
-            cutoff: self.first.late,
-        };
-        let gap = (lacking.floor.max(1.0) - 1.0, (lacking.least, lacking.runs));
-        let FirstPlan { model, free, .. } = self.first;
-        let (floor, (least, runs)) = exact::leanest(model, gap, free, limits);
-        let floor = floor.max(lacking.floor);
-        Lacking { least, runs, floor }
     }
 
     /// Improves first plans and the bound with this much work.

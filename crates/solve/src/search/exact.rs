@@ -14,7 +14,6 @@ use std::collections::BinaryHeap;
 use crate::cutoff::Cutoff;
 use crate::model::Model;
 use crate::search::space::{Place, Space, Tasks, Values};
-use crate::search::state::State;
 
 /// The most states that any search makes, and the most words of sets in those that it remembers, and in those that it has yet
 /// to visit: some 600 MB.
@@ -45,57 +44,17 @@ pub(crate) struct Limits<'a> {
     pub cutoff: Cutoff<'a>,
 }
 
-/// What an exact search looks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Goal {
-    Cheapest,
-    Any,
-}
-
 /// Looks for the cheapest plan within `budget` bytes. Problems that are too
 /// large are skipped.
 pub(crate) fn cheapest(model: &Model, budget: f64, free: bool, limits: Limits<'_>) -> Verdict {
-    search(model, budget, free, Goal::Cheapest, limits)
-}
-
-/// Looks for any plan within `budget` bytes.
-pub(crate) fn any(model: &Model, budget: f64, free: bool, limits: Limits<'_>) -> Verdict {
-    search(model, budget, free, Goal::Any, limits)
-}
-
-/// Narrows the gap between a budget without a plan and a budget with one. Returns the bytes that every plan
-/// needs, and the least budget for which a plan was found, with that plan. The two meet if every budget in
-/// between was decided. Budgets that weren't are tried again with more states until the cutoff is reached.
-pub(crate) fn leanest(
-    model: &Model,
-    (mut none, mut known): (f64, (f64, Vec<TaskId>)),
-    free: bool,
-    mut limits: Limits<'_>,
-) -> (f64, (f64, Vec<TaskId>)) {
-    while known.0 - none > 1.0 && limits.states < MOST_STATES {
-        let mut open = none;
-        while known.0 - open > 1.0 && !limits.cutoff.reached() {
-            let budget = ((open + known.0) / 2.0).floor();
-            match search(model, budget, free, Goal::Any, limits) {
-                Verdict::Optimal(runs) => known = (State::new(model, &runs).peak(), runs),
-                Verdict::Infeasible => (none, open) = (budget, budget),
-                Verdict::AtLeast(_) => open = budget,
-            }
-        }
-        limits.states *= 8;
-    }
-    (none + 1.0, known)
-}
-
-fn search(model: &Model, budget: f64, free: bool, goal: Goal, limits: Limits<'_>) -> Verdict {
     if let Some(space) = Space::<1>::new(model, budget, free) {
-        return Frontier::new(&space, goal, limits).search();
+        return Frontier::new(&space, limits).search();
     }
     if let Some(space) = Space::<2>::new(model, budget, free) {
-        return Frontier::new(&space, goal, limits).search();
+        return Frontier::new(&space, limits).search();
     }
     if let Some(space) = Space::<4>::new(model, budget, free) {
-        return Frontier::new(&space, goal, limits).search();
+        return Frontier::new(&space, limits).search();
     }
     Verdict::AtLeast(model.base_cost())
 }
@@ -162,7 +121,6 @@ impl<const W: usize> Eq for Open<W> {}
 
 struct Frontier<'s, 'm, const W: usize> {
     space: &'s Space<'m, W>,
-    goal: Goal,
     limits: Limits<'s>,
     nodes: PrimaryMap<NodeId, Node<W>>,
     open: BinaryHeap<Open<W>>,
@@ -176,10 +134,9 @@ struct Frontier<'s, 'm, const W: usize> {
 }
 
 impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
-    fn new(space: &'s Space<'m, W>, goal: Goal, limits: Limits<'s>) -> Self {
+    fn new(space: &'s Space<'m, W>, limits: Limits<'s>) -> Self {
         Frontier {
             space,
-            goal,
             limits,
             nodes: PrimaryMap::new(),
             open: BinaryHeap::new(),
@@ -323,7 +280,6 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
 
     fn reach(&mut self, place: Place<W>, spent: f64, from: Option<(NodeId, TaskId)>) {
         self.made += 1;
-        let spent = self.counted(spent);
         let known = self.least.entry(place).or_insert(f64::INFINITY);
         if spent >= *known {
             return;
@@ -343,7 +299,6 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
 
     /// Adds what may follow, unless that takes too many seconds.
     fn open(&mut self, spent: f64, to_go: f64, next: Next<W>) {
-        let spent = self.counted(spent);
         let seconds = spent + to_go;
         // Sums of seconds are rounded, so equal ones may differ a little.
         if seconds < self.limits.below * (1.0 - 1e-12) {
@@ -353,14 +308,6 @@ impl<'s, 'm, const W: usize> Frontier<'s, 'm, W> {
                 made: self.made,
                 next,
             });
-        }
-    }
-
-    /// If any plan will do, the seconds spent don't matter; the seconds still to come lead the search.
-    fn counted(&self, spent: f64) -> f64 {
-        match self.goal {
-            Goal::Cheapest => spent,
-            Goal::Any => 0.0,
         }
     }
 

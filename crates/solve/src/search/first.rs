@@ -9,7 +9,7 @@ use crate::model::Model;
 use crate::random::Random;
 use crate::search::anneal::Walk;
 use crate::search::beam::{self, Breadth};
-use crate::search::exact::{self, Limits, Verdict};
+use crate::search::backward::{self, Verdict};
 use crate::search::front::{self, Prices};
 use crate::search::order;
 use crate::search::space;
@@ -26,9 +26,7 @@ pub(super) const WIDTHS: [usize; 4] = [1, 8, 64, 1024];
 pub(super) const FEW: u32 = 400;
 /// The widest beam whose states may choose the next task, which takes several times as long.
 const CHOOSING: usize = 64;
-/// The width of a beam in a given order for problems whose sets take one word, before the exact search for any plan, which gets
-/// through such a problem later.
-const WIDEST: usize = 4096;
+/// The most words of a problem's sets for the widest beams
 const WIDEST_WORDS: usize = 1;
 /// The same for which the least budget is sought with the widest beams.
 pub(super) const WIDE_WORDS: usize = 2;
@@ -46,8 +44,8 @@ const QUICK_PRICES: usize = 2;
 const QUICK_WIDTHS: usize = 2;
 /// How much a lean order for them prefers tasks close to the last one.
 const INERTIA: f64 = 5.0;
-/// The most states of a small problem among which the exact search looks for any plan.
-const ANY_STATES: usize = 5_000_000;
+/// The most states of each search from the end for any plan.
+const ANY_STATES: usize = 200_000;
 /// If no plan was found in time, the search for the least budget takes at least this long.
 const LEAST_TIME: Duration = Duration::from_millis(500);
 
@@ -74,8 +72,8 @@ pub(super) struct FirstPlan<'a> {
     pub threads: usize,
 }
 
-/// What a search that found no plan learned.
-pub(super) struct Lacking {
+/// What a search for the least budget learned.
+pub(super) struct Lean {
     /// The least budget for which a plan was found, with that plan.
     pub least: f64,
     pub runs: Vec<TaskId>,
@@ -88,36 +86,30 @@ pub(super) type Plans = (Vec<TaskId>, Option<Vec<TaskId>>);
 
 impl FirstPlan<'_> {
     /// A sequence that fits, by squeezing a lean one.
-    pub fn by_squeezing(&self) -> Result<Vec<TaskId>, Lacking> {
-        let possible = self.budget >= self.floor;
+    pub fn by_squeezing(&self) -> Result<Vec<TaskId>, Lean> {
         // A caller that asked for too little should learn what is enough, however late it is.
         let late = match self.patient {
             true => self.late.not_within(LEAST_TIME),
             false => self.late,
         };
-        let mut leanest = FirstPlan { late, ..*self }.leanest();
-        if leanest.0 <= self.budget {
-            return Ok(leanest.1);
-        }
         let mut floor = self.floor;
-        if possible {
-            if !self.free
-                && space::words(self.model) <= WIDEST_WORDS
-                && let Some(runs) = self.beam(WIDEST, &self.given(), false, &|| false)
-            {
-                return Ok(runs);
-            }
-            let limits = Limits {
-                states: ANY_STATES,
-                below: f64::INFINITY,
-                cutoff: self.cutoff,
-            };
-            match exact::any(self.model, self.budget, self.free, limits) {
-                Verdict::Optimal(runs) => return Ok(runs),
-                Verdict::Infeasible => floor = self.budget + 1.0,
-                Verdict::AtLeast(_) => {}
+        if self.budget >= floor {
+            match self.any_from_the_end() {
+                Verdict::Plan(runs) => return Ok(runs),
+                Verdict::NoPlan => floor = self.budget + 1.0,
+                Verdict::Unknown => {}
             }
         }
+        let Lean { least, runs, floor } = FirstPlan {
+            late,
+            floor,
+            ..*self
+        }
+        .leanest();
+        if least <= self.budget {
+            return Ok(runs);
+        }
+        let mut leanest = (least, runs);
         let rounds = match beam::takes(self.model) {
             true => ROUNDS_AFTER_BEAMS,
             false => ROUNDS,
@@ -132,7 +124,16 @@ impl FirstPlan<'_> {
             }
         }
         let (least, runs) = leanest;
-        Err(Lacking { least, runs, floor })
+        Err(Lean { least, runs, floor })
+    }
+
+    /// What a short search from the end says of this budget.
+    fn any_from_the_end(&self) -> Verdict {
+        let given = self.given();
+        let orders = [Some(&given[..]), None];
+        let orders = &orders[..if self.free { 2 } else { 1 }];
+        let tools = (self.threads, self.cutoff);
+        backward::decided(self.model, (self.budget, ANY_STATES), orders, tools)
     }
 
     /// A sequence that fits, if beams or walks find one at once. Beams are quicker with few tasks.
@@ -196,7 +197,7 @@ impl FirstPlan<'_> {
 
     /// A sequence that fits; if the order is free, also one that keeps the given order, if such a sequence is
     /// found quickly.
-    pub fn plans(&self) -> Result<Plans, Lacking> {
+    pub fn plans(&self) -> Result<Plans, Lean> {
         let quick = self.known.is_none().then(|| self.plans_at_once()).flatten();
         quick.map_or_else(|| Ok((self.by_squeezing()?, None)), Ok)
     }
@@ -363,7 +364,7 @@ impl FirstPlan<'_> {
         found.min_by(|a, b| self.seconds(a).total_cmp(&self.seconds(b)))
     }
 
-    fn orders(&self, rng: &mut Random) -> Vec<Vec<TaskId>> {
+    pub(super) fn orders(&self, rng: &mut Random) -> Vec<Vec<TaskId>> {
         let mut orders = vec![self.given()];
         if self.free {
             let random = rng.clone();

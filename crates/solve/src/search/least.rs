@@ -3,13 +3,16 @@
 //! What is tried doesn't depend on the budget that was asked for. So whoever is told a least budget, and asks
 //! for it within the same time, gets a plan.
 
+use cranelift_entity::PrimaryMap;
 use scrimp_plan::TaskId;
 
 use std::time::Instant;
 
+use crate::model::Model;
 use crate::random::Random;
 use crate::search::anneal::Walk;
-use crate::search::first::{FEW, FirstPlan, MANY, WIDE_WORDS, WIDTHS, blurred};
+use crate::search::backward;
+use crate::search::first::{FEW, FirstPlan, Lean, MANY, WIDE_WORDS, WIDTHS, blurred};
 use crate::search::front;
 use crate::search::space;
 use crate::search::starts::BEAM_TASKS;
@@ -29,6 +32,8 @@ const BISECTION_OF_MANY: f64 = 0.5;
 /// Where squeezing follows that gets much further, only the narrowest beams are tried, and bisection ends this close, as a share of
 /// the least budget.
 const ROUGHLY: f64 = 0.01;
+/// The part of the time for search from the end, before squeezing and after it.
+const FROM_THE_END: f64 = 0.2;
 /// How far the widest beams go down at once, as a share of the distance to the last failure, and those in other orders, as a share
 /// of the least budget.
 const DOWN: f64 = 0.25;
@@ -52,19 +57,70 @@ const BLURS: [f64; 3] = [0.0, 1.0, 0.5];
 impl FirstPlan<'_> {
     /// The leanest plan that is found, with its peak: the known one or one found by bisection, and then by walks that squeeze
     /// it. Ends as soon as a plan fits the budget.
-    pub(super) fn leanest(&self) -> (f64, Vec<TaskId>) {
-        let known = self.known.map(<[TaskId]>::to_vec);
-        let priced = known.map(|known| (State::new(self.model, &known).peak(), known));
-        let first = match priced {
-            Some(known) if self.model.tasks <= MANY => known,
-            known => self.bisected_in_time(known),
+    pub(super) fn leanest(&self) -> Lean {
+        let known = match self.known {
+            Some(known) => (State::new(self.model, known).peak(), known.to_vec()),
+            None => self.kept(),
         };
-        self.squeezed(first)
+        let (floor, first) = self.from_the_end(self.floor, known, FROM_THE_END);
+        let narrowed = FirstPlan { floor, ..*self };
+        if first.0 <= floor.max(self.budget) {
+            let (least, runs) = first;
+            return Lean { least, runs, floor };
+        }
+        let first = match self.known {
+            Some(_) if self.model.tasks <= MANY => first,
+            None if self.model.tasks <= BEAM_TASKS && !self.free => first,
+            _ => narrowed.bisected_in_time(first),
+        };
+        let by = Instant::now().checked_add(self.late.left().mul_f64(1.0 - FROM_THE_END));
+        let narrowed = FirstPlan {
+            late: self.late.by(by),
+            ..narrowed
+        };
+        let squeezed = narrowed.squeezed(first);
+        let (floor, (least, runs)) = self.from_the_end(floor, squeezed, 1.0);
+        Lean { least, runs, floor }
+    }
+
+    /// The bytes that every plan needs and the leanest plan, after search from the end between a floor and a known plan for a part of
+    /// the time.
+    fn from_the_end(
+        &self,
+        floor: f64,
+        known: (f64, Vec<TaskId>),
+        part: f64,
+    ) -> (f64, (f64, Vec<TaskId>)) {
+        let by = Instant::now().checked_add(self.late.left().mul_f64(part));
+        let cutoff = self.late.by(by);
+        let mut rng = Random::new(self.seed, 0);
+        let mut orders = Vec::new();
+        if self.free {
+            orders.push(first_runs(self.model, &known.1));
+            orders.extend(self.orders(&mut rng));
+            orders.dedup();
+        } else {
+            orders.push(self.given());
+        }
+        let mut orders: Vec<_> = orders.iter().map(|order| Some(&order[..])).collect();
+        if self.free {
+            orders.push(None);
+        }
+        let close = ((known.0 - floor) * PRECISION).max(1.0);
+        let gap = (floor - 1.0, known);
+        let (none, least) = backward::leanest(self.model, gap, &orders, close, (self.threads, cutoff));
+        (none + 1.0, least)
+    }
+
+    /// Every task once in the given order, with the peak.
+    fn kept(&self) -> (f64, Vec<TaskId>) {
+        let given = self.given();
+        (State::new(self.model, &given).peak(), given)
     }
 
     /// The least budget for which beams, or plans built from the front, meet it, in a part of the time. A plan that takes the most may
     /// be known.
-    fn bisected_in_time(&self, known: Option<(f64, Vec<TaskId>)>) -> (f64, Vec<TaskId>) {
+    fn bisected_in_time(&self, known: (f64, Vec<TaskId>)) -> (f64, Vec<TaskId>) {
         let part = match self.model.tasks {
             _ if space::words(self.model) <= WIDE_WORDS => BISECTION_OF_SMALL,
             ..=FEW => BISECTION_OF_FEW,
@@ -77,8 +133,7 @@ impl FirstPlan<'_> {
             any: self.model.tasks > front::TOO_MANY,
             ..*self
         };
-        let given = || (State::new(self.model, &self.given()).peak(), self.given());
-        bisected.bisected(known.unwrap_or_else(given))
+        bisected.bisected(known)
     }
 
     fn bisected(&self, most: (f64, Vec<TaskId>)) -> (f64, Vec<TaskId>) {
@@ -174,7 +229,7 @@ impl FirstPlan<'_> {
             let afresh = round % CYCLE == 0;
             if afresh && round > 0 {
                 if round == CYCLE && self.known.is_some() && self.model.tasks <= MANY {
-                    origin = self.bisected_in_time(None).1;
+                    origin = self.bisected_in_time(self.kept()).1;
                 }
                 orders = vec![origin.clone(); WALKS];
                 length = self.squeeze.min(length + length / 4);
@@ -211,12 +266,18 @@ impl FirstPlan<'_> {
     }
 }
 
+/// The tasks of a sequence in the order of their first runs.
+pub(super) fn first_runs(model: &Model, runs: &[TaskId]) -> Vec<TaskId> {
+    let mut new: PrimaryMap<TaskId, bool> = model.cost.values().map(|_| true).collect();
+    let runs = runs.iter().copied();
+    runs.filter(|&t| std::mem::replace(&mut new[t], false)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bound;
     use crate::cutoff::Cutoff;
-    use crate::model::Model;
     use crate::testing::{Shape, problem};
 
     #[test]
@@ -244,7 +305,9 @@ mod tests {
             seed: 0,
             threads: 2,
         };
-        let (first, runs) = known.leanest();
+        let Lean {
+            least: first, runs, ..
+        } = known.leanest();
         assert!(first < peak, "{first} of {peak}");
         assert_eq!(State::new(&model, &runs).peak(), first);
         // It never gives back more than is known.
@@ -252,6 +315,6 @@ mod tests {
             known: Some(&runs),
             ..known
         };
-        assert!(known.leanest().0 <= first);
+        assert!(known.leanest().least <= first);
     }
 }

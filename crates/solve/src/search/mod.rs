@@ -5,6 +5,7 @@
 
 pub(crate) mod anneal;
 pub(crate) mod arrange;
+pub(crate) mod backward;
 pub(crate) mod beam;
 mod belady;
 mod contract;

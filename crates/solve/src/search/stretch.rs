@@ -5,6 +5,7 @@
 use crate::model::Model;
 use crate::random::Random;
 use crate::search::anneal::Walk;
+use crate::search::backward::{self, Estimate, Sought, Verdict};
 use crate::search::beam::{self, Breadth};
 use crate::search::starts::BEAM_TASKS;
 
@@ -22,6 +23,8 @@ const ABOVE_WORK: u64 = 100_000;
 const ANNEALED_TASKS: u32 = 150;
 /// The number of plans to go back to from which on new ones replace others.
 const ORIGINS: usize = 16;
+/// The most states of searches from the end for stretches.
+const STATES: [usize; 3] = [2000, 10_000, 30_000];
 /// Widths of beams for stretches, and their random factors.
 const WIDTHS: [usize; 3] = [2, 8, 32];
 const NOISES: [f64; 3] = [0.0, 0.3, 1.0];
@@ -169,6 +172,29 @@ impl Walk<'_> {
             let rest = runs[..from].iter().chain(&runs[to..]);
             limit - rest.map(|&t| self.model.cost[t]).sum::<f64>()
         });
+        if limit.is_none() {
+            let order = crate::search::least::first_runs(self.model, &runs);
+            let known = crate::search::least::first_runs(self.model, &runs[..from]).len();
+            let here = crate::search::least::first_runs(self.model, &runs[..to]).len();
+            let order = (!breadth.free).then_some(&order[known..here]);
+            let sought = Sought {
+                budget,
+                order,
+                by: Estimate::ALL[self.rng.below(Estimate::ALL.len())],
+                states: STATES[self.rng.below(STATES.len())],
+            };
+            let mut made = 0;
+            let over = || self.cutoff.reached();
+            let v = backward::between(self.model, (&runs, from..to), sought, &over, &mut made);
+            self.repairer.work += (made as u64) * (64 + u64::from(self.model.tasks));
+            if let Verdict::Plan(other) = v {
+                runs.splice(from..to, other);
+                self.state.reset(&runs);
+                debug_assert!(self.state.is_sound(), "the rest has what it reads");
+                return true;
+            }
+            return false;
+        }
         let over = || self.cutoff.reached();
         let tools = (&over as _, &mut self.rng, &mut self.repairer.work);
         let found = beam::between(self.model, &runs, from..to, (budget, below), breadth, tools);

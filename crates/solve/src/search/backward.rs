@@ -1,0 +1,369 @@
+//! Search for any plan within a budget, from the end of the sequence to its start.
+//!
+//! A state says which tasks have run by a moment and which values the rest of the sequence reads, and a step puts one more run
+//! before that rest. A search from the front decides at every run what to drop; here that never comes up, because what
+//! the rest doesn't read isn't in memory. A state that reads fewer values is never worse, and under a tight budget few
+//! sets of values fit beside a run. So there are the fewer states the tighter the budget is, and where none is left,
+//! no plan exists: the least budgets of most problems of up to 150 tasks are found and proven by some thousands of states.
+
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{PrimaryMap, entity_impl};
+use rustc_hash::{FxHashMap, FxHashSet};
+use scrimp_plan::{TaskId, ValueId};
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+
+use crate::cutoff::Cutoff;
+use crate::model::{Input, Model};
+use crate::search::space::{Place, Space, Tasks, Values, words};
+use crate::search::beam::Over;
+use crate::search::state::State;
+use crate::search::walks::first_found;
+
+/// The most words of sets in the states that any search makes: some 500 MB.
+const MOST_WORDS: usize = 4_000_000;
+/// The most states with the same finished tasks to which a new one is compared.
+const COMPARED: usize = 512;
+/// States made between two looks at the cutoff.
+const LOOK: usize = 1000;
+/// The states for each budget at first while the least one is sought, and how many times more there are whenever no budget is
+/// left to try.
+const FIRST_STATES: usize = 3000;
+const MORE: usize = 8;
+
+/// What a search says of a budget.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Verdict {
+    Plan(Vec<TaskId>),
+    NoPlan,
+    /// The search ended early.
+    Unknown,
+}
+
+/// What a search looks for, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sought<'a> {
+    pub budget: f64,
+    /// The order of the first runs, or `None` for any.
+    pub order: Option<&'a [TaskId]>,
+    pub by: Estimate,
+    /// The most states to make.
+    pub states: usize,
+}
+
+/// What says how far a state is from the start; either gets stuck where the other doesn't.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Estimate {
+    /// The number of tasks that make what the rest of the sequence reads.
+    Makers,
+    /// The bytes of what it reads.
+    Bytes,
+}
+
+impl Estimate {
+    pub const ALL: [Estimate; 2] = [Estimate::Makers, Estimate::Bytes];
+}
+
+/// Looks for a plan. Problems with more than 1024 tasks or values are skipped. Adds the states made to `made`.
+pub(crate) fn any(model: &Model, sought: Sought<'_>, over: Over<'_>, made: &mut usize) -> Verdict {
+    make(model, sought, None, over, made)
+}
+
+/// Looks for other runs for a stretch of a sequence, after which the rest of the sequence has what it reads; the order is that
+/// of the tasks that run first in the stretch. Otherwise like [`any`].
+pub(crate) fn between(
+    model: &Model,
+    stretch: (&[TaskId], Range<usize>),
+    sought: Sought<'_>,
+    over: Over<'_>,
+    made: &mut usize,
+) -> Verdict {
+    make(model, sought, Some(stretch), over, made)
+}
+
+/// A sequence and its stretch.
+type Stretch<'a> = (&'a [TaskId], Range<usize>);
+
+fn make(
+    model: &Model,
+    sought: Sought<'_>,
+    stretch: Option<Stretch<'_>>,
+    over: Over<'_>,
+    made: &mut usize,
+) -> Verdict {
+    let search = match words(model) {
+        0 | 1 => sized::<1>,
+        2 => sized::<2>,
+        3 | 4 => sized::<4>,
+        5..=8 => sized::<8>,
+        9..=16 => sized::<16>,
+        _ => return Verdict::Unknown,
+    };
+    search(model, sought, stretch, over, made)
+}
+
+/// What is known of a budget from searches in several orders, of which the last, or any order if that is `None`, is the problem's own.
+pub(crate) fn decided(
+    model: &Model,
+    (budget, states): (f64, usize),
+    orders: &[Option<&[TaskId]>],
+    (threads, cutoff): (usize, Cutoff<'_>),
+) -> Verdict {
+    let own = orders.len().wrapping_sub(1);
+    let jobs: Vec<_> = (0..orders.len())
+        .flat_map(|k| Estimate::ALL.map(|by| (k, by)))
+        .collect();
+    let found = first_found(threads, &jobs, &|&(k, by), over| {
+        let sought = Sought {
+            budget,
+            order: orders[k],
+            by,
+            states,
+        };
+        let over = || over() || cutoff.reached();
+        match any(model, sought, &over, &mut 0) {
+            Verdict::Unknown => None,
+            Verdict::NoPlan if k != own => None,
+            decided => Some(decided),
+        }
+    });
+    found.unwrap_or(Verdict::Unknown)
+}
+
+/// Narrows the gap between a budget without a plan and a known plan with its peak, until the cutoff or with as many states as fit, in
+/// the orders of [`decided`]. Returns the largest budget that is known to have no plan, and the leanest plan with its peak.
+/// Budgets closer than `close` to a known plan aren't tried.
+pub(crate) fn leanest(
+    model: &Model,
+    (mut none, mut known): (f64, (f64, Vec<TaskId>)),
+    orders: &[Option<&[TaskId]>],
+    close: f64,
+    (threads, cutoff): (usize, Cutoff<'_>),
+) -> (f64, (f64, Vec<TaskId>)) {
+    let mut states = FIRST_STATES;
+    while known.0 - none > close && states < MORE * MOST_WORDS && !cutoff.reached() {
+        let mut open = none;
+        // Many problems have a plan at the floor itself.
+        let mut next = none + 1.0;
+        while known.0 - open > close && !cutoff.reached() {
+            match decided(model, (next, states), orders, (threads, cutoff)) {
+                Verdict::Plan(runs) => known = (State::new(model, &runs).peak(), runs),
+                Verdict::NoPlan => (none, open) = (next, next),
+                Verdict::Unknown => open = next,
+            }
+            next = ((open + known.0) / 2.0).floor();
+        }
+        states *= MORE;
+    }
+    (none, known)
+}
+
+fn sized<const W: usize>(
+    model: &Model,
+    sought: Sought<'_>,
+    stretch: Option<Stretch<'_>>,
+    over: Over<'_>,
+    made: &mut usize,
+) -> Verdict {
+    let Some(mut space) = Space::<W>::new(model, sought.budget, sought.order.is_none()) else {
+        return Verdict::Unknown;
+    };
+    if let Some((runs, stretch)) = stretch {
+        space = space.between(runs, stretch);
+    }
+    let Some(start) = space.start() else {
+        return Verdict::NoPlan;
+    };
+    let mut search = Search::new(&space, start, sought);
+    let verdict = search.run(over);
+    *made += search.nodes.len();
+    verdict
+}
+
+/// Names a [`Node`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(transparent)]
+struct NodeId(u32);
+entity_impl!(NodeId, "node");
+
+/// A state: the tasks that have run by then, and as `live` the values that the rest of the sequence reads.
+struct Node<const W: usize> {
+    place: Place<W>,
+    /// The first run of the rest, and what follows it; none at the end.
+    next: PackedOption<NodeId>,
+    task: TaskId,
+}
+
+/// States yet to visit. Those with the fewest first runs to come are first, of these those with the least estimate, and
+/// of equal ones the latest.
+type Open = BinaryHeap<(Reverse<(u32, u64)>, NodeId)>;
+
+struct Search<'s, 'm, const W: usize> {
+    space: &'s Space<'m, W>,
+    start: Place<W>,
+    sought: Sought<'s>,
+    /// Values that no run can make any more: they must be in memory at the start, and aren't.
+    lost: Values<W>,
+    /// By task, those that read what it writes.
+    readers: PrimaryMap<TaskId, Tasks<W>>,
+    nodes: PrimaryMap<NodeId, Node<W>>,
+    seen: FxHashSet<Place<W>>,
+    /// By finished tasks, what the states that have been visited read.
+    left: FxHashMap<Tasks<W>, Vec<Values<W>>>,
+    open: Open,
+}
+
+impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
+    fn new(
+        space: &'s Space<'m, W>,
+        start: Place<W>,
+        sought: Sought<'s>,
+    ) -> Search<'s, 'm, W> {
+        let model = space.model;
+        let readers = |t: TaskId| {
+            let values = model.outputs.of(t).iter();
+            let readers = values.flat_map(|&v| model.consumers.of(v).iter().copied());
+            Tasks::of(readers.filter(|&t| model.has(t)))
+        };
+        let lost = |&v: &ValueId| {
+            let t = model.producer[v];
+            let again = model.has(t) && (model.rerunnable[t] || !start.done.has(t));
+            !again && !start.live.has(v)
+        };
+        Search {
+            space,
+            start,
+            sought,
+            lost: Values::of(model.bytes.keys().filter(lost)),
+            readers: model.cost.keys().map(readers).collect(),
+            nodes: PrimaryMap::new(),
+            seen: FxHashSet::default(),
+            left: FxHashMap::default(),
+            open: Open::new(),
+        }
+    }
+
+    fn run(&mut self, over: Over<'_>) -> Verdict {
+        let model = self.space.model;
+        let end = Place {
+            done: Tasks::of(model.task_ids()),
+            live: *self.space.reads(model.end()),
+        };
+        if self.space.bytes(&end.live) > self.space.budget {
+            return Verdict::NoPlan;
+        }
+        self.add(end, None, model.end());
+        let most = self.sought.states.min(MOST_WORDS / W);
+        let mut look = LOOK;
+        while let Some((_, node)) = self.open.pop() {
+            let looks = self.nodes.len() >= look;
+            if looks {
+                look = self.nodes.len() + LOOK;
+            }
+            if self.nodes.len() > most || (looks && over()) {
+                return Verdict::Unknown;
+            }
+            let place = self.nodes[node].place;
+            if self.is_dominated(&place) {
+                continue;
+            }
+            if place.done == self.start.done && place.live.within(&self.start.live) {
+                return Verdict::Plan(self.path(node));
+            }
+            self.expand(node, place);
+        }
+        Verdict::NoPlan
+    }
+
+    /// Whether a state with the same finished tasks that reads no more has been visited.
+    fn is_dominated(&mut self, place: &Place<W>) -> bool {
+        let left = self.left.entry(place.done).or_default();
+        let mut latest = left.iter().rev().take(COMPARED);
+        if latest.any(|read| read.within(&place.live)) {
+            return true;
+        }
+        left.push(place.live);
+        false
+    }
+
+    /// Puts every possible run before the rest of the sequence.
+    fn expand(&mut self, node: NodeId, place: Place<W>) {
+        let model = self.space.model;
+        let open = place.done.minus(&self.start.done);
+        let producers = place.live.iter().map(|v| model.producer[v]);
+        let again = Tasks::<W>::of(producers.filter(|&t| model.has(t)));
+        let firsts = match self.sought.order {
+            Some(order) => Tasks::of(open.len().checked_sub(1).map(|k| order[k])),
+            None => Tasks::of(open.iter().filter(|&t| self.readers[t].and(&open).is_empty())),
+        };
+        for t in again.or(&firsts).iter() {
+            let overwrites = |i: &Input| i.overwritten && place.live.has(i.value);
+            if model.inputs.of(t).iter().any(overwrites) {
+                continue;
+            }
+            let read = place.live.minus(self.space.writes(t));
+            let before = Place {
+                done: place.done,
+                live: read.or(self.space.reads(t)),
+            };
+            if !before.live.and(&self.lost).is_empty() || self.space.lack(&before, t) > 0.0 {
+                continue;
+            }
+            if firsts.has(t) {
+                let done = before.done.minus(&Tasks::of([t]));
+                self.add(Place { done, ..before }, Some(node), t);
+            }
+            if again.has(t) && model.rerunnable[t] {
+                self.add(before, Some(node), t);
+            }
+        }
+    }
+
+    fn add(&mut self, place: Place<W>, next: Option<NodeId>, task: TaskId) {
+        if !self.seen.insert(place) {
+            return;
+        }
+        let node = self.nodes.push(Node {
+            place,
+            next: next.into(),
+            task,
+        });
+        let open = place.done.minus(&self.start.done).len() as u32;
+        let missing = place.live.minus(&self.start.live);
+        let estimate = match self.sought.by {
+            Estimate::Makers => self.makers(missing),
+            Estimate::Bytes => self.space.bytes(&missing) as u64,
+        };
+        self.open.push((Reverse((open, estimate)), node));
+    }
+
+    /// The number of tasks that make these values from what is in memory at the start.
+    fn makers(&self, mut missing: Values<W>) -> u64 {
+        let mut makers = Tasks::<W>::EMPTY;
+        while !missing.is_empty() {
+            let mut next = Values::EMPTY;
+            for v in missing.iter() {
+                let t = self.space.model.producer[v];
+                if self.space.model.has(t) && !makers.has(t) {
+                    makers.add(t);
+                    next = next.or(&self.space.reads(t).minus(&self.start.live));
+                }
+            }
+            missing = next;
+        }
+        makers.len() as u64
+    }
+
+    /// The runs from a state to the end.
+    fn path(&self, node: NodeId) -> Vec<TaskId> {
+        let mut runs = Vec::new();
+        let mut at = node;
+        while let Some(next) = self.nodes[at].next.expand() {
+            runs.push(self.nodes[at].task);
+            at = next;
+        }
+        runs
+    }
+}
