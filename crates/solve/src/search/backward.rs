@@ -17,8 +17,8 @@ use std::ops::Range;
 
 use crate::cutoff::Cutoff;
 use crate::model::{Input, Model};
-use crate::search::space::{Place, Space, Tasks, Values, words};
 use crate::search::beam::Over;
+use crate::search::space::{Place, Space, Tasks, Values, words};
 use crate::search::state::State;
 use crate::search::walks::first_found;
 
@@ -134,20 +134,21 @@ pub(crate) fn decided(
 
 /// Narrows the gap between a budget without a plan and a known plan with its peak, until the cutoff or with as many states as fit, in
 /// the orders of [`decided`]. Returns the largest budget that is known to have no plan, and the leanest plan with its peak.
-/// Budgets closer than `close` to a known plan aren't tried.
+/// Budgets closer than `close` to a known plan aren't tried, nor less than a plan of at most `enough` bytes.
 pub(crate) fn leanest(
     model: &Model,
     (mut none, mut known): (f64, (f64, Vec<TaskId>)),
     orders: &[Option<&[TaskId]>],
-    close: f64,
+    (close, enough): (f64, f64),
     (threads, cutoff): (usize, Cutoff<'_>),
 ) -> (f64, (f64, Vec<TaskId>)) {
+    let over = |none: f64, least: f64| least - none <= close || least <= enough || cutoff.reached();
     let mut states = FIRST_STATES;
-    while known.0 - none > close && states < MORE * MOST_WORDS && !cutoff.reached() {
+    while states < MORE * MOST_WORDS && !over(none, known.0) {
         let mut open = none;
         // Many problems have a plan at the floor itself.
         let mut next = none + 1.0;
-        while known.0 - open > close && !cutoff.reached() {
+        while !over(open, known.0) {
             match decided(model, (next, states), orders, (threads, cutoff)) {
                 Verdict::Plan(runs) => known = (State::new(model, &runs).peak(), runs),
                 Verdict::NoPlan => (none, open) = (next, next),
@@ -216,11 +217,7 @@ struct Search<'s, 'm, const W: usize> {
 }
 
 impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
-    fn new(
-        space: &'s Space<'m, W>,
-        start: Place<W>,
-        sought: Sought<'s>,
-    ) -> Search<'s, 'm, W> {
+    fn new(space: &'s Space<'m, W>, start: Place<W>, sought: Sought<'s>) -> Search<'s, 'm, W> {
         let model = space.model;
         let readers = |t: TaskId| {
             let values = model.outputs.of(t).iter();
@@ -296,7 +293,10 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
         let again = Tasks::<W>::of(producers.filter(|&t| model.has(t)));
         let firsts = match self.sought.order {
             Some(order) => Tasks::of(open.len().checked_sub(1).map(|k| order[k])),
-            None => Tasks::of(open.iter().filter(|&t| self.readers[t].and(&open).is_empty())),
+            None => Tasks::of(
+                open.iter()
+                    .filter(|&t| self.readers[t].and(&open).is_empty()),
+            ),
         };
         for t in again.or(&firsts).iter() {
             let overwrites = |i: &Input| i.overwritten && place.live.has(i.value);
@@ -365,5 +365,87 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
             at = next;
         }
         runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bound;
+    use crate::random::Random;
+    use crate::search::exact;
+    use crate::testing::{Shape, problem};
+
+    #[test]
+    fn it_finds_a_plan_where_there_is_one_and_proves_where_there_is_none() {
+        let mut rng = Random::new(21, 0);
+        let (mut plans, mut none) = (0, 0);
+        for round in 0..300 {
+            let shape = Shape {
+                tasks: 5 + round % 6,
+                rich: round % 3 != 0,
+            };
+            let p = problem(shape, &mut rng);
+            let model = Model::new(&p).unwrap().0;
+            let given = model.given_order();
+            let floor = bound::floor(&model);
+            let peak = State::new(&model, &given).peak();
+            let budget = (floor + (peak - floor) * rng.unit() * 0.5).floor() - model.resident;
+            let free = round % 2 == 0;
+            let limits = exact::Limits {
+                states: 3_000_000,
+                below: f64::INFINITY,
+                cutoff: Cutoff::NEVER,
+            };
+            let known = exact::cheapest(&model, budget, free, limits);
+            for by in Estimate::ALL {
+                let sought = Sought {
+                    budget,
+                    order: (!free).then_some(&given[..]),
+                    by,
+                    states: 3_000_000,
+                };
+                match any(&model, sought, &|| false, &mut 0) {
+                    Verdict::Plan(runs) => {
+                        plans += 1;
+                        assert!(matches!(known, exact::Verdict::Optimal(_)), "round {round}");
+                        let state = State::new(&model, &runs);
+                        assert!(state.is_sound() && state.peak() <= budget);
+                        assert!(model.task_ids().all(|t| runs.contains(&t)));
+                    }
+                    Verdict::NoPlan => {
+                        none += 1;
+                        assert_eq!(known, exact::Verdict::Infeasible, "round {round}");
+                    }
+                    Verdict::Unknown => panic!("these problems are small"),
+                }
+            }
+        }
+        assert!(plans > 100 && none > 100, "{plans} and {none}");
+    }
+
+    #[test]
+    fn least_budgets_are_decided() {
+        let mut rng = Random::new(22, 0);
+        for round in 0..40 {
+            let shape = Shape {
+                tasks: 10 + round,
+                rich: false,
+            };
+            let p = problem(shape, &mut rng);
+            let model = Model::new(&p).unwrap().0;
+            let given = model.given_order();
+            let floor = bound::floor(&model);
+            let known = (State::new(&model, &given).peak(), given.clone());
+            let found = |threads| {
+                let gap = (floor - 1.0, known.clone());
+                let tools = (threads, Cutoff::NEVER);
+                leanest(&model, gap, &[Some(&given)], (1.0, 0.0), tools)
+            };
+            let (none, (least, runs)) = found(1);
+            assert_eq!(none + 1.0, least, "nothing is left open");
+            assert_eq!(State::new(&model, &runs).peak(), least);
+            assert_eq!(found(2), (none, (least, runs)), "with two threads");
+        }
     }
 }

@@ -3,21 +3,20 @@
 //! What is tried doesn't depend on the budget that was asked for. So whoever is told a least budget, and asks
 //! for it within the same time, gets a plan.
 
-use cranelift_entity::PrimaryMap;
 use scrimp_plan::TaskId;
 
 use std::time::Instant;
 
-use crate::model::Model;
 use crate::random::Random;
 use crate::search::anneal::Walk;
 use crate::search::backward;
+use crate::search::beam;
 use crate::search::first::{FEW, FirstPlan, Lean, MANY, WIDE_WORDS, WIDTHS, blurred};
 use crate::search::front;
 use crate::search::space;
 use crate::search::starts::BEAM_TASKS;
 use crate::search::state::State;
-use crate::search::stretch::remakes;
+use crate::search::stretch::{first_runs, remakes};
 use crate::search::walks::{WALKS, each};
 
 /// The least budget is found to this share of the distance between the floor and the keep-all peak.
@@ -33,7 +32,7 @@ const BISECTION_OF_MANY: f64 = 0.5;
 /// the least budget.
 const ROUGHLY: f64 = 0.01;
 /// The part of the time for search from the end, before squeezing and after it.
-const FROM_THE_END: f64 = 0.2;
+const NARROWING: f64 = 0.2;
 /// How far the widest beams go down at once, as a share of the distance to the last failure, and those in other orders, as a share
 /// of the least budget.
 const DOWN: f64 = 0.25;
@@ -55,15 +54,16 @@ const KNOWN_STREAMS: u64 = 1 << 32;
 const BLURS: [f64; 3] = [0.0, 1.0, 0.5];
 
 impl FirstPlan<'_> {
-    /// The leanest plan that is found, with its peak: the known one or one found by bisection, and then by walks that squeeze
-    /// it. Ends as soon as a plan fits the budget.
+    /// The leanest plan that is found: by search from the end, which often decides all budgets; else from there, in a free order by
+    /// bisection, and then by walks that squeeze it; and by search from the end in the order of that. Ends as soon as a plan
+    /// fits the budget.
     pub(super) fn leanest(&self) -> Lean {
         let known = match self.known {
             Some(known) => (State::new(self.model, known).peak(), known.to_vec()),
             None => self.kept(),
         };
-        let (floor, first) = self.from_the_end(self.floor, known, FROM_THE_END);
-        let narrowed = FirstPlan { floor, ..*self };
+        let (floor, first) = self.narrowed(self.floor, known, NARROWING);
+        let rest = FirstPlan { floor, ..*self };
         if first.0 <= floor.max(self.budget) {
             let (least, runs) = first;
             return Lean { least, runs, floor };
@@ -71,28 +71,31 @@ impl FirstPlan<'_> {
         let first = match self.known {
             Some(_) if self.model.tasks <= MANY => first,
             None if self.model.tasks <= BEAM_TASKS && !self.free => first,
-            _ => narrowed.bisected_in_time(first),
+            _ => rest.bisected_in_time(first),
         };
-        let by = Instant::now().checked_add(self.late.left().mul_f64(1.0 - FROM_THE_END));
-        let narrowed = FirstPlan {
+        let by = Instant::now().checked_add(self.late.left().mul_f64(1.0 - NARROWING));
+        let rest = FirstPlan {
             late: self.late.by(by),
-            ..narrowed
+            ..rest
         };
-        let squeezed = narrowed.squeezed(first);
-        let (floor, (least, runs)) = self.from_the_end(floor, squeezed, 1.0);
+        let squeezed = rest.squeezed(first);
+        let (floor, (least, runs)) = self.narrowed(floor, squeezed, 1.0);
         Lean { least, runs, floor }
     }
 
     /// The bytes that every plan needs and the leanest plan, after search from the end between a floor and a known plan for a part of
     /// the time.
-    fn from_the_end(
+    fn narrowed(
         &self,
         floor: f64,
         known: (f64, Vec<TaskId>),
         part: f64,
     ) -> (f64, (f64, Vec<TaskId>)) {
+        if !beam::takes(self.model) {
+            return (floor, known);
+        }
         let by = Instant::now().checked_add(self.late.left().mul_f64(part));
-        let cutoff = self.late.by(by);
+        let tools = (self.threads, self.late.by(by));
         let mut rng = Random::new(self.seed, 0);
         let mut orders = Vec::new();
         if self.free {
@@ -108,7 +111,8 @@ impl FirstPlan<'_> {
         }
         let close = ((known.0 - floor) * PRECISION).max(1.0);
         let gap = (floor - 1.0, known);
-        let (none, least) = backward::leanest(self.model, gap, &orders, close, (self.threads, cutoff));
+        let goal = (close, self.budget);
+        let (none, least) = backward::leanest(self.model, gap, &orders, goal, tools);
         (none + 1.0, least)
     }
 
@@ -266,18 +270,12 @@ impl FirstPlan<'_> {
     }
 }
 
-/// The tasks of a sequence in the order of their first runs.
-pub(super) fn first_runs(model: &Model, runs: &[TaskId]) -> Vec<TaskId> {
-    let mut new: PrimaryMap<TaskId, bool> = model.cost.values().map(|_| true).collect();
-    let runs = runs.iter().copied();
-    runs.filter(|&t| std::mem::replace(&mut new[t], false)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bound;
     use crate::cutoff::Cutoff;
+    use crate::model::Model;
     use crate::testing::{Shape, problem};
 
     #[test]

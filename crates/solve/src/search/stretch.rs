@@ -1,13 +1,16 @@
-//! Remaking stretches of a sequence by beams. A beam from the front forgets states that only pay off late; one for a stretch starts in
-//! a good state, and ends where the rest of the sequence has what it reads. So it gets below peaks that neither repair nor
-//! whole beams get below, and out of plans that dropping and repairing a few runs doesn't leave.
+//! Remaking stretches of a sequence: from the state before a stretch to what the rest of the sequence reads. Search from the end gets
+//! below peaks that repair doesn't get below, and beams get out of plans that dropping and repairing a few runs doesn't leave.
+
+use cranelift_entity::PrimaryMap;
+use scrimp_plan::TaskId;
+
+use std::ops::Range;
 
 use crate::model::Model;
 use crate::random::Random;
 use crate::search::anneal::Walk;
 use crate::search::backward::{self, Estimate, Sought, Verdict};
 use crate::search::beam::{self, Breadth};
-use crate::search::starts::BEAM_TASKS;
 
 /// The fewest runs on either side of the one around which a stretch is remade, unless the sequence ends before.
 const LEAST: f64 = 3.0;
@@ -23,15 +26,20 @@ const ABOVE_WORK: u64 = 100_000;
 const ANNEALED_TASKS: u32 = 150;
 /// The number of plans to go back to from which on new ones replace others.
 const ORIGINS: usize = 16;
-/// The most states of searches from the end for stretches.
+/// The most tasks for which squeezing remakes stretches.
+const REMADE_TASKS: u32 = 600;
+/// The most states of searches from the end for stretches, and the units of work of one state beside one per task.
 const STATES: [usize; 3] = [2000, 10_000, 30_000];
+const PER_STATE: u64 = 64;
+/// Beams hardly ever find cheaper runs for more than this part of a sequence on either side.
+const CHEAPER_PART: f64 = 0.5;
 /// Widths of beams for stretches, and their random factors.
 const WIDTHS: [usize; 3] = [2, 8, 32];
 const NOISES: [f64; 3] = [0.0, 0.3, 1.0];
 
-/// Whether beams remake stretches of a problem's sequences: those of few tasks without copies.
+/// Whether squeezing remakes stretches of a problem's sequences: those of few tasks without copies.
 pub(super) fn remakes(model: &Model) -> bool {
-    model.tasks <= BEAM_TASKS && model.copies.none()
+    model.tasks <= REMADE_TASKS && model.copies.none()
 }
 
 /// Whether annealing remakes stretches, too, and starts above the budget: with more tasks both take longer than they save.
@@ -40,7 +48,7 @@ pub(super) fn anneals(model: &Model) -> bool {
 }
 
 impl Walk<'_> {
-    /// Remakes stretches around the highest excess over the budget until the sequence fits; if a beam fails, returns
+    /// Remakes stretches around the highest excess over the budget until the sequence fits; if that fails, returns
     /// false and leaves the sequence unchanged.
     pub(super) fn mend(&mut self) -> bool {
         let before = self.state.order();
@@ -49,7 +57,7 @@ impl Walk<'_> {
             let runs = 1..mem.len() - 1;
             let highest = runs.max_by(|&a, &b| mem[a].total_cmp(&mem[b]));
             let high = highest.filter(|&p| mem[p] > self.repairer.budget);
-            if !high.is_some_and(|p| self.remake(p - 1, None)) {
+            if !high.is_some_and(|p| self.remake(p - 1)) {
                 self.state.reset(&before);
                 return false;
             }
@@ -64,7 +72,7 @@ impl Walk<'_> {
         for _ in 0..STIRS {
             if self.state.len() > 2 {
                 let at = self.rng.below(self.state.len() - 2);
-                self.remake(at, None);
+                self.remake(at);
             }
         }
     }
@@ -73,7 +81,7 @@ impl Walk<'_> {
     pub(super) fn remake_below(&mut self, limit: f64) {
         let (before, work) = (self.state.order(), self.repairer.work);
         let at = self.rng.below(before.len());
-        let found = self.remake(at, Some(limit));
+        let found = self.remake_cheaper(at, limit);
         self.remake_work += self.repairer.work - work;
         if !found {
             return;
@@ -140,93 +148,103 @@ impl Walk<'_> {
         self.state.peak() <= target
     }
 
-    /// Remakes a stretch of random length around the run with this index, so that it meets the budget and the sequence takes less than so
-    /// many seconds; the stretch begins and ends where the sequence does so, too. Returns whether a beam found such runs; if
-    /// not, the sequence is unchanged.
-    fn remake(&mut self, at: usize, limit: Option<f64>) -> bool {
-        let budget = self.repairer.budget;
-        let mut runs = self.state.order();
-        let reach = |rng: &mut Random| {
-            // Beams hardly ever find cheaper runs for more than half of a sequence on either side.
-            let part = if limit.is_some() { 0.5 } else { 1.0 };
-            let longest = (part * runs.len() as f64 / LEAST).max(1.0);
-            (LEAST * longest.powf(rng.unit())) as usize
+    /// Remakes a stretch of random length around the run with this index within the budget, by search from the end. Returns
+    /// whether there are such runs; if none were found, the sequence is unchanged.
+    fn remake(&mut self, at: usize) -> bool {
+        let runs = self.state.order();
+        let stretch = self.stretch(at, 1.0);
+        let firsts = |runs: &[TaskId]| first_runs(self.model, runs);
+        let order = firsts(&runs[..stretch.end]);
+        let order = &order[firsts(&runs[..stretch.start]).len()..];
+        let any_order = self.repairer.free && self.rng.below(2) == 0;
+        let sought = Sought {
+            budget: self.repairer.budget,
+            order: (!any_order).then_some(order),
+            by: Estimate::ALL[self.rng.below(Estimate::ALL.len())],
+            states: STATES[self.rng.below(STATES.len())],
         };
-        let mut from = at.saturating_sub(reach(&mut self.rng));
-        let mut to = (at + 1 + reach(&mut self.rng)).min(runs.len());
-        // Position 0 is the start's, so the run with index k is at position k + 1.
-        let mem = self.state.mem();
-        while to < runs.len() && mem[to + 1] > budget {
-            to += 1;
+        let over = || self.cutoff.reached();
+        let mut made = 0;
+        let part = (&runs[..], stretch.clone());
+        let verdict = backward::between(self.model, part, sought, &over, &mut made);
+        self.repairer.work += made as u64 * (PER_STATE + u64::from(self.model.tasks));
+        match verdict {
+            Verdict::Plan(other) => {
+                self.replace(stretch, other);
+                true
+            }
+            Verdict::NoPlan | Verdict::Unknown => false,
         }
-        while from > 0 && mem[from] > budget {
-            from -= 1;
-        }
+    }
+
+    /// Remakes a stretch of random length around the run with this index by a beam, so that it meets the budget and the sequence takes
+    /// less than so many seconds. Returns whether the beam found such runs; if not, the sequence is unchanged.
+    fn remake_cheaper(&mut self, at: usize, limit: f64) -> bool {
+        let runs = self.state.order();
+        let stretch = self.stretch(at, CHEAPER_PART);
         let breadth = Breadth {
             width: WIDTHS[self.rng.below(WIDTHS.len())],
             rent: 2.0 * self.rng.unit(),
             noise: NOISES[self.rng.below(NOISES.len())],
             free: self.repairer.free && self.rng.below(2) == 0,
         };
-        let below = limit.map_or(f64::INFINITY, |limit| {
-            let rest = runs[..from].iter().chain(&runs[to..]);
-            limit - rest.map(|&t| self.model.cost[t]).sum::<f64>()
-        });
-        if limit.is_none() {
-            let order = crate::search::least::first_runs(self.model, &runs);
-            let known = crate::search::least::first_runs(self.model, &runs[..from]).len();
-            let here = crate::search::least::first_runs(self.model, &runs[..to]).len();
-            let order = (!breadth.free).then_some(&order[known..here]);
-            let sought = Sought {
-                budget,
-                order,
-                by: Estimate::ALL[self.rng.below(Estimate::ALL.len())],
-                states: STATES[self.rng.below(STATES.len())],
-            };
-            let mut made = 0;
-            let over = || self.cutoff.reached();
-            let v = backward::between(self.model, (&runs, from..to), sought, &over, &mut made);
-            self.repairer.work += (made as u64) * (64 + u64::from(self.model.tasks));
-            if let Verdict::Plan(other) = v {
-                runs.splice(from..to, other);
-                self.state.reset(&runs);
-                debug_assert!(self.state.is_sound(), "the rest has what it reads");
-                return true;
-            }
-            return false;
-        }
+        let rest = runs[..stretch.start].iter().chain(&runs[stretch.end..]);
+        let below = limit - rest.map(|&t| self.model.cost[t]).sum::<f64>();
+        let limits = (self.repairer.budget, below);
         let over = || self.cutoff.reached();
         let tools = (&over as _, &mut self.rng, &mut self.repairer.work);
-        let found = beam::between(self.model, &runs, from..to, (budget, below), breadth, tools);
+        let found = beam::between(self.model, &runs, stretch.clone(), limits, breadth, tools);
         let Some(other) = found else {
             return false;
         };
-        runs.splice(from..to, other);
-        self.state.reset(&runs);
-        debug_assert!(self.state.is_sound(), "the rest has what it reads");
+        self.replace(stretch, other);
         true
     }
+
+    /// A stretch of random length around the run with this index, which reaches at most this part of the sequence to either side; it begins
+    /// and ends where the sequence meets the budget.
+    fn stretch(&mut self, at: usize, part: f64) -> Range<usize> {
+        let len = self.state.len() - 2;
+        let reach = |rng: &mut Random| {
+            let longest = (part * len as f64 / LEAST).max(1.0);
+            (LEAST * longest.powf(rng.unit())) as usize
+        };
+        let mut from = at.saturating_sub(reach(&mut self.rng));
+        let mut to = (at + 1 + reach(&mut self.rng)).min(len);
+        // Position 0 is the start's, so the run with index k is at position k + 1.
+        let (mem, budget) = (self.state.mem(), self.repairer.budget);
+        while to < len && mem[to + 1] > budget {
+            to += 1;
+        }
+        while from > 0 && mem[from] > budget {
+            from -= 1;
+        }
+        from..to
+    }
+
+    /// Replaces a stretch by other runs.
+    fn replace(&mut self, stretch: Range<usize>, other: Vec<TaskId>) {
+        let mut runs = self.state.order();
+        runs.splice(stretch, other);
+        self.state.reset(&runs);
+        debug_assert!(self.state.is_sound(), "the rest has what it reads");
+    }
+}
+
+/// The tasks of a sequence in the order of their first runs.
+pub(super) fn first_runs(model: &Model, runs: &[TaskId]) -> Vec<TaskId> {
+    let mut new: PrimaryMap<TaskId, bool> = model.cost.values().map(|_| true).collect();
+    let runs = runs.iter().copied();
+    runs.filter(|&t| std::mem::replace(&mut new[t], false))
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use scrimp_plan::TaskId;
-
     use super::*;
     use crate::cutoff::Cutoff;
     use crate::search::state::State;
     use crate::testing::{Shape, problem};
-
-    /// The tasks in the order of their first runs.
-    fn first_runs(runs: &[TaskId]) -> Vec<TaskId> {
-        let mut first = Vec::new();
-        for &t in runs {
-            if !first.contains(&t) {
-                first.push(t);
-            }
-        }
-        first
-    }
 
     #[test]
     fn a_remade_sequence_is_a_plan_within_the_budget() {
@@ -259,7 +277,7 @@ mod tests {
                 let runs = walk.state.order();
                 assert!(model.task_ids().all(|t| runs.contains(&t)));
                 if !free {
-                    assert_eq!(first_runs(&runs), given);
+                    assert_eq!(first_runs(&model, &runs), given);
                 }
             }
         }
