@@ -8,7 +8,7 @@
 
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, entity_impl};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use scrimp_plan::{TaskId, ValueId};
 
 use std::cmp::Reverse;
@@ -51,6 +51,8 @@ pub(crate) struct Sought<'a> {
     pub by: Estimate,
     /// The most states to make.
     pub states: usize,
+    /// The runs take fewer seconds than this.
+    pub below: f64,
 }
 
 /// What says how far a state is from the start; either gets stuck where the other doesn't.
@@ -60,10 +62,13 @@ pub(crate) enum Estimate {
     Makers,
     /// The bytes of what it reads.
     Bytes,
+    /// The seconds of the runs so far and of those that are still necessary: the first plan that is found is the cheapest.
+    Seconds,
 }
 
 impl Estimate {
-    pub const ALL: [Estimate; 2] = [Estimate::Makers, Estimate::Bytes];
+    /// Those for any plan.
+    pub const ANY: [Estimate; 2] = [Estimate::Makers, Estimate::Bytes];
 }
 
 /// Looks for a plan. Problems with more than 1024 tasks or values are skipped. Adds the states made to `made`.
@@ -113,7 +118,7 @@ pub(crate) fn decided(
 ) -> Verdict {
     let own = orders.len().wrapping_sub(1);
     let jobs: Vec<_> = (0..orders.len())
-        .flat_map(|k| Estimate::ALL.map(|by| (k, by)))
+        .flat_map(|k| Estimate::ANY.map(|by| (k, by)))
         .collect();
     let found = first_found(threads, &jobs, &|&(k, by), over| {
         let sought = Sought {
@@ -121,6 +126,7 @@ pub(crate) fn decided(
             order: orders[k],
             by,
             states,
+            below: f64::INFINITY,
         };
         let over = || over() || cutoff.reached();
         match any(model, sought, &over, &mut 0) {
@@ -192,14 +198,16 @@ entity_impl!(NodeId, "node");
 /// A state: the tasks that have run by then, and as `live` the values that the rest of the sequence reads.
 struct Node<const W: usize> {
     place: Place<W>,
+    /// Seconds of the runs that aren't first ones, if seconds are limited, and else 0.
+    again: f64,
     /// The first run of the rest, and what follows it; none at the end.
     next: PackedOption<NodeId>,
     task: TaskId,
 }
 
 /// States yet to visit. Those with the fewest first runs to come are first, of these those with the least estimate, and
-/// of equal ones the latest.
-type Open = BinaryHeap<(Reverse<(u32, u64)>, NodeId)>;
+/// of equal ones the latest; if seconds are the estimate, that comes first.
+type Open = BinaryHeap<(Reverse<(u64, u64)>, NodeId)>;
 
 struct Search<'s, 'm, const W: usize> {
     space: &'s Space<'m, W>,
@@ -210,9 +218,12 @@ struct Search<'s, 'm, const W: usize> {
     /// By task, those that read what it writes.
     readers: PrimaryMap<TaskId, Tasks<W>>,
     nodes: PrimaryMap<NodeId, Node<W>>,
-    seen: FxHashSet<Place<W>>,
-    /// By finished tasks, what the states that have been visited read.
-    left: FxHashMap<Tasks<W>, Vec<Values<W>>>,
+    /// The fewest seconds of runs again to each state that was made.
+    seen: FxHashMap<Place<W>, f64>,
+    /// By finished tasks, what the states that have been visited read, and their seconds.
+    left: FxHashMap<Tasks<W>, Vec<(Values<W>, f64)>>,
+    /// Runs again take fewer seconds than this.
+    below: f64,
     open: Open,
 }
 
@@ -229,14 +240,17 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
             let again = model.has(t) && (model.rerunnable[t] || !start.done.has(t));
             !again && !start.live.has(v)
         };
+        let first = model.task_ids().filter(|&t| !start.done.has(t));
+        let first = first.map(|t| model.cost[t]);
         Search {
             space,
             start,
             sought,
+            below: sought.below - first.sum::<f64>(),
             lost: Values::of(model.bytes.keys().filter(lost)),
             readers: model.cost.keys().map(readers).collect(),
             nodes: PrimaryMap::new(),
-            seen: FxHashSet::default(),
+            seen: FxHashMap::default(),
             left: FxHashMap::default(),
             open: Open::new(),
         }
@@ -251,7 +265,7 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
         if self.space.bytes(&end.live) > self.space.budget {
             return Verdict::NoPlan;
         }
-        self.add(end, None, model.end());
+        self.add(end, 0.0, None, model.end());
         let most = self.sought.states.min(MOST_WORDS / W);
         let mut look = LOOK;
         while let Some((_, node)) = self.open.pop() {
@@ -262,31 +276,31 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
             if self.nodes.len() > most || (looks && over()) {
                 return Verdict::Unknown;
             }
-            let place = self.nodes[node].place;
-            if self.is_dominated(&place) {
+            let Node { place, again, .. } = self.nodes[node];
+            if self.seen[&place] < again || self.is_dominated(&place, again) {
                 continue;
             }
             if place.done == self.start.done && place.live.within(&self.start.live) {
                 return Verdict::Plan(self.path(node));
             }
-            self.expand(node, place);
+            self.expand(node, place, again);
         }
         Verdict::NoPlan
     }
 
-    /// Whether a state with the same finished tasks that reads no more has been visited.
-    fn is_dominated(&mut self, place: &Place<W>) -> bool {
+    /// Whether a state with the same finished tasks that reads no more and takes no more seconds has been visited.
+    fn is_dominated(&mut self, place: &Place<W>, again: f64) -> bool {
         let left = self.left.entry(place.done).or_default();
         let mut latest = left.iter().rev().take(COMPARED);
-        if latest.any(|read| read.within(&place.live)) {
+        if latest.any(|(read, seconds)| *seconds <= again && read.within(&place.live)) {
             return true;
         }
-        left.push(place.live);
+        left.push((place.live, again));
         false
     }
 
     /// Puts every possible run before the rest of the sequence.
-    fn expand(&mut self, node: NodeId, place: Place<W>) {
+    fn expand(&mut self, node: NodeId, place: Place<W>, seconds: f64) {
         let model = self.space.model;
         let open = place.done.minus(&self.start.done);
         let producers = place.live.iter().map(|v| model.producer[v]);
@@ -313,34 +327,51 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
             }
             if firsts.has(t) {
                 let done = before.done.minus(&Tasks::of([t]));
-                self.add(Place { done, ..before }, Some(node), t);
+                self.add(Place { done, ..before }, seconds, Some(node), t);
             }
             if again.has(t) && model.rerunnable[t] {
-                self.add(before, Some(node), t);
+                self.add(before, seconds + model.cost[t], Some(node), t);
             }
         }
     }
 
-    fn add(&mut self, place: Place<W>, next: Option<NodeId>, task: TaskId) {
-        if !self.seen.insert(place) {
+    fn add(&mut self, place: Place<W>, again: f64, next: Option<NodeId>, task: TaskId) {
+        let limited = self.below < f64::INFINITY;
+        let again = if limited { again } else { 0.0 };
+        let known = self.seen.entry(place).or_insert(f64::INFINITY);
+        if again >= *known {
+            return;
+        }
+        *known = again;
+        let missing = place.live.minus(&self.start.live);
+        let makers = match self.sought.by {
+            Estimate::Bytes if !limited => Tasks::EMPTY,
+            _ => self.makers(missing),
+        };
+        // Tasks that have run before the start run again.
+        let rerun = makers.and(&self.start.done);
+        let to_go: f64 = rerun.iter().map(|t| self.space.model.cost[t]).sum();
+        if again + to_go >= self.below {
             return;
         }
         let node = self.nodes.push(Node {
             place,
+            again,
             next: next.into(),
             task,
         });
-        let open = place.done.minus(&self.start.done).len() as u32;
-        let missing = place.live.minus(&self.start.live);
-        let estimate = match self.sought.by {
-            Estimate::Makers => self.makers(missing),
-            Estimate::Bytes => self.space.bytes(&missing) as u64,
+        let first = place.done.minus(&self.start.done).len() as u64;
+        let key = match self.sought.by {
+            Estimate::Makers => (first, makers.len() as u64),
+            Estimate::Bytes => (first, self.space.bytes(&missing) as u64),
+            // As integers, positive numbers compare as they do.
+            Estimate::Seconds => ((again + to_go).to_bits(), first),
         };
-        self.open.push((Reverse((open, estimate)), node));
+        self.open.push((Reverse(key), node));
     }
 
-    /// The number of tasks that make these values from what is in memory at the start.
-    fn makers(&self, mut missing: Values<W>) -> u64 {
+    /// The tasks that make these values from what is in memory at the start.
+    fn makers(&self, mut missing: Values<W>) -> Tasks<W> {
         let mut makers = Tasks::<W>::EMPTY;
         while !missing.is_empty() {
             let mut next = Values::EMPTY;
@@ -353,7 +384,7 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
             }
             missing = next;
         }
-        makers.len() as u64
+        makers
     }
 
     /// The runs from a state to the end.
@@ -398,12 +429,13 @@ mod tests {
                 cutoff: Cutoff::NEVER,
             };
             let known = exact::cheapest(&model, budget, free, limits);
-            for by in Estimate::ALL {
+            for by in Estimate::ANY {
                 let sought = Sought {
                     budget,
                     order: (!free).then_some(&given[..]),
                     by,
                     states: 3_000_000,
+                    below: f64::INFINITY,
                 };
                 match any(&model, sought, &|| false, &mut 0) {
                     Verdict::Plan(runs) => {
@@ -422,6 +454,53 @@ mod tests {
             }
         }
         assert!(plans > 100 && none > 100, "{plans} and {none}");
+    }
+
+    #[test]
+    fn by_seconds_the_first_plan_is_the_cheapest() {
+        let mut rng = Random::new(23, 0);
+        let mut dear = 0;
+        for round in 0..200 {
+            let shape = Shape {
+                tasks: 5 + round % 6,
+                rich: round % 3 != 0,
+            };
+            let p = problem(shape, &mut rng);
+            let model = Model::new(&p).unwrap().0;
+            let given = model.given_order();
+            let floor = bound::floor(&model);
+            let peak = State::new(&model, &given).peak();
+            let budget = (floor + (peak - floor) * rng.unit() * 0.5).floor() - model.resident;
+            let free = round % 2 == 0;
+            let limits = exact::Limits {
+                states: 3_000_000,
+                below: f64::INFINITY,
+                cutoff: Cutoff::NEVER,
+            };
+            let exact::Verdict::Optimal(runs) = exact::cheapest(&model, budget, free, limits)
+            else {
+                continue;
+            };
+            let least = State::new(&model, &runs).cost();
+            dear += usize::from(least > model.base_cost());
+            let found = |below| {
+                let sought = Sought {
+                    budget,
+                    order: (!free).then_some(&given[..]),
+                    by: Estimate::Seconds,
+                    states: 3_000_000,
+                    below,
+                };
+                any(&model, sought, &|| false, &mut 0)
+            };
+            let Verdict::Plan(runs) = found(2.0 * least) else {
+                panic!("round {round}: there is a plan");
+            };
+            let cost = State::new(&model, &runs).cost();
+            assert!((cost - least).abs() < 1e-9 * least, "{cost} for {least}");
+            assert_eq!(found(least * (1.0 - 1e-9)), Verdict::NoPlan);
+        }
+        assert!(dear > 50, "{dear}");
     }
 
     #[test]

@@ -148,11 +148,38 @@ impl Walk<'_> {
         self.state.peak() <= target
     }
 
-    /// Remakes a stretch of random length around the run with this index within the budget, by search from the end. Returns
-    /// whether there are such runs; if none were found, the sequence is unchanged.
+    /// Remakes a stretch of random length around the run with this index within the budget. Returns whether there are such runs; if
+    /// none were found, the sequence is unchanged.
     fn remake(&mut self, at: usize) -> bool {
-        let runs = self.state.order();
         let stretch = self.stretch(at, 1.0);
+        let by = Estimate::ANY[self.rng.below(Estimate::ANY.len())];
+        let found = self.backwards(stretch.clone(), f64::INFINITY, by);
+        self.replace(stretch, found)
+    }
+
+    /// Remakes a stretch of random length around the run with this index, so that it meets the budget and the sequence takes less than so
+    /// many seconds. Returns whether such runs were found; if not, the sequence is unchanged.
+    fn remake_cheaper(&mut self, at: usize, limit: f64) -> bool {
+        let stretch = self.stretch(at, CHEAPER_PART);
+        let runs = self.state.order();
+        let here = runs[stretch.clone()].iter().map(|&t| self.model.cost[t]);
+        let here: f64 = here.sum();
+        let below = limit - (self.seconds() - here);
+        let found = match self.rng.below(2) {
+            0 => self.backwards(stretch.clone(), below, Estimate::Seconds),
+            _ => self.by_beam(stretch.clone(), below),
+        };
+        self.replace(stretch, found)
+    }
+
+    /// Other runs for a stretch that take less than so many seconds, by search from the end.
+    fn backwards(
+        &mut self,
+        stretch: Range<usize>,
+        below: f64,
+        by: Estimate,
+    ) -> Option<Vec<TaskId>> {
+        let runs = self.state.order();
         let firsts = |runs: &[TaskId]| first_runs(self.model, runs);
         let order = firsts(&runs[..stretch.end]);
         let order = &order[firsts(&runs[..stretch.start]).len()..];
@@ -160,45 +187,33 @@ impl Walk<'_> {
         let sought = Sought {
             budget: self.repairer.budget,
             order: (!any_order).then_some(order),
-            by: Estimate::ALL[self.rng.below(Estimate::ALL.len())],
+            by,
             states: STATES[self.rng.below(STATES.len())],
+            below,
         };
         let over = || self.cutoff.reached();
         let mut made = 0;
-        let part = (&runs[..], stretch.clone());
-        let verdict = backward::between(self.model, part, sought, &over, &mut made);
+        let verdict = backward::between(self.model, (&runs, stretch), sought, &over, &mut made);
         self.repairer.work += made as u64 * (PER_STATE + u64::from(self.model.tasks));
         match verdict {
-            Verdict::Plan(other) => {
-                self.replace(stretch, other);
-                true
-            }
-            Verdict::NoPlan | Verdict::Unknown => false,
+            Verdict::Plan(other) => Some(other),
+            Verdict::NoPlan | Verdict::Unknown => None,
         }
     }
 
-    /// Remakes a stretch of random length around the run with this index by a beam, so that it meets the budget and the sequence takes
-    /// less than so many seconds. Returns whether the beam found such runs; if not, the sequence is unchanged.
-    fn remake_cheaper(&mut self, at: usize, limit: f64) -> bool {
+    /// Other runs for a stretch that take less than so many seconds, by a beam.
+    fn by_beam(&mut self, stretch: Range<usize>, below: f64) -> Option<Vec<TaskId>> {
         let runs = self.state.order();
-        let stretch = self.stretch(at, CHEAPER_PART);
         let breadth = Breadth {
             width: WIDTHS[self.rng.below(WIDTHS.len())],
             rent: 2.0 * self.rng.unit(),
             noise: NOISES[self.rng.below(NOISES.len())],
             free: self.repairer.free && self.rng.below(2) == 0,
         };
-        let rest = runs[..stretch.start].iter().chain(&runs[stretch.end..]);
-        let below = limit - rest.map(|&t| self.model.cost[t]).sum::<f64>();
         let limits = (self.repairer.budget, below);
         let over = || self.cutoff.reached();
         let tools = (&over as _, &mut self.rng, &mut self.repairer.work);
-        let found = beam::between(self.model, &runs, stretch.clone(), limits, breadth, tools);
-        let Some(other) = found else {
-            return false;
-        };
-        self.replace(stretch, other);
-        true
+        beam::between(self.model, &runs, stretch, limits, breadth, tools)
     }
 
     /// A stretch of random length around the run with this index, which reaches at most this part of the sequence to either side; it begins
@@ -222,12 +237,16 @@ impl Walk<'_> {
         from..to
     }
 
-    /// Replaces a stretch by other runs.
-    fn replace(&mut self, stretch: Range<usize>, other: Vec<TaskId>) {
+    /// Replaces a stretch by other runs, if there are any.
+    fn replace(&mut self, stretch: Range<usize>, other: Option<Vec<TaskId>>) -> bool {
+        let Some(other) = other else {
+            return false;
+        };
         let mut runs = self.state.order();
         runs.splice(stretch, other);
         self.state.reset(&runs);
         debug_assert!(self.state.is_sound(), "the rest has what it reads");
+        true
     }
 }
 
