@@ -22,7 +22,7 @@ use crate::search::space::{Place, Space, Tasks, Values, words};
 use crate::search::state::State;
 use crate::search::walks::first_found;
 
-/// The most words of sets in the states that any search makes: some 500 MB.
+/// The most words of sets in the states that the searches for one budget make: some 600 MB.
 const MOST_WORDS: usize = 4_000_000;
 /// The most states with the same finished tasks to which a new one is compared.
 const COMPARED: usize = 512;
@@ -109,6 +109,16 @@ fn make(
     search(model, sought, stretch, over, made)
 }
 
+/// Units of work for one state.
+pub(crate) fn state_work(model: &Model) -> u64 {
+    64 + u64::from(model.tasks)
+}
+
+/// The most states of each search for a budget in so many orders.
+pub(crate) fn most_states(model: &Model, orders: usize) -> usize {
+    MOST_WORDS / (words(model).max(1) * orders * Estimate::ANY.len())
+}
+
 /// What is known of a budget from searches in several orders, of which the last, or any order if that is `None`, is the problem's own.
 pub(crate) fn decided(
     model: &Model,
@@ -116,7 +126,8 @@ pub(crate) fn decided(
     orders: &[Option<&[TaskId]>],
     (threads, cutoff): (usize, Cutoff<'_>),
 ) -> Verdict {
-    let own = orders.len().wrapping_sub(1);
+    let own = orders.len() - 1;
+    let states = states.min(most_states(model, orders.len()));
     let jobs: Vec<_> = (0..orders.len())
         .flat_map(|k| Estimate::ANY.map(|by| (k, by)))
         .collect();
@@ -150,7 +161,7 @@ pub(crate) fn leanest(
 ) -> (f64, (f64, Vec<TaskId>)) {
     let over = |none: f64, least: f64| least - none <= close || least <= enough || cutoff.reached();
     let mut states = FIRST_STATES;
-    while states < MORE * MOST_WORDS && !over(none, known.0) {
+    while states < MORE * most_states(model, orders.len()) && !over(none, known.0) {
         let mut open = none;
         // Many problems have a plan at the floor itself.
         let mut next = none + 1.0;
@@ -266,14 +277,13 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
             return Verdict::NoPlan;
         }
         self.add(end, 0.0, None, model.end());
-        let most = self.sought.states.min(MOST_WORDS / W);
         let mut look = LOOK;
         while let Some((_, node)) = self.open.pop() {
             let looks = self.nodes.len() >= look;
             if looks {
                 look = self.nodes.len() + LOOK;
             }
-            if self.nodes.len() > most || (looks && over()) {
+            if self.nodes.len() > self.sought.states || (looks && over()) {
                 return Verdict::Unknown;
             }
             let Node { place, again, .. } = self.nodes[node];

@@ -21,14 +21,13 @@ const ROUNDS: u64 = 16;
 /// The same number if beams have failed.
 const ROUNDS_AFTER_BEAMS: u64 = 6;
 /// The widths of the beams, in the order in which they are tried. The third is only for few tasks, and the last for problems whose sets
-/// take one word, or two where the least budget is sought.
+/// take the fewest words.
 pub(super) const WIDTHS: [usize; 4] = [1, 8, 64, 1024];
 pub(super) const FEW: u32 = 400;
 /// The widest beam whose states may choose the next task, which takes several times as long.
 const CHOOSING: usize = 64;
-/// The most words of a problem's sets for the widest beams
+/// The most words of a problem's sets for the widest beams, and where the least budget is sought.
 const WIDEST_WORDS: usize = 1;
-/// The same for which the least budget is sought with the widest beams.
 pub(super) const WIDE_WORDS: usize = 2;
 /// With more tasks, plans are built from the front, because repair takes too long.
 pub(super) const MANY: u32 = 1000;
@@ -44,8 +43,8 @@ const QUICK_PRICES: usize = 2;
 const QUICK_WIDTHS: usize = 2;
 /// How much a lean order for them prefers tasks close to the last one.
 const INERTIA: f64 = 5.0;
-/// The most states of each search from the end for any plan.
-const ANY_STATES: usize = 200_000;
+/// The most states of each search from the end for any plan, times the number of tasks.
+const ANY_STATES: usize = 20_000_000;
 /// If no plan was found in time, the search for the least budget takes at least this long.
 const LEAST_TIME: Duration = Duration::from_millis(500);
 
@@ -132,8 +131,9 @@ impl FirstPlan<'_> {
         let given = self.given();
         let orders = [Some(&given[..]), None];
         let orders = &orders[..if self.free { 2 } else { 1 }];
+        let states = ANY_STATES / self.model.tasks.max(1) as usize;
         let tools = (self.threads, self.cutoff);
-        backward::decided(self.model, (self.budget, ANY_STATES), orders, tools)
+        backward::decided(self.model, (self.budget, states), orders, tools)
     }
 
     /// A sequence that fits, if beams or walks find one at once. Beams are quicker with few tasks.

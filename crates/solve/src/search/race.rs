@@ -10,6 +10,7 @@ use crate::cutoff::Cutoff;
 use crate::options::Others;
 use crate::random::Random;
 use crate::search::anneal::Walk;
+use crate::search::backward::{self, Estimate, Sought};
 use crate::search::driver::priced;
 use crate::search::exact::{self, Limits, Verdict};
 use crate::search::first::FirstPlan;
@@ -43,6 +44,8 @@ const ENOUGH: u64 = 2_000_000;
 const CLOSE: f64 = 1e-3;
 /// The units of work for a state of the exact search.
 const STATE: u64 = 15;
+/// The most of the work at the end for search from the end, before the exact search.
+const FROM_THE_END: f64 = 0.4;
 
 /// Several lineages of plans, which are annealed in turn until the best of them takes what work is left.
 pub(super) struct Race<'m, 'g> {
@@ -215,18 +218,37 @@ impl<'m> Race<'m, '_> {
         if self.ended() {
             return;
         }
-        let limits = Limits {
-            states: exact::MOST_STATES.min((left / STATE) as usize),
-            below: self.best.0,
-            cutoff: self.cutoff,
-        };
         let FirstPlan {
             model,
             budget,
             free,
             ..
         } = self.first;
-        match exact::cheapest(model, budget, free, limits) {
+        let given = model.given_order();
+        let states = (left as f64 * FROM_THE_END / backward::state_work(model) as f64) as usize;
+        let sought = Sought {
+            budget,
+            order: (!free).then_some(&given[..]),
+            by: Estimate::Seconds,
+            states: states.min(backward::most_states(model, 1)),
+            below: self.best.0,
+        };
+        let over = || self.cutoff.reached();
+        let mut made = 0;
+        // Under a tight budget there are fewer states from the end, and else from the front.
+        let from_the_end = backward::any(model, sought, &over, &mut made);
+        let left = left.saturating_sub(made as u64 * backward::state_work(model));
+        let limits = Limits {
+            states: exact::MOST_STATES.min((left / STATE) as usize),
+            below: self.best.0,
+            cutoff: self.cutoff,
+        };
+        let verdict = match from_the_end {
+            backward::Verdict::Plan(runs) => Verdict::Optimal(runs),
+            backward::Verdict::NoPlan => Verdict::Infeasible,
+            backward::Verdict::Unknown => exact::cheapest(model, budget, free, limits),
+        };
+        match verdict {
             Verdict::Optimal(runs) => {
                 self.best = priced(model, runs);
                 self.lower_bound = self.best.0;

@@ -28,9 +28,8 @@ const ANNEALED_TASKS: u32 = 150;
 const ORIGINS: usize = 16;
 /// The most tasks for which squeezing remakes stretches.
 const REMADE_TASKS: u32 = 600;
-/// The most states of searches from the end for stretches, and the units of work of one state beside one per task.
+/// The most states of searches from the end for stretches.
 const STATES: [usize; 3] = [2000, 10_000, 30_000];
-const PER_STATE: u64 = 64;
 /// Beams hardly ever find cheaper runs for more than this part of a sequence on either side.
 const CHEAPER_PART: f64 = 0.5;
 /// Widths of beams for stretches, and their random factors.
@@ -194,7 +193,7 @@ impl Walk<'_> {
         let over = || self.cutoff.reached();
         let mut made = 0;
         let verdict = backward::between(self.model, (&runs, stretch), sought, &over, &mut made);
-        self.repairer.work += made as u64 * (PER_STATE + u64::from(self.model.tasks));
+        self.repairer.work += made as u64 * backward::state_work(self.model);
         match verdict {
             Verdict::Plan(other) => Some(other),
             Verdict::NoPlan | Verdict::Unknown => None,
