@@ -10,6 +10,7 @@ mod copies;
 mod cut;
 mod cutoff;
 mod devices;
+mod divisor;
 mod energy;
 mod error;
 mod exact;

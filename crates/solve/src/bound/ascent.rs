@@ -10,6 +10,7 @@ use cranelift_entity::PrimaryMap;
 use scrimp_plan::{TaskId, ValueId};
 
 use crate::cutoff::Cutoff;
+use crate::divisor;
 use crate::method::Order;
 use crate::model::Model;
 
@@ -427,13 +428,7 @@ fn common_divisor<'c>(costs: impl Iterator<Item = &'c f64> + Clone) -> f64 {
     if costs.clone().any(|&c| c.fract() != 0.0 || c >= EXACT) {
         return 0.0;
     }
-    let gcd = |mut a: u64, mut b: u64| {
-        while b > 0 {
-            (a, b) = (b, a % b);
-        }
-        a
-    };
-    costs.fold(0, |d, &c| gcd(d, c as u64)) as f64
+    divisor::common(costs.map(|&c| c as u64)) as f64
 }
 
 /// Up to [`FIRST_ROWS`] rows with about equal shares of the prices, and their prices.

@@ -11,6 +11,7 @@ use super::items::Items;
 use super::packing::Packing;
 use super::skyline::Wheel;
 use crate::cutoff::Cutoff;
+use crate::divisor;
 
 /// Overlapping pairs above which only the skyline packs, because lists of pairs would take too much memory.
 const MOST_PAIRS: u64 = 30_000_000;
@@ -69,7 +70,7 @@ pub(crate) fn pack(items: &Items, goals: Goals, cutoff: Cutoff<'_>) -> (Packing,
     }
     let neighbours = items.neighbours();
     by_first_fit(items, &neighbours, goals.least, &mut best, cutoff);
-    let step = items.bytes.iter().copied().reduce(gcd).unwrap_or(1).max(1);
+    let step = divisor::common(items.bytes.iter().copied());
     let mut search = Search {
         wheel,
         ejection: Ejection::new(items, &neighbours, step, &best),
@@ -85,13 +86,6 @@ pub(crate) fn pack(items: &Items, goals: Goals, cutoff: Cutoff<'_>) -> (Packing,
     search.towards(enough, enough, work, cutoff);
     search.towards(goals.least, enough, beyond, cutoff);
     (search.best, search.floor)
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    match b {
-        0 => a,
-        _ => gcd(b, a % b),
-    }
 }
 
 /// Tries first fit in a few orders.

@@ -12,6 +12,7 @@ use scrimp_solvers::highs::{Column, Kind, Model};
 
 use super::graph::Graph;
 use super::stages::Stages;
+use crate::divisor;
 use crate::error::SolveError;
 use crate::method::Formulation;
 
@@ -433,7 +434,7 @@ fn matrix(entries: &[Vec<Entry>], values: &[f64]) -> Vec<Vec<f64>> {
 pub(crate) fn byte_unit(graph: &Graph<'_>, goal: Goal) -> f64 {
     let sizes = graph.values.iter().map(|value| value.bytes);
     let workspaces = graph.tasks.iter().map(|task| task.workspace);
-    let divisor = sizes.clone().chain(workspaces).fold(0, gcd).max(1);
+    let divisor = divisor::common(sizes.clone().chain(workspaces));
     let largest = match goal {
         Goal::Cost { budget } => budget.saturating_sub(graph.fixed),
         Goal::Peak { .. } => sizes.sum(),
@@ -443,8 +444,4 @@ pub(crate) fn byte_unit(graph: &Graph<'_>, goal: Goal) -> f64 {
     } else {
         largest as f64 / 1e6
     }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

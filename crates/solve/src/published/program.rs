@@ -11,6 +11,7 @@
 use scrimp_solvers::cpsat::{Change, Expr, Literal, Model, Solution, Var};
 
 use super::graph::Graph;
+use crate::divisor;
 use crate::method::Precedence;
 
 /// One possible run of a task.
@@ -484,7 +485,7 @@ fn integer_costs(graph: &Graph<'_>, runs: &[Vec<Run>]) -> (Vec<i64>, f64, f64) {
     let possible: usize = runs.iter().map(Vec::len).sum();
     let most = total * runs.iter().map(Vec::len).max().unwrap_or(1) as f64;
     if most < 2f64.powi(52) && seconds.iter().all(|cost| cost.fract() == 0.0) {
-        let divisor = seconds.iter().fold(0u64, |a, &b| gcd(a, b as u64)).max(1);
+        let divisor = divisor::common(seconds.iter().map(|&cost| cost as u64));
         let units = seconds.iter().map(|&cost| (cost as u64 / divisor) as i64);
         return (units.collect(), divisor as f64, 0.0);
     }
@@ -497,9 +498,5 @@ fn integer_costs(graph: &Graph<'_>, runs: &[Vec<Run>]) -> (Vec<i64>, f64, f64) {
 fn byte_unit(graph: &Graph<'_>) -> u64 {
     let sizes = graph.values.iter().map(|value| value.bytes);
     let workspaces = graph.tasks.iter().map(|task| task.workspace);
-    sizes.chain(workspaces).fold(0, gcd).max(1)
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
+    divisor::common(sizes.chain(workspaces))
 }

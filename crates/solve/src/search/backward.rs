@@ -16,6 +16,7 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use crate::cutoff::Cutoff;
+use crate::divisor;
 use crate::model::{Input, Model};
 use crate::search::beam::Over;
 use crate::search::space::{Place, Space, Tasks, Values, words};
@@ -25,7 +26,7 @@ use crate::search::walks::first_found;
 /// The most words of sets in the states that the searches for one budget make: some 600 MB.
 const MOST_WORDS: usize = 4_000_000;
 /// The most states with the same finished tasks to which a new one is compared.
-const COMPARED: usize = 512;
+const COMPARED: usize = 4096;
 /// States made between two looks at the cutoff.
 const LOOK: usize = 1000;
 /// The states for each budget at first while the least one is sought, and how many times more there are whenever no budget is
@@ -119,6 +120,12 @@ pub(crate) fn most_states(model: &Model, orders: usize) -> usize {
     MOST_WORDS / (words(model).max(1) * orders * Estimate::ANY.len())
 }
 
+/// The most bytes of which the bytes of every value and workspace are a multiple, and so every peak.
+fn unit(model: &Model) -> f64 {
+    let bytes = model.bytes.values().chain(model.workspace.values());
+    divisor::common(bytes.map(|&bytes| bytes as u64)) as f64
+}
+
 /// What is known of a budget from searches in several orders, of which the last, or any order if that is `None`, is the problem's own.
 pub(crate) fn decided(
     model: &Model,
@@ -159,21 +166,30 @@ pub(crate) fn leanest(
     (close, enough): (f64, f64),
     (threads, cutoff): (usize, Cutoff<'_>),
 ) -> (f64, (f64, Vec<TaskId>)) {
+    let unit = unit(model);
+    // A budget between two multiples of the unit has the plans of the lower one.
+    let last = |budget: f64| ((budget / unit).floor() + 1.0) * unit - 1.0;
+    let middle = |open: f64, least: f64| {
+        let middle = ((open + least) / 2.0 / unit).ceil() * unit;
+        middle.min(least - unit)
+    };
+    none = last(none);
     let over = |none: f64, least: f64| least - none <= close || least <= enough || cutoff.reached();
     let mut states = FIRST_STATES;
+    // Many problems have a plan at the floor itself.
+    let mut next = none + 1.0;
     while states < MORE * most_states(model, orders.len()) && !over(none, known.0) {
         let mut open = none;
-        // Many problems have a plan at the floor itself.
-        let mut next = none + 1.0;
         while !over(open, known.0) {
             match decided(model, (next, states), orders, (threads, cutoff)) {
                 Verdict::Plan(runs) => known = (State::new(model, &runs).peak(), runs),
-                Verdict::NoPlan => (none, open) = (next, next),
-                Verdict::Unknown => open = next,
+                Verdict::NoPlan => (none, open) = (last(next), last(next)),
+                Verdict::Unknown => open = last(next),
             }
-            next = ((open + known.0) / 2.0).floor();
+            next = middle(open, known.0);
         }
         states *= MORE;
+        next = middle(none, known.0);
     }
     (none, known)
 }
