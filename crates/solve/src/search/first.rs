@@ -84,7 +84,7 @@ pub(super) struct Lean {
 pub(super) type Plans = (Vec<TaskId>, Option<Vec<TaskId>>);
 
 impl FirstPlan<'_> {
-    /// A sequence that fits, by squeezing a lean one.
+    /// A sequence that fits, by search from the end or by squeezing a lean one.
     pub fn by_squeezing(&self) -> Result<Vec<TaskId>, Lean> {
         // A caller that asked for too little should learn what is enough, however late it is.
         let late = match self.patient {
