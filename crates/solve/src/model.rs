@@ -330,6 +330,14 @@ impl Model {
         t < self.start()
     }
 
+    /// The tasks of a sequence in the order of their first runs.
+    pub fn first_runs(&self, runs: &[TaskId]) -> Vec<TaskId> {
+        let mut new: PrimaryMap<TaskId, bool> = self.cost.values().map(|_| true).collect();
+        let runs = runs.iter().copied();
+        runs.filter(|&t| std::mem::replace(&mut new[t], false))
+            .collect()
+    }
+
     /// The problem's own tasks, in the given order.
     pub fn task_ids(&self) -> impl DoubleEndedIterator<Item = TaskId> + Clone + use<> {
         (0..self.tasks).map(TaskId::from_u32)

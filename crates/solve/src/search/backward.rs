@@ -372,7 +372,7 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
         let missing = place.live.minus(&self.start.live);
         let makers = match self.sought.by {
             Estimate::Bytes if !limited => Tasks::EMPTY,
-            _ => self.makers(missing),
+            _ => self.space.makers(missing, &self.start.live),
         };
         // Tasks that have run before the start run again.
         let rerun = makers.and(&self.start.done);
@@ -396,23 +396,6 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
         self.open.push((Reverse(key), node));
     }
 
-    /// The tasks that make these values from what is in memory at the start.
-    fn makers(&self, mut missing: Values<W>) -> Tasks<W> {
-        let mut makers = Tasks::<W>::EMPTY;
-        while !missing.is_empty() {
-            let mut next = Values::EMPTY;
-            for v in missing.iter() {
-                let t = self.space.model.producer[v];
-                if self.space.model.has(t) && !makers.has(t) {
-                    makers.add(t);
-                    next = next.or(&self.space.reads(t).minus(&self.start.live));
-                }
-            }
-            missing = next;
-        }
-        makers
-    }
-
     /// The runs from a state to the end.
     fn path(&self, node: NodeId) -> Vec<TaskId> {
         let mut runs = Vec::new();
@@ -433,37 +416,52 @@ mod tests {
     use crate::search::exact;
     use crate::testing::{Shape, problem};
 
+    /// A small random problem of this round, a tight budget for it, and whether the order is free.
+    fn tight(round: usize, rng: &mut Random) -> (Model, f64, bool) {
+        let shape = Shape {
+            tasks: 5 + round % 6,
+            rich: !round.is_multiple_of(3),
+        };
+        let p = problem(shape, rng);
+        let model = Model::new(&p).unwrap().0;
+        let floor = bound::floor(&model);
+        let peak = State::new(&model, &model.given_order()).peak();
+        let budget = (floor + (peak - floor) * rng.unit() * 0.5).floor() - model.resident;
+        (model, budget, round.is_multiple_of(2))
+    }
+
+    /// The cheapest plan by the exact search.
+    fn cheapest(model: &Model, budget: f64, free: bool) -> exact::Verdict {
+        let limits = exact::Limits {
+            states: 3_000_000,
+            below: f64::INFINITY,
+            cutoff: Cutoff::NEVER,
+        };
+        exact::cheapest(model, budget, free, limits)
+    }
+
+    /// What the search says by an estimate and below so many seconds.
+    fn found(model: &Model, budget: f64, free: bool, by: Estimate, below: f64) -> Verdict {
+        let given = model.given_order();
+        let sought = Sought {
+            budget,
+            order: (!free).then_some(&given[..]),
+            by,
+            states: 3_000_000,
+            below,
+        };
+        any(model, sought, &|| false, &mut 0)
+    }
+
     #[test]
     fn it_finds_a_plan_where_there_is_one_and_proves_where_there_is_none() {
         let mut rng = Random::new(21, 0);
         let (mut plans, mut none) = (0, 0);
         for round in 0..300 {
-            let shape = Shape {
-                tasks: 5 + round % 6,
-                rich: round % 3 != 0,
-            };
-            let p = problem(shape, &mut rng);
-            let model = Model::new(&p).unwrap().0;
-            let given = model.given_order();
-            let floor = bound::floor(&model);
-            let peak = State::new(&model, &given).peak();
-            let budget = (floor + (peak - floor) * rng.unit() * 0.5).floor() - model.resident;
-            let free = round % 2 == 0;
-            let limits = exact::Limits {
-                states: 3_000_000,
-                below: f64::INFINITY,
-                cutoff: Cutoff::NEVER,
-            };
-            let known = exact::cheapest(&model, budget, free, limits);
+            let (model, budget, free) = tight(round, &mut rng);
+            let known = cheapest(&model, budget, free);
             for by in Estimate::ANY {
-                let sought = Sought {
-                    budget,
-                    order: (!free).then_some(&given[..]),
-                    by,
-                    states: 3_000_000,
-                    below: f64::INFINITY,
-                };
-                match any(&model, sought, &|| false, &mut 0) {
+                match found(&model, budget, free, by, f64::INFINITY) {
                     Verdict::Plan(runs) => {
                         plans += 1;
                         assert!(matches!(known, exact::Verdict::Optimal(_)), "round {round}");
@@ -487,44 +485,19 @@ mod tests {
         let mut rng = Random::new(23, 0);
         let mut dear = 0;
         for round in 0..200 {
-            let shape = Shape {
-                tasks: 5 + round % 6,
-                rich: round % 3 != 0,
-            };
-            let p = problem(shape, &mut rng);
-            let model = Model::new(&p).unwrap().0;
-            let given = model.given_order();
-            let floor = bound::floor(&model);
-            let peak = State::new(&model, &given).peak();
-            let budget = (floor + (peak - floor) * rng.unit() * 0.5).floor() - model.resident;
-            let free = round % 2 == 0;
-            let limits = exact::Limits {
-                states: 3_000_000,
-                below: f64::INFINITY,
-                cutoff: Cutoff::NEVER,
-            };
-            let exact::Verdict::Optimal(runs) = exact::cheapest(&model, budget, free, limits)
-            else {
+            let (model, budget, free) = tight(round, &mut rng);
+            let exact::Verdict::Optimal(runs) = cheapest(&model, budget, free) else {
                 continue;
             };
             let least = State::new(&model, &runs).cost();
             dear += usize::from(least > model.base_cost());
-            let found = |below| {
-                let sought = Sought {
-                    budget,
-                    order: (!free).then_some(&given[..]),
-                    by: Estimate::Seconds,
-                    states: 3_000_000,
-                    below,
-                };
-                any(&model, sought, &|| false, &mut 0)
-            };
-            let Verdict::Plan(runs) = found(2.0 * least) else {
+            let below = |seconds| found(&model, budget, free, Estimate::Seconds, seconds);
+            let Verdict::Plan(runs) = below(2.0 * least) else {
                 panic!("round {round}: there is a plan");
             };
             let cost = State::new(&model, &runs).cost();
             assert!((cost - least).abs() < 1e-9 * least, "{cost} for {least}");
-            assert_eq!(found(least * (1.0 - 1e-9)), Verdict::NoPlan);
+            assert_eq!(below(least * (1.0 - 1e-9)), Verdict::NoPlan);
         }
         assert!(dear > 50, "{dear}");
     }

@@ -77,20 +77,9 @@ pub(crate) fn between(
     breadth: Breadth,
     tools: (Over<'_>, &mut Random, &mut u64),
 ) -> Option<Vec<TaskId>> {
-    let mut seen: PrimaryMap<TaskId, bool> = model.cost.values().map(|_| false).collect();
-    let mut order = Vec::new();
-    let mut first = 0..0;
-    for (k, &t) in runs.iter().enumerate() {
-        if k == stretch.start {
-            first.start = order.len();
-        }
-        if !std::mem::replace(&mut seen[t], true) {
-            order.push(t);
-        }
-        if k < stretch.end {
-            first.end = order.len();
-        }
-    }
+    let order = model.first_runs(runs);
+    let before = |end: usize| model.first_runs(&runs[..end]).len();
+    let first = before(stretch.start)..before(stretch.end);
     let inner = Part {
         order: &order,
         first,
@@ -417,21 +406,8 @@ impl<const W: usize> Beam<'_, '_, W> {
 
     /// Tasks that must run again before `target` can run.
     fn missing(&self, place: &Place<W>, target: TaskId) -> Tasks<W> {
-        let space = self.space;
-        let mut again = Tasks::EMPTY;
-        let mut missing = space.reads(target).minus(&place.live);
-        while !missing.is_empty() {
-            let mut next = Values::EMPTY;
-            for v in missing.iter() {
-                let t = space.model.producer[v];
-                if space.model.has(t) && !again.has(t) {
-                    again.add(t);
-                    next = next.or(&space.reads(t).minus(&place.live));
-                }
-            }
-            missing = next;
-        }
-        again
+        let missing = self.space.reads(target).minus(&place.live);
+        self.space.makers(missing, &place.live)
     }
 
     /// Runs `t` with several ways of making room for it, without dropping `soon` if possible.

@@ -16,7 +16,7 @@ use crate::search::front;
 use crate::search::space;
 use crate::search::starts::BEAM_TASKS;
 use crate::search::state::State;
-use crate::search::stretch::{first_runs, remakes};
+use crate::search::stretch::remakes;
 use crate::search::walks::{WALKS, each};
 
 /// The least budget is found to this share of the distance between the floor and the keep-all peak.
@@ -99,7 +99,7 @@ impl FirstPlan<'_> {
         let mut rng = Random::new(self.seed, 0);
         let mut orders = Vec::new();
         if self.free {
-            orders.push(first_runs(self.model, &known.1));
+            orders.push(self.model.first_runs(&known.1));
             orders.extend(self.orders(&mut rng));
             orders.dedup();
         } else {

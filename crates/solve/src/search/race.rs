@@ -224,11 +224,10 @@ impl<'m> Race<'m, '_> {
             free,
             ..
         } = self.first;
-        let given = model.given_order();
         let states = (left as f64 * FROM_THE_END / backward::state_work(model) as f64) as usize;
         let sought = Sought {
             budget,
-            order: (!free).then_some(&given[..]),
+            order: (!free).then_some(self.given),
             by: Estimate::Seconds,
             states: states.min(backward::most_states(model, 1)),
             below: self.best.0,

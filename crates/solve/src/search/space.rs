@@ -237,6 +237,23 @@ impl<'m, const W: usize> Space<'m, W> {
         missing.is_empty().then_some((seconds, read))
     }
 
+    /// The tasks that make these values from what is in memory.
+    pub fn makers(&self, mut missing: Values<W>, live: &Values<W>) -> Tasks<W> {
+        let mut makers = Tasks::EMPTY;
+        while !missing.is_empty() {
+            let mut next = Values::EMPTY;
+            for v in missing.iter() {
+                let t = self.model.producer[v];
+                if self.model.has(t) && !makers.has(t) {
+                    makers.add(t);
+                    next = next.or(&self.reads(t).minus(live));
+                }
+            }
+            missing = next;
+        }
+        makers
+    }
+
     /// Bytes that must leave memory before `t` can run; zero or less if it fits.
     pub fn lack(&self, place: &Place<W>, t: TaskId) -> f64 {
         let stays = place.live.minus(&self.outputs[t]);

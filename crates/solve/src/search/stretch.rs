@@ -1,7 +1,6 @@
 //! Remaking stretches of a sequence: from the state before a stretch to what the rest of the sequence reads. Search from the end gets
 //! below peaks that repair doesn't get below, and beams get out of plans that dropping and repairing a few runs doesn't leave.
 
-use cranelift_entity::PrimaryMap;
 use scrimp_plan::TaskId;
 
 use std::ops::Range;
@@ -179,13 +178,12 @@ impl Walk<'_> {
         by: Estimate,
     ) -> Option<Vec<TaskId>> {
         let runs = self.state.order();
-        let firsts = |runs: &[TaskId]| first_runs(self.model, runs);
-        let order = firsts(&runs[..stretch.end]);
-        let order = &order[firsts(&runs[..stretch.start]).len()..];
+        let order = self.model.first_runs(&runs[..stretch.end]);
+        let before = self.model.first_runs(&runs[..stretch.start]).len();
         let any_order = self.repairer.free && self.rng.below(2) == 0;
         let sought = Sought {
             budget: self.repairer.budget,
-            order: (!any_order).then_some(order),
+            order: (!any_order).then_some(&order[before..]),
             by,
             states: STATES[self.rng.below(STATES.len())],
             below,
@@ -249,14 +247,6 @@ impl Walk<'_> {
     }
 }
 
-/// The tasks of a sequence in the order of their first runs.
-pub(super) fn first_runs(model: &Model, runs: &[TaskId]) -> Vec<TaskId> {
-    let mut new: PrimaryMap<TaskId, bool> = model.cost.values().map(|_| true).collect();
-    let runs = runs.iter().copied();
-    runs.filter(|&t| std::mem::replace(&mut new[t], false))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,7 +285,7 @@ mod tests {
                 let runs = walk.state.order();
                 assert!(model.task_ids().all(|t| runs.contains(&t)));
                 if !free {
-                    assert_eq!(first_runs(&model, &runs), given);
+                    assert_eq!(model.first_runs(&runs), given);
                 }
             }
         }
