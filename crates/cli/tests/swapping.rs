@@ -7,7 +7,7 @@
 mod support;
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -105,8 +105,9 @@ fn what_can_hold_no_file_is_refused_before_the_first_step() {
     assert!(told.contains("can't hold a file"), "{told}");
 }
 
-/// Starts a long run that swaps to a file in the folder and saves its weights, and waits for the file.
-fn begun(folder: &Path, save: &Path) -> (Child, PathBuf) {
+/// Starts a long run that swaps to a file in the folder and saves its weights, and waits for the file. One of no
+/// bytes only tries what the folder can do.
+fn begun(folder: &Path, save: &Path) -> (Child, File) {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("scrimp"));
     let swap = disk(folder);
     let args = [
@@ -122,9 +123,14 @@ fn begun(folder: &Path, save: &Path) -> (Child, PathBuf) {
     let files = format!("/proc/{}/fd", child.id());
     while started.elapsed() < Duration::from_secs(60) {
         let open = fs::read_dir(&files).into_iter().flatten().flatten();
-        let mut open = open.map(|entry| entry.path());
-        let is_swap = |file: &PathBuf| fs::read_link(file).is_ok_and(|to| to.starts_with(folder));
-        if let Some(file) = open.find(is_swap) {
+        let in_folder = |entry: &fs::DirEntry| {
+            fs::read_link(entry.path()).is_ok_and(|to| to.starts_with(folder))
+        };
+        let swap = open
+            .filter(in_folder)
+            .filter_map(|entry| File::options().write(true).open(entry.path()).ok())
+            .find(|file| file.metadata().is_ok_and(|what| what.len() > 0));
+        if let Some(file) = swap {
             return (child, file);
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -151,13 +157,17 @@ fn a_file_that_shrinks_ends_the_run() {
     let (folder, other) = (tempdir().unwrap(), tempdir().unwrap());
     let save = other.path().join("w.safetensors");
     let before = saved(&save);
-    let (child, file) = begun(folder.path(), &save);
-    File::options()
-        .write(true)
-        .open(file)
-        .unwrap()
-        .set_len(0)
-        .unwrap();
+    let (mut child, file) = begun(folder.path(), &save);
+    // A file that is shortened before anything was written to it loses nothing, so it is shortened again.
+    let started = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if started.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("the run goes on: {:?}", child.wait_with_output());
+        }
+        file.set_len(0).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(8));
     let told = complaint(&output);
