@@ -252,6 +252,8 @@ struct Search<'s, 'm, const W: usize> {
     /// Runs again take fewer seconds than this.
     below: f64,
     open: Open,
+    /// The states before one, their seconds and their first runs, while it is expanded.
+    steps: Vec<(Place<W>, f64, TaskId)>,
 }
 
 impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
@@ -280,6 +282,7 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
             seen: FxHashMap::default(),
             left: FxHashMap::default(),
             open: Open::new(),
+            steps: Vec::new(),
         }
     }
 
@@ -325,12 +328,13 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
         false
     }
 
-    /// Puts every possible run before the rest of the sequence.
+    /// Puts every run before the rest of the sequence that some plan needs there.
     fn expand(&mut self, node: NodeId, place: Place<W>, seconds: f64) {
         let model = self.space.model;
         let open = place.done.minus(&self.start.done);
         let producers = place.live.iter().map(|v| model.producer[v]);
-        let again = Tasks::<W>::of(producers.filter(|&t| model.has(t)));
+        let again = producers.filter(|&t| model.has(t) && model.rerunnable[t]);
+        let again = Tasks::<W>::of(again);
         let firsts = match self.sought.order {
             Some(order) => Tasks::of(open.len().checked_sub(1).map(|k| order[k])),
             None => Tasks::of(
@@ -338,31 +342,48 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
                     .filter(|&t| self.readers[t].and(&open).is_empty()),
             ),
         };
+        let mut steps = std::mem::take(&mut self.steps);
+        steps.clear();
         for t in again.or(&firsts).iter() {
             let overwrites = |i: &Input| i.overwritten && place.live.has(i.value);
             if model.inputs.of(t).iter().any(overwrites) {
                 continue;
             }
             let read = place.live.minus(self.space.writes(t));
-            let before = Place {
-                done: place.done,
-                live: read.or(self.space.reads(t)),
-            };
-            if !before.live.and(&self.lost).is_empty() || self.space.lack(&before, t) > 0.0 {
+            let live = read.or(self.space.reads(t));
+            let mut before = Place { live, ..place };
+            if !live.and(&self.lost).is_empty() || self.space.lack(&before, t) > 0.0 {
                 continue;
             }
-            if firsts.has(t) {
-                let done = before.done.minus(&Tasks::of([t]));
-                self.add(Place { done, ..before }, seconds, Some(node), t);
+            // Nothing that runs before reads what such a task writes, so it needn't run before.
+            let first = firsts.has(t);
+            let mut again = seconds;
+            match first {
+                true => before.done = before.done.minus(&Tasks::of([t])),
+                false => again += model.cost[t],
             }
-            if again.has(t) && model.rerunnable[t] {
-                self.add(before, seconds + model.cost[t], Some(node), t);
+            let never_worse = live.within(&place.live) && (first || !self.limited());
+            if never_worse {
+                steps.clear();
+            }
+            steps.push((before, again, t));
+            if never_worse {
+                break;
             }
         }
+        for &(before, again, t) in &steps {
+            self.add(before, again, Some(node), t);
+        }
+        self.steps = steps;
+    }
+
+    /// Whether seconds are limited.
+    fn limited(&self) -> bool {
+        self.below < f64::INFINITY
     }
 
     fn add(&mut self, place: Place<W>, again: f64, next: Option<NodeId>, task: TaskId) {
-        let limited = self.below < f64::INFINITY;
+        let limited = self.limited();
         let again = if limited { again } else { 0.0 };
         let known = self.seen.entry(place).or_insert(f64::INFINITY);
         if again >= *known {
