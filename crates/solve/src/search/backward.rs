@@ -61,6 +61,9 @@ pub(crate) struct Sought<'a> {
 pub(crate) enum Estimate {
     /// The number of tasks that make what the rest of the sequence reads.
     Makers,
+    /// The same, but the states with each number of first runs to come take turns, so that no choice near the end of the sequence is
+    /// kept for long where everything that follows from it fails.
+    MakersInTurn,
     /// The bytes of what it reads.
     Bytes,
     /// The seconds of the runs so far and of those that are still necessary: the first plan that is found is the cheapest.
@@ -68,8 +71,9 @@ pub(crate) enum Estimate {
 }
 
 impl Estimate {
-    /// Those for any plan.
+    /// Those for any plan, and others where these have failed.
     pub const ANY: [Estimate; 2] = [Estimate::Makers, Estimate::Bytes];
+    pub const OTHERS: [Estimate; 2] = [Estimate::MakersInTurn, Estimate::Bytes];
 }
 
 /// Looks for a plan. Problems with more than 1024 tasks or values are skipped. Adds the states made to `made`.
@@ -126,17 +130,20 @@ fn unit(model: &Model) -> f64 {
     divisor::common(bytes.map(|&bytes| bytes as u64)) as f64
 }
 
-/// What is known of a budget from searches in several orders, of which the last, or any order if that is `None`, is the problem's own.
+/// Orders and estimates.
+pub(crate) type Ways<'a> = (&'a [Option<&'a [TaskId]>], [Estimate; 2]);
+
+/// What is known of a budget from searches by two estimates in several orders, of which the last, or any order if that is `None`, is the problem's own.
 pub(crate) fn decided(
     model: &Model,
     (budget, states): (f64, usize),
-    orders: &[Option<&[TaskId]>],
+    (orders, by): Ways<'_>,
     (threads, cutoff): (usize, Cutoff<'_>),
 ) -> Verdict {
     let own = orders.len() - 1;
     let states = states.min(most_states(model, orders.len()));
     let jobs: Vec<_> = (0..orders.len())
-        .flat_map(|k| Estimate::ANY.map(|by| (k, by)))
+        .flat_map(|k| by.map(|by| (k, by)))
         .collect();
     let found = first_found(threads, &jobs, &|&(k, by), over| {
         let sought = Sought {
@@ -157,12 +164,12 @@ pub(crate) fn decided(
 }
 
 /// Narrows the gap between a budget without a plan and a known plan with its peak, until the cutoff or with as many states as fit, in
-/// the orders of [`decided`]. Returns the largest budget that is known to have no plan, and the leanest plan with its peak.
+/// the ways of [`decided`]. Returns the largest budget that is known to have no plan, and the leanest plan with its peak.
 /// Budgets closer than `close` to a known plan aren't tried, nor less than a plan of at most `enough` bytes.
 pub(crate) fn leanest(
     model: &Model,
     (mut none, mut known): (f64, (f64, Vec<TaskId>)),
-    orders: &[Option<&[TaskId]>],
+    ways: Ways<'_>,
     (close, enough): (f64, f64),
     (threads, cutoff): (usize, Cutoff<'_>),
 ) -> (f64, (f64, Vec<TaskId>)) {
@@ -178,10 +185,10 @@ pub(crate) fn leanest(
     let mut states = FIRST_STATES;
     // Many problems have a plan at the floor itself.
     let mut next = none + 1.0;
-    while states < MORE * most_states(model, orders.len()) && !over(none, known.0) {
+    while states < MORE * most_states(model, ways.0.len()) && !over(none, known.0) {
         let mut open = none;
         while !over(open, known.0) {
-            match decided(model, (next, states), orders, (threads, cutoff)) {
+            match decided(model, (next, states), ways, (threads, cutoff)) {
                 Verdict::Plan(runs) => known = (State::new(model, &runs).peak(), runs),
                 Verdict::NoPlan => (none, open) = (last(next), last(next)),
                 Verdict::Unknown => open = last(next),
@@ -232,9 +239,51 @@ struct Node<const W: usize> {
     task: TaskId,
 }
 
-/// States yet to visit. Those with the fewest first runs to come are first, of these those with the least estimate, and
-/// of equal ones the latest; if seconds are the estimate, that comes first.
-type Open = BinaryHeap<(Reverse<(u64, u64)>, NodeId)>;
+/// A state by its estimate, the least one first, and of equal ones the latest.
+type Entry = (Reverse<(u64, u64)>, NodeId);
+
+/// States yet to visit, in levels.
+struct Open {
+    levels: Vec<BinaryHeap<Entry>>,
+    /// Whether the levels take turns. Otherwise the lowest one with a state has it.
+    by_turns: bool,
+    /// The level whose turn it is, or below which there are no states.
+    level: usize,
+}
+
+impl Open {
+    fn new(levels: usize, by_turns: bool) -> Open {
+        Open {
+            levels: std::iter::repeat_with(BinaryHeap::new)
+                .take(levels)
+                .collect(),
+            by_turns,
+            level: 0,
+        }
+    }
+
+    fn push(&mut self, level: usize, estimate: (u64, u64), node: NodeId) {
+        self.levels[level].push((Reverse(estimate), node));
+        if !self.by_turns {
+            self.level = self.level.min(level);
+        }
+    }
+
+    fn pop(&mut self) -> Option<NodeId> {
+        let levels = self.levels.len();
+        let step = if self.by_turns { levels - 1 } else { 1 };
+        for _ in 0..levels {
+            let found = self.levels[self.level].pop();
+            if found.is_none() || self.by_turns {
+                self.level = (self.level + step) % levels;
+            }
+            if let Some((_, node)) = found {
+                return Some(node);
+            }
+        }
+        None
+    }
+}
 
 struct Search<'s, 'm, const W: usize> {
     space: &'s Space<'m, W>,
@@ -242,6 +291,10 @@ struct Search<'s, 'm, const W: usize> {
     sought: Sought<'s>,
     /// Values that no run can make any more: they must be in memory at the start, and aren't.
     lost: Values<W>,
+    /// Values that are in memory from the start, or are made once, until they are read for the last time.
+    once: Values<W>,
+    /// Values that a task overwrites.
+    overwritten: Values<W>,
     /// By task, those that read what it writes.
     readers: PrimaryMap<TaskId, Tasks<W>>,
     nodes: PrimaryMap<NodeId, Node<W>>,
@@ -269,6 +322,12 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
             let again = model.has(t) && (model.rerunnable[t] || !start.done.has(t));
             !again && !start.live.has(v)
         };
+        let once = |&v: &ValueId| {
+            let t = model.producer[v];
+            !model.has(t) || !model.rerunnable[t]
+        };
+        let overwritten = model.task_ids().flat_map(|t| model.inputs.of(t).iter());
+        let overwritten = overwritten.filter(|i| i.overwritten).map(|i| i.value);
         let first = model.task_ids().filter(|&t| !start.done.has(t));
         let first = first.map(|t| model.cost[t]);
         Search {
@@ -277,11 +336,16 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
             sought,
             below: sought.below - first.sum::<f64>(),
             lost: Values::of(model.bytes.keys().filter(lost)),
+            once: Values::of(model.bytes.keys().filter(once)),
+            overwritten: Values::of(overwritten),
             readers: model.cost.keys().map(readers).collect(),
             nodes: PrimaryMap::new(),
             seen: FxHashMap::default(),
             left: FxHashMap::default(),
-            open: Open::new(),
+            open: Open::new(
+                model.tasks as usize + 1,
+                sought.by == Estimate::MakersInTurn,
+            ),
             steps: Vec::new(),
         }
     }
@@ -297,7 +361,7 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
         }
         self.add(end, 0.0, None, model.end());
         let mut look = LOOK;
-        while let Some((_, node)) = self.open.pop() {
+        while let Some(node) = self.open.pop() {
             let looks = self.nodes.len() >= look;
             if looks {
                 look = self.nodes.len() + LOOK;
@@ -362,7 +426,8 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
                 true => before.done = before.done.minus(&Tasks::of([t])),
                 false => again += model.cost[t],
             }
-            let never_worse = live.within(&place.live) && (first || !self.limited());
+            let never_worse = (first || !self.limited())
+                && (live.within(&place.live) || self.holds_less(&place, t));
             if never_worse {
                 steps.clear();
             }
@@ -375,6 +440,19 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
             self.add(before, again, Some(node), t);
         }
         self.steps = steps;
+    }
+
+    /// Whether nothing that runs before a state reads what a task writes, and holding all that the task reads takes no more bytes
+    /// than what it writes: then it needn't run earlier.
+    fn holds_less(&self, place: &Place<W>, t: TaskId) -> bool {
+        if !self.readers[t].and(&place.done).is_empty()
+            || !self.space.reads(t).and(&self.overwritten).is_empty()
+        {
+            return false;
+        }
+        let written = self.space.writes(t).and(&place.live);
+        let held = self.space.reads(t).minus(&place.live.and(&self.once));
+        self.space.bytes(&held) <= self.space.bytes(&written)
     }
 
     /// Whether seconds are limited.
@@ -407,14 +485,14 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
             next: next.into(),
             task,
         });
-        let first = place.done.minus(&self.start.done).len() as u64;
-        let key = match self.sought.by {
-            Estimate::Makers => (first, makers.len() as u64),
-            Estimate::Bytes => (first, self.space.bytes(&missing) as u64),
+        let first = place.done.minus(&self.start.done).len();
+        let (level, estimate) = match self.sought.by {
+            Estimate::Makers | Estimate::MakersInTurn => (first, (makers.len() as u64, 0)),
+            Estimate::Bytes => (first, (self.space.bytes(&missing) as u64, 0)),
             // As integers, positive numbers compare as they do.
-            Estimate::Seconds => ((again + to_go).to_bits(), first),
+            Estimate::Seconds => (0, ((again + to_go).to_bits(), first as u64)),
         };
-        self.open.push((Reverse(key), node));
+        self.open.push(level, estimate, node);
     }
 
     /// The runs from a state to the end.
@@ -481,7 +559,7 @@ mod tests {
         for round in 0..300 {
             let (model, budget, free) = tight(round, &mut rng);
             let known = cheapest(&model, budget, free);
-            for by in Estimate::ANY {
+            for by in [Estimate::Makers, Estimate::MakersInTurn, Estimate::Bytes] {
                 match found(&model, budget, free, by, f64::INFINITY) {
                     Verdict::Plan(runs) => {
                         plans += 1;
@@ -536,15 +614,21 @@ mod tests {
             let given = model.given_order();
             let floor = bound::floor(&model);
             let known = (State::new(&model, &given).peak(), given.clone());
-            let found = |threads| {
+            let orders = [Some(&given[..])];
+            let found = |threads, by| {
                 let gap = (floor - 1.0, known.clone());
                 let tools = (threads, Cutoff::NEVER);
-                leanest(&model, gap, &[Some(&given)], (1.0, 0.0), tools)
+                leanest(&model, gap, (&orders, by), (1.0, 0.0), tools)
             };
-            let (none, (least, runs)) = found(1);
-            assert_eq!(none + 1.0, least, "nothing is left open");
-            assert_eq!(State::new(&model, &runs).peak(), least);
-            assert_eq!(found(2), (none, (least, runs)), "with two threads");
+            let mut leasts = Vec::new();
+            for by in [Estimate::ANY, Estimate::OTHERS] {
+                let (none, (least, runs)) = found(1, by);
+                assert_eq!(none + 1.0, least, "nothing is left open");
+                assert_eq!(State::new(&model, &runs).peak(), least);
+                leasts.push(least);
+                assert_eq!(found(2, by), (none, (least, runs)), "with two threads");
+            }
+            assert_eq!(leasts[0], leasts[1]);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::cutoff::Cutoff;
 use crate::model::Model;
 use crate::random::Random;
 use crate::search::anneal::Walk;
-use crate::search::backward::{self, Verdict};
+use crate::search::backward::{self, Estimate, Verdict};
 use crate::search::beam::{self, Breadth};
 use crate::search::front::{self, Prices};
 use crate::search::order;
@@ -133,7 +133,12 @@ impl FirstPlan<'_> {
         let orders = &orders[..if self.free { 2 } else { 1 }];
         let states = ANY_STATES / self.model.tasks.max(1) as usize;
         let tools = (self.threads, self.cutoff);
-        backward::decided(self.model, (self.budget, states), orders, tools)
+        backward::decided(
+            self.model,
+            (self.budget, states),
+            (orders, Estimate::ANY),
+            tools,
+        )
     }
 
     /// A sequence that fits, if beams or walks find one at once. Beams are quicker with few tasks.

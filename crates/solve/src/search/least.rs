@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::random::Random;
 use crate::search::anneal::Walk;
-use crate::search::backward;
+use crate::search::backward::{self, Estimate};
 use crate::search::beam;
 use crate::search::first::{FEW, FirstPlan, Lean, MANY, WIDE_WORDS, WIDTHS, blurred};
 use crate::search::front;
@@ -62,7 +62,7 @@ impl FirstPlan<'_> {
             Some(known) => (State::new(self.model, known).peak(), known.to_vec()),
             None => self.kept(),
         };
-        let (floor, first) = self.narrowed(self.floor, known, NARROWING);
+        let (floor, first) = self.narrowed(self.floor, known, (NARROWING, Estimate::ANY));
         let rest = FirstPlan { floor, ..*self };
         if first.0 <= floor.max(self.budget) {
             let (least, runs) = first;
@@ -79,23 +79,23 @@ impl FirstPlan<'_> {
             ..rest
         };
         let squeezed = rest.squeezed(first);
-        let (floor, (least, runs)) = self.narrowed(floor, squeezed, 1.0);
+        let (floor, (least, runs)) = self.narrowed(floor, squeezed, (1.0, Estimate::OTHERS));
         Lean { least, runs, floor }
     }
 
     /// The bytes that every plan needs and the leanest plan, after search from the end between a floor and a known plan for a part of
-    /// the time.
+    /// the time, by two estimates.
     fn narrowed(
         &self,
         floor: f64,
         known: (f64, Vec<TaskId>),
-        part: f64,
+        (part, by): (f64, [Estimate; 2]),
     ) -> (f64, (f64, Vec<TaskId>)) {
         if !beam::takes(self.model) {
             return (floor, known);
         }
-        let by = Instant::now().checked_add(self.late.left().mul_f64(part));
-        let tools = (self.threads, self.late.by(by));
+        let end = Instant::now().checked_add(self.late.left().mul_f64(part));
+        let tools = (self.threads, self.late.by(end));
         let mut rng = Random::new(self.seed, 0);
         let mut orders = Vec::new();
         if self.free {
@@ -112,7 +112,7 @@ impl FirstPlan<'_> {
         let close = ((known.0 - floor) * PRECISION).max(1.0);
         let gap = (floor - 1.0, known);
         let goal = (close, self.budget);
-        let (none, least) = backward::leanest(self.model, gap, &orders, goal, tools);
+        let (none, least) = backward::leanest(self.model, gap, (&orders, by), goal, tools);
         (none + 1.0, least)
     }
 
