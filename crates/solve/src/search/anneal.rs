@@ -62,6 +62,8 @@ pub(crate) struct Walk<'m> {
     /// Units of work for plans that started above the budget, and for stretches remade in annealing.
     pub(super) above_work: u64,
     pub(super) remake_work: u64,
+    /// How often search from the end has made no start since it made one.
+    pub(super) backward_failures: usize,
     /// Good plans of this walk and others, from which it takes reruns.
     pub elite: Elite,
     /// Plans as cheap as the best one.
@@ -98,6 +100,7 @@ impl<'m> Walk<'m> {
             origins: Vec::new(),
             above_work: 0,
             remake_work: 0,
+            backward_failures: 0,
             elite: Elite::default(),
             ties: Ties::default(),
             lean: (model.tasks <= MANY && model.copies.none()).then(|| Lean::new(budget)),

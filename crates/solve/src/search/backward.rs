@@ -68,6 +68,8 @@ pub(crate) enum Estimate {
     Bytes,
     /// The seconds of the runs so far and of those that are still necessary: the first plan that is found is the cheapest.
     Seconds,
+    /// The same seconds, but states with the fewest first runs to come go first: a plan soon, and not the dearest.
+    Greedy,
 }
 
 impl Estimate {
@@ -232,7 +234,7 @@ entity_impl!(NodeId, "node");
 /// A state: the tasks that have run by then, and as `live` the values that the rest of the sequence reads.
 struct Node<const W: usize> {
     place: Place<W>,
-    /// Seconds of the runs that aren't first ones, if seconds are limited, and else 0.
+    /// Seconds of the runs that aren't first ones, if seconds matter, and else 0.
     again: f64,
     /// The first run of the rest, and what follows it; none at the end.
     next: PackedOption<NodeId>,
@@ -426,7 +428,7 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
                 true => before.done = before.done.minus(&Tasks::of([t])),
                 false => again += model.cost[t],
             }
-            let never_worse = (first || !self.limited())
+            let never_worse = (first || !self.counts_seconds())
                 && (live.within(&place.live) || self.holds_less(&place, t));
             if never_worse {
                 steps.clear();
@@ -455,14 +457,14 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
         self.space.bytes(&held) <= self.space.bytes(&written)
     }
 
-    /// Whether seconds are limited.
-    fn limited(&self) -> bool {
-        self.below < f64::INFINITY
+    /// Whether seconds matter.
+    fn counts_seconds(&self) -> bool {
+        self.below < f64::INFINITY || self.sought.by == Estimate::Greedy
     }
 
     fn add(&mut self, place: Place<W>, again: f64, next: Option<NodeId>, task: TaskId) {
-        let limited = self.limited();
-        let again = if limited { again } else { 0.0 };
+        let counts = self.counts_seconds();
+        let again = if counts { again } else { 0.0 };
         let known = self.seen.entry(place).or_insert(f64::INFINITY);
         if again >= *known {
             return;
@@ -470,7 +472,7 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
         *known = again;
         let missing = place.live.minus(&self.start.live);
         let makers = match self.sought.by {
-            Estimate::Bytes if !limited => Tasks::EMPTY,
+            Estimate::Bytes if !counts => Tasks::EMPTY,
             _ => self.space.makers(missing, &self.start.live),
         };
         // Tasks that have run before the start run again.
@@ -490,6 +492,8 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
             Estimate::Makers | Estimate::MakersInTurn => (first, (makers.len() as u64, 0)),
             Estimate::Bytes => (first, (self.space.bytes(&missing) as u64, 0)),
             // As integers, positive numbers compare as they do.
+            // As integers, positive numbers compare as they do.
+            Estimate::Greedy => (first, ((again + to_go).to_bits(), 0)),
             Estimate::Seconds => (0, ((again + to_go).to_bits(), first as u64)),
         };
         self.open.push(level, estimate, node);

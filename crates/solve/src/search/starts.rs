@@ -2,13 +2,16 @@
 
 use scrimp_plan::TaskId;
 
+use crate::model::Model;
 use crate::search::anneal::Walk;
+use crate::search::backward::{self, Estimate, Sought, Verdict};
 use crate::search::beam::{self, Breadth};
 use crate::search::first::MANY;
 use crate::search::front::{self, Prices};
 use crate::search::order;
 use crate::search::repair::Taste;
 use crate::search::state::State;
+use crate::search::stretch::{STATES, anneals};
 
 /// Units of work per task after which the squeeze towards a first plan gives up.
 const SQUEEZE: u64 = 120_000;
@@ -25,6 +28,8 @@ const BUILD_WORK: u64 = 1000;
 /// In a free order, a start over that fails is tried again within one part in this many of its work. Where only few tries succeed, the
 /// first plans may all be in one basin.
 const START_TRIES: u64 = 4;
+/// By which power of e search from the end may vary costs for a start.
+const BACKWARD_NOISE: f64 = 2.0;
 /// How often the repair of a known plan is tried.
 const REPAIRS: usize = 2;
 
@@ -130,6 +135,43 @@ impl Walk<'_> {
         true
     }
 
+    /// The model with random factors on costs, which vary at most by this power of e.
+    fn noisy(&mut self, most: f64) -> Model {
+        let noise = most * self.rng.unit();
+        let mut model = self.model.clone();
+        for cost in model.cost.values_mut() {
+            *cost *= (noise * (2.0 * self.rng.unit() - 1.0)).exp();
+        }
+        model
+    }
+
+    /// Makes a plan by search from the end, in the present order or, if it is free, perhaps in any. Random factors on costs make plans
+    /// differ. If none is found, returns false and leaves the sequence unchanged.
+    fn make_backward(&mut self) -> bool {
+        let model = self.noisy(BACKWARD_NOISE);
+        let order = self.state.order();
+        let any_order = self.repairer.free && self.rng.below(2) == 0;
+        let sought = Sought {
+            budget: self.repairer.budget,
+            order: (!any_order).then_some(&order[..]),
+            by: Estimate::Greedy,
+            states: STATES[self.rng.below(STATES.len())],
+            below: f64::INFINITY,
+        };
+        let over = || self.cutoff.reached();
+        let mut made = 0;
+        let verdict = backward::any(&model, sought, &over, &mut made);
+        self.repairer.work += made as u64 * backward::state_work(&model);
+        let Verdict::Plan(runs) = verdict else {
+            return false;
+        };
+        self.state.reset(&runs);
+        self.polish_all();
+        self.state.commit();
+        self.record();
+        true
+    }
+
     /// Makes a plan without copies from the front, in the present order, in which every task must run once. Random factors on costs
     /// and first prices make plans differ. If none is found, returns false and leaves the sequence unchanged.
     fn build(&mut self) -> bool {
@@ -142,11 +184,7 @@ impl Walk<'_> {
         {
             return false;
         }
-        let noise = self.rng.unit();
-        let mut model = self.model.clone();
-        for cost in model.cost.values_mut() {
-            *cost *= (noise * (2.0 * self.rng.unit() - 1.0)).exp();
-        }
+        let model = self.noisy(1.0);
         let prices = match self.rng.below(2) {
             0 => Prices::Proven(0.5 + 0.5 * self.rng.unit()),
             _ => Prices::Excess(self.rng.unit()),
@@ -214,6 +252,13 @@ impl Walk<'_> {
         if self.model.tasks > MANY && self.rng.below(4) > 0 && self.build() {
             return true;
         }
+        if anneals(self.model) && self.rng.below(2 + self.backward_failures) == 0 {
+            if self.make_backward() {
+                self.backward_failures = 0;
+                return true;
+            }
+            self.backward_failures += 1;
+        }
         if self.timing.is_none() && self.rng.below(2) == 0 {
             let widest = (WIDEST / self.model.tasks.max(1)).clamp(64, 1000) as usize;
             let afford = most / (BEAM_WORK * u64::from(self.model.tasks));
@@ -243,7 +288,6 @@ mod tests {
     use super::*;
     use crate::cutoff::Cutoff;
     use crate::floor_bytes;
-    use crate::model::Model;
     use crate::random::Random;
     use crate::search::state::State;
 

@@ -27,8 +27,8 @@ const ANNEALED_TASKS: u32 = 150;
 const ORIGINS: usize = 16;
 /// The most tasks for which squeezing remakes stretches.
 const REMADE_TASKS: u32 = 600;
-/// The most states of searches from the end for stretches.
-const STATES: [usize; 3] = [2000, 10_000, 30_000];
+/// The most states of searches from the end for stretches and starts.
+pub(super) const STATES: [usize; 3] = [2000, 10_000, 30_000];
 /// Beams hardly ever find cheaper runs for more than this part of a sequence on either side.
 const CHEAPER_PART: f64 = 0.5;
 /// Widths of beams for stretches, and their random factors.
