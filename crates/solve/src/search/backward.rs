@@ -135,7 +135,8 @@ fn unit(model: &Model) -> f64 {
 /// Orders and estimates.
 pub(crate) type Ways<'a> = (&'a [Option<&'a [TaskId]>], [Estimate; 2]);
 
-/// What is known of a budget from searches by two estimates in several orders, of which the last, or any order if that is `None`, is the problem's own.
+/// What is known of a budget from searches by two estimates in several orders, of which the last, or any order if that is `None`, is
+/// the problem's own.
 pub(crate) fn decided(
     model: &Model,
     (budget, states): (f64, usize),
@@ -492,7 +493,6 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
             Estimate::Makers | Estimate::MakersInTurn => (first, (makers.len() as u64, 0)),
             Estimate::Bytes => (first, (self.space.bytes(&missing) as u64, 0)),
             // As integers, positive numbers compare as they do.
-            // As integers, positive numbers compare as they do.
             Estimate::Greedy => (first, ((again + to_go).to_bits(), 0)),
             Estimate::Seconds => (0, ((again + to_go).to_bits(), first as u64)),
         };
@@ -563,7 +563,8 @@ mod tests {
         for round in 0..300 {
             let (model, budget, free) = tight(round, &mut rng);
             let known = cheapest(&model, budget, free);
-            for by in [Estimate::Makers, Estimate::MakersInTurn, Estimate::Bytes] {
+            let other = [Estimate::MakersInTurn, Estimate::Greedy];
+            for by in Estimate::ANY.into_iter().chain(other) {
                 match found(&model, budget, free, by, f64::INFINITY) {
                     Verdict::Plan(runs) => {
                         plans += 1;
