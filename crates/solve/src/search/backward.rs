@@ -431,13 +431,13 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
             }
             let never_worse = (first || !self.counts_seconds())
                 && (live.within(&place.live) || self.holds_less(&place, t));
+            let step = (before, again, t);
             if never_worse {
                 steps.clear();
-            }
-            steps.push((before, again, t));
-            if never_worse {
+                steps.push(step);
                 break;
             }
+            steps.push(step);
         }
         for &(before, again, t) in &steps {
             self.add(before, again, Some(node), t);
@@ -473,8 +473,12 @@ impl<'s, 'm, const W: usize> Search<'s, 'm, W> {
         *known = again;
         let missing = place.live.minus(&self.start.live);
         let makers = match self.sought.by {
-            Estimate::Bytes if !counts => Tasks::EMPTY,
-            _ => self.space.makers(missing, &self.start.live),
+            Estimate::Makers | Estimate::MakersInTurn => true,
+            _ => counts && !self.start.done.is_empty(),
+        };
+        let makers = match makers {
+            true => self.space.makers(missing, &self.start.live),
+            false => Tasks::EMPTY,
         };
         // Tasks that have run before the start run again.
         let rerun = makers.and(&self.start.done);

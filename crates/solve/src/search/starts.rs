@@ -125,6 +125,11 @@ impl Walk<'_> {
         let over = || self.cutoff.reached();
         let tools = (&over as _, &mut self.rng, &mut self.repairer.work);
         let found = beam::search(self.model, &order, self.repairer.budget, breadth, tools);
+        self.start_from(found)
+    }
+
+    /// Goes on from a plan, without the runs that it doesn't need, if there is one.
+    fn start_from(&mut self, found: Option<Vec<TaskId>>) -> bool {
         let Some(runs) = found else {
             return false;
         };
@@ -162,14 +167,10 @@ impl Walk<'_> {
         let mut made = 0;
         let verdict = backward::any(&model, sought, &over, &mut made);
         self.repairer.work += made as u64 * backward::state_work(&model);
-        let Verdict::Plan(runs) = verdict else {
-            return false;
-        };
-        self.state.reset(&runs);
-        self.polish_all();
-        self.state.commit();
-        self.record();
-        true
+        match verdict {
+            Verdict::Plan(runs) => self.start_from(Some(runs)),
+            Verdict::NoPlan | Verdict::Unknown => false,
+        }
     }
 
     /// Makes a plan without copies from the front, in the present order, in which every task must run once. Random factors on costs
