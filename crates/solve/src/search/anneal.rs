@@ -57,11 +57,13 @@ pub(crate) struct Walk<'m> {
     pub best: Option<(f64, Vec<TaskId>)>,
     /// The leanest sequence, with its peak.
     pub leanest: (f64, Vec<TaskId>),
-    /// Plans to go back to: first ones that fit, and those that started above the budget, before they were improved.
+    /// Plans to go back to: first ones that fit, and those that took long to make, before they were improved.
     pub origins: Vec<Vec<TaskId>>,
-    /// Units of work for plans that started above the budget, and for stretches remade in annealing.
-    pub(super) above_work: u64,
+    /// Units of work for starts that take long, and for stretches remade in annealing.
+    pub(super) dear_work: u64,
     pub(super) remake_work: u64,
+    /// How often wide beams, and plans above the budget, have made no start since they made one.
+    pub(super) dear_failures: [usize; 2],
     /// How often search from the end has made no start since it made one.
     pub(super) backward_failures: usize,
     /// Good plans of this walk and others, from which it takes reruns.
@@ -98,8 +100,9 @@ impl<'m> Walk<'m> {
             rng,
             best: None,
             origins: Vec::new(),
-            above_work: 0,
+            dear_work: 0,
             remake_work: 0,
+            dear_failures: [0; 2],
             backward_failures: 0,
             elite: Elite::default(),
             ties: Ties::default(),

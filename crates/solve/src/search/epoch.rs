@@ -74,11 +74,10 @@ impl Walk<'_> {
         let mut pool: Vec<(f64, Vec<TaskId>)> = Vec::new();
         for lane in 0..lanes {
             let before = self.repairer.work;
-            if lane >= CROSSED || !self.cross() {
-                self.start_over(length);
-            }
+            let made = (lane >= CROSSED || !self.cross()) && self.start_over(length);
             self.record();
-            let spent = self.repairer.work - before;
+            // A plan that was dear to make would be given up for nothing if it couldn't be improved.
+            let spent = if made { 0 } else { self.repairer.work - before };
             self.anneal(
                 length.saturating_sub(spent),
                 HEATS[1][lane % HEATS[1].len()],

@@ -75,14 +75,15 @@ impl<'m> Lineage<'m> {
         self.halves = !self.tries && self.walks.iter().all(|walk| walk.repairer.free);
     }
 
-    /// Leaves the plan for another one that doesn't depend on it, found with about this much work. Returns whether
+    /// Leaves the plan for another one that doesn't depend on it, found with about this much work per walk. Returns whether
     /// one was found; if not, walks go back to first plans.
     pub fn start_over(&mut self, most: u64) -> bool {
-        let mut made = false;
-        for walk in &mut self.walks {
-            made |= walk.start_over(most);
+        // The first plan, and not the cheapest of several: those that are cheap at first are often alike.
+        let made = self.walks.iter_mut().any(|walk| {
+            let made = walk.start_over(most);
             walk.record();
-        }
+            made
+        });
         if let Some(other) = best_of(&self.walks) {
             self.best = other;
         }

@@ -28,6 +28,11 @@ const BUILD_WORK: u64 = 1000;
 /// In a free order, a start over that fails is tried again within one part in this many of its work. Where only few tries succeed, the
 /// first plans may all be in one basin.
 const START_TRIES: u64 = 4;
+/// The most of a walk's work for starts that take long, and the work for one, per task.
+const DEAR_SHARE: f64 = 0.15;
+const DEAR_WORK: u64 = 100_000;
+/// The number of plans to go back to from which on new ones replace others.
+const ORIGINS: usize = 16;
 /// By which power of e search from the end may vary costs for a start.
 const BACKWARD_NOISE: f64 = 2.0;
 /// How often the repair of a known plan is tried.
@@ -216,14 +221,15 @@ impl Walk<'_> {
 
     /// Makes a new plan, or goes back to a first one if that fails, as is usual under tight budgets. Annealing
     /// gets further from either than from a plan that it has improved before. Beams are so narrow that they take
-    /// at most about `most` units of work, and a part of these is for trying again. Returns whether the plan is new.
+    /// at most about `most` units of work, and a part of these is for trying again; starts that take longer have a share of all work.
+    /// Returns whether the plan is new.
     pub fn start_over(&mut self, most: u64) -> bool {
         let again = self.repairer.work + most / START_TRIES;
         let mut made = self.make_plan(most);
         while !made && self.repairer.free && self.repairer.work < again && !self.cutoff.reached() {
             made = self.make_plan(most);
         }
-        made = made || self.start_above(most);
+        made = made || self.start_dearly(most);
         if !made {
             let origin = self.rng.below(self.origins.len());
             self.state.reset(&self.origins[origin]);
@@ -231,8 +237,70 @@ impl Walk<'_> {
         made
     }
 
+    /// Makes a plan where cheaper tries fail: by wide beams or from a plan above the budget, whichever has failed less often since it last
+    /// made one. Such plans are often dear, but unlike the first ones; annealing may return to them, so they become origins. Takes
+    /// about `most` units of work, or more if that is too little. Returns whether there is a new plan.
+    fn start_dearly(&mut self, most: u64) -> bool {
+        let before = self.repairer.work;
+        if !anneals(self.model) || self.dear_work as f64 > DEAR_SHARE * before as f64 {
+            return false;
+        }
+        let end = before + most.max(DEAR_WORK * u64::from(self.model.tasks));
+        let mut made = false;
+        while !made && self.repairer.work < end && !self.cutoff.reached() {
+            self.repairer.work += u64::from(self.model.tasks);
+            let [wide, above] = self.dear_failures;
+            let way = usize::from(self.rng.below(2 + wide + above) > above);
+            made = match way {
+                0 => self.start_order() && self.wide_beam(end),
+                _ => self.start_above(most, end),
+            };
+            self.dear_failures[way] = if made { 0 } else { self.dear_failures[way] + 1 };
+        }
+        self.dear_work += self.repairer.work - before;
+        if made {
+            if self.origins.len() >= ORIGINS {
+                let old = self.rng.below(self.origins.len());
+                self.origins.swap_remove(old);
+            }
+            self.origins.push(self.state.order());
+        }
+        made
+    }
+
     /// Makes a plan from the given order, or from a lean one if the order is free, with a random taste.
     pub(super) fn make_plan(&mut self, most: u64) -> bool {
+        if !self.start_order() {
+            return false;
+        }
+        if self.model.tasks > MANY && self.rng.below(4) > 0 && self.build() {
+            return true;
+        }
+        if anneals(self.model) && self.rng.below(2 + self.backward_failures) == 0 {
+            if self.make_backward() {
+                self.backward_failures = 0;
+                return true;
+            }
+            self.backward_failures += 1;
+        }
+        if self.timing.is_none() && self.rng.below(2) == 0 {
+            let widest = (WIDEST / self.model.tasks.max(1)).clamp(64, 1000) as usize;
+            let width = [2, 8, 32, widest][self.rng.below(4)].min(self.affordable(most));
+            let free = self.repairer.free && self.rng.below(2) == 0;
+            if self.random_beam(width, free) {
+                return true;
+            }
+        }
+        let taste = Taste {
+            tries: 1 + self.rng.below(8),
+            noise: 4.0 * self.rng.unit(),
+        };
+        self.settle(taste) && self.seconds().is_finite()
+    }
+
+    /// Resets the sequence to the given order, or perhaps to a lean one if the order is free, perhaps rearranged. Returns whether there
+    /// was time for all of it.
+    fn start_order(&mut self) -> bool {
         let order = if self.repairer.free && self.rng.below(3) > 0 {
             let (noise, inertia) = (self.rng.unit(), [0.0, 1.0, 5.0, 20.0][self.rng.below(4)]);
             let noise = noise * noise;
@@ -250,35 +318,31 @@ impl Walk<'_> {
             let hot = 100f64.powf(self.rng.unit());
             self.rearrange(300, hot, 0.01);
         }
-        if self.model.tasks > MANY && self.rng.below(4) > 0 && self.build() {
-            return true;
-        }
-        if anneals(self.model) && self.rng.below(2 + self.backward_failures) == 0 {
-            if self.make_backward() {
-                self.backward_failures = 0;
-                return true;
-            }
-            self.backward_failures += 1;
-        }
-        if self.timing.is_none() && self.rng.below(2) == 0 {
-            let widest = (WIDEST / self.model.tasks.max(1)).clamp(64, 1000) as usize;
-            let afford = most / (BEAM_WORK * u64::from(self.model.tasks));
-            let width = [2, 8, 32, widest][self.rng.below(4)];
-            let breadth = Breadth {
-                width: width.min((afford as usize).max(2)),
-                rent: 2.0 * self.rng.unit(),
-                noise: [0.0, 0.3, 1.0][self.rng.below(3)],
-                free: self.repairer.free && self.rng.below(2) == 0,
-            };
-            if self.beam(breadth) {
-                return true;
-            }
-        }
-        let taste = Taste {
-            tries: 1 + self.rng.below(8),
-            noise: 4.0 * self.rng.unit(),
+        true
+    }
+
+    /// The widest beam that takes at most about so many units of work.
+    fn affordable(&self, most: u64) -> usize {
+        let width = most / (BEAM_WORK * u64::from(self.model.tasks));
+        (width as usize).max(2)
+    }
+
+    /// A beam as wide as the work until `end` allows or half as wide, in any order if the order is free.
+    fn wide_beam(&mut self, end: u64) -> bool {
+        let most = end.saturating_sub(self.repairer.work);
+        let width = self.affordable(most) >> self.rng.below(2);
+        self.random_beam(width.max(2), self.repairer.free)
+    }
+
+    /// A beam of this width that keeps the present order or not, with a random taste.
+    fn random_beam(&mut self, width: usize, free: bool) -> bool {
+        let breadth = Breadth {
+            width,
+            rent: 2.0 * self.rng.unit(),
+            noise: [0.0, 0.3, 1.0][self.rng.below(3)],
+            free,
         };
-        self.settle(taste) && self.seconds().is_finite()
+        self.beam(breadth)
     }
 }
 
@@ -336,8 +400,8 @@ mod tests {
                     let rng = Random::new(6, round as u64);
                     let mut walk = Walk::new(&model, &given, budget, free, Cutoff::NEVER, rng);
                     walk.origins.push(given.clone());
-                    // No work is left for plans that start above the budget.
-                    walk.above_work = u64::MAX;
+                    // No work is left for starts that take long.
+                    walk.dear_work = u64::MAX;
                     *made += usize::from(walk.start_over(most));
                 }
             }
@@ -345,6 +409,41 @@ mod tests {
         let [fixed, free] = made;
         assert!(free[1] > free[0] + 3, "{free:?}");
         assert!(fixed[1] <= fixed[0] + 3, "{fixed:?}");
+    }
+
+    #[test]
+    fn starts_that_take_long_become_origins_within_a_share_of_the_work() {
+        let mut rng = Random::new(13, 0);
+        let (mut made, mut failed) = (0, 0);
+        for round in 0..30 {
+            let (model, budget) = tight(15 + round / 2, &mut rng);
+            // Some budgets have no plan.
+            let budget = if round % 5 == 0 { 0.7 * budget } else { budget };
+            let given = model.given_order();
+            let free = round % 2 > 0;
+            let mut walk = Walk::new(&model, &given, budget, free, Cutoff::NEVER, rng.clone());
+            for _ in 0..ORIGINS + 4 {
+                let known = walk.origins.len();
+                walk.dear_work = 0;
+                let found = walk.start_dearly(20_000);
+                assert_eq!(walk.repairer.budget, budget);
+                if found {
+                    made += 1;
+                    assert_eq!(walk.dear_failures.iter().min(), Some(&0));
+                    assert!(walk.state.peak() <= budget && walk.state.is_sound());
+                    assert_eq!(walk.origins.len(), (known + 1).min(ORIGINS));
+                    assert_eq!(walk.origins.last(), Some(&walk.state.order()));
+                } else {
+                    failed += 1;
+                    assert!(walk.dear_failures.iter().sum::<usize>() > 0);
+                    assert_eq!(walk.origins.len(), known);
+                    break;
+                }
+            }
+            walk.dear_work = u64::MAX;
+            assert!(!walk.start_dearly(20_000), "no work is left");
+        }
+        assert!(made > 100 && failed > 3, "{made} and {failed}");
     }
 
     #[test]

@@ -15,16 +15,12 @@ use crate::search::beam::{self, Breadth};
 const LEAST: f64 = 3.0;
 /// Stretches remade at random after a failure.
 const STIRS: usize = 3;
-/// How much larger the budgets of plans that start above the real one are, as shares of it; the shares of what is still to go down that
-/// mending leaves, by failures in a row; the most of a walk's work for such plans; and the work for one, per task.
+/// How much larger the budgets of plans that start above the real one are, as shares of it; and the shares of what is still to go down
+/// that mending leaves, by failures in a row.
 const ABOVE: [f64; 2] = [0.02, 0.5];
 const SHARES: [f64; 4] = [0.0, 0.5, 0.75, 0.9];
-const ABOVE_SHARE: f64 = 0.15;
-const ABOVE_WORK: u64 = 100_000;
-/// The most tasks for which annealing remakes stretches and starts above the budget.
+/// The most tasks for which annealing remakes stretches and has starts that take long.
 const ANNEALED_TASKS: u32 = 150;
-/// The number of plans to go back to from which on new ones replace others.
-const ORIGINS: usize = 16;
 /// The most tasks for which squeezing remakes stretches.
 const REMADE_TASKS: u32 = 600;
 /// The most states of searches from the end for stretches and starts.
@@ -40,7 +36,7 @@ pub(super) fn remakes(model: &Model) -> bool {
     model.tasks <= REMADE_TASKS && model.copies.none()
 }
 
-/// Whether annealing remakes stretches, too, and starts above the budget: with more tasks both take longer than they save.
+/// Whether annealing remakes stretches, too, and has starts that take long: with more tasks both take longer than they save.
 pub(super) fn anneals(model: &Model) -> bool {
     model.tasks <= ANNEALED_TASKS && remakes(model)
 }
@@ -95,33 +91,15 @@ impl Walk<'_> {
         }
     }
 
-    /// Makes a plan under a larger budget and mends it until it meets the walk's own, where starts under that one fail. Such plans
-    /// are often dear, but unlike the first ones; annealing may return to them, so they become origins. Takes about `most`
-    /// units of work, or more if that is too little. Returns whether there is a new plan.
-    pub(super) fn start_above(&mut self, most: u64) -> bool {
-        let before = self.repairer.work;
-        if !anneals(self.model) || self.above_work as f64 > ABOVE_SHARE * before as f64 {
-            return false;
-        }
-        let end = before + most.max(ABOVE_WORK * u64::from(self.model.tasks));
+    /// Makes a plan under a larger budget and mends it until it meets the walk's own, where starts under that one fail, until the work
+    /// reaches `end`. Returns whether there is a new plan.
+    pub(super) fn start_above(&mut self, most: u64, end: u64) -> bool {
+        let [low, high] = ABOVE;
+        let above = low * (high / low).powf(self.rng.unit());
         let target = self.target;
-        let mut made = false;
-        while !made && self.repairer.work < end && !self.cutoff.reached() {
-            let [low, high] = ABOVE;
-            let above = low * (high / low).powf(self.rng.unit());
-            self.repairer.budget = (target * (1.0 + above)).floor();
-            self.repairer.work += u64::from(self.model.tasks);
-            made = self.make_plan(most) && self.mend_down(target, end);
-        }
+        self.repairer.budget = (target * (1.0 + above)).floor();
+        let made = self.make_plan(most) && self.mend_down(target, end);
         self.repairer.budget = target;
-        self.above_work += self.repairer.work - before;
-        if made {
-            if self.origins.len() >= ORIGINS {
-                let old = self.rng.below(self.origins.len());
-                self.origins.swap_remove(old);
-            }
-            self.origins.push(self.state.order());
-        }
         made
     }
 
@@ -341,24 +319,18 @@ mod tests {
             let p = problem(shape, &mut rng);
             let model = Model::new(&p).unwrap().0;
             let (mut walk, budget) = tight(&model, 0.6 + 0.05 * (round % 5) as f64, &rng);
-            for _ in 0..ORIGINS + 4 {
-                let known = walk.origins.len();
-                walk.above_work = 0;
-                let found = walk.start_above(20_000);
+            for _ in 0..20 {
+                let end = walk.repairer.work + 100_000 * u64::from(model.tasks);
+                let found = walk.start_above(20_000, end);
                 assert_eq!(walk.repairer.budget, budget);
                 if found {
                     made += 1;
                     assert!(walk.state.peak() <= budget && walk.state.is_sound());
-                    assert_eq!(walk.origins.len(), (known + 1).min(ORIGINS));
-                    assert_eq!(walk.origins.last(), Some(&walk.state.order()));
                 } else {
                     failed += 1;
-                    assert_eq!(walk.origins.len(), known);
                     break;
                 }
             }
-            walk.above_work = u64::MAX;
-            assert!(!walk.start_above(20_000), "no work is left");
         }
         assert!(made > 100 && failed > 3, "{made} and {failed}");
     }
