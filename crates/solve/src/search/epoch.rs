@@ -73,11 +73,13 @@ impl Walk<'_> {
         let known = self.best.take();
         let mut pool: Vec<(f64, Vec<TaskId>)> = Vec::new();
         for lane in 0..lanes {
-            let before = self.repairer.work;
-            let made = (lane >= CROSSED || !self.cross()) && self.start_over(length);
+            // Starts that take long have a share of work of their own.
+            let before = self.repairer.work - self.dear_work;
+            if lane >= CROSSED || !self.cross() {
+                self.start_over(length);
+            }
             self.record();
-            // A plan that was dear to make would be given up for nothing if it couldn't be improved.
-            let spent = if made { 0 } else { self.repairer.work - before };
+            let spent = self.repairer.work - self.dear_work - before;
             self.anneal(
                 length.saturating_sub(spent),
                 HEATS[1][lane % HEATS[1].len()],

@@ -45,6 +45,11 @@ const QUICK_WIDTHS: usize = 2;
 const INERTIA: f64 = 5.0;
 /// The most states of each search from the end for any plan, times the number of tasks.
 const ANY_STATES: usize = 20_000_000;
+/// A first plan that takes more than this many times all tasks' seconds is annealed, with so many units of work per task, from
+/// this temperature in mean seconds of a recomputation.
+const TOO_DEAR: f64 = 2.0;
+const IMPROVE: u64 = 20_000;
+const HEAT: f64 = 0.2;
 /// If no plan was found in time, the search for the least budget takes at least this long.
 const LEAST_TIME: Duration = Duration::from_millis(500);
 
@@ -84,8 +89,23 @@ pub(super) struct Lean {
 pub(super) type Plans = (Vec<TaskId>, Option<Vec<TaskId>>);
 
 impl FirstPlan<'_> {
-    /// A sequence that fits, by search from the end or by squeezing a lean one.
+    /// A sequence that fits, by search from the end or by squeezing a lean one, without the runs that it doesn't need. One that is much too
+    /// dear is annealed a little, because the bound converges badly from it.
     pub fn by_squeezing(&self) -> Result<Vec<TaskId>, Lean> {
+        let mut walk = self.walk(&self.tight_plan()?);
+        walk.polish_all();
+        walk.state.commit();
+        let polished = walk.state.order();
+        if walk.state.cost() <= TOO_DEAR * self.model.base_cost() {
+            return Ok(polished);
+        }
+        walk.record();
+        walk.anneal(IMPROVE * u64::from(self.model.tasks.min(MANY)), HEAT);
+        Ok(walk.best.map_or(polished, |best| best.1))
+    }
+
+    /// A sequence that fits, or what was learned without finding one.
+    fn tight_plan(&self) -> Result<Vec<TaskId>, Lean> {
         // A caller that asked for too little should learn what is enough, however late it is.
         let late = match self.patient {
             true => self.late.not_within(LEAST_TIME),
@@ -228,16 +248,19 @@ impl FirstPlan<'_> {
 
     /// A known sequence, repaired if it doesn't fit, or `None` if that fails.
     pub fn fitted(&self, known: &[TaskId]) -> Option<Vec<TaskId>> {
-        let random = Random::new(self.seed, 0);
+        self.walk(known).fit()
+    }
+
+    /// A walk from a sequence.
+    fn walk(&self, runs: &[TaskId]) -> Walk<'_> {
         Walk::new(
             self.model,
-            known,
+            runs,
             self.budget,
             self.free,
             self.cutoff,
-            random,
+            Random::new(self.seed, 0),
         )
-        .fit()
     }
 
     /// The cheaper of a known sequence that fits and one that is found quickly.
@@ -411,6 +434,52 @@ mod tests {
     use crate::search::state::State;
     use crate::testing::{Shape, base_peak, problem};
 
+    /// The search for a first plan, without squeezing.
+    fn sought(model: &Model, floor: f64, budget: f64, free: bool) -> FirstPlan<'_> {
+        FirstPlan {
+            model,
+            budget,
+            floor,
+            free,
+            cutoff: Cutoff::NEVER,
+            late: Cutoff::NEVER,
+            squeeze: 0,
+            patient: false,
+            any: false,
+            known: None,
+            seed: 0,
+            threads: 2,
+        }
+    }
+
+    #[test]
+    fn plans_that_are_hard_to_find_are_not_much_too_dear() {
+        let mut rng = Random::new(8, 0);
+        let (mut cheaper, mut annealed) = (0, 0);
+        for round in 0..20 {
+            let shape = Shape {
+                tasks: 30 + 2 * round,
+                rich: false,
+            };
+            let p = problem(shape, &mut rng);
+            let model = Model::new(&p).unwrap().0;
+            let floor = bound::floor(&model);
+            let budget = floor + (base_peak(&p) as f64 - floor) / 20.0;
+            let first = sought(&model, floor, budget, round % 2 > 0);
+            let (Ok(before), Ok(after)) = (first.tight_plan(), first.by_squeezing()) else {
+                continue;
+            };
+            let state = State::new(&model, &after);
+            assert!(state.is_sound() && state.peak() <= budget);
+            let (before, after) = (first.seconds(&before), first.seconds(&after));
+            assert!(after <= before, "{after} after {before}");
+            cheaper += usize::from(after < before);
+            let polished = TOO_DEAR * model.base_cost();
+            annealed += usize::from(before > polished && after < polished);
+        }
+        assert!(cheaper > 10 && annealed > 2, "{cheaper}, {annealed}");
+    }
+
     #[test]
     fn wide_beams_in_lean_orders_find_plans_that_narrow_ones_do_not() {
         let mut rng = Random::new(7, 0);
@@ -424,20 +493,7 @@ mod tests {
             let model = Model::new(&p).unwrap().0;
             let floor = bound::floor(&model);
             let budget = floor + (base_peak(&p) as f64 - floor) / 20.0;
-            let first = FirstPlan {
-                model: &model,
-                budget,
-                floor,
-                free: true,
-                cutoff: Cutoff::NEVER,
-                late: Cutoff::NEVER,
-                squeeze: 0,
-                patient: false,
-                any: false,
-                known: None,
-                seed: 0,
-                threads: 2,
-            };
+            let first = sought(&model, floor, budget, true);
             let count = |widths| {
                 let found = first.beams(widths);
                 assert!(

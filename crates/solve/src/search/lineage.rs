@@ -6,6 +6,7 @@ use crate::options::Others;
 use crate::search::anneal::Walk;
 use crate::search::lean::Lean;
 use crate::search::state::State;
+use crate::search::stretch::anneals;
 use crate::search::ties::SAME;
 use crate::search::walks::{WALKS, each};
 
@@ -78,12 +79,15 @@ impl<'m> Lineage<'m> {
     /// Leaves the plan for another one that doesn't depend on it, found with about this much work per walk. Returns whether
     /// one was found; if not, walks go back to first plans.
     pub fn start_over(&mut self, most: u64) -> bool {
-        // The first plan, and not the cheapest of several: those that are cheap at first are often alike.
-        let made = self.walks.iter_mut().any(|walk| {
-            let made = walk.start_over(most);
+        let mut made = false;
+        for walk in &mut self.walks {
+            // Plans of small problems that are cheap at first are often alike, so not the cheapest one counts, but the first.
+            if made && anneals(walk.state.model) {
+                break;
+            }
+            made |= walk.start_over(most);
             walk.record();
-            made
-        });
+        }
         if let Some(other) = best_of(&self.walks) {
             self.best = other;
         }
