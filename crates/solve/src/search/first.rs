@@ -96,7 +96,7 @@ impl FirstPlan<'_> {
         walk.polish_all();
         walk.state.commit();
         let polished = walk.state.order();
-        if walk.state.cost() <= TOO_DEAR * self.model.base_cost() {
+        if self.any || walk.state.cost() <= TOO_DEAR * self.model.base_cost() {
             return Ok(polished);
         }
         walk.record();
