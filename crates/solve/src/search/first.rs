@@ -89,18 +89,22 @@ pub(super) struct Lean {
 pub(super) type Plans = (Vec<TaskId>, Option<Vec<TaskId>>);
 
 impl FirstPlan<'_> {
-    /// A sequence that fits, by search from the end or by squeezing a lean one, without the runs that it doesn't need. One that is much too
-    /// dear is annealed a little, because the bound converges badly from it.
+    /// A sequence that fits, by search from the end or by squeezing a lean one. With at most [`MANY`] tasks it loses the runs that it
+    /// doesn't need, and one that is much too dear is annealed a little, because the bound converges badly from it.
     pub fn by_squeezing(&self) -> Result<Vec<TaskId>, Lean> {
-        let mut walk = self.walk(&self.tight_plan()?);
+        let runs = self.tight_plan()?;
+        if self.any || self.model.tasks > MANY {
+            return Ok(runs);
+        }
+        let mut walk = self.walk(&runs);
         walk.polish_all();
         walk.state.commit();
         let polished = walk.state.order();
-        if self.any || walk.state.cost() <= TOO_DEAR * self.model.base_cost() {
+        if walk.state.cost() <= TOO_DEAR * self.model.base_cost() {
             return Ok(polished);
         }
         walk.record();
-        walk.anneal(IMPROVE * u64::from(self.model.tasks.min(MANY)), HEAT);
+        walk.anneal(IMPROVE * u64::from(self.model.tasks), HEAT);
         Ok(walk.best.map_or(polished, |best| best.1))
     }
 
@@ -434,6 +438,15 @@ mod tests {
     use crate::search::state::State;
     use crate::testing::{Shape, base_peak, problem};
 
+    /// A random problem of so many tasks, its floor, and a budget a little above that.
+    fn tight(tasks: usize, rng: &mut Random) -> (Model, f64, f64) {
+        let p = problem(Shape { tasks, rich: false }, rng);
+        let model = Model::new(&p).unwrap().0;
+        let floor = bound::floor(&model);
+        let budget = floor + (base_peak(&p) as f64 - floor) / 20.0;
+        (model, floor, budget)
+    }
+
     /// The search for a first plan, without squeezing.
     fn sought(model: &Model, floor: f64, budget: f64, free: bool) -> FirstPlan<'_> {
         FirstPlan {
@@ -457,14 +470,7 @@ mod tests {
         let mut rng = Random::new(8, 0);
         let (mut cheaper, mut annealed) = (0, 0);
         for round in 0..20 {
-            let shape = Shape {
-                tasks: 30 + 2 * round,
-                rich: false,
-            };
-            let p = problem(shape, &mut rng);
-            let model = Model::new(&p).unwrap().0;
-            let floor = bound::floor(&model);
-            let budget = floor + (base_peak(&p) as f64 - floor) / 20.0;
+            let (model, floor, budget) = tight(30 + 2 * round, &mut rng);
             let first = sought(&model, floor, budget, round % 2 > 0);
             let (Ok(before), Ok(after)) = (first.tight_plan(), first.by_squeezing()) else {
                 continue;
@@ -474,8 +480,8 @@ mod tests {
             let (before, after) = (first.seconds(&before), first.seconds(&after));
             assert!(after <= before, "{after} after {before}");
             cheaper += usize::from(after < before);
-            let polished = TOO_DEAR * model.base_cost();
-            annealed += usize::from(before > polished && after < polished);
+            let dear = TOO_DEAR * model.base_cost();
+            annealed += usize::from(before > dear && after < dear);
         }
         assert!(cheaper > 10 && annealed > 2, "{cheaper}, {annealed}");
     }
@@ -485,14 +491,7 @@ mod tests {
         let mut rng = Random::new(7, 0);
         let (mut narrow, mut wide) = (0, 0);
         for round in 0..6 {
-            let shape = Shape {
-                tasks: 32 + 2 * round,
-                rich: false,
-            };
-            let p = problem(shape, &mut rng);
-            let model = Model::new(&p).unwrap().0;
-            let floor = bound::floor(&model);
-            let budget = floor + (base_peak(&p) as f64 - floor) / 20.0;
+            let (model, floor, budget) = tight(32 + 2 * round, &mut rng);
             let first = sought(&model, floor, budget, true);
             let count = |widths| {
                 let found = first.beams(widths);

@@ -237,8 +237,8 @@ impl Walk<'_> {
         made
     }
 
-    /// Makes a plan where cheaper tries fail: by wide beams or from a plan above the budget, whichever has failed less often since it last
-    /// made one. Such plans are often dear, but unlike the first ones; annealing may return to them, so they become origins. Takes
+    /// Makes a plan where cheaper tries fail: by wide beams or from a plan above the budget, mostly in the way that has failed less often
+    /// since it last made one. Such plans are often dear, but unlike the first ones; annealing may return to them, so they become origins. Takes
     /// about `most` units of work, or more if that is too little. Returns whether there is a new plan.
     fn start_dearly(&mut self, most: u64) -> bool {
         let before = self.repairer.work;
