@@ -13,7 +13,7 @@ use crate::search::first::MANY;
 use crate::search::lean::Lean;
 use crate::search::repair::{Repairer, Taste};
 use crate::search::state::State;
-use crate::search::stretch::{anneals, remakes};
+use crate::search::stretch::{Mended, anneals, mostly_few, remakes, tries};
 use crate::search::ties::Ties;
 use crate::search::timing::Timing;
 
@@ -174,24 +174,34 @@ impl<'m> Walk<'m> {
                 .floor()
                 .min(peak - 1.0)
                 .max(target);
-            if self.settle(self.taste_of(failures)) || (remakes && self.mend()) {
-                self.leanest = (self.state.peak(), self.state.order());
-                failures = 0;
-                step = (step % steps.len()).saturating_sub(1);
-            } else {
-                failures += 1;
-                step += 1;
-                self.repairer.budget = peak;
-                if remakes {
-                    self.stir();
+            let mended = match self.settle(self.taste_of(failures)) {
+                true => Mended::Whole,
+                false if remakes => self.mend(tries(self.model), mostly_few),
+                false => Mended::Not,
+            };
+            match mended {
+                Mended::Whole => {
+                    self.leanest = (self.state.peak(), self.state.order());
+                    failures = 0;
+                    step = (step % steps.len()).saturating_sub(1);
                 }
-                for _ in 0..after * failures {
-                    if self.cutoff.reached() {
-                        break;
+                // The next try begins with fewer excesses.
+                Mended::Partly => {}
+                Mended::Not => {
+                    failures += 1;
+                    step += 1;
+                    self.repairer.budget = peak;
+                    if remakes {
+                        self.stir(mostly_few);
                     }
-                    self.now = self.state.cost();
-                    let mean = self.repairer.mean_cost(&self.state, self.now);
-                    self.step(mean, self.taste_of(failures));
+                    for _ in 0..after * failures {
+                        if self.cutoff.reached() {
+                            break;
+                        }
+                        self.now = self.state.cost();
+                        let mean = self.repairer.mean_cost(&self.state, self.now);
+                        self.step(mean, self.taste_of(failures));
+                    }
                 }
             }
         }

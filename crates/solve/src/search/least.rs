@@ -39,9 +39,10 @@ const DOWN: f64 = 0.25;
 const CLOSER: f64 = 0.002;
 /// So many other orders without a leaner plan are enough.
 const OTHER_ORDERS: u64 = 8;
-/// A cycle of squeezing has this many rounds. In the first few of them each walk has a plan of its own, and in the others both
-/// go on from the leanest plan of all.
+/// A cycle of squeezing has this many rounds, and where stretches are remade, which gets further from the leanest plan, so many. In the
+/// first few of them each walk has a plan of its own, and in the others both go on from the leanest plan of all.
 const CYCLE: u64 = 3;
+const REMAKING_CYCLE: u64 = 6;
 const APART: u64 = 2;
 /// The most units of work of a round per task in the first cycle, with few tasks more because beams remake stretches, and the
 /// least number of such rounds for which there is work. Each later cycle is longer by a quarter.
@@ -217,9 +218,9 @@ impl FirstPlan<'_> {
             0
         };
         let mut left = self.squeeze;
-        let longest = match remakes(self.model) {
-            true => REMAKING_ROUND,
-            false => ROUND,
+        let (longest, cycle) = match remakes(self.model) {
+            true => (REMAKING_ROUND, REMAKING_CYCLE),
+            false => (ROUND, CYCLE),
         };
         let mut length = (self.squeeze / ROUNDS).min(longest * u64::from(self.model.tasks));
         for round in 0.. {
@@ -230,9 +231,9 @@ impl FirstPlan<'_> {
             let models: Vec<_> = (0..WALKS)
                 .map(|k| blurred(self.model, BLURS[(round as usize + k) % BLURS.len()]))
                 .collect();
-            let afresh = round % CYCLE == 0;
+            let afresh = round % cycle == 0;
             if afresh && round > 0 {
-                if round == CYCLE && self.known.is_some() && self.model.tasks <= MANY {
+                if round == cycle && self.known.is_some() && self.model.tasks <= MANY {
                     origin = self.bisected_in_time(self.kept()).1;
                 }
                 orders = vec![origin.clone(); WALKS];
@@ -240,7 +241,7 @@ impl FirstPlan<'_> {
             }
             let mut walks: Vec<Walk<'_>> = (0..WALKS)
                 .map(|k| {
-                    let order = match round % CYCLE < APART {
+                    let order = match round % cycle < APART {
                         true => &orders[k],
                         false => &leanest.1,
                     };

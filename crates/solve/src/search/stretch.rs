@@ -23,8 +23,15 @@ const SHARES: [f64; 4] = [0.0, 0.5, 0.75, 0.9];
 const ANNEALED_TASKS: u32 = 150;
 /// The most tasks for which squeezing remakes stretches.
 const REMADE_TASKS: u32 = 600;
-/// The most states of searches from the end for stretches and starts.
+/// These tries with at most so many tasks, and with more.
+const FEW_TASKS: u32 = 200;
+const TRIES_OF_FEW: usize = 10;
+const TRIES: usize = 2;
+/// The most states of searches from the end for starts and cheaper runs.
 pub(super) const STATES: [usize; 3] = [2000, 10_000, 30_000];
+/// The fewest of those of a squeeze, and how often they may double.
+const FEWEST_STATES: usize = 2000;
+const DOUBLINGS: usize = 4;
 /// Beams hardly ever find cheaper runs for more than this part of a sequence on either side.
 const CHEAPER_PART: f64 = 0.5;
 /// Widths of beams for stretches, and their random factors.
@@ -41,32 +48,83 @@ pub(super) fn anneals(model: &Model) -> bool {
     model.tasks <= ANNEALED_TASKS && remakes(model)
 }
 
+/// What mending a sequence came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mended {
+    /// It meets the budget.
+    Whole,
+    /// Some stretches do that didn't, and the peak is no higher.
+    Partly,
+    /// It is unchanged.
+    Not,
+}
+
+/// Draws the most states of a search.
+type Draw = fn(&mut Random) -> usize;
+
+/// Few or many, each as likely.
+fn any_of_three(rng: &mut Random) -> usize {
+    STATES[rng.below(STATES.len())]
+}
+
+/// Twice as many are half as likely, so that each number has about as much work in all.
+pub(super) fn mostly_few(rng: &mut Random) -> usize {
+    let doublings = (0..DOUBLINGS).take_while(|_| rng.below(2) == 0);
+    FEWEST_STATES << doublings.count()
+}
+
+/// How many stretches in a row that can't be remade end a mend while a plan of this problem is squeezed.
+pub(super) fn tries(model: &Model) -> usize {
+    match model.tasks {
+        ..=FEW_TASKS => TRIES_OF_FEW,
+        _ => TRIES,
+    }
+}
+
 impl Walk<'_> {
-    /// Remakes stretches around the highest excess over the budget until the sequence fits; if that fails, returns
-    /// false and leaves the sequence unchanged.
-    pub(super) fn mend(&mut self) -> bool {
-        let before = self.state.order();
+    /// Remakes stretches around the highest excess over the budget until the sequence fits, and around others where that fails. What has
+    /// been remade stays so if so many stretches in a row can't be. Each search has at most as many states as are drawn.
+    pub(super) fn mend(&mut self, tries: usize, states: Draw) -> Mended {
+        let (budget, peak) = (self.repairer.budget, self.state.peak());
+        let (mut failures, mut mended) = (0, Mended::Not);
         while !self.repairer.fits(&self.state) {
             let mem = self.state.mem();
-            let runs = 1..mem.len() - 1;
-            let highest = runs.max_by(|&a, &b| mem[a].total_cmp(&mem[b]));
-            let high = highest.filter(|&p| mem[p] > self.repairer.budget);
-            if !high.is_some_and(|p| self.remake(p - 1)) {
-                self.state.reset(&before);
-                return false;
+            let over: Vec<usize> = (1..mem.len() - 1).filter(|&p| mem[p] > budget).collect();
+            if over.is_empty() || failures == tries {
+                // Runs that the old peak doesn't need would only be in the way.
+                self.repairer.budget = peak;
+                self.finish_mending(mended);
+                self.repairer.budget = budget;
+                return mended;
+            }
+            let highest = over.iter().max_by(|&&a, &&b| mem[a].total_cmp(&mem[b]));
+            let at = match highest {
+                Some(&at) if failures == 0 => at,
+                _ => over[self.rng.below(over.len())],
+            };
+            match self.remake(at - 1, states) {
+                true => (failures, mended) = (0, Mended::Partly),
+                false => failures += 1,
             }
         }
-        self.polish_all();
-        self.state.commit();
-        true
+        self.finish_mending(Mended::Whole);
+        Mended::Whole
+    }
+
+    /// Drops runs that the budget doesn't need any more, unless the sequence is unchanged.
+    fn finish_mending(&mut self, mended: Mended) {
+        if mended != Mended::Not {
+            self.polish_all();
+            self.state.commit();
+        }
     }
 
     /// Remakes a few random stretches within the budget, which the sequence meets.
-    pub(super) fn stir(&mut self) {
+    pub(super) fn stir(&mut self, states: Draw) {
         for _ in 0..STIRS {
             if self.state.len() > 2 {
                 let at = self.rng.below(self.state.len() - 2);
-                self.remake(at);
+                self.remake(at, states);
             }
         }
     }
@@ -105,6 +163,7 @@ impl Walk<'_> {
 
     /// Mends the sequence under budgets that go down to this one, until the work reaches `end`. Returns whether it meets the last one.
     fn mend_down(&mut self, target: f64, end: u64) -> bool {
+        let states = any_of_three;
         let mut failures = 0;
         while failures < SHARES.len() && self.repairer.work < end && !self.cutoff.reached() {
             let peak = self.state.peak();
@@ -113,12 +172,15 @@ impl Walk<'_> {
             }
             let budget = target + (peak - target) * SHARES[failures];
             self.repairer.budget = budget.floor().max(target);
-            if self.mend() {
+            let before = self.state.order();
+            if self.mend(1, states) == Mended::Whole {
                 failures = failures.saturating_sub(1);
             } else {
+                // What is half mended leads nowhere here, and takes as long.
+                self.state.reset(&before);
                 failures += 1;
                 self.repairer.budget = peak;
-                self.stir();
+                self.stir(states);
             }
         }
         self.state.peak() <= target
@@ -126,10 +188,10 @@ impl Walk<'_> {
 
     /// Remakes a stretch of random length around the run with this index within the budget. Returns whether there are such runs; if
     /// none were found, the sequence is unchanged.
-    fn remake(&mut self, at: usize) -> bool {
+    fn remake(&mut self, at: usize, states: Draw) -> bool {
         let stretch = self.stretch(at, 1.0);
         let by = Estimate::ANY[self.rng.below(Estimate::ANY.len())];
-        let found = self.backwards(stretch.clone(), f64::INFINITY, by);
+        let found = self.backwards(stretch.clone(), f64::INFINITY, (by, states));
         self.replace(stretch, found)
     }
 
@@ -142,18 +204,18 @@ impl Walk<'_> {
         let here: f64 = here.sum();
         let below = limit - (self.seconds() - here);
         let found = match self.rng.below(2) {
-            0 => self.backwards(stretch.clone(), below, Estimate::Seconds),
+            0 => self.backwards(stretch.clone(), below, (Estimate::Seconds, any_of_three)),
             _ => self.by_beam(stretch.clone(), below),
         };
         self.replace(stretch, found)
     }
 
-    /// Other runs for a stretch that take less than so many seconds, by search from the end.
+    /// Other runs for a stretch that take less than so many seconds, by search from the end with at most as many states as are drawn.
     fn backwards(
         &mut self,
         stretch: Range<usize>,
         below: f64,
-        by: Estimate,
+        (by, states): (Estimate, Draw),
     ) -> Option<Vec<TaskId>> {
         let runs = self.state.order();
         let order = self.model.first_runs(&runs[..stretch.end]);
@@ -163,7 +225,7 @@ impl Walk<'_> {
             budget: self.repairer.budget,
             order: (!any_order).then_some(&order[before..]),
             by,
-            states: STATES[self.rng.below(STATES.len())],
+            states: states(&mut self.rng),
             below,
         };
         let over = || self.cutoff.reached();
@@ -235,7 +297,7 @@ mod tests {
     #[test]
     fn a_remade_sequence_is_a_plan_within_the_budget() {
         let mut rng = Random::new(11, 0);
-        let (mut mended, mut failed) = (0, 0);
+        let (mut mended, mut partly, mut failed) = (0, 0, 0);
         for round in 0..60 {
             let shape = Shape {
                 tasks: 10 + round / 2,
@@ -249,15 +311,22 @@ mod tests {
             let budget = (peak * (0.75 + 0.05 * (round % 5) as f64)).floor();
             let mut walk = Walk::new(&model, &given, budget, free, Cutoff::NEVER, rng.clone());
             for _ in 0..4 {
-                let before = walk.state.order();
-                if walk.mend() {
-                    mended += 1;
-                    assert!(walk.state.peak() <= budget);
-                    walk.stir();
-                    assert!(walk.state.peak() <= budget);
-                } else {
-                    failed += 1;
-                    assert_eq!(walk.state.order(), before);
+                let (before, peak) = (walk.state.order(), walk.state.peak());
+                match walk.mend(1 + round % 3, mostly_few) {
+                    Mended::Whole => {
+                        mended += 1;
+                        assert!(walk.state.peak() <= budget);
+                        walk.stir(mostly_few);
+                        assert!(walk.state.peak() <= budget);
+                    }
+                    Mended::Partly => {
+                        partly += 1;
+                        assert!(walk.state.peak() > budget && walk.state.peak() <= peak);
+                    }
+                    Mended::Not => {
+                        failed += 1;
+                        assert_eq!(walk.state.order(), before);
+                    }
                 }
                 assert!(walk.state.is_sound());
                 let runs = walk.state.order();
@@ -267,7 +336,8 @@ mod tests {
                 }
             }
         }
-        assert!(mended > 30 && failed > 10, "{mended} and {failed}");
+        let enough = mended > 30 && partly > 0 && failed > 10;
+        assert!(enough, "{mended}, {partly} and {failed}");
     }
 
     #[test]
@@ -293,7 +363,7 @@ mod tests {
                 walk.state.peak()
             };
             let repaired = lowest(&mut |walk, tries| walk.settle(walk.taste_of(tries)));
-            let remade = lowest(&mut |walk, _| walk.mend());
+            let remade = lowest(&mut |walk, _| walk.mend(1, mostly_few) == Mended::Whole);
             below += usize::from(remade < repaired);
         }
         assert!(below >= 3, "{below}");
@@ -347,7 +417,7 @@ mod tests {
             let p = problem(shape, &mut rng);
             let model = Model::new(&p).unwrap().0;
             let (mut walk, budget) = tight(&model, 0.8, &rng);
-            if !walk.mend() {
+            if walk.mend(1, mostly_few) != Mended::Whole {
                 continue;
             }
             for _ in 0..20 {
