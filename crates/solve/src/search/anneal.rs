@@ -19,9 +19,9 @@ use crate::search::timing::Timing;
 
 /// The steps of a squeeze, as shares of the bytes above its target.
 const STEPS: [f64; 6] = [1.0, 0.5, 0.25, 0.1, 0.03, 0.01];
-/// The first of them where beams remake stretches: what they reach at once is little, and trying takes long.
+/// The first of them where stretches are remade: what that reaches at once is little, and trying takes long.
 const CLOSE_STEP: usize = 3;
-/// Steps of annealing after a failure of a squeeze, per failure in a row; beams that remake stretches find more in the same time.
+/// Steps of annealing after a failure of a squeeze, per failure in a row; remaking stretches finds more in the same time.
 const AFTER: usize = 20;
 const AFTER_REMAKING: usize = 5;
 /// The most moves of one rearrangement.
@@ -40,7 +40,7 @@ const COPYING: [f64; 6] = [0.0, 0.1, 0.3, 0.5, 0.7, 1.0];
 const POLISHES: usize = 2;
 /// One step in this many takes reruns from another plan.
 const RELINKS: usize = 4;
-/// One step in this many remakes a stretch, where beams do so, within a share of all work.
+/// One step in this many remakes a stretch, where annealing does so, within a share of all work.
 const REMAKES: usize = 10;
 const REMAKE_SHARE: f64 = 0.2;
 
@@ -153,7 +153,7 @@ impl<'m> Walk<'m> {
     }
 
     /// Lowers the budget from the present peak towards `target`, by steps that grow where repair succeeds and
-    /// shrink where it fails, and anneals after failures. With few tasks, beams remake stretches where repair fails.
+    /// shrink where it fails, and anneals after failures. With few tasks, stretches are remade where repair fails.
     /// Ends with a plan of at most `enough` bytes, or after `most` units of work.
     pub fn squeeze(&mut self, target: f64, enough: f64, most: u64) {
         let (mut failures, mut step) = (0, 0);
@@ -185,8 +185,12 @@ impl<'m> Walk<'m> {
                     failures = 0;
                     step = (step % steps.len()).saturating_sub(1);
                 }
-                // The next try begins with fewer excesses.
-                Mended::Partly => {}
+                // The next try begins with fewer excesses, and without the runs that the present peak doesn't need.
+                Mended::Partly => {
+                    self.repairer.budget = peak;
+                    self.polish_all();
+                    self.state.commit();
+                }
                 Mended::Not => {
                     failures += 1;
                     step += 1;

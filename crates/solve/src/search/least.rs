@@ -39,12 +39,12 @@ const DOWN: f64 = 0.25;
 const CLOSER: f64 = 0.002;
 /// So many other orders without a leaner plan are enough.
 const OTHER_ORDERS: u64 = 8;
-/// A cycle of squeezing has this many rounds, and where stretches are remade, which gets further from the leanest plan, so many. In the
-/// first few of them each walk has a plan of its own, and in the others both go on from the leanest plan of all.
+/// The rounds of a cycle of squeezing; there are more where stretches are remade, because those get further from the leanest plan. In
+/// the first few rounds each walk has a plan of its own, and in the others both go on from the leanest plan of all.
 const CYCLE: u64 = 3;
 const REMAKING_CYCLE: u64 = 6;
 const APART: u64 = 2;
-/// The most units of work of a round per task in the first cycle, with few tasks more because beams remake stretches, and the
+/// The most units of work of a round per task in the first cycle, with few tasks more because stretches are remade, and the
 /// least number of such rounds for which there is work. Each later cycle is longer by a quarter.
 const ROUND: u64 = 80_000;
 const REMAKING_ROUND: u64 = 300_000;

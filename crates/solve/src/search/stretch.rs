@@ -23,7 +23,7 @@ const SHARES: [f64; 4] = [0.0, 0.5, 0.75, 0.9];
 const ANNEALED_TASKS: u32 = 150;
 /// The most tasks for which squeezing remakes stretches.
 const REMADE_TASKS: u32 = 600;
-/// These tries with at most so many tasks, and with more.
+/// How many stretches in a row that can't be remade end a mend while a plan is squeezed, with at most so many tasks and with more.
 const FEW_TASKS: u32 = 200;
 const TRIES_OF_FEW: usize = 10;
 const TRIES: usize = 2;
@@ -73,7 +73,7 @@ pub(super) fn mostly_few(rng: &mut Random) -> usize {
     FEWEST_STATES << doublings.count()
 }
 
-/// How many stretches in a row that can't be remade end a mend while a plan of this problem is squeezed.
+/// How many of a problem's stretches in a row that can't be remade end a mend while a plan is squeezed.
 pub(super) fn tries(model: &Model) -> usize {
     match model.tasks {
         ..=FEW_TASKS => TRIES_OF_FEW,
@@ -85,16 +85,11 @@ impl Walk<'_> {
     /// Remakes stretches around the highest excess over the budget until the sequence fits, and around others where that fails. What has
     /// been remade stays so if so many stretches in a row can't be. Each search has at most as many states as are drawn.
     pub(super) fn mend(&mut self, tries: usize, states: Draw) -> Mended {
-        let (budget, peak) = (self.repairer.budget, self.state.peak());
         let (mut failures, mut mended) = (0, Mended::Not);
         while !self.repairer.fits(&self.state) {
-            let mem = self.state.mem();
+            let (mem, budget) = (self.state.mem(), self.repairer.budget);
             let over: Vec<usize> = (1..mem.len() - 1).filter(|&p| mem[p] > budget).collect();
             if over.is_empty() || failures == tries {
-                // Runs that the old peak doesn't need would only be in the way.
-                self.repairer.budget = peak;
-                self.finish_mending(mended);
-                self.repairer.budget = budget;
                 return mended;
             }
             let highest = over.iter().max_by(|&&a, &&b| mem[a].total_cmp(&mem[b]));
@@ -107,16 +102,9 @@ impl Walk<'_> {
                 false => failures += 1,
             }
         }
-        self.finish_mending(Mended::Whole);
+        self.polish_all();
+        self.state.commit();
         Mended::Whole
-    }
-
-    /// Drops runs that the budget doesn't need any more, unless the sequence is unchanged.
-    fn finish_mending(&mut self, mended: Mended) {
-        if mended != Mended::Not {
-            self.polish_all();
-            self.state.commit();
-        }
     }
 
     /// Remakes a few random stretches within the budget, which the sequence meets.
@@ -176,7 +164,7 @@ impl Walk<'_> {
             if self.mend(1, states) == Mended::Whole {
                 failures = failures.saturating_sub(1);
             } else {
-                // What is half mended leads nowhere here, and takes as long.
+                // Keeping half a mend has brought nothing here.
                 self.state.reset(&before);
                 failures += 1;
                 self.repairer.budget = peak;
