@@ -16,11 +16,9 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use crate::cutoff::Cutoff;
-use crate::divisor;
 use crate::model::{Input, Model};
 use crate::search::beam::Over;
 use crate::search::space::{Place, Space, Tasks, Values, words};
-use crate::search::state::State;
 use crate::search::walks::first_found;
 
 /// The most words of sets in the states that the searches for one budget make: some 600 MB.
@@ -29,10 +27,6 @@ const MOST_WORDS: usize = 4_000_000;
 const COMPARED: usize = 4096;
 /// States made between two looks at the cutoff.
 const LOOK: usize = 1000;
-/// The states for each budget at first while the least one is sought, and how many times more there are whenever no budget is
-/// left to try.
-const FIRST_STATES: usize = 3000;
-const MORE: usize = 8;
 
 /// What a search says of a budget.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,12 +120,6 @@ pub(crate) fn most_states(model: &Model, orders: usize) -> usize {
     MOST_WORDS / (words(model).max(1) * orders * Estimate::ANY.len())
 }
 
-/// The most bytes of which the bytes of every value and workspace are a multiple, and so every peak.
-fn unit(model: &Model) -> f64 {
-    let bytes = model.bytes.values().chain(model.workspace.values());
-    divisor::common(bytes.map(|&bytes| bytes as u64)) as f64
-}
-
 /// Orders and estimates.
 pub(crate) type Ways<'a> = (&'a [Option<&'a [TaskId]>], [Estimate; 2]);
 
@@ -164,44 +152,6 @@ pub(crate) fn decided(
         }
     });
     found.unwrap_or(Verdict::Unknown)
-}
-
-/// Narrows the gap between a budget without a plan and a known plan with its peak, until the cutoff or with as many states as fit, in
-/// the ways of [`decided`]. Returns the largest budget that is known to have no plan, and the leanest plan with its peak.
-/// Budgets closer than `close` to a known plan aren't tried, nor less than a plan of at most `enough` bytes.
-pub(crate) fn leanest(
-    model: &Model,
-    (mut none, mut known): (f64, (f64, Vec<TaskId>)),
-    ways: Ways<'_>,
-    (close, enough): (f64, f64),
-    (threads, cutoff): (usize, Cutoff<'_>),
-) -> (f64, (f64, Vec<TaskId>)) {
-    let unit = unit(model);
-    // A budget between two multiples of the unit has the plans of the lower one.
-    let last = |budget: f64| ((budget / unit).floor() + 1.0) * unit - 1.0;
-    let middle = |open: f64, least: f64| {
-        let middle = ((open + least) / 2.0 / unit).ceil() * unit;
-        middle.min(least - unit)
-    };
-    none = last(none);
-    let over = |none: f64, least: f64| least - none <= close || least <= enough || cutoff.reached();
-    let mut states = FIRST_STATES;
-    // Many problems have a plan at the floor itself.
-    let mut next = none + 1.0;
-    while states < MORE * most_states(model, ways.0.len()) && !over(none, known.0) {
-        let mut open = none;
-        while !over(open, known.0) {
-            match decided(model, (next, states), ways, (threads, cutoff)) {
-                Verdict::Plan(runs) => known = (State::new(model, &runs).peak(), runs),
-                Verdict::NoPlan => (none, open) = (last(next), last(next)),
-                Verdict::Unknown => open = last(next),
-            }
-            next = middle(open, known.0);
-        }
-        states *= MORE;
-        next = middle(none, known.0);
-    }
-    (none, known)
 }
 
 fn sized<const W: usize>(
@@ -521,6 +471,7 @@ mod tests {
     use crate::bound;
     use crate::random::Random;
     use crate::search::exact;
+    use crate::search::state::State;
     use crate::testing::{Shape, problem};
 
     /// A small random problem of this round, a tight budget for it, and whether the order is free.
@@ -608,36 +559,5 @@ mod tests {
             assert_eq!(below(least * (1.0 - 1e-9)), Verdict::NoPlan);
         }
         assert!(dear > 50, "{dear}");
-    }
-
-    #[test]
-    fn least_budgets_are_decided() {
-        let mut rng = Random::new(22, 0);
-        for round in 0..40 {
-            let shape = Shape {
-                tasks: 10 + round,
-                rich: false,
-            };
-            let p = problem(shape, &mut rng);
-            let model = Model::new(&p).unwrap().0;
-            let given = model.given_order();
-            let floor = bound::floor(&model);
-            let known = (State::new(&model, &given).peak(), given.clone());
-            let orders = [Some(&given[..])];
-            let found = |threads, by| {
-                let gap = (floor - 1.0, known.clone());
-                let tools = (threads, Cutoff::NEVER);
-                leanest(&model, gap, (&orders, by), (1.0, 0.0), tools)
-            };
-            let mut leasts = Vec::new();
-            for by in [Estimate::ANY, Estimate::OTHERS] {
-                let (none, (least, runs)) = found(1, by);
-                assert_eq!(none + 1.0, least, "nothing is left open");
-                assert_eq!(State::new(&model, &runs).peak(), least);
-                leasts.push(least);
-                assert_eq!(found(2, by), (none, (least, runs)), "with two threads");
-            }
-            assert_eq!(leasts[0], leasts[1]);
-        }
     }
 }

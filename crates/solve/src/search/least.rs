@@ -7,12 +7,14 @@ use scrimp_plan::TaskId;
 
 use std::time::Instant;
 
+use crate::cutoff::Cutoff;
 use crate::random::Random;
 use crate::search::anneal::Walk;
-use crate::search::backward::{self, Estimate};
+use crate::search::backward::Estimate;
 use crate::search::beam;
 use crate::search::first::{FEW, FirstPlan, Lean, MANY, WIDE_WORDS, WIDTHS, blurred};
 use crate::search::front;
+use crate::search::narrow::{Gap, Until};
 use crate::search::space;
 use crate::search::starts::BEAM_TASKS;
 use crate::search::state::State;
@@ -45,10 +47,12 @@ const CYCLE: u64 = 3;
 const REMAKING_CYCLE: u64 = 6;
 const APART: u64 = 2;
 /// The most units of work of a round per task in the first cycle, with few tasks more because stretches are remade, and the
-/// least number of such rounds for which there is work. Each later cycle is longer by a quarter.
+/// least number of such rounds for which a turn has work; with more tasks than the widest beams are for, remaking takes longer, and so
+/// does a round. Each later cycle is longer by a quarter.
 const ROUND: u64 = 80_000;
 const REMAKING_ROUND: u64 = 300_000;
 const ROUNDS: u64 = 24;
+const ROUNDS_OF_MORE: u64 = 8;
 /// The first stream of random numbers for squeezing a known plan.
 const KNOWN_STREAMS: u64 = 1 << 32;
 /// How much a walk blurs the costs, by round.
@@ -56,51 +60,60 @@ const BLURS: [f64; 3] = [0.0, 1.0, 0.5];
 
 impl FirstPlan<'_> {
     /// The leanest plan that is found: by search from the end, which often decides all budgets; else from there, in a free order by
-    /// bisection, and then by walks that squeeze it; and by search from the end in the order of that. Ends as soon as a plan
-    /// fits the budget.
+    /// bisection; and then by walks that squeeze it and search from the end, by turns where stretches are remade. Ends as soon as a
+    /// plan fits the budget.
     pub(super) fn leanest(&self) -> Lean {
         let known = match self.known {
             Some(known) => (State::new(self.model, known).peak(), known.to_vec()),
             None => self.kept(),
         };
-        let (floor, first) = self.narrowed(self.floor, known, (NARROWING, Estimate::ANY));
-        let rest = FirstPlan { floor, ..*self };
+        let mut gap = Gap::new(self.model, self.floor - 1.0, known);
+        let early = self.part(NARROWING);
+        self.narrow(&mut gap, Estimate::ANY, false, early);
+        let (floor, first) = (gap.none + 1.0, gap.known);
         if first.0 <= floor.max(self.budget) {
             let (least, runs) = first;
             return Lean { least, runs, floor };
         }
+        let mut rest = FirstPlan { floor, ..*self };
         let first = match self.known {
             Some(_) if self.model.tasks <= MANY => first,
             None if self.model.tasks <= BEAM_TASKS && !self.free => first,
             _ => rest.bisected_in_time(first),
         };
-        let by = Instant::now().checked_add(self.late.left().mul_f64(1.0 - NARROWING));
-        let rest = FirstPlan {
-            late: self.late.by(by),
-            ..rest
-        };
-        let squeezed = rest.squeezed(first);
-        let (floor, (least, runs)) = self.narrowed(floor, squeezed, (1.0, Estimate::OTHERS));
-        Lean { least, runs, floor }
+        let late = self.part(1.0 - NARROWING);
+        let mut squeezing = Squeezing::new(&rest, first);
+        let mut gap = Gap::new(self.model, gap.none, squeezing.leanest.clone());
+        loop {
+            FirstPlan { late, ..rest }.squeeze(&mut squeezing);
+            gap.learn(squeezing.leanest);
+            let turns = remakes(self.model) && !late.reached();
+            let goes_on = self.narrow(&mut gap, Estimate::OTHERS, turns, self.late);
+            let floor = gap.none + 1.0;
+            if !goes_on {
+                let (least, runs) = gap.known;
+                return Lean { least, runs, floor };
+            }
+            rest.floor = floor;
+            squeezing.leanest = gap.known.clone();
+        }
     }
 
-    /// The bytes that every plan needs and the leanest plan, after search from the end between a floor and a known plan for a part of
-    /// the time, by two estimates.
-    fn narrowed(
-        &self,
-        floor: f64,
-        known: (f64, Vec<TaskId>),
-        (part, by): (f64, [Estimate; 2]),
-    ) -> (f64, (f64, Vec<TaskId>)) {
-        if !beam::takes(self.model) {
-            return (floor, known);
-        }
+    /// The end of a part of the time that is left.
+    fn part(&self, part: f64) -> Cutoff<'_> {
         let end = Instant::now().checked_add(self.late.left().mul_f64(part));
-        let tools = (self.threads, self.late.by(end));
+        self.late.by(end)
+    }
+
+    /// Search from the end by two estimates in lean orders. Returns whether to go on later, as [`Gap::narrow`] does.
+    fn narrow(&self, gap: &mut Gap, by: [Estimate; 2], fails: bool, cutoff: Cutoff<'_>) -> bool {
+        if !beam::takes(self.model) {
+            return false;
+        }
         let mut rng = Random::new(self.seed, 0);
         let mut orders = Vec::new();
         if self.free {
-            orders.push(self.model.first_runs(&known.1));
+            orders.push(self.model.first_runs(&gap.known.1));
             orders.extend(self.orders(&mut rng));
             orders.dedup();
         } else {
@@ -110,11 +123,13 @@ impl FirstPlan<'_> {
         if self.free {
             orders.push(None);
         }
-        let close = ((known.0 - floor) * PRECISION).max(1.0);
-        let gap = (floor - 1.0, known);
-        let goal = (close, self.budget);
-        let (none, least) = backward::leanest(self.model, gap, (&orders, by), goal, tools);
-        (none + 1.0, least)
+        let until = Until {
+            close: ((gap.known.0 - gap.none) * PRECISION).max(1.0),
+            enough: self.budget,
+            fails,
+            cutoff,
+        };
+        gap.narrow(self.model, (&orders, by), until, self.threads)
     }
 
     /// Every task once in the given order, with the peak.
@@ -204,53 +219,49 @@ impl FirstPlan<'_> {
         runs.map(|runs| (State::new(self.model, &runs).peak(), runs))
     }
 
-    /// Walks that lower the peak. In the first cycle one starts from this plan and the other from a lean order. In each later
-    /// one both start from this plan again, because how far a walk gets depends more on chance than on its length; if this plan was known
-    /// before, from one found by bisection, because they get further from plans that aren't too lean.
-    fn squeezed(&self, known: (f64, Vec<TaskId>)) -> (f64, Vec<TaskId>) {
-        let mut leanest = known;
-        let mut origin = leanest.1.clone();
-        let mut orders = vec![origin.clone(), self.given()];
+    /// Walks that lower the peak, for some work. In the first cycle one starts from the first plan and the other from a lean order. In
+    /// each later one both start from that plan again, because how far a walk gets depends more on chance than on its length; if that plan
+    /// was known before, from one found by bisection, because they get further from plans that aren't too lean.
+    fn squeeze(&self, squeezing: &mut Squeezing) {
         // A search that goes on shouldn't repeat what led to the known plan.
         let first_stream = if self.known.is_some() {
             KNOWN_STREAMS
         } else {
             0
         };
-        let mut left = self.squeeze;
-        let (longest, cycle) = match remakes(self.model) {
-            true => (REMAKING_ROUND, REMAKING_CYCLE),
-            false => (ROUND, CYCLE),
+        let cycle = match remakes(self.model) {
+            true => REMAKING_CYCLE,
+            false => CYCLE,
         };
-        let mut length = (self.squeeze / ROUNDS).min(longest * u64::from(self.model.tasks));
-        for round in 0.. {
-            let enough = leanest.0 <= self.budget.max(self.floor);
-            if left == 0 || enough || self.late.reached() {
+        let mut left = self.squeeze;
+        while left > 0 && !self.late.reached() {
+            if squeezing.leanest.0 <= self.budget.max(self.floor) {
                 break;
             }
+            let round = squeezing.round;
             let models: Vec<_> = (0..WALKS)
                 .map(|k| blurred(self.model, BLURS[(round as usize + k) % BLURS.len()]))
                 .collect();
-            let afresh = round % cycle == 0;
+            let afresh = round.is_multiple_of(cycle);
             if afresh && round > 0 {
                 if round == cycle && self.known.is_some() && self.model.tasks <= MANY {
-                    origin = self.bisected_in_time(self.kept()).1;
+                    squeezing.origin = self.bisected_in_time(self.kept()).1;
                 }
-                orders = vec![origin.clone(); WALKS];
-                length = self.squeeze.min(length + length / 4);
+                squeezing.orders = vec![squeezing.origin.clone(); WALKS];
+                squeezing.length = self.squeeze.min(squeezing.length + squeezing.length / 4);
             }
             let mut walks: Vec<Walk<'_>> = (0..WALKS)
                 .map(|k| {
                     let order = match round % cycle < APART {
-                        true => &orders[k],
-                        false => &leanest.1,
+                        true => &squeezing.orders[k],
+                        false => &squeezing.leanest.1,
                     };
                     let stream = round * WALKS as u64 + k as u64;
                     let random = Random::new(self.seed, stream + first_stream);
                     Walk::new(&models[k], order, self.floor, self.free, self.late, random)
                 })
                 .collect();
-            let most = length.min(left);
+            let most = squeezing.length.min(left);
             each(self.threads, &mut walks, &|k, walk| {
                 if round == 0 && k == 1 {
                     walk.start_leaner();
@@ -260,14 +271,43 @@ impl FirstPlan<'_> {
             let used = walks.iter().map(|walk| walk.repairer.work).max();
             // Walks that get nowhere at once don't start again for ever.
             left -= used.unwrap_or(0).max(most / ROUNDS).clamp(1, left);
-            orders = walks.iter().map(|walk| walk.leanest.1.clone()).collect();
+            squeezing.orders = walks.iter().map(|walk| walk.leanest.1.clone()).collect();
+            squeezing.round += 1;
             for walk in walks {
-                if walk.leanest.0 < leanest.0 {
-                    leanest = walk.leanest;
+                if walk.leanest.0 < squeezing.leanest.0 {
+                    squeezing.leanest = walk.leanest;
                 }
             }
         }
-        leanest
+    }
+}
+
+/// How far walks that lower the peak have got.
+struct Squeezing {
+    leanest: (f64, Vec<TaskId>),
+    /// Where walks start afresh.
+    origin: Vec<TaskId>,
+    /// Where each walk goes on.
+    orders: Vec<Vec<TaskId>>,
+    round: u64,
+    /// The units of work of a round.
+    length: u64,
+}
+
+impl Squeezing {
+    fn new(first: &FirstPlan<'_>, known: (f64, Vec<TaskId>)) -> Squeezing {
+        let (longest, rounds) = match remakes(first.model) {
+            false => (ROUND, ROUNDS),
+            true if space::words(first.model) <= WIDE_WORDS => (REMAKING_ROUND, ROUNDS),
+            true => (REMAKING_ROUND, ROUNDS_OF_MORE),
+        };
+        Squeezing {
+            origin: known.1.clone(),
+            orders: vec![known.1.clone(), first.given()],
+            leanest: known,
+            round: 0,
+            length: (first.squeeze / rounds).min(longest * u64::from(first.model.tasks)),
+        }
     }
 }
 

@@ -23,6 +23,7 @@ mod least;
 mod levels;
 mod lineage;
 mod links;
+mod narrow;
 mod order;
 mod postpone;
 mod price;

@@ -1,0 +1,164 @@
+//! Narrowing the gap between a budget without a plan and a known plan, by search from the end.
+
+use scrimp_plan::TaskId;
+
+use crate::cutoff::Cutoff;
+use crate::divisor;
+use crate::model::Model;
+use crate::search::backward::{self, Verdict, Ways};
+use crate::search::state::State;
+
+/// The states for each budget at first, and how many times more there are whenever no budget is left to try.
+const FIRST_STATES: usize = 3000;
+const MORE: usize = 8;
+/// A search of so many states that decides nothing has taken long.
+const LONG: usize = FIRST_STATES * MORE * MORE;
+
+/// What is known of a problem's least budget, and what remains to be tried with the present number of states.
+pub(super) struct Gap {
+    /// The largest budget that is known to have no plan.
+    pub none: f64,
+    /// The leanest plan, with its peak.
+    pub known: (f64, Vec<TaskId>),
+    states: usize,
+    /// The largest budget for which this number of states has decided nothing, or that has no plan; none if nothing has been tried.
+    open: Option<f64>,
+    /// The most bytes of which the bytes of every value and workspace are a multiple, and so every peak.
+    unit: f64,
+}
+
+/// When narrowing ends before the gap is closed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Until<'a> {
+    /// Budgets closer than this to a known plan aren't tried.
+    pub close: f64,
+    /// Nothing less than a plan of at most these bytes is looked for.
+    pub enough: f64,
+    /// Whether a search that takes long and decides nothing is the last one.
+    pub fails: bool,
+    pub cutoff: Cutoff<'a>,
+}
+
+impl Gap {
+    pub fn new(model: &Model, none: f64, known: (f64, Vec<TaskId>)) -> Gap {
+        let bytes = model.bytes.values().chain(model.workspace.values());
+        let unit = divisor::common(bytes.map(|&bytes| bytes as u64)) as f64;
+        let mut gap = Gap {
+            none,
+            known,
+            states: FIRST_STATES,
+            open: None,
+            unit,
+        };
+        gap.none = gap.last(none);
+        gap
+    }
+
+    /// Takes a plan into account if it is the leanest one.
+    pub fn learn(&mut self, plan: (f64, Vec<TaskId>)) {
+        if plan.0 < self.known.0 {
+            self.known = plan;
+        }
+    }
+
+    /// Narrows the gap in the ways of [`backward::decided`], until the cutoff or with as many states as fit. Returns whether that ended
+    /// because a search took long and decided nothing; the next call then goes on with the next budget.
+    pub fn narrow(
+        &mut self,
+        model: &Model,
+        ways: Ways<'_>,
+        until: Until<'_>,
+        threads: usize,
+    ) -> bool {
+        let most = backward::most_states(model, ways.0.len());
+        while self.states < MORE * most && !self.ends(until) {
+            if self
+                .open
+                .is_some_and(|open| self.known.0 - open <= until.close)
+            {
+                self.states *= MORE;
+                self.open = Some(self.none);
+                continue;
+            }
+            let budget = self.next();
+            let asked = (budget, self.states);
+            let last = self.last(budget);
+            match backward::decided(model, asked, ways, (threads, until.cutoff)) {
+                Verdict::Plan(runs) => self.known = (State::new(model, &runs).peak(), runs),
+                Verdict::NoPlan => (self.none, self.open) = (last, Some(last)),
+                Verdict::Unknown => {
+                    self.open = Some(last);
+                    if until.fails && self.states >= LONG {
+                        return true;
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    fn ends(&self, until: Until<'_>) -> bool {
+        let (least, none) = (self.known.0, self.none);
+        least - none <= until.close || least <= until.enough || until.cutoff.reached()
+    }
+
+    /// The budget to try next: at first the least, because many problems have a plan within that, and then the middle.
+    fn next(&self) -> f64 {
+        let Some(open) = self.open else {
+            return self.none + 1.0;
+        };
+        let middle = ((open + self.known.0) / 2.0 / self.unit).ceil() * self.unit;
+        middle.min(self.known.0 - self.unit)
+    }
+
+    /// The largest budget with the plans of this one: budgets between two multiples of the unit have those of the lower one.
+    fn last(&self, budget: f64) -> f64 {
+        ((budget / self.unit).floor() + 1.0) * self.unit - 1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bound;
+    use crate::random::Random;
+    use crate::search::backward::Estimate;
+    use crate::testing::{Shape, problem};
+
+    #[test]
+    fn least_budgets_are_decided() {
+        let mut rng = Random::new(22, 0);
+        for round in 0..40 {
+            let shape = Shape {
+                tasks: 10 + round,
+                rich: false,
+            };
+            let p = problem(shape, &mut rng);
+            let model = Model::new(&p).unwrap().0;
+            let given = model.given_order();
+            let floor = bound::floor(&model);
+            let known = (State::new(&model, &given).peak(), given.clone());
+            let orders = [Some(&given[..])];
+            let found = |threads, by| {
+                let mut gap = Gap::new(&model, floor - 1.0, known.clone());
+                let until = Until {
+                    close: 1.0,
+                    enough: 0.0,
+                    fails: false,
+                    cutoff: Cutoff::NEVER,
+                };
+                assert!(!gap.narrow(&model, (&orders, by), until, threads));
+                (gap.none, gap.known)
+            };
+            let mut leasts = Vec::new();
+            for by in [Estimate::ANY, Estimate::OTHERS] {
+                let (none, (least, runs)) = found(1, by);
+                assert_eq!(none + 1.0, least, "nothing is left open");
+                assert_eq!(State::new(&model, &runs).peak(), least);
+                leasts.push(least);
+                assert_eq!(found(2, by), (none, (least, runs)), "with two threads");
+            }
+            assert_eq!(leasts[0], leasts[1]);
+        }
+    }
+}
