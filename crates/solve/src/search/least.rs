@@ -42,7 +42,8 @@ const CLOSER: f64 = 0.002;
 /// So many other orders without a leaner plan are enough.
 const OTHER_ORDERS: u64 = 8;
 /// The rounds of a cycle of squeezing; there are more where stretches are remade, because those get further from the leanest plan. In
-/// the first few rounds each walk has a plan of its own, and in the others both go on from the leanest plan of all.
+/// the first few rounds each walk has a plan of its own. In the others both go on from the leanest plan of all or, where that has brought
+/// nothing, from the leaner of these two.
 const CYCLE: u64 = 3;
 const REMAKING_CYCLE: u64 = 6;
 const APART: u64 = 2;
@@ -86,7 +87,7 @@ impl FirstPlan<'_> {
         let mut gap = Gap::new(self.model, gap.none, squeezing.leanest.clone());
         loop {
             FirstPlan { late, ..rest }.squeeze(&mut squeezing);
-            gap.learn(squeezing.leanest);
+            gap.learn(squeezing.leanest.clone());
             let turns = remakes(self.model) && !late.reached();
             let goes_on = self.narrow(&mut gap, Estimate::OTHERS, turns, self.late);
             let floor = gap.none + 1.0;
@@ -95,7 +96,10 @@ impl FirstPlan<'_> {
                 return Lean { least, runs, floor };
             }
             rest.floor = floor;
-            squeezing.leanest = gap.known.clone();
+            if gap.known.0 < squeezing.leanest.0 {
+                squeezing.leanest = gap.known.clone();
+                squeezing.stuck = false;
+            }
         }
     }
 
@@ -242,19 +246,20 @@ impl FirstPlan<'_> {
             let models: Vec<_> = (0..WALKS)
                 .map(|k| blurred(self.model, BLURS[(round as usize + k) % BLURS.len()]))
                 .collect();
-            let afresh = round.is_multiple_of(cycle);
-            if afresh && round > 0 {
+            if round.is_multiple_of(cycle) && round > 0 {
                 if round == cycle && self.known.is_some() && self.model.tasks <= MANY {
-                    squeezing.origin = self.bisected_in_time(self.kept()).1;
+                    squeezing.origin = self.bisected_in_time(self.kept());
                 }
-                squeezing.orders = vec![squeezing.origin.clone(); WALKS];
+                squeezing.plans = vec![squeezing.origin.clone(); WALKS];
                 squeezing.length = self.squeeze.min(squeezing.length + squeezing.length / 4);
             }
+            let apart = round % cycle < APART;
             let mut walks: Vec<Walk<'_>> = (0..WALKS)
                 .map(|k| {
-                    let order = match round % cycle < APART {
-                        true => &squeezing.orders[k],
-                        false => &squeezing.leanest.1,
+                    let (_, order) = match apart {
+                        true => &squeezing.plans[k],
+                        false if squeezing.stuck => leaner(&squeezing.plans),
+                        false => &squeezing.leanest,
                     };
                     let stream = round * WALKS as u64 + k as u64;
                     let random = Random::new(self.seed, stream + first_stream);
@@ -271,24 +276,28 @@ impl FirstPlan<'_> {
             let used = walks.iter().map(|walk| walk.repairer.work).max();
             // Walks that get nowhere at once don't start again for ever.
             left -= used.unwrap_or(0).max(most / ROUNDS).clamp(1, left);
-            squeezing.orders = walks.iter().map(|walk| walk.leanest.1.clone()).collect();
-            squeezing.round += 1;
-            for walk in walks {
-                if walk.leanest.0 < squeezing.leanest.0 {
-                    squeezing.leanest = walk.leanest;
-                }
+            squeezing.plans = walks.into_iter().map(|walk| walk.leanest).collect();
+            let leaner = leaner(&squeezing.plans);
+            if leaner.0 < squeezing.leanest.0 {
+                squeezing.leanest = leaner.clone();
+                squeezing.stuck = false;
+            } else {
+                squeezing.stuck |= !apart;
             }
+            squeezing.round += 1;
         }
     }
 }
 
-/// How far walks that lower the peak have got.
+/// How far walks that lower the peak have got. Plans are with their peaks.
 struct Squeezing {
     leanest: (f64, Vec<TaskId>),
+    /// Whether walks have gone on from the leanest plan without finding a leaner one.
+    stuck: bool,
     /// Where walks start afresh.
-    origin: Vec<TaskId>,
-    /// Where each walk goes on.
-    orders: Vec<Vec<TaskId>>,
+    origin: (f64, Vec<TaskId>),
+    /// What each walk has found last.
+    plans: Vec<(f64, Vec<TaskId>)>,
     round: u64,
     /// The units of work of a round.
     length: u64,
@@ -302,13 +311,26 @@ impl Squeezing {
             true => (REMAKING_ROUND, ROUNDS_OF_MORE),
         };
         Squeezing {
-            origin: known.1.clone(),
-            orders: vec![known.1.clone(), first.given()],
+            stuck: false,
+            origin: known.clone(),
+            plans: vec![known.clone(), first.kept()],
             leanest: known,
             round: 0,
             length: (first.squeeze / rounds).min(longest * u64::from(first.model.tasks)),
         }
     }
+}
+
+/// The plan with the lowest peak.
+fn leaner(plans: &[(f64, Vec<TaskId>)]) -> &(f64, Vec<TaskId>) {
+    let of_two = |k: usize, other: usize| {
+        if plans[other].0 < plans[k].0 {
+            other
+        } else {
+            k
+        }
+    };
+    &plans[(1..plans.len()).fold(0, of_two)]
 }
 
 #[cfg(test)]
