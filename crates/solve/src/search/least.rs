@@ -70,7 +70,7 @@ impl FirstPlan<'_> {
         };
         let mut gap = Gap::new(self.model, self.floor - 1.0, known);
         let early = self.part(NARROWING);
-        self.narrow(&mut gap, Estimate::ANY, false, early);
+        self.narrow(&mut gap, Estimate::ANY, None, early);
         let (floor, first) = (gap.none + 1.0, gap.known);
         if first.0 <= floor.max(self.budget) {
             let (least, runs) = first;
@@ -86,10 +86,15 @@ impl FirstPlan<'_> {
         let mut squeezing = Squeezing::new(&rest, first);
         let mut gap = Gap::new(self.model, gap.none, squeezing.leanest.clone());
         loop {
+            let start = Instant::now();
             FirstPlan { late, ..rest }.squeeze(&mut squeezing);
             gap.learn(squeezing.leanest.clone());
-            let turns = remakes(self.model) && !late.reached();
-            let goes_on = self.narrow(&mut gap, Estimate::OTHERS, turns, self.late);
+            // Both have as much time.
+            let patience = match remakes(self.model) && !late.reached() {
+                true => Instant::now().checked_add(start.elapsed()),
+                false => None,
+            };
+            let goes_on = self.narrow(&mut gap, Estimate::OTHERS, patience, self.late);
             let floor = gap.none + 1.0;
             if !goes_on {
                 let (least, runs) = gap.known;
@@ -110,7 +115,13 @@ impl FirstPlan<'_> {
     }
 
     /// Search from the end by two estimates in lean orders. Returns whether to go on later, as [`Gap::narrow`] does.
-    fn narrow(&self, gap: &mut Gap, by: [Estimate; 2], fails: bool, cutoff: Cutoff<'_>) -> bool {
+    fn narrow(
+        &self,
+        gap: &mut Gap,
+        by: [Estimate; 2],
+        patience: Option<Instant>,
+        cutoff: Cutoff<'_>,
+    ) -> bool {
         if !beam::takes(self.model) {
             return false;
         }
@@ -130,7 +141,7 @@ impl FirstPlan<'_> {
         let until = Until {
             close: ((gap.known.0 - gap.none) * PRECISION).max(1.0),
             enough: self.budget,
-            fails,
+            patience,
             cutoff,
         };
         gap.narrow(self.model, (&orders, by), until, self.threads)

@@ -2,6 +2,8 @@
 
 use scrimp_plan::TaskId;
 
+use std::time::Instant;
+
 use crate::cutoff::Cutoff;
 use crate::divisor;
 use crate::model::Model;
@@ -34,8 +36,8 @@ pub(super) struct Until<'a> {
     pub close: f64,
     /// Nothing less than a plan of at most these bytes is looked for.
     pub enough: f64,
-    /// Whether a search that takes long and decides nothing is the last one.
-    pub fails: bool,
+    /// After this moment, if there is one, a search that takes long and decides nothing is the last one.
+    pub patience: Option<Instant>,
     pub cutoff: Cutoff<'a>,
 }
 
@@ -88,7 +90,8 @@ impl Gap {
                 Verdict::NoPlan => (self.none, self.open) = (last, Some(last)),
                 Verdict::Unknown => {
                     self.open = Some(last);
-                    if until.fails && self.states >= LONG {
+                    let enough = until.patience.is_some_and(|end| Instant::now() >= end);
+                    if enough && self.states >= LONG {
                         return true;
                     }
                 }
@@ -144,7 +147,7 @@ mod tests {
                 let until = Until {
                     close: 1.0,
                     enough: 0.0,
-                    fails: false,
+                    patience: None,
                     cutoff: Cutoff::NEVER,
                 };
                 assert!(!gap.narrow(&model, (&orders, by), until, threads));
