@@ -35,6 +35,8 @@ const BISECTION_OF_MANY: f64 = 0.5;
 const ROUGHLY: f64 = 0.01;
 /// The part of the time for search from the end, before squeezing and after it.
 const NARROWING: f64 = 0.2;
+/// A turn of search from the end isn't over before so many states decide nothing about a budget.
+const LONG: usize = 192_000;
 /// How far the widest beams go down at once, as a share of the distance to the last failure, and those in other orders, as a share
 /// of the least budget.
 const DOWN: f64 = 0.25;
@@ -90,11 +92,11 @@ impl FirstPlan<'_> {
             FirstPlan { late, ..rest }.squeeze(&mut squeezing);
             gap.learn(squeezing.leanest.clone());
             // Both have as much time.
-            let patience = match remakes(self.model) && !late.reached() {
+            let turn = match remakes(self.model) && !late.reached() {
                 true => Instant::now().checked_add(start.elapsed()),
                 false => None,
             };
-            let goes_on = self.narrow(&mut gap, Estimate::OTHERS, patience, self.late);
+            let goes_on = self.narrow(&mut gap, Estimate::OTHERS, turn, self.late);
             let floor = gap.none + 1.0;
             if !goes_on {
                 let (least, runs) = gap.known;
@@ -119,7 +121,7 @@ impl FirstPlan<'_> {
         &self,
         gap: &mut Gap,
         by: [Estimate; 2],
-        patience: Option<Instant>,
+        turn: Option<Instant>,
         cutoff: Cutoff<'_>,
     ) -> bool {
         if !beam::takes(self.model) {
@@ -141,7 +143,7 @@ impl FirstPlan<'_> {
         let until = Until {
             close: ((gap.known.0 - gap.none) * PRECISION).max(1.0),
             enough: self.budget,
-            patience,
+            turn: turn.map(|end| (end, LONG)),
             cutoff,
         };
         gap.narrow(self.model, (&orders, by), until, self.threads)
@@ -334,14 +336,8 @@ impl Squeezing {
 
 /// The plan with the lowest peak.
 fn leaner(plans: &[(f64, Vec<TaskId>)]) -> &(f64, Vec<TaskId>) {
-    let of_two = |k: usize, other: usize| {
-        if plans[other].0 < plans[k].0 {
-            other
-        } else {
-            k
-        }
-    };
-    &plans[(1..plans.len()).fold(0, of_two)]
+    let least = plans.iter().min_by(|a, b| a.0.total_cmp(&b.0));
+    least.unwrap_or(&plans[0])
 }
 
 #[cfg(test)]

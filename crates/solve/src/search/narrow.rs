@@ -13,8 +13,6 @@ use crate::search::state::State;
 /// The states for each budget at first, and how many times more there are whenever no budget is left to try.
 const FIRST_STATES: usize = 3000;
 const MORE: usize = 8;
-/// A search of so many states that decides nothing has taken long.
-const LONG: usize = FIRST_STATES * MORE * MORE;
 
 /// What is known of a problem's least budget, and what remains to be tried with the present number of states.
 pub(super) struct Gap {
@@ -36,8 +34,8 @@ pub(super) struct Until<'a> {
     pub close: f64,
     /// Nothing less than a plan of at most these bytes is looked for.
     pub enough: f64,
-    /// After this moment, if there is one, a search that takes long and decides nothing is the last one.
-    pub patience: Option<Instant>,
+    /// After this moment, if there is one, a search of at least so many states that decides nothing is the last one.
+    pub turn: Option<(Instant, usize)>,
     pub cutoff: Cutoff<'a>,
 }
 
@@ -64,7 +62,7 @@ impl Gap {
     }
 
     /// Narrows the gap in the ways of [`backward::decided`], until the cutoff or with as many states as fit. Returns whether that ended
-    /// because a search took long and decided nothing; the next call then goes on with the next budget.
+    /// because its turn is over; the next call then goes on with the next budget.
     pub fn narrow(
         &mut self,
         model: &Model,
@@ -90,8 +88,8 @@ impl Gap {
                 Verdict::NoPlan => (self.none, self.open) = (last, Some(last)),
                 Verdict::Unknown => {
                     self.open = Some(last);
-                    let enough = until.patience.is_some_and(|end| Instant::now() >= end);
-                    if enough && self.states >= LONG {
+                    let last = |(end, states)| self.states >= states && Instant::now() >= end;
+                    if until.turn.is_some_and(last) {
                         return true;
                     }
                 }
@@ -131,6 +129,7 @@ mod tests {
     #[test]
     fn least_budgets_are_decided() {
         let mut rng = Random::new(22, 0);
+        let mut turns = 0;
         for round in 0..40 {
             let shape = Shape {
                 tasks: 10 + round,
@@ -142,14 +141,14 @@ mod tests {
             let floor = bound::floor(&model);
             let known = (State::new(&model, &given).peak(), given.clone());
             let orders = [Some(&given[..])];
+            let until = Until {
+                close: 1.0,
+                enough: 0.0,
+                turn: None,
+                cutoff: Cutoff::NEVER,
+            };
             let found = |threads, by| {
                 let mut gap = Gap::new(&model, floor - 1.0, known.clone());
-                let until = Until {
-                    close: 1.0,
-                    enough: 0.0,
-                    patience: None,
-                    cutoff: Cutoff::NEVER,
-                };
                 assert!(!gap.narrow(&model, (&orders, by), until, threads));
                 (gap.none, gap.known)
             };
@@ -162,6 +161,15 @@ mod tests {
                 assert_eq!(found(2, by), (none, (least, runs)), "with two threads");
             }
             assert_eq!(leasts[0], leasts[1]);
+            // Turns that each end with the first search that decides nothing, as those of few states do.
+            let mut gap = Gap::new(&model, floor - 1.0, known.clone());
+            gap.states = 10;
+            let turn = Some((Instant::now(), 0));
+            while gap.narrow(&model, (&orders, Estimate::ANY), Until { turn, ..until }, 1) {
+                turns += 1;
+            }
+            assert_eq!((gap.none + 1.0, gap.known.0), (leasts[0], leasts[0]));
         }
+        assert!(turns > 40, "{turns} searches decide nothing");
     }
 }
