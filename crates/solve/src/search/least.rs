@@ -14,7 +14,7 @@ use crate::search::backward::Estimate;
 use crate::search::beam;
 use crate::search::first::{FEW, FirstPlan, Lean, MANY, WIDE_WORDS, WIDTHS, blurred};
 use crate::search::front;
-use crate::search::narrow::{Gap, Until};
+use crate::search::narrow::{Gap, LONG, Until};
 use crate::search::space;
 use crate::search::starts::BEAM_TASKS;
 use crate::search::state::State;
@@ -35,8 +35,6 @@ const BISECTION_OF_MANY: f64 = 0.5;
 const ROUGHLY: f64 = 0.01;
 /// The part of the time for search from the end, before squeezing and after it.
 const NARROWING: f64 = 0.2;
-/// A turn of search from the end isn't over before so many states decide nothing about a budget.
-const LONG: usize = 192_000;
 /// How far the widest beams go down at once, as a share of the distance to the last failure, and those in other orders, as a share
 /// of the least budget.
 const DOWN: f64 = 0.25;

@@ -13,6 +13,12 @@ use crate::search::state::State;
 /// The states for each budget at first, and how many times more there are whenever no budget is left to try.
 const FIRST_STATES: usize = 3000;
 const MORE: usize = 8;
+/// So many states take long if they decide nothing.
+pub(super) const LONG: usize = FIRST_STATES * MORE * MORE;
+/// How far a try goes down from the leanest plan, as a share of what is open, with fewer states and with these: those find a leaner
+/// plan the more often and the sooner, the less far it is.
+const DOWN: f64 = 0.5;
+const DOWN_OF_LONG: f64 = 0.125;
 
 /// What is known of a problem's least budget, and what remains to be tried with the present number of states.
 pub(super) struct Gap {
@@ -103,13 +109,18 @@ impl Gap {
         least - none <= until.close || least <= until.enough || until.cutoff.reached()
     }
 
-    /// The budget to try next: at first the least, because many problems have a plan within that, and then the middle.
+    /// The budget to try next: at first the least, because many problems have a plan within that, and then one between.
     fn next(&self) -> f64 {
         let Some(open) = self.open else {
             return self.none + 1.0;
         };
-        let middle = ((open + self.known.0) / 2.0 / self.unit).ceil() * self.unit;
-        middle.min(self.known.0 - self.unit)
+        let down = match self.states < LONG {
+            true => DOWN,
+            false => DOWN_OF_LONG,
+        };
+        let next = self.known.0 - down * (self.known.0 - open);
+        let next = (next / self.unit).ceil() * self.unit;
+        next.min(self.known.0 - self.unit)
     }
 
     /// The largest budget with the plans of this one: budgets between two multiples of the unit have those of the lower one.
