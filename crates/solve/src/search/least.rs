@@ -89,14 +89,14 @@ impl FirstPlan<'_> {
             let start = Instant::now();
             FirstPlan { late, ..rest }.squeeze(&mut squeezing);
             gap.learn(squeezing.leanest.clone());
-            // Both have as much time.
-            let turn = match remakes(self.model) && !late.reached() {
+            // Both have as much time, and squeezing all of it once no more states fit.
+            let turn = match remakes(self.model) && self.squeeze > 0 && !late.reached() {
                 true => Instant::now().checked_add(start.elapsed()),
                 false => None,
             };
-            let goes_on = self.narrow(&mut gap, Estimate::OTHERS, turn, self.late);
+            let open = self.narrow(&mut gap, Estimate::OTHERS, turn, self.late);
             let floor = gap.none + 1.0;
-            if !goes_on {
+            if turn.is_none() || !open {
                 let (least, runs) = gap.known;
                 return Lean { least, runs, floor };
             }
@@ -114,7 +114,7 @@ impl FirstPlan<'_> {
         self.late.by(end)
     }
 
-    /// Search from the end by two estimates in lean orders. Returns whether to go on later, as [`Gap::narrow`] does.
+    /// Search from the end by two estimates in lean orders. Returns whether the gap is still open.
     fn narrow(
         &self,
         gap: &mut Gap,

@@ -67,8 +67,8 @@ impl Gap {
         }
     }
 
-    /// Narrows the gap in the ways of [`backward::decided`], until the cutoff or with as many states as fit. Returns whether that ended
-    /// because its turn is over; the next call then goes on with the next budget.
+    /// Narrows the gap in the ways of [`backward::decided`], until the cutoff or with as many states as fit. Returns whether the
+    /// gap is still open; if that ended because its turn is over, the next call goes on with the next budget.
     pub fn narrow(
         &mut self,
         model: &Model,
@@ -101,7 +101,7 @@ impl Gap {
                 }
             }
         }
-        false
+        !self.ends(until)
     }
 
     fn ends(&self, until: Until<'_>) -> bool {
