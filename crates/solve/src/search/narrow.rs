@@ -94,8 +94,8 @@ impl Gap {
                 Verdict::NoPlan => (self.none, self.open) = (last, Some(last)),
                 Verdict::Unknown => {
                     self.open = Some(last);
-                    let last = |(end, states)| self.states >= states && Instant::now() >= end;
-                    if until.turn.is_some_and(last) {
+                    let over = |(end, states)| self.states >= states && Instant::now() >= end;
+                    if until.turn.is_some_and(over) {
                         return true;
                     }
                 }
