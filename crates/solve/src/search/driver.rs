@@ -30,8 +30,8 @@ const PAIRS_SHARE: f64 = 0.6;
 pub(super) const FIRST_PLAN: Duration = Duration::from_secs(2);
 /// The share of that time for plans within the budget; the rest is for finding the least budget.
 const FIRST_SHARE: f64 = 0.7;
-/// The share of all work, per walk, for squeezing the leanest plan if no plan fits the budget at once: for two sizes of small problems, for
-/// which the exact search follows, and for others so much that time ends it.
+/// The share of all work, per walk and turn, for squeezing the leanest plan if no plan fits the budget at once: for two sizes of small
+/// problems, for which search from the end follows, and for others so much that time ends it.
 const SQUEEZE_SHARES: [f64; 3] = [0.4, 0.8, 3.0];
 const SMALL_WORDS: [usize; 2] = [2, 4];
 /// Tidying may take at least this long.
