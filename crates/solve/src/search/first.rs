@@ -50,6 +50,9 @@ const ANY_STATES: usize = 20_000_000;
 const TOO_DEAR: f64 = 2.0;
 const IMPROVE: u64 = 20_000;
 const HEAT: f64 = 0.2;
+/// A plan found after the time for first plans is annealed so many times longer, and for this long even past the limit.
+const LATE_IMPROVE: u64 = 8;
+const LATE_TIME: Duration = Duration::from_millis(300);
 /// If no plan was found in time, the search for the least budget takes at least this long.
 const LEAST_TIME: Duration = Duration::from_millis(500);
 
@@ -66,7 +69,7 @@ pub(super) struct FirstPlan<'a> {
     pub late: Cutoff<'a>,
     /// Units of work for squeezing the leanest plan, per walk.
     pub squeeze: u64,
-    /// Whether the search for the least budget may overrun the limit.
+    /// Whether the search for the least budget may overrun the limit, and annealing a plan that is found late.
     pub patient: bool,
     /// Whether any plan will do, however dear.
     pub any: bool,
@@ -96,7 +99,12 @@ impl FirstPlan<'_> {
         if self.any || self.model.tasks > MANY {
             return Ok(runs);
         }
-        let mut walk = self.walk(&runs);
+        let (cutoff, work) = match self.cutoff.reached() {
+            true => (self.late_by(LATE_TIME), LATE_IMPROVE * IMPROVE),
+            false => (self.cutoff, IMPROVE),
+        };
+        let timed = FirstPlan { cutoff, ..*self };
+        let mut walk = timed.walk(&runs);
         walk.polish_all();
         walk.state.commit();
         let polished = walk.state.order();
@@ -104,17 +112,14 @@ impl FirstPlan<'_> {
             return Ok(polished);
         }
         walk.record();
-        walk.anneal(IMPROVE * u64::from(self.model.tasks), HEAT);
+        walk.anneal(work * u64::from(self.model.tasks), HEAT);
         Ok(walk.best.map_or(polished, |best| best.1))
     }
 
     /// A sequence that fits, or what was learned without finding one.
     fn tight_plan(&self) -> Result<Vec<TaskId>, Lean> {
         // A caller that asked for too little should learn what is enough, however late it is.
-        let late = match self.patient {
-            true => self.late.not_within(LEAST_TIME),
-            false => self.late,
-        };
+        let late = self.late_by(LEAST_TIME);
         let mut floor = self.floor;
         if self.budget >= floor {
             match self.any_from_the_end() {
@@ -148,6 +153,14 @@ impl FirstPlan<'_> {
         }
         let (least, runs) = leanest;
         Err(Lean { least, runs, floor })
+    }
+
+    /// When the search ends that may overrun the limit, if it may: not within this time.
+    fn late_by(&self, time: Duration) -> Cutoff<'_> {
+        match self.patient {
+            true => self.late.not_within(time),
+            false => self.late,
+        }
     }
 
     /// What a short search from the end says of this budget.
@@ -434,6 +447,8 @@ pub(super) fn blurred(model: &Model, power: f64) -> Model {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
+
     use crate::bound;
     use crate::search::state::State;
     use crate::testing::{Shape, base_peak, problem};
@@ -484,6 +499,28 @@ mod tests {
             annealed += usize::from(before > dear && after < dear);
         }
         assert!(cheaper > 10 && annealed > 2, "{cheaper}, {annealed}");
+    }
+
+    #[test]
+    fn plans_found_late_are_not_much_too_dear_either() {
+        let mut rng = Random::new(8, 0);
+        let (mut found, mut annealed) = (0, 0);
+        for round in 0..12 {
+            let (model, floor, budget) = tight(30 + 2 * round, &mut rng);
+            let first = FirstPlan {
+                cutoff: Cutoff::NEVER.by(Some(Instant::now())),
+                ..sought(&model, floor, budget, round % 2 > 0)
+            };
+            let (Ok(before), Ok(after)) = (first.tight_plan(), first.by_squeezing()) else {
+                continue;
+            };
+            let state = State::new(&model, &after);
+            assert!(state.is_sound() && state.peak() <= budget);
+            let dear = TOO_DEAR * model.base_cost();
+            found += usize::from(first.seconds(&before) > dear);
+            annealed += usize::from(first.seconds(&before) > dear && state.cost() < dear);
+        }
+        assert!(annealed > 5, "{annealed} of {found}");
     }
 
     #[test]
