@@ -374,31 +374,19 @@ impl FirstPlan<'_> {
 
     /// The cheapest sequence of those built from the front at different first prices.
     fn fronts(&self, order: &[TaskId]) -> Option<Vec<TaskId>> {
-        let job = |&prices: &Prices| {
-            let order = order.to_vec();
-            front::cheapest(
-                self.model,
-                order,
-                self.budget,
-                prices,
-                self.any,
-                self.cutoff,
-            )
-        };
-        let tried = match self.model.tasks > front::TOO_MANY {
+        let prices = match self.model.tasks > front::TOO_MANY {
             true => &PRICES[..QUICK_PRICES],
             false => &PRICES[..],
         };
-        let mut found = vec![None; tried.len()];
-        let threads = self.threads.max(1);
-        for (prices, found) in tried.chunks(threads).zip(found.chunks_mut(threads)) {
-            std::thread::scope(|scope| {
-                for (prices, found) in prices.iter().zip(found) {
-                    scope.spawn(|| *found = job(prices));
-                }
+        let mut plans: Vec<_> = prices.iter().map(|&prices| (prices, None)).collect();
+        for some in plans.chunks_mut(self.threads.max(1)) {
+            each(self.threads, some, &|_, (prices, plan)| {
+                let order = order.to_vec();
+                let FirstPlan { budget, any, .. } = *self;
+                *plan = front::cheapest(self.model, order, budget, *prices, any, self.cutoff);
             });
         }
-        self.cheapest(found)
+        self.cheapest(plans.into_iter().map(|(_, plan)| plan))
     }
 
     fn cheapest(

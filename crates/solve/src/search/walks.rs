@@ -3,24 +3,21 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::search::anneal::Walk;
-
 /// The number of walks.
 pub(super) const WALKS: usize = 2;
 
-/// Does a job with every walk, in parallel if there are threads for that.
-pub(super) fn each<'w>(
-    threads: usize,
-    walks: &mut [Walk<'w>],
-    job: &(dyn Fn(usize, &mut Walk<'w>) + Sync),
-) {
+/// Does a job with every item, in parallel if there are threads for that.
+pub(super) fn each<T: Send>(threads: usize, items: &mut [T], job: &(dyn Fn(usize, &mut T) + Sync)) {
     if threads < 2 {
-        walks.iter_mut().enumerate().for_each(|(k, w)| job(k, w));
+        items
+            .iter_mut()
+            .enumerate()
+            .for_each(|(k, item)| job(k, item));
         return;
     }
     std::thread::scope(|scope| {
-        for (k, walk) in walks.iter_mut().enumerate() {
-            scope.spawn(move || job(k, walk));
+        for (k, item) in items.iter_mut().enumerate() {
+            scope.spawn(move || job(k, item));
         }
     });
 }
