@@ -69,7 +69,7 @@ pub(super) struct FirstPlan<'a> {
     pub late: Cutoff<'a>,
     /// Units of work for squeezing the leanest plan, per walk.
     pub squeeze: u64,
-    /// Whether the search for the least budget may overrun the limit, and annealing a plan that is found late.
+    /// Whether the search for the least budget, and annealing a plan that is found late, may overrun the limit.
     pub patient: bool,
     /// Whether any plan will do, however dear.
     pub any: bool,
@@ -155,7 +155,7 @@ impl FirstPlan<'_> {
         Err(Lean { least, runs, floor })
     }
 
-    /// When the search ends that may overrun the limit, if it may: not within this time.
+    /// When work ends that may go on for this time past the limit, if the search is patient.
     fn late_by(&self, time: Duration) -> Cutoff<'_> {
         match self.patient {
             true => self.late.not_within(time),
