@@ -3,7 +3,7 @@
 //! the last, and draws them:
 //! `growth SVG [BUDGET] [fixed|free] [SECONDS per 1000 tasks] [TASKS...]`.
 //!
-//! CPU seconds are those of all threads, from Linux' /proc, to a hundredth of a second.
+//! CPU seconds are those of the main thread, which does all the work, from Linux' /proc.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -90,13 +90,10 @@ fn measure(problem: &Problem, edges: usize, budget: &str, order: Order, seconds:
     }
 }
 
-/// CPU seconds of the process so far, which Linux tells in hundredths.
+/// CPU seconds of the main thread so far.
 fn cpu_seconds() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
-    // The name, which comes second and in parentheses, may have spaces; user and system time are the 14th and the 15th field.
-    let fields = text.rsplit(')').next().unwrap().split_whitespace();
-    let ticks = fields.skip(11).take(2).map(|s| s.parse::<f64>().unwrap());
-    ticks.sum::<f64>() / 100.0
+    let text = std::fs::read_to_string("/proc/self/schedstat").unwrap();
+    text.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9
 }
 
 /// Random numbers from a seed, one after the other.
