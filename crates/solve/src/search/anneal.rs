@@ -12,18 +12,12 @@ use crate::search::elite::{Elite, MOST_STEP};
 use crate::search::first::MANY;
 use crate::search::lean::Lean;
 use crate::search::repair::{Repairer, Taste};
+use crate::search::squeeze::BATCHES;
 use crate::search::state::State;
-use crate::search::stretch::{Mended, anneals, mostly_few, remakes, tries};
+use crate::search::stretch::anneals;
 use crate::search::ties::Ties;
 use crate::search::timing::Timing;
 
-/// The steps of a squeeze, as shares of the bytes above its target.
-const STEPS: [f64; 6] = [1.0, 0.5, 0.25, 0.1, 0.03, 0.01];
-/// The first of them where stretches are remade: what that reaches at once is little, and trying takes long.
-const CLOSE_STEP: usize = 3;
-/// Steps of annealing after a failure of a squeeze, per failure in a row; remaking stretches finds more in the same time.
-const AFTER: usize = 20;
-const AFTER_REMAKING: usize = 5;
 /// The most moves of one rearrangement.
 const MOVES: u64 = 300_000;
 /// The most tasks for which reruns are rearranged though the order of first runs is given.
@@ -78,6 +72,8 @@ pub(crate) struct Walk<'m> {
     pub(super) timing: Option<Timing<'m>>,
     /// Seconds of the present sequence while it is annealed.
     pub(super) now: f64,
+    /// The most evictions by one estimate where the sequence may be far over the budget.
+    pub(super) batch: usize,
 }
 
 impl<'m> Walk<'m> {
@@ -110,6 +106,7 @@ impl<'m> Walk<'m> {
             start_work: u64::from(model.tasks) * u64::from(model.tasks) / 4,
             timing: (!model.copies.none()).then(|| Timing::new(model, budget)),
             now: 0.0,
+            batch: if model.tasks > MANY { BATCHES[0] } else { 1 },
         }
     }
 
@@ -126,9 +123,7 @@ impl<'m> Walk<'m> {
 
     /// Repairs the present sequence; if that fails, returns false and leaves the sequence unchanged.
     pub(super) fn settle(&mut self, taste: Taste) -> bool {
-        let ok = self
-            .repairer
-            .repair(&mut self.state, taste, f64::INFINITY, &mut self.rng);
+        let ok = self.repair_much(taste);
         if ok {
             self.polish_all();
             self.state.commit();
@@ -136,6 +131,19 @@ impl<'m> Walk<'m> {
             self.state.restore();
         }
         ok
+    }
+
+    /// Repairs the present sequence, which may be far over the budget.
+    pub(super) fn repair_much(&mut self, taste: Taste) -> bool {
+        self.repairer.batch = self.batch;
+        let ok = self.repair(taste);
+        self.repairer.batch = 1;
+        ok
+    }
+
+    pub(super) fn repair(&mut self, taste: Taste) -> bool {
+        let limit = f64::INFINITY;
+        (self.repairer).repair(&mut self.state, taste, limit, &mut self.rng)
     }
 
     /// Repairs the first sequence at a price of a copied second, and records what comes of it.
@@ -149,65 +157,6 @@ impl<'m> Walk<'m> {
         };
         if self.settle(taste) {
             self.record();
-        }
-    }
-
-    /// Lowers the budget from the present peak towards `target`, by steps that grow where repair succeeds and
-    /// shrink where it fails, and anneals after failures. With few tasks, stretches are remade where repair fails.
-    /// Ends with a plan of at most `enough` bytes, or after `most` units of work.
-    pub fn squeeze(&mut self, target: f64, enough: f64, most: u64) {
-        let (mut failures, mut step) = (0, 0);
-        let remakes = remakes(self.model);
-        let (steps, after) = match remakes {
-            true => (&STEPS[CLOSE_STEP..], AFTER_REMAKING),
-            false => (&STEPS[..], AFTER),
-        };
-        let end = self.repairer.work + most;
-        while self.leanest.0 > target.max(enough)
-            && failures < 60
-            && self.repairer.work < end
-            && !self.cutoff.reached()
-        {
-            let peak = self.state.peak();
-            let share = steps[step % steps.len()];
-            self.repairer.budget = (peak - (peak - target) * share)
-                .floor()
-                .min(peak - 1.0)
-                .max(target);
-            let mended = match self.settle(self.taste_of(failures)) {
-                true => Mended::Whole,
-                false if remakes => self.mend(tries(self.model), mostly_few),
-                false => Mended::Not,
-            };
-            match mended {
-                Mended::Whole => {
-                    self.leanest = (self.state.peak(), self.state.order());
-                    failures = 0;
-                    step = (step % steps.len()).saturating_sub(1);
-                }
-                // The next try begins with fewer excesses, and without the runs that the present peak doesn't need.
-                Mended::Partly => {
-                    self.repairer.budget = peak;
-                    self.polish_all();
-                    self.state.commit();
-                }
-                Mended::Not => {
-                    failures += 1;
-                    step += 1;
-                    self.repairer.budget = peak;
-                    if remakes {
-                        self.stir(mostly_few);
-                    }
-                    for _ in 0..after * failures {
-                        if self.cutoff.reached() {
-                            break;
-                        }
-                        self.now = self.state.cost();
-                        let mean = self.repairer.mean_cost(&self.state, self.now);
-                        self.step(mean, self.taste_of(failures));
-                    }
-                }
-            }
         }
     }
 
@@ -287,7 +236,7 @@ impl<'m> Walk<'m> {
     }
 
     /// The runs that may be dropped: all but each task's first, or, if the order is free, all but one.
-    fn extra_runs(&self) -> Vec<Run> {
+    pub(super) fn extra_runs(&self) -> Vec<Run> {
         let mut extra = Vec::new();
         for p in (Position::FIRST + 1).until(self.state.last()) {
             let run = self.state.run_at(p);
@@ -328,12 +277,8 @@ impl<'m> Walk<'m> {
         }
     }
 
-    pub(super) fn alive(&self, run: Run) -> bool {
-        self.state.pos(run) < self.state.end() && self.state.run_at(self.state.pos(run)) == run
-    }
-
     fn try_drop(&mut self, run: Run) {
-        if !self.alive(run) {
+        if !self.state.has(run) {
             return;
         }
         let mark = self.state.mark();
@@ -357,7 +302,7 @@ impl<'m> Walk<'m> {
         if self.rng.below(3) == 0 {
             for _ in 0..count {
                 let run = extra[self.rng.below(extra.len())];
-                if self.alive(run) {
+                if self.state.has(run) {
                     self.drop_run(run);
                 }
             }
@@ -365,7 +310,7 @@ impl<'m> Walk<'m> {
             let from = self.rng.below(extra.len());
             for k in 0..count {
                 let run = extra[(from + k) % extra.len()];
-                if self.alive(run) {
+                if self.state.has(run) {
                     self.drop_run(run);
                 }
             }

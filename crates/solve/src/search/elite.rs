@@ -157,7 +157,7 @@ impl Walk<'_> {
         }
         for differs in some.iter().rev() {
             if let Differs::Leave(run) = *differs
-                && self.alive(run)
+                && self.state.has(run)
             {
                 self.drop_run(run);
             }

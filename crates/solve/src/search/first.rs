@@ -29,7 +29,7 @@ const CHOOSING: usize = 64;
 /// The most words of a problem's sets for the widest beams, and where the least budget is sought.
 const WIDEST_WORDS: usize = 1;
 pub(super) const WIDE_WORDS: usize = 2;
-/// With more tasks, plans are built from the front, because repair takes too long.
+/// With more tasks, repair is limited, because it takes long, and plans are built from the front.
 pub(super) const MANY: u32 = 1000;
 /// In that case, the first prices that are tried; the last ones take long with [`front::TOO_MANY`] tasks.
 const PRICES: [Prices; 3] = [
@@ -39,6 +39,8 @@ const PRICES: [Prices; 3] = [
 ];
 /// The number of those that very many tasks have time for.
 const QUICK_PRICES: usize = 2;
+/// A repaired plan is preferred to one built from the front if it adds at most this share of the seconds.
+const MUCH_LESS: f64 = 0.9;
 /// The number of widths that are quick.
 const QUICK_WIDTHS: usize = 2;
 /// How much a lean order for them prefers tasks close to the last one.
@@ -248,10 +250,11 @@ impl FirstPlan<'_> {
     pub fn plans_at_once(&self) -> Option<Plans> {
         let possible = self.budget >= self.floor;
         let quick = possible.then(|| self.quick_plans()).flatten();
-        quick.or_else(|| Some((possible.then(|| self.directly()).flatten()?, None)))
+        let few = possible && self.model.tasks <= MANY;
+        quick.or_else(|| Some((few.then(|| self.directly()).flatten()?, None)))
     }
 
-    /// Of large problems, plans built from the front; of others, one that keeps the given order and perhaps a cheaper one.
+    /// Of many tasks, plans as they are made for them; of others, one that keeps the given order and perhaps a cheaper one.
     fn quick_plans(&self) -> Option<Plans> {
         if self.model.tasks > MANY {
             return self.of_many();
@@ -358,10 +361,13 @@ impl FirstPlan<'_> {
         beam::search(self.model, order, self.budget, breadth, tools)
     }
 
-    /// [`Self::plans`] for many tasks: built from the front in the given order and, if the order is free, in a
+    /// [`Self::plans`] for many tasks: the given order repaired, or built from the front in that and, if the order is free, in a
     /// lean one.
     pub(super) fn of_many(&self) -> Option<Plans> {
-        let kept = self.fronts(&self.given());
+        let given = self.given();
+        let kept = self.keeping().repaired();
+        let rearranged = self.free.then(|| self.repaired()).flatten();
+        let kept = self.preferred(self.fronts(&given), kept);
         if !self.free {
             return kept.map(|kept| (kept, None));
         }
@@ -369,7 +375,29 @@ impl FirstPlan<'_> {
         let lean = order::lean(self.model, 0.0, INERTIA, self.cutoff, &mut rng);
         let whole = lean.len() == self.model.tasks as usize;
         let lean = whole.then(|| self.fronts(&lean)).flatten();
-        Some((self.cheapest([lean, kept.clone()])?, kept))
+        let fronts = self.cheapest([lean, kept.clone()]);
+        Some((self.preferred(fronts, rearranged)?, kept))
+    }
+
+    /// A plan built from the front, unless a repaired one adds much less: the former treats equal layers alike, and annealing gets
+    /// further from there.
+    fn preferred(
+        &self,
+        front: Option<Vec<TaskId>>,
+        repaired: Option<Vec<TaskId>>,
+    ) -> Option<Vec<TaskId>> {
+        let (Some(front), Some(repaired)) = (&front, &repaired) else {
+            return front.or(repaired);
+        };
+        let added = |runs| self.seconds(runs) - self.model.base_cost();
+        let better = added(repaired) < MUCH_LESS * added(front);
+        Some(if better { repaired } else { front }.clone())
+    }
+
+    /// What walks find at once, unless there are so many tasks that it takes too long.
+    fn repaired(&self) -> Option<Vec<TaskId>> {
+        let walks = || self.walks(0, &mut (f64::INFINITY, Vec::new()));
+        (self.model.tasks <= front::TOO_MANY).then(walks).flatten()
     }
 
     /// The cheapest sequence of those built from the front at different first prices.
@@ -502,6 +530,32 @@ mod tests {
     fn plans_found_late_are_not_much_too_dear_either() {
         let (_, annealed) = improved(12, Cutoff::NEVER.by(Some(Instant::now())));
         assert!(annealed > 5, "{annealed}");
+    }
+
+    #[test]
+    fn many_tasks_are_repaired_where_plans_from_the_front_fail() {
+        let mut rng = Random::new(9, 0);
+        let mut repaired = 0;
+        for round in 0..4 {
+            let shape = Shape {
+                tasks: MANY as usize + 100,
+                rich: round % 2 > 0,
+            };
+            let p = problem(shape, &mut rng);
+            let model = Model::new(&p).unwrap().0;
+            let floor = bound::floor(&model);
+            let budget = (floor + 0.3 * (base_peak(&p) as f64 - floor)).floor();
+            let first = sought(&model, floor, budget, round >= 2);
+            let Some((runs, kept)) = first.of_many() else {
+                continue;
+            };
+            for runs in kept.iter().chain([&runs]) {
+                let state = State::new(&model, runs);
+                assert!(state.is_sound() && state.peak() <= budget);
+            }
+            repaired += usize::from(first.fronts(&first.given()).is_none());
+        }
+        assert!(repaired > 0);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::cutoff::Cutoff;
 use crate::ids::Position;
 use crate::model::{Lists, Model};
 use crate::random::Random;
-use crate::search::levels::Levels;
+use crate::search::crests::Crests;
 use crate::search::repair::{Repairer, Taste};
 use crate::search::state::State;
 
@@ -50,6 +50,8 @@ const GONE_VISITS: u32 = 8;
 /// If very many tasks find no plan, a value without room is made again though inputs find none either, if each of those
 /// has at most this share of its bytes.
 const SPILL: f64 = 0.125;
+/// How many evictions repair makes by one estimate.
+const BATCH: usize = 64;
 /// Rounds of making missing inputs, because making one may overwrite another.
 const ROUNDS: u32 = 3;
 
@@ -85,7 +87,7 @@ pub(super) fn cheapest(
             front.price.iter_mut().for_each(|price| *price *= CHEAPER);
             continue;
         }
-        let peak = front.levels.most(0, front.levels.len());
+        let peak = front.levels.most(0);
         let runs = &front.runs[1..front.runs.len() - 1];
         let seconds = runs.iter().map(|&t| model.cost[t]).sum();
         let (key, best) = match peak <= budget {
@@ -110,6 +112,7 @@ pub(super) fn cheapest(
     }
     let mut state = State::new(model, &leanest?.1);
     let mut repairer = Repairer::new(model, budget, false, cutoff);
+    repairer.batch = BATCH;
     let taste = Taste {
         tries: 4,
         noise: 0.0,
@@ -180,7 +183,7 @@ struct Front<'m> {
 
     runs: Vec<TaskId>,
     /// Bytes in use by position.
-    levels: Levels,
+    levels: Crests,
     /// By position, the sum of the prices before it.
     rent: Vec<f64>,
     /// The present row.
@@ -265,7 +268,7 @@ impl<'m> Front<'m> {
             lasting: last_rows,
             reserved,
             runs: Vec::new(),
-            levels: Levels::default(),
+            levels: Crests::default(),
             rent: Vec::new(),
             row: 0,
             pinned: Vec::new(),
@@ -276,7 +279,7 @@ impl<'m> Front<'m> {
     /// Builds a sequence at the present prices; returns false if that is impossible or the cutoff is reached.
     fn build(&mut self) -> bool {
         self.runs.clear();
-        self.levels = Levels::default();
+        self.levels = Crests::default();
         self.rent.clear();
         self.refused.clear();
         self.pinned.clear();
@@ -335,7 +338,7 @@ impl<'m> Front<'m> {
         let last = self.last[v].expand()?.index();
         let bytes = self.bytes(v);
         let price = bytes * (self.sums[self.row] - self.rent[last]).max(0.0);
-        let room = || self.levels.most(last + 1, self.levels.len()) + bytes <= self.budget;
+        let room = || self.levels.most(last + 1) + bytes <= self.budget;
         Some((bytes == 0.0 || room(), price))
     }
 
@@ -447,7 +450,7 @@ impl<'m> Front<'m> {
         };
         let (bytes, len) = (self.bytes(v), self.levels.len());
         if bytes > 0.0 {
-            self.levels.raise(last.index() + 1, len, bytes);
+            self.levels.raise(last.index() + 1, bytes);
         }
         self.last[v] = Position::new(len - 1).into();
         true

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::bound::Growth;
 use crate::cutoff::Cutoff;
-use crate::ids::Position;
+use crate::ids::{Position, Run};
 use crate::model::Model;
 use crate::random::Random;
 use crate::search::rooms::Rooms;
@@ -30,7 +30,7 @@ pub(crate) struct Taste {
 }
 
 /// An eviction that may be worth trying.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Eviction {
     /// Run the task again just before the run at this position.
     Rerun { task: TaskId, before: Position },
@@ -44,6 +44,24 @@ pub(super) enum Eviction {
     Advance { from: Position, to: Position },
     /// Move the run at `from`, and what depends on it until then, to just before position `to`.
     Postpone { from: Position, to: Position },
+}
+
+impl Eviction {
+    /// Where a run is inserted, if that is what the eviction does.
+    fn before(self) -> Option<Position> {
+        match self {
+            Eviction::Rerun { before, .. } | Eviction::Fetch { before, .. } => Some(before),
+            Eviction::Advance { .. } | Eviction::Postpone { .. } => None,
+        }
+    }
+
+    /// The same, inserting elsewhere.
+    fn moved(mut self, to: Position) -> Eviction {
+        if let Eviction::Rerun { before, .. } | Eviction::Fetch { before, .. } = &mut self {
+            *before = to;
+        }
+        self
+    }
 }
 
 /// Repairs sequences of one problem under one budget.
@@ -81,6 +99,12 @@ pub(crate) struct Repairer<'m> {
     rows: Vec<Position>,
     /// Room in other memories.
     pub(super) rooms: Rooms,
+    /// The most evictions by one estimate of all candidates; with more than one, later ones may be based on what has changed.
+    pub(super) batch: usize,
+    /// The most evictions of a repair.
+    pub(super) most: usize,
+    /// How many values one estimate of a candidate looks at.
+    pub(super) visits: u32,
 }
 
 /// The share of reruns that are tried right after the stretch that is over the budget: their inputs, which are
@@ -91,6 +115,8 @@ pub(super) const VISITS: u32 = 40;
 /// Units of work of one edit of the sequence, with undoing it, and of looking at one input.
 const EDIT: u64 = 75;
 const LOOK: u64 = 4;
+/// A further eviction by the same estimate must bring at least this share of its score.
+const STILL_GOOD: f64 = 0.5;
 /// Evictions beyond the promising ones that are tried if none of those helps.
 const FALLBACKS: usize = 24;
 
@@ -125,6 +151,9 @@ impl<'m> Repairer<'m> {
             most_growth: f64::INFINITY,
             rows: Vec::new(),
             rooms: Rooms::new(model),
+            batch: 1,
+            most: usize::MAX,
+            visits: VISITS,
         }
     }
 
@@ -166,7 +195,7 @@ impl<'m> Repairer<'m> {
         limit: f64,
         rng: &mut Random,
     ) -> bool {
-        let mut steps = 4 * state.len() + 100;
+        let mut steps = self.most.min(4 * state.len() + 100);
         loop {
             let (peak, bytes) = worst(state.mem());
             if bytes <= self.budget {
@@ -265,23 +294,69 @@ impl<'m> Repairer<'m> {
         // If nothing helps at the usual price, a higher price of bytes makes more runs worthwhile.
         for dearer in [1.0, 10.0, 1000.0] {
             self.price = price.max(self.epsilon / self.budget.max(1.0)) * dearer;
-            self.estimate(state, peak, taste, rng);
+            let least = self.estimate(state, peak, taste, rng);
             if let Some((eviction, paid)) = self.best_candidate(state, taste, rng) {
+                let at = state.run_at(peak);
+                let others = self.others(state, eviction, least);
                 let done = self.apply(state, eviction);
                 debug_assert!(done, "what could be applied can be applied again");
                 self.price = price;
-                if paid > 0.0 {
-                    self.price = if price == 0.0 {
-                        paid
-                    } else {
-                        0.9 * price + 0.1 * paid
-                    };
-                }
+                self.learn(paid);
+                self.evict_more(state, at, &others);
                 return done;
             }
         }
         self.price = price;
         false
+    }
+
+    /// Adjusts the price of a byte to what an eviction has paid.
+    fn learn(&mut self, paid: f64) {
+        if paid > 0.0 {
+            self.price = match self.price == 0.0 {
+                true => paid,
+                false => 0.9 * self.price + 0.1 * paid,
+            };
+        }
+    }
+
+    /// The candidates with at least this score but one, best first, and before which runs they insert; none if each eviction has an
+    /// estimate of its own.
+    fn others(&self, state: &State<'m>, done: Eviction, least: f64) -> Vec<(f64, Eviction, Run)> {
+        if self.batch == 1 {
+            return Vec::new();
+        }
+        let good = self
+            .candidates
+            .iter()
+            .filter(|c| c.0 >= least && c.1 != done);
+        good.filter_map(|&(score, eviction)| {
+            let before = eviction.before().filter(|&p| p < state.end())?;
+            Some((score, eviction, state.run_at(before)))
+        })
+        .collect()
+    }
+
+    /// Makes further evictions until the run `at` has room, unless what came before leaves too little of their scores.
+    fn evict_more(&mut self, state: &mut State<'m>, at: Run, others: &[(f64, Eviction, Run)]) {
+        for &(score, eviction, run) in others {
+            if !state.has(at) || state.mem()[state.pos(at).index()] <= self.budget {
+                return;
+            }
+            if !state.has(run) {
+                continue;
+            }
+            self.survey(state);
+            let mark = state.mark();
+            let tried = self.tried(state, eviction.moved(state.pos(run)));
+            if let Some((gain, added)) = tried
+                && gain >= STILL_GOOD * score * (added + self.epsilon)
+            {
+                self.learn(added / gain);
+            } else {
+                state.undo_to(mark);
+            }
+        }
     }
 
     /// Tries the most promising moves and reruns for real. Returns the best one, and its seconds per byte and
@@ -292,8 +367,6 @@ impl<'m> Repairer<'m> {
         taste: Taste,
         rng: &mut Random,
     ) -> Option<(Eviction, f64)> {
-        let before = self.over_bytes[self.over_bytes.len() - 1];
-        let cost = self.seconds(state);
         let mut best: Option<(f64, Eviction, f64)> = None;
         for moves in [true, false] {
             let list = if moves {
@@ -304,7 +377,7 @@ impl<'m> Repairer<'m> {
             let most = if moves {
                 taste.tries + 4
             } else {
-                taste.tries + FALLBACKS
+                taste.tries.max(self.batch) + FALLBACKS
             };
             let order = |a: &(f64, Eviction), b: &(f64, Eviction)| b.0.total_cmp(&a.0);
             if most < list.len() {
@@ -318,33 +391,41 @@ impl<'m> Repairer<'m> {
                 }
                 let list = if moves { &self.moves } else { &self.candidates };
                 let eviction = list[k].1;
-                self.work += state.len() as u64 / 4 + 50;
                 let mark = state.mark();
-                if self.apply(state, eviction) {
-                    let gain = before - self.excess(state);
-                    if gain > 0.0 {
-                        let added = self.seconds(state) - cost;
-                        let score = if added > -0.5 * self.epsilon {
-                            gain / (added + self.epsilon)
-                        } else {
-                            gain / self.epsilon * (2.0 - added / self.epsilon)
-                        };
-                        let score = score * (1.0 + taste.noise * rng.unit());
-                        if best.is_none_or(|b| score > b.0) {
-                            best = Some((score, eviction, added / gain));
-                        }
+                if let Some((gain, added)) = self.tried(state, eviction) {
+                    let score = if added > -0.5 * self.epsilon {
+                        gain / (added + self.epsilon)
+                    } else {
+                        gain / self.epsilon * (2.0 - added / self.epsilon)
+                    };
+                    let score = score * (1.0 + taste.noise * rng.unit());
+                    if best.is_none_or(|b| score > b.0) {
+                        best = Some((score, eviction, added / gain));
                     }
                 }
-                self.work += EDIT * (state.mark() - mark) as u64;
                 state.undo_to(mark);
             }
         }
         best.map(|(_, eviction, paid)| (eviction, paid))
     }
+
+    /// Makes an eviction. If it takes something off the excess, returns the bytes times positions and the seconds that it adds;
+    /// otherwise, the caller must undo the changes so far.
+    fn tried(&mut self, state: &mut State<'m>, eviction: Eviction) -> Option<(f64, f64)> {
+        self.work += state.len() as u64 / 4 + 50;
+        let (mark, before) = (state.mark(), self.seconds(state));
+        let applied = self.apply(state, eviction);
+        let gain = match applied {
+            true => self.over_bytes[self.over_bytes.len() - 1] - self.excess(state),
+            false => 0.0,
+        };
+        self.work += EDIT * (state.mark() - mark) as u64;
+        (gain > 0.0).then(|| (gain, self.seconds(state) - before))
+    }
 }
 
 /// The position with the most bytes in use, and those bytes; of several positions, the first.
-fn worst(mem: &[f64]) -> (Position, f64) {
+pub(super) fn worst(mem: &[f64]) -> (Position, f64) {
     let most = mem.iter().fold(f64::MIN, |a, &m| a.max(m));
     let at = mem.iter().position(|&m| m == most).unwrap_or(0);
     (Position::new(at), most)

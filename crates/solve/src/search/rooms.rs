@@ -90,11 +90,10 @@ fn held(state: &State<'_>, memory: usize) -> Levels {
         change[from.index()] += model.bytes[v];
         change[to.index()] -= model.bytes[v];
     }
-    let mut levels = Levels::default();
     let mut level = 0.0;
-    for change in &change[..state.len()] {
+    let levels = change[..state.len()].iter().map(|change| {
         level += change;
-        levels.push(level);
-    }
-    levels
+        level
+    });
+    Levels::new(levels.collect())
 }

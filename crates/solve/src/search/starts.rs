@@ -37,13 +37,25 @@ const ORIGINS: usize = 16;
 const BACKWARD_NOISE: f64 = 2.0;
 /// How often the repair of a known plan is tried.
 const REPAIRS: usize = 2;
+/// With many tasks, the most evictions of a repair, times the tasks, because each takes a time that grows with the tasks.
+const EVICTIONS: usize = 20_000_000;
 
 impl Walk<'_> {
-    /// The first sequence, or what repairing it gives if it doesn't fit. Repair takes too long with many tasks.
+    /// The first sequence, or what repairing it gives if it doesn't fit. With many tasks, repair ends after some evictions, because
+    /// it may take too long.
     pub fn fit(&mut self) -> Option<Vec<TaskId>> {
-        let mut tries = 0..if self.model.tasks <= MANY { REPAIRS } else { 0 };
+        let mut tries = 0..if self.model.tasks <= MANY { REPAIRS } else { 1 };
+        self.limit_repair();
         let fits = self.repairer.fits(&self.state) || tries.any(|k| self.settle(self.taste_of(k)));
+        self.repairer.most = usize::MAX;
         fits.then(|| self.state.order())
+    }
+
+    /// With many tasks, the next repairs end after some evictions.
+    fn limit_repair(&mut self) {
+        if self.model.tasks > MANY {
+            self.repairer.most = EVICTIONS / self.model.tasks as usize;
+        }
     }
 
     /// Looks for a first plan within the budget: directly, and then, if `squeeze` is set, by lowering the
@@ -54,6 +66,9 @@ impl Walk<'_> {
             tries: 4 << walk,
             noise: 0.3 * walk as f64,
         };
+        if !squeeze {
+            self.limit_repair();
+        }
         if self.repairer.free {
             self.first_of_orders(walk, taste);
         }

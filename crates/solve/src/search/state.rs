@@ -209,6 +209,12 @@ impl<'m> State<'m> {
         self.pos[r]
     }
 
+    /// Whether a run is still in the sequence.
+    #[inline]
+    pub fn has(&self, r: Run) -> bool {
+        self.pos(r) < self.end() && self.run_at(self.pos(r)) == r
+    }
+
     /// The runs of a task by position.
     #[inline]
     pub fn runs(&self, t: TaskId) -> &[Run] {

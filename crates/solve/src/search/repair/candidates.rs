@@ -2,7 +2,7 @@
 
 use scrimp_plan::ValueId;
 
-use super::{EARLY, Eviction, LOOK, Repairer, Taste, VISITS};
+use super::{EARLY, Eviction, LOOK, Repairer, Taste};
 use crate::ids::{Position, Run};
 use crate::random::Random;
 use crate::search::price::{Limit, Pricing};
@@ -83,18 +83,18 @@ impl<'m> Repairer<'m> {
     }
 
     /// Prices the evictions at a position until `enough` of them are better than the rest can be. Those that
-    /// aren't priced or seem useless are candidates only if the others fail.
+    /// aren't priced or seem useless are candidates only if the others fail. Returns the lowest score of the best ones.
     pub(super) fn estimate(
         &mut self,
         state: &State<'m>,
         peak: Position,
         taste: Taste,
         rng: &mut Random,
-    ) {
+    ) -> f64 {
         let m = self.model;
         self.candidates.clear();
         let mut found = Found {
-            enough: taste.tries,
+            enough: taste.tries.max(self.batch),
             ..Found::default()
         };
         for k in 0..self.idle.len() {
@@ -125,6 +125,7 @@ impl<'m> Repairer<'m> {
         if !m.copies.none() {
             self.estimate_fetches(state, peak, taste, rng);
         }
+        found.scores.last().copied().unwrap_or(f64::INFINITY)
     }
 
     /// Prices the evictions that send a value away and bring it back.
@@ -202,7 +203,7 @@ impl<'m> Repairer<'m> {
                 per_area: 1.0,
                 most: relief - per_second * own,
             };
-            (found.pricing.visits, found.pricing.looks) = (VISITS, 0);
+            (found.pricing.visits, found.pricing.looks) = (self.visits, 0);
             let taken = self.inputs_price(state, task, before, &mut found.pricing, limit);
             self.work += 10 + LOOK * found.pricing.looks;
             if let Some(taken) = taken {

@@ -1,6 +1,8 @@
 use scrimp_plan::{Device, Keep, Mode, Origin, Phase, ProblemParts, Task, Value};
 
 use super::*;
+use crate::bound;
+use crate::testing::{Shape, problem};
 
 /// By task: its inputs, seconds, bytes of its output, and workspace.
 const TASKS: [(&[u32], f64, u64, u64); 5] = [
@@ -62,4 +64,47 @@ fn some_reruns_come_before_their_inputs_leave() {
         }
     }
     assert!(found > 0, "no repair reruns task 1 early");
+}
+
+#[test]
+fn several_evictions_by_one_estimate_take_less_work() {
+    let shape = Shape {
+        tasks: 800,
+        rich: false,
+    };
+    let model = Model::new(&problem(shape, &mut Random::new(6, 0)))
+        .unwrap()
+        .0;
+    let given = model.given_order();
+    let (peak, floor) = (State::new(&model, &given).peak(), bound::floor(&model));
+    let budget = (floor + 0.7 * (peak - floor)).floor();
+    let taste = Taste {
+        tries: 4,
+        noise: 0.0,
+    };
+    let work = [1, 64].map(|batch| {
+        let mut state = State::new(&model, &given);
+        let mut repairer = Repairer::new(&model, budget, false, Cutoff::NEVER);
+        repairer.batch = batch;
+        let mut rng = Random::new(6, 1);
+        assert!(repairer.repair(&mut state, taste, f64::INFINITY, &mut rng));
+        assert!(state.is_sound() && state.peak() <= budget);
+        repairer.work
+    });
+    assert!(work[1] < work[0], "{work:?}");
+}
+
+#[test]
+fn a_repair_makes_only_so_many_evictions() {
+    let model = tight();
+    let mut rng = Random::new(5, 0);
+    let taste = Taste {
+        tries: 4,
+        noise: 0.0,
+    };
+    let mut state = State::new(&model, &model.given_order());
+    let mut repairer = Repairer::new(&model, 24.0, false, Cutoff::NEVER);
+    repairer.most = 0;
+    assert!(!repairer.repair(&mut state, taste, f64::INFINITY, &mut rng));
+    assert_eq!(state.order(), model.given_order());
 }
