@@ -201,9 +201,17 @@ impl From<Error> for Failure {
                 });
                 (Kind::Budget, details)
             }
-            Error::NoLayout { budget, needed } => (
+            Error::NoLayout {
+                memory,
+                budget,
+                needed,
+            } => (
                 Kind::Budget,
-                json!({ "budget_bytes": budget, "least_found_bytes": needed }),
+                json!({
+                    "device": memory,
+                    "budget_bytes": budget,
+                    "least_found_bytes": needed,
+                }),
             ),
             Error::Solve(
                 SolveError::OutsideModel { budget, .. } | SolveError::NotFound { budget, .. },

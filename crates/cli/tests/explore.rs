@@ -453,7 +453,7 @@ fn ctrl_c_keeps_the_best() {
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let best = run(&["plan", path, "--budget", "85%", "-o", plan], 0);
+            let best = run(&["plan", path, "--budget", "60%", "-o", plan], 0);
             assert!(best["peak_bytes"].as_u64() <= best["budget_bytes"].as_u64());
             assert_eq!(object(&["check", path, plan])["cost"], best["cost"]);
         });
@@ -487,10 +487,38 @@ fn ctrl_c_is_ignored_where_it_was() {
     command
         .args(["-c", "trap '' INT; exec \"$@\"", "sh"])
         .arg(assert_cmd::cargo::cargo_bin("scrimp"))
-        .args(["plan", path.to_str().unwrap(), "--budget", "85%", "--json"])
+        .args(["plan", path.to_str().unwrap(), "--budget", "60%", "--json"])
         .args(["--time-limit", "8s", "--threads", "1"]);
     let after = std::time::Duration::from_secs(2);
     let output = support::interrupted_command(command, after).expect("the time limit ends it");
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(answer["interrupted"], false);
+}
+
+#[test]
+fn the_least_budget_beside_a_small_memory() {
+    let base = [
+        "plan",
+        "resnet18",
+        "--batch",
+        "8",
+        "--image",
+        "96",
+        "--costs",
+        "static",
+        "--budget",
+        "min",
+        "--time-limit",
+        "2s",
+    ];
+    let alone = object(&base);
+    let peak = |plan: &Value| plan["peak_bytes"].as_u64().unwrap();
+    // Weights fill the memory, so that nothing else can wait there; or their updates don't pack.
+    for size in ["20MB", "30MB", "40MB"] {
+        let swap = format!("host={size}@12GB/s");
+        let beside = object(&[&base[..], &["--swap", &swap]].concat());
+        assert!(peak(&beside) < peak(&alone), "{size}: {beside}");
+        let host = &beside["devices"]["host"];
+        assert!(host["peak_bytes"].as_u64() <= host["capacity_bytes"].as_u64());
+    }
 }

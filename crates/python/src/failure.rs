@@ -84,7 +84,7 @@ impl From<Error> for Failure {
             Error::OverBudget(excesses) => Failure::plan(excesses),
             Error::Budget(error) => Failure::option(error),
             Error::NoDevice(NoDevice::Several { .. }) => Failure::Unsupported(error.to_string()),
-            Error::NoLayout { budget, needed } => Failure::Infeasible {
+            Error::NoLayout { budget, needed, .. } => Failure::Infeasible {
                 message: error.to_string(),
                 budget,
                 least_found: needed,

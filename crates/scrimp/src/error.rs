@@ -131,9 +131,11 @@ pub enum Error {
     Place(#[from] PlaceError),
     /// The live bytes fit the budget, but no layout was found that does.
     #[error(
-        "plans within {budget} bytes exist, but the best arrangement found in memory needs {needed}; raise the budget to {needed}"
+        "plans within {budget} bytes of {memory} exist, but the best arrangement found there takes {needed}; give {memory} {needed} bytes or more"
     )]
     NoLayout {
+        /// The device whose memory it is.
+        memory: String,
         /// The budget in bytes.
         budget: u64,
         /// The least arena found.

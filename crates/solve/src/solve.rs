@@ -250,7 +250,8 @@ pub fn leanest(
     let start = Instant::now();
     let (model, device) = Model::with_copies(problem, capacities)?;
     if !model.copies.none() {
-        let (least, moves) = swap::leanest(&model, options, start);
+        let plain = Model::new(problem).ok().map(|(plain, _)| plain);
+        let (least, moves) = swap::leanest(&model, plain.as_ref(), options, start);
         let sequence = Sequence { moves };
         let plan = checked(problem, &sequence, Method::Search.name())?;
         let least = (least + model.resident) as u64;

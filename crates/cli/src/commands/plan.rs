@@ -282,9 +282,18 @@ fn too_little(error: Error, budgeted: &Budgeted, choice: Option<&Choice>) -> Fai
             floor,
             ..
         }) => (budget, least_found.min(known), floor),
-        Error::NoLayout { budget, needed } => {
+        Error::NoLayout {
+            memory,
+            budget,
+            needed,
+        } => {
             let needed = needed.min(known);
-            return Error::NoLayout { budget, needed }.into();
+            return Error::NoLayout {
+                memory,
+                budget,
+                needed,
+            }
+            .into();
         }
         error => return error.into(),
     };

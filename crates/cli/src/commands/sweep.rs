@@ -327,7 +327,7 @@ impl Sweep {
             outcomes[at] = Some(match planned {
                 Ok(planned) => Ok(solved(&planned, options)),
                 Err(Error::Solve(error)) => Err(error),
-                Err(Error::NoLayout { budget, needed }) => Err(SolveError::Infeasible {
+                Err(Error::NoLayout { budget, needed, .. }) => Err(SolveError::Infeasible {
                     budget,
                     least_found: needed,
                     floor: 0,

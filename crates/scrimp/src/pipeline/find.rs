@@ -29,11 +29,12 @@ pub fn find_plan(
         };
     }
     let began = Instant::now();
-    let budgeted = &homes::choose(budgeted, options)?;
+    let (budgeted, start) = &homes::choose(budgeted, options)?;
     let options = &match budgeted.problem.devices().len() {
         1 => options.clone(),
         _ => Options {
             time_limit: options.time_limit.saturating_sub(began.elapsed()),
+            start: start.clone().or_else(|| options.start.clone()),
             ..options.clone()
         },
     };
@@ -79,7 +80,9 @@ fn check_again(budgeted: &Budgeted, plan: Plan) -> Result<Planned> {
     plan.within(&capacities)?;
     match place(&plan, &capacities) {
         Ok(layout) => Ok(budgeted.planned(layout, Fit::Layout, budget, None)),
-        Err(PlaceError::OverCapacity(over)) => Err(one::least_missed(&over, &capacities).error()),
+        Err(PlaceError::OverCapacity(over)) => {
+            Err(one::least_missed(&over, &capacities).error(&budgeted.problem))
+        }
         Err(error) => Err(error.into()),
     }
 }

@@ -8,11 +8,12 @@
 use std::cmp::Reverse;
 use std::time::Instant;
 
-use scrimp_plan::{Capacities, DeviceId, Problem, ValueId};
-use scrimp_solve::{Method, Options, SolveError, solve};
+use scrimp_plan::{Capacities, CheckedLayout, DeviceId, Problem, Sequence, ValueId};
+use scrimp_solve::{Method, Options, SolveError, sequence_of, solve};
 
 use crate::error::{Error, Result};
 use crate::pipeline::Budgeted;
+use crate::pipeline::one::leanest_layout;
 
 /// The shares of the bytes that may move, in this many parts, that are tried.
 const PARTS: u64 = 4;
@@ -20,15 +21,19 @@ const PARTS: u64 = 4;
 const TRIAL: u32 = 12;
 
 /// The problem with the homes that give the cheapest quick plan; as it is if nothing can move, or if a plan in which
-/// nothing moves adds nothing. With the least budget, everything that can moves.
-pub(super) fn choose(budgeted: &Budgeted, options: &Options) -> Result<Budgeted> {
+/// nothing moves adds nothing. With the least budget, everything that can moves, unless the memory is so small that other values may need
+/// the room; then there is a plan, too.
+pub(super) fn choose(
+    budgeted: &Budgeted,
+    options: &Options,
+) -> Result<(Budgeted, Option<Sequence>)> {
     let candidates = movable(budgeted);
     let one = budgeted.problem.sole_device().is_some();
     let Some(memory) = memory(budgeted).filter(|_| one && options.method == Method::Search) else {
-        return Ok(budgeted.clone());
+        return Ok((budgeted.clone(), None));
     };
     if candidates.is_empty() {
-        return Ok(budgeted.clone());
+        return Ok((budgeted.clone(), None));
     }
     let total: u64 = candidates.iter().map(|&(_, bytes)| bytes).sum();
     let moved = |share: u64| {
@@ -42,7 +47,10 @@ pub(super) fn choose(budgeted: &Budgeted, options: &Options) -> Result<Budgeted>
         with_homes(budgeted, &homes)
     };
     let Some(budget) = budgeted.budget_bytes else {
-        return moved(PARTS);
+        return match room(&budgeted.beside, memory) < budgeted.base_peak() {
+            true => leanest_share(&moved, budgeted, options),
+            false => Ok((moved(PARTS)?, None)),
+        };
     };
     let mut best: Option<(f64, Budgeted)> = None;
     let base = budgeted.base.objective(options.alpha);
@@ -76,9 +84,43 @@ pub(super) fn choose(budgeted: &Budgeted, options: &Options) -> Result<Budgeted>
         }
     }
     match best {
-        Some((_, best)) => Ok(best),
+        Some((_, best)) => Ok((best, None)),
         // The refusal then names the least that is needed.
-        None => moved(PARTS),
+        None => Ok((moved(PARTS)?, None)),
+    }
+}
+
+/// The problem with the homes that give the smallest layout, by quick plans, with the plan of that layout.
+fn leanest_share(
+    moved: &dyn Fn(u64) -> Result<Budgeted>,
+    budgeted: &Budgeted,
+    options: &Options,
+) -> Result<(Budgeted, Option<Sequence>)> {
+    let mut best: Option<(CheckedLayout, Budgeted)> = None;
+    let needed = |layout: &CheckedLayout| layout.needed_bytes(budgeted.device);
+    for share in (0..=PARTS).rev() {
+        let tried = moved(share)?;
+        let trial = Options {
+            time_limit: options.time_limit / TRIAL,
+            ..options.clone()
+        };
+        match leanest_layout(&tried, &trial, &mut |_| {}) {
+            Ok((_, layout)) => {
+                let least = best.as_ref().map_or(u64::MAX, |(best, _)| needed(best));
+                if needed(&layout) < least {
+                    best = Some((layout, tried));
+                }
+            }
+            Err(Error::NoLayout { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        if options.stopped() {
+            break;
+        }
+    }
+    match best {
+        Some((layout, best)) => Ok((best, Some(sequence_of(layout.plan())))),
+        None => Ok((moved(0)?, None)),
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, Problem, Sequence, check};
+use scrimp_plan::{Capacities, CheckedLayout, CheckedPlan, DeviceId, Problem, Sequence, check};
 use scrimp_solve::{
-    Cutoff, Method, Options, Order, Overflow, Progress, SolveError, Solved, leanest, place_by,
-    place_reordered, sequence_of, smallest_thinned, solve,
+    Cutoff, Method, Options, Order, Overflow, PlaceError, Progress, SolveError, Solved, leanest,
+    place_by, place_reordered, sequence_of, smallest_thinned, solve,
 };
 
 use crate::error::{Error, Result};
@@ -45,6 +45,7 @@ pub(super) fn find(
 pub(super) struct Missed {
     excess: u64,
     budget: u64,
+    device: Option<DeviceId>,
 }
 
 impl Missed {
@@ -52,16 +53,23 @@ impl Missed {
     pub const NONE: Missed = Missed {
         excess: u64::MAX,
         budget: 0,
+        device: None,
     };
 
-    /// A layout needs so many bytes more than the budget.
-    pub const fn by(excess: u64, budget: u64) -> Missed {
-        Missed { excess, budget }
+    /// A layout needs so many bytes more than the budget of a device.
+    pub const fn by(excess: u64, budget: u64, device: DeviceId) -> Missed {
+        Missed {
+            excess,
+            budget,
+            device: Some(device),
+        }
     }
 
-    /// That no layout fits.
-    pub fn error(self) -> Error {
+    /// That no layout of the problem fits.
+    pub fn error(self, problem: &Problem) -> Error {
+        let name = |device| problem.devices()[device].name.clone();
         Error::NoLayout {
+            memory: self.device.map_or_else(|| "any device".into(), name),
             budget: self.budget,
             needed: self.budget.saturating_add(self.excess),
         }
@@ -70,9 +78,9 @@ impl Missed {
 
 /// The device that misses its budget by the least.
 pub(super) fn least_missed(over: &[Overflow], asked: &Capacities) -> Missed {
-    let missed = over.iter().map(|over| Missed {
-        excess: over.excess(),
-        budget: asked.bytes(over.device).unwrap_or(u64::MAX),
+    let missed = over.iter().map(|over| {
+        let budget = asked.bytes(over.device).unwrap_or(u64::MAX);
+        Missed::by(over.excess(), budget, over.device)
     });
     missed.min().unwrap_or(Missed::NONE)
 }
@@ -96,6 +104,8 @@ const LEAST_SHARES: [f64; 2] = [0.75, 0.9];
 /// The shares of the time limit for the leanest plan and for placing it, where a cheaper one under the least budget is then looked for.
 const LEANEST_SHARE: f64 = 0.6;
 const SMALLEST_SHARE: f64 = 0.25;
+/// How often the leanest plan is looked for where values can't be packed into a memory.
+const SMALLER: u32 = 4;
 /// The share for placing a plan whose layout has no limit.
 const PLACE_SHARE: f64 = 0.1;
 
@@ -120,17 +130,17 @@ fn least_layout(
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Planned> {
     let began = Instant::now();
-    let part = |share| options.time_limit.mul_f64(share);
-    let first = Options {
-        deadline: began.checked_add(part(LEANEST_SHARE)),
-        ..options.clone()
+    let needed = |layout: &CheckedLayout| layout.needed_bytes(budgeted.device);
+    let found = leanest_layout(budgeted, options, watch);
+    let (solved, layout) = match (found, known_layout(budgeted, options)) {
+        (Ok((_, layout)), Some(known)) if needed(&known) < needed(&layout) => (None, known),
+        (Err(Error::NoLayout { .. }), Some(known)) => (None, known),
+        (found, _) => found.map(|(solved, layout)| (Some(solved), layout))?,
     };
-    let (_, solved) = leanest(&budgeted.problem, &budgeted.beside, &first, watch)?;
-    let cutoff = options.cutoff(Instant::now(), part(SMALLEST_SHARE));
-    let layout = smallest_layout(budgeted, &solved.plan, options, cutoff)?;
-    let needed = layout.needed_bytes(budgeted.device);
+    let needed = needed(&layout);
     if options.stopped() {
-        let provenance = Provenance::default().followed_by(&solved, options.order);
+        let followed = |solved| Provenance::default().followed_by(&solved, options.order);
+        let provenance = solved.map_or_else(Provenance::default, followed);
         return Ok(budgeted.planned(layout, Fit::Layout, needed, Some(provenance)));
     }
     let options = Options {
@@ -149,6 +159,56 @@ fn least_layout(
         budget_bytes: planned.layout.needed_bytes(budgeted.device),
         ..planned
     })
+}
+
+/// The leanest plan that is found, and its smallest layout. Where values waiting in another memory can't be packed into it, that memory
+/// is taken to be smaller.
+pub(super) fn leanest_layout(
+    budgeted: &Budgeted,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<(Solved, CheckedLayout)> {
+    let began = Instant::now();
+    let mut beside = budgeted.beside.clone();
+    let mut missed = Missed::NONE;
+    for _ in 0..SMALLER {
+        let left = options.time_limit.saturating_sub(began.elapsed());
+        let first = Options {
+            deadline: Instant::now().checked_add(left.mul_f64(LEANEST_SHARE)),
+            ..options.clone()
+        };
+        let (_, solved) = leanest(&budgeted.problem, &beside, &first, watch)?;
+        if solved.plan.within(&beside).is_err() {
+            break;
+        }
+        let cutoff = options.cutoff(Instant::now(), left.mul_f64(SMALLEST_SHARE));
+        let over = match smallest_layout(budgeted, &solved.plan, options, cutoff) {
+            Err(Error::Place(PlaceError::OverCapacity(over))) => over,
+            layout => return layout.map(|layout| (solved, layout)),
+        };
+        missed = missed.min(least_missed(&over, &budgeted.beside));
+        beside = tighten(beside, &over, 0);
+        if options.time_limit <= began.elapsed() {
+            break;
+        }
+    }
+    Err(missed.error(&budgeted.problem))
+}
+
+/// The smallest layout of the plan that is known before, if there is one.
+fn known_layout(budgeted: &Budgeted, options: &Options) -> Option<CheckedLayout> {
+    let plan = plan_of(&budgeted.problem, options.start.as_ref()?)?;
+    if options.order == Order::Fixed && !plan.keeps_order() {
+        return None;
+    }
+    let time = options.time_limit.mul_f64(PLACE_SHARE);
+    smallest_layout(
+        budgeted,
+        &plan,
+        options,
+        options.cutoff(Instant::now(), time),
+    )
+    .ok()
 }
 
 /// The least budget for live bytes, with a plan and its layout, which may take more.

@@ -403,7 +403,7 @@ impl Several<'_> {
                 ..self.again()
             };
         }
-        Err(missed.error())
+        Err(missed.error(&budgeted.problem))
     }
 }
 

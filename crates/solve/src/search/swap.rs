@@ -41,6 +41,13 @@ const PRICES_SHARE: f64 = 0.2;
 const MARGINS: u32 = 8;
 /// The factor between budgets that are tried for the least one.
 const STEP: f64 = 1.01;
+/// The share of the time for the least budget without copies.
+const ALONE_SHARE: f64 = 0.5;
+/// How often in a row a lean plan is repaired in vain, with which steps, as shares of the bytes above the largest working set, and at
+/// which prices of a copied second.
+const SQUEEZES: usize = 24;
+const SQUEEZE_STEPS: [f64; 4] = [0.2, 0.05, 0.01, 0.003];
+const SQUEEZE_COPYING: [f64; 3] = [0.0, 0.3, 1.0];
 
 /// What the search found.
 pub(crate) struct Found {
@@ -76,26 +83,29 @@ pub(crate) fn run<'m>(
     };
     let found = search.improved(plain, &mut tell);
     match found {
-        Some((seconds, runs)) => Found {
+        Ok((seconds, runs)) => Found {
             plan: Some((seconds, moves(model, budget, &runs))),
             least: budget,
         },
-        None => Found {
-            plan: None,
-            least: search.least().0,
-        },
+        Err(least) => Found { plan: None, least },
     }
 }
 
-/// The least budget for which a plan is found, without resident bytes, with that plan.
-pub(crate) fn leanest(model: &Model, options: &Options, start: Instant) -> (f64, Vec<Move>) {
+/// The least budget for which a plan is found, without resident bytes, with that plan. `plain` is the same problem without other
+/// memories.
+pub(crate) fn leanest(
+    model: &Model,
+    plain: Option<&Model>,
+    options: &Options,
+    start: Instant,
+) -> (f64, Vec<Move>) {
     let search = Search {
         model,
         budget: 0.0,
         options,
         cutoff: options.cutoff(start, options.time_limit.max(FIRST_PLAN)),
     };
-    let (least, runs) = search.least();
+    let (least, runs) = search.least(plain);
     (least, moves(model, least, &runs))
 }
 
@@ -112,24 +122,25 @@ struct Search<'m> {
 }
 
 impl<'m> Search<'m> {
-    /// The quickest plan that is found, if one is.
+    /// The quickest plan that is found, or else the least budget for which there is one.
     fn improved(
         &self,
         plain: Option<&Model>,
         tell: &mut dyn FnMut(f64),
-    ) -> Option<(f64, Vec<TaskId>)> {
+    ) -> Result<(f64, Vec<TaskId>), f64> {
         let options = self.options;
         let base = self.model.base_cost();
         let enough = options.enough.unwrap_or(0.0).max(base) * (1.0 + 1e-9);
         let began = Instant::now();
         let paged = self.paged();
-        if let Some((seconds, _)) = &paged {
-            tell(*seconds);
-            if *seconds <= enough {
-                return paged;
+        if let Some(paged) = &paged {
+            tell(paged.0);
+            if paged.0 <= enough {
+                return Ok(paged.clone());
             }
         }
         let possible = |plain: &&Model| bound::floor(plain) - plain.resident <= self.budget;
+        let known = plain;
         let plain = plain.filter(possible);
         let alone =
             plain.and_then(|plain| self.without_copies(plain, options.order, PLAIN_SHARE, None));
@@ -144,7 +155,18 @@ impl<'m> Search<'m> {
             cutoff: options.cutoff(began, end),
             ..*self
         };
-        let first = first.repaired(paged, keeps);
+        let mut first = first.repaired(paged, keeps);
+        if first.is_none() && alone.is_none() {
+            let time = self.cutoff.left().max(FIRST_PLAN);
+            let cutoff = options.cutoff(Instant::now(), time);
+            let (least, runs) = Search { cutoff, ..*self }.least(known);
+            let seconds =
+                Timing::new(self.model, self.budget).makespan(&State::new(self.model, &runs));
+            if least > self.budget || !seconds.is_finite() {
+                return Err(least);
+            }
+            first = Some((seconds, runs));
+        }
         let mut lineages: Vec<Lineage<'m>> = Vec::new();
         for from in alone.clone().into_iter().chain(first) {
             tell(from.0);
@@ -167,7 +189,7 @@ impl<'m> Search<'m> {
         let best = lineages
             .into_iter()
             .min_by(|a, b| a.best.0.total_cmp(&b.best.0));
-        let mut best = best?;
+        let mut best = best.ok_or(f64::INFINITY)?;
         tell(best.best.0);
         if let Some(plain) = plain
             && let Some(alone) = alone
@@ -188,7 +210,7 @@ impl<'m> Search<'m> {
             best.epoch(options.threads, left, &mut left);
             tell(best.best.0);
         }
-        Some(best.best)
+        Ok(best.best)
     }
 
     /// The best plan without copies that is found in this order and share of the time, if one fits, and whether it keeps
@@ -298,8 +320,56 @@ impl<'m> Search<'m> {
             .min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
-    /// The least budget for which paging or repair finds a plan, with that plan; at worst the given order.
-    fn least(&self) -> (f64, Vec<TaskId>) {
+    /// The least budget for which a plan is found, with that plan: by paging, by one repair, without copies or by repairing the leanest of
+    /// these. Ends as soon as a plan fits the search's budget.
+    fn least(&self, plain: Option<&Model>) -> (f64, Vec<TaskId>) {
+        let first = self.least_at_once();
+        if first.0 <= self.enough() {
+            return first;
+        }
+        let alone = plain.map(|plain| {
+            let options = Options {
+                time_limit: self.cutoff.left().mul_f64(ALONE_SHARE),
+                ..self.options.clone()
+            };
+            let found = driver::leanest(plain, &options, Instant::now(), &mut |_| {});
+            (State::new(plain, &found.runs).peak(), found.runs)
+        });
+        self.squeezed(match alone {
+            Some(alone) if alone.0 < first.0 => alone,
+            _ => first,
+        })
+    }
+
+    /// A budget below which no lower one is looked for.
+    fn enough(&self) -> f64 {
+        self.budget.max(self.model.least_working_set())
+    }
+
+    /// A lean plan with its peak, repaired for lower budgets until that fails for all steps and prices of copies.
+    fn squeezed(&self, known: (f64, Vec<TaskId>)) -> (f64, Vec<TaskId>) {
+        let floor = self.model.least_working_set();
+        let (mut least, mut failures) = (known, 0);
+        while failures < SQUEEZES && least.0 > self.enough() && !self.cutoff.reached() {
+            let step = SQUEEZE_STEPS[failures % SQUEEZE_STEPS.len()];
+            let budget = (least.0 - (least.0 - floor) * step).floor();
+            let random = Random::new(self.options.seed, failures as u64);
+            let free = self.is_free();
+            let mut walk = Walk::new(self.model, &least.1, budget, free, self.cutoff, random);
+            walk.repairer.copying = SQUEEZE_COPYING[failures % SQUEEZE_COPYING.len()];
+            if walk.settle(walk.taste_of(failures)) {
+                walk.record();
+            }
+            match walk.best {
+                Some((_, runs)) => (least, failures) = ((budget, runs), 0),
+                None => failures += 1,
+            }
+        }
+        least
+    }
+
+    /// The least budget for which paging or one repair finds a plan, with that plan; at worst the given order.
+    fn least_at_once(&self) -> (f64, Vec<TaskId>) {
         let paged = self.least_paged();
         let mut budget = self.model.least_working_set();
         while budget < paged.0 && !self.cutoff.reached() {

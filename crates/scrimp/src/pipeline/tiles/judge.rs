@@ -491,7 +491,7 @@ fn needed_bytes(planned: &Planned) -> u64 {
 pub(super) fn missed(budgeted: &Budgeted, error: Error) -> Result<(Judged, Option<TrialPlan>)> {
     let share = |least: u64, budget: u64| least as f64 / budget.max(1) as f64;
     let (share, leanest) = match error {
-        Error::NoLayout { budget, needed } => (share(needed, budget), None),
+        Error::NoLayout { budget, needed, .. } => (share(needed, budget), None),
         Error::Solve(SolveError::Infeasible {
             budget,
             least_found,

@@ -217,7 +217,7 @@ impl<'a> Under<'a> {
         match (self.spare.take(), refused) {
             (Some(layout), _) => Ok(self.ended(layout)),
             (None, Some(refusal)) => Err(refusal.into()),
-            (None, None) => Err(self.missed.error()),
+            (None, None) => Err(self.missed.error(&self.budgeted.problem)),
         }
     }
 
@@ -298,7 +298,11 @@ impl<'a> Under<'a> {
         let needed = layout.needed_bytes(self.budgeted.device);
         match needed.checked_sub(self.budget) {
             None | Some(0) => self.spare = Some(layout),
-            Some(excess) => self.missed = self.missed.min(Missed::by(excess, self.budget)),
+            Some(excess) => {
+                self.missed = self
+                    .missed
+                    .min(Missed::by(excess, self.budget, self.budgeted.device))
+            }
         }
     }
 

@@ -214,6 +214,35 @@ fn a_memory_that_is_full_takes_no_more() {
 }
 
 #[test]
+fn little_room_never_raises_the_least_budget() {
+    let (mut tried, mut lower, mut higher) = (0, 0, 0);
+    for round in 0..40 {
+        let p = swapping(round, &mut random(round));
+        // What rests in the memory can't do without it.
+        let Ok((plain, _)) = Model::new(&p) else {
+            continue;
+        };
+        let options = Options {
+            time_limit: Duration::from_millis(100),
+            ..Options::default()
+        };
+        let alone = driver::leanest(&plain, &options, Instant::now(), &mut |_| {});
+        let alone = (State::new(&plain, &alone.runs).peak() + plain.resident) as u64;
+        let little = Capacities::bytes_of(DeviceId::from_u32(MEMORY), 3);
+        let (least, solved) = leanest(&p, &little, &options, &mut |_| {}).unwrap();
+        assert!(solved.plan.peak(device()) <= least);
+        solved.plan.within(&little).unwrap();
+        tried += 1;
+        lower += usize::from(least < alone);
+        higher += usize::from(least > alone);
+    }
+    assert!(
+        tried > 8 && lower > 0 && higher == 0,
+        "{tried}: {lower}, {higher}"
+    );
+}
+
+#[test]
 fn room_is_used_again_when_a_value_has_come_back() {
     const TIMES: u32 = 4;
     const BYTES: u64 = 8;
