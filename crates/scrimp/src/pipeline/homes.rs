@@ -111,7 +111,7 @@ fn leanest_share(
                     best = Some((layout, tried));
                 }
             }
-            Err(Error::NoLayout { .. }) => {}
+            Err(Error::NoLayout { .. } | Error::OverBudget(_)) => {}
             Err(error) => return Err(error),
         }
         if options.stopped() {

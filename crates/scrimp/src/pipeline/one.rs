@@ -134,7 +134,7 @@ fn least_layout(
     let found = leanest_layout(budgeted, options, watch);
     let (solved, layout) = match (found, known_layout(budgeted, options)) {
         (Ok((_, layout)), Some(known)) if needed(&known) < needed(&layout) => (None, known),
-        (Err(Error::NoLayout { .. }), Some(known)) => (None, known),
+        (Err(Error::NoLayout { .. } | Error::OverBudget(_)), Some(known)) => (None, known),
         (found, _) => found.map(|(solved, layout)| (Some(solved), layout))?,
     };
     let needed = needed(&layout);
@@ -178,8 +178,10 @@ pub(super) fn leanest_layout(
             ..options.clone()
         };
         let (_, solved) = leanest(&budgeted.problem, &beside, &first, watch)?;
-        if solved.plan.within(&beside).is_err() {
-            break;
+        match solved.plan.within(&beside) {
+            Ok(()) => {}
+            Err(excesses) if missed == Missed::NONE => return Err(excesses.into()),
+            Err(_) => break,
         }
         let cutoff = options.cutoff(Instant::now(), left.mul_f64(SMALLEST_SHARE));
         let over = match smallest_layout(budgeted, &solved.plan, options, cutoff) {

@@ -60,8 +60,8 @@ const KNOWN_STREAMS: u64 = 1 << 32;
 const BLURS: [f64; 3] = [0.0, 1.0, 0.5];
 
 impl FirstPlan<'_> {
-    /// The leanest plan that is found: by search from the end, which often decides all budgets; else from there, in a free order by
-    /// bisection; and then by walks that squeeze it and search from the end, by turns where stretches are remade. Ends as soon as a
+    /// The leanest plan that is found: by search from the end, which often decides all budgets; else from there, in a free order or
+    /// with more than a few tasks by bisection; and then by walks that squeeze it and search from the end, by turns where stretches are remade. Ends as soon as a
     /// plan fits the budget.
     pub(super) fn leanest(&self) -> Lean {
         let known = match self.known {

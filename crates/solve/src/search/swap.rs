@@ -140,7 +140,8 @@ impl<'m> Search<'m> {
             }
         }
         let possible = |plain: &&Model| bound::floor(plain) - plain.resident <= self.budget;
-        let known = plain;
+        // A plan without copies that needs more may still be squeezed with them.
+        let whole = plain;
         let plain = plain.filter(possible);
         let alone =
             plain.and_then(|plain| self.without_copies(plain, options.order, PLAIN_SHARE, None));
@@ -159,7 +160,7 @@ impl<'m> Search<'m> {
         if first.is_none() && alone.is_none() {
             let time = self.cutoff.left().max(FIRST_PLAN);
             let cutoff = options.cutoff(Instant::now(), time);
-            let (least, runs) = Search { cutoff, ..*self }.least(known);
+            let (least, runs) = Search { cutoff, ..*self }.least(whole);
             let seconds =
                 Timing::new(self.model, self.budget).makespan(&State::new(self.model, &runs));
             if least > self.budget || !seconds.is_finite() {
