@@ -15,8 +15,10 @@ use crate::error::{Error, Result};
 use crate::pipeline::Budgeted;
 use crate::pipeline::one::leanest_layout;
 
-/// The shares of the bytes that may move, in this many parts, that are tried.
-const PARTS: u64 = 4;
+/// The shares of the bytes that may move, in this many parts, that are tried, and those for the least budget.
+const PARTS: u64 = 16;
+const SHARES: [u64; 5] = [0, 4, 8, 12, 16];
+const LEAN_SHARES: [u64; 6] = [16, 15, 12, 8, 4, 0];
 /// The part of the time limit that one trial may take.
 const TRIAL: u32 = 12;
 
@@ -54,7 +56,7 @@ pub(super) fn choose(
     };
     let mut best: Option<(f64, Budgeted)> = None;
     let base = budgeted.base.objective(options.alpha);
-    for share in 0..=PARTS {
+    for share in SHARES {
         let tried = moved(share)?;
         if tried.fixed_bytes > budget {
             continue;
@@ -98,7 +100,7 @@ fn leanest_share(
 ) -> Result<(Budgeted, Option<Sequence>)> {
     let mut best: Option<(CheckedLayout, Budgeted)> = None;
     let needed = |layout: &CheckedLayout| layout.needed_bytes(budgeted.device);
-    for share in (0..=PARTS).rev() {
+    for share in LEAN_SHARES {
         let tried = moved(share)?;
         let trial = Options {
             time_limit: options.time_limit / TRIAL,
