@@ -4,11 +4,16 @@ use crate::search::anneal::Walk;
 use crate::search::repair::{self, Taste};
 use crate::search::stretch::{Mended, mostly_few, remakes, tries};
 
-/// Where stretches are remade, the steps of a squeeze, as shares of the bytes above its target, and the steps of annealing after a
-/// failure, per failure in a row. What longer steps reach at once is little there, and trying takes long.
-const STEPS: [f64; 3] = [0.1, 0.03, 0.01];
-const AFTER: usize = 5;
-/// Elsewhere, one of these lists of steps is taken, with so many evictions by one estimate.
+/// The steps of a squeeze with annealing, as shares of the bytes above its target.
+const STEPS: [f64; 6] = [1.0, 0.5, 0.25, 0.1, 0.03, 0.01];
+/// The first of them where stretches are remade: what that reaches at once is little, and trying takes long.
+const CLOSE_STEP: usize = 3;
+/// Steps of annealing after a failure of a squeeze, per failure in a row; remaking stretches finds more in the same time.
+const AFTER: usize = 20;
+const AFTER_REMAKING: usize = 5;
+/// With up to so many tasks, half of the squeezes anneal although no stretches are remade; with more, annealing takes too long.
+const ANNEALED: u32 = 2500;
+/// The steps of a squeeze by repair alone, which has one of these lists, with so many evictions by one estimate.
 const LONG_STEPS: [[f64; 7]; 2] = [
     [1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.003],
     [0.15, 0.05, 0.03, 0.01, 0.005, 0.003, 0.001],
@@ -27,36 +32,47 @@ impl Walk<'_> {
     /// Lowers the peak towards `target`, until there is a plan of at most `enough` bytes or `most` units of work are used up.
     pub fn squeeze(&mut self, target: f64, enough: f64, most: u64) {
         let end = self.repairer.work + most;
-        match remakes(self.model) {
-            true => self.squeeze_by_remaking(target, enough, end),
+        // Training graphs gain more from annealing, and random ones from repair.
+        let anneals = |walk: &mut Self| {
+            walk.model.tasks <= crate::search::first::MANY
+                || walk.model.tasks <= ANNEALED && walk.rng.below(2) == 0
+        };
+        match remakes(self.model) || anneals(self) {
+            true => self.squeeze_by_annealing(target, enough, end),
             false => self.squeeze_by_repair(target, enough, end),
         }
     }
 
-    /// Lowers the budget from the present peak, by steps that grow where repair succeeds and shrink where it fails. Where it fails,
-    /// stretches are remade, and where that fails, too, the sequence is annealed.
-    fn squeeze_by_remaking(&mut self, target: f64, enough: f64, end: u64) {
+    /// Lowers the budget from the present peak, by steps that grow where repair succeeds and shrink where it fails, and anneals after
+    /// failures. With few tasks, stretches are remade where repair fails.
+    fn squeeze_by_annealing(&mut self, target: f64, enough: f64, end: u64) {
         let (mut failures, mut step) = (0, 0);
+        let remakes = remakes(self.model);
+        let (steps, after) = match remakes {
+            true => (&STEPS[CLOSE_STEP..], AFTER_REMAKING),
+            false => (&STEPS[..], AFTER),
+        };
         while self.leanest.0 > target.max(enough)
             && failures < 60
             && self.repairer.work < end
             && !self.cutoff.reached()
         {
             let peak = self.state.peak();
-            let share = STEPS[step % STEPS.len()];
+            let share = steps[step % steps.len()];
             self.repairer.budget = (peak - (peak - target) * share)
                 .floor()
                 .min(peak - 1.0)
                 .max(target);
             let mended = match self.settle(self.taste_of(failures)) {
                 true => Mended::Whole,
-                false => self.mend(tries(self.model), mostly_few),
+                false if remakes => self.mend(tries(self.model), mostly_few),
+                false => Mended::Not,
             };
             match mended {
                 Mended::Whole => {
                     self.leanest = (self.state.peak(), self.state.order());
                     failures = 0;
-                    step = (step % STEPS.len()).saturating_sub(1);
+                    step = (step % steps.len()).saturating_sub(1);
                 }
                 // The next try begins with fewer excesses, and without the runs that the present peak doesn't need.
                 Mended::Partly => {
@@ -68,8 +84,10 @@ impl Walk<'_> {
                     failures += 1;
                     step += 1;
                     self.repairer.budget = peak;
-                    self.stir(mostly_few);
-                    for _ in 0..AFTER * failures {
+                    if remakes {
+                        self.stir(mostly_few);
+                    }
+                    for _ in 0..after * failures {
                         if self.cutoff.reached() {
                             break;
                         }

@@ -42,6 +42,11 @@ const QUICK_TASKS: f64 = 10_000.0;
 const MOST_TASKS: usize = 200_000;
 const MOST_TASKS_OF_SEVERAL: usize = 5_000;
 
+/// What tiles with so many times the tasks of others that miss the budgets count as missing more, as a share of a budget: with more time,
+/// a search gains more where there are fewer tasks, and larger tiles make less again.
+const MANY_TIMES: usize = 2;
+const FEWER_GAIN: f64 = 0.02;
+
 /// So many of the tiles that the static model says are fastest are compared by other costs.
 const FINALISTS: usize = 3;
 
@@ -143,6 +148,8 @@ pub(super) struct Judge<'a> {
     pace: f64,
     /// The bytes and the nodes of the last step that was cut by bytes, none before it.
     cut: (u64, usize),
+    /// The fewest nodes of a step that missed the budgets.
+    fewest: usize,
     /// The best so far.
     best: Judged,
     /// Its plan, if it is known: one whose layout fits or the leanest that was found.
@@ -162,6 +169,7 @@ impl<'a> Judge<'a> {
             quickest: Duration::ZERO,
             pace: f64::INFINITY,
             cut: (0, 0),
+            fewest: usize::MAX / MANY_TIMES,
             best: Judged::Nothing,
             start: None,
             seen: Vec::new(),
@@ -314,8 +322,23 @@ impl<'a> Judge<'a> {
         let pace = took.as_secs_f64() / nodes.max(1) as f64;
         self.pace = self.pace.min(pace);
         let (judged, start) = self.plan(&budgeted)?;
+        let judged = self.beside_fewer(judged, nodes);
         self.keep(step, judged, start);
         Ok(judged)
+    }
+
+    /// The same, but as if it missed the budgets by more if other tiles with far fewer tasks miss them, too.
+    fn beside_fewer(&mut self, judged: Judged, nodes: usize) -> Judged {
+        match judged {
+            Judged::Missed(share) if nodes > MANY_TIMES * self.fewest => {
+                Judged::Missed(share + FEWER_GAIN)
+            }
+            Judged::Missed(_) => {
+                self.fewest = self.fewest.min(nodes);
+                judged
+            }
+            judged => judged,
+        }
     }
 
     /// Whether a training step of so many nodes, nearly all of which are tasks, is too large for a trial. One that only runs forward may
