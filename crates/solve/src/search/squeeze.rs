@@ -34,8 +34,7 @@ impl Walk<'_> {
         let end = self.repairer.work + most;
         // Training graphs gain more from annealing, and random ones from repair.
         let anneals = |walk: &mut Self| {
-            walk.model.tasks <= crate::search::first::MANY
-                || walk.model.tasks <= ANNEALED && walk.rng.below(2) == 0
+            walk.model.tasks <= ANNEALED && walk.rng.below(2) == 0
         };
         match remakes(self.model) || anneals(self) {
             true => self.squeeze_by_annealing(target, enough, end),
