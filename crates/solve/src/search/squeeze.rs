@@ -33,9 +33,7 @@ impl Walk<'_> {
     pub fn squeeze(&mut self, target: f64, enough: f64, most: u64) {
         let end = self.repairer.work + most;
         // Training graphs gain more from annealing, and random ones from repair.
-        let anneals = |walk: &mut Self| {
-            walk.model.tasks <= ANNEALED && walk.rng.below(2) == 0
-        };
+        let anneals = |walk: &mut Self| walk.model.tasks <= ANNEALED && walk.rng.below(2) == 0;
         match remakes(self.model) || anneals(self) {
             true => self.squeeze_by_annealing(target, enough, end),
             false => self.squeeze_by_repair(target, enough, end),
