@@ -12,7 +12,7 @@ const CLOSE_STEP: usize = 3;
 const AFTER: usize = 20;
 const AFTER_REMAKING: usize = 5;
 /// With up to so many tasks, half of the squeezes anneal although no stretches are remade; with more, annealing takes too long.
-const ANNEALED: u32 = 2500;
+const ANNEALED: u32 = 1000;
 /// The steps of a squeeze by repair alone, which has one of these lists, with so many evictions by one estimate.
 const LONG_STEPS: [[f64; 7]; 2] = [
     [1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.003],
