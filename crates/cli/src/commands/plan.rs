@@ -287,7 +287,9 @@ fn too_little(error: Error, budgeted: &Budgeted, choice: Option<&Choice>) -> Fai
             budget,
             needed,
         } => {
-            let needed = needed.min(known);
+            // What other tiles need says nothing about another memory.
+            let own = budgeted.problem.devices()[budgeted.device].name == memory;
+            let needed = if own { needed.min(known) } else { needed };
             return Error::NoLayout {
                 memory,
                 budget,

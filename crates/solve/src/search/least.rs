@@ -60,9 +60,9 @@ const KNOWN_STREAMS: u64 = 1 << 32;
 const BLURS: [f64; 3] = [0.0, 1.0, 0.5];
 
 impl FirstPlan<'_> {
-    /// The leanest plan that is found: by search from the end, which often decides all budgets; else from there, in a free order or
-    /// with more than a few tasks by bisection; and then by walks that squeeze it and search from the end, by turns where stretches are remade. Ends as soon as a
-    /// plan fits the budget.
+    /// The leanest plan that is found: by search from the end, which often decides all budgets; else from there, by bisection except
+    /// where few tasks have a given order or many would take too long; and then by walks that squeeze it and search from the end, by
+    /// turns where stretches are remade. Ends as soon as a plan fits the budget.
     pub(super) fn leanest(&self) -> Lean {
         let known = match self.known {
             Some(known) => (State::new(self.model, known).peak(), known.to_vec()),

@@ -1,6 +1,6 @@
 //! The default search. Its parts build on each other in this order: a state; its repair (pricing and carrying
 //! out evictions, and postponing groups of runs); orders to start from; their rearrangement and the tidying
-//! of plans; annealing over repairs; plans built from the front, by beams or, for small problems, exactly; search from the end;
+//! of plans; annealing over repairs; squeezing; plans built from the front, by beams or, for small problems, exactly; search from the end;
 //! and the schedule.
 
 pub(crate) mod anneal;
