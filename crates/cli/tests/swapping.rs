@@ -97,6 +97,34 @@ fn a_plan_whose_weights_live_elsewhere_is_used_again() {
 }
 
 #[test]
+fn a_budget_above_the_least_is_met_beside_a_small_memory() {
+    // A cheap plan fills this memory with weights, and then neither what it copies there nor the device packs.
+    let plan = |budget: &str| {
+        let args = [
+            "plan",
+            "digits",
+            "--batch",
+            "8",
+            "--costs",
+            "static",
+            "--swap",
+            "ram=200KB@5GB/s",
+            "--time-limit",
+            "2s",
+            "--budget",
+            budget,
+        ];
+        object(&args)
+    };
+    let bytes = |plan: &serde_json::Value| plan["arena_bytes"].as_u64().unwrap();
+    let least = bytes(&plan("min"));
+    for part in [10, 20] {
+        let budget = least + least / part;
+        assert!(bytes(&plan(&budget.to_string())) <= budget);
+    }
+}
+
+#[test]
 fn what_can_hold_no_file_is_refused_before_the_first_step() {
     let folder = tempdir().unwrap();
     let none = disk(&folder.path().join("none"));

@@ -3,12 +3,15 @@
 use std::time::Instant;
 
 use scrimp_plan::{Plan, SavedPlan, Step, check};
-use scrimp_solve::{Options, PlaceError, Progress, place};
+use scrimp_solve::{Options, PlaceError, Progress, SolveError, place, sequence_of};
 
 use crate::error::{Error, Result};
-use crate::pipeline::{Budgeted, Planned, homes, least, one, several};
+use crate::pipeline::{Budgeted, Planned, homes, is_too_little, least, one, several};
 
 pub use super::one::{Fit, plan_bytes};
+
+/// Of the time left once homes are chosen, the share for a plan with these, if others are known to suffice.
+const CHOSEN_SHARE: f64 = 0.8;
 
 /// Stages 6 to 8: solve, check, place. It is first decided where weights and optimizer state live between steps, so the
 /// plan's problem may differ from the one given in these. A loop follows, the only one of the pipeline: if the layout
@@ -29,16 +32,47 @@ pub fn find_plan(
         };
     }
     let began = Instant::now();
-    let (budgeted, start) = &homes::choose(budgeted, options)?;
-    let options = &match budgeted.problem.devices().len() {
-        1 => options.clone(),
-        _ => Options {
-            time_limit: options.time_limit.saturating_sub(began.elapsed()),
-            start: start.clone().or_else(|| options.start.clone()),
-            ..options.clone()
-        },
+    let chosen = homes::choose(budgeted, fit, options)?;
+    let left = || match budgeted.problem.devices().len() {
+        1 => options.time_limit,
+        _ => options.time_limit.saturating_sub(began.elapsed()),
     };
-    one::find(budgeted, fit, options, watch)
+    let alone = chosen.spare.is_none();
+    let first = Options {
+        time_limit: left().mul_f64(if alone { 1.0 } else { CHOSEN_SHARE }),
+        start: chosen.start.or_else(|| options.start.clone()),
+        ..options.clone()
+    };
+    let found = one::find(chosen.known, &chosen.budgeted, fit, &first, watch);
+    match (found, chosen.spare) {
+        (Err(error), Some((spare, layout))) if is_too_little(&error) => {
+            let rest = Options {
+                time_limit: left(),
+                start: Some(sequence_of(layout.plan())),
+                ..options.clone()
+            };
+            let known = homes::fitting(&spare, layout);
+            match one::find(known, &spare, fit, &rest, watch) {
+                Err(other) if missing(&error) < missing(&other) => Err(error),
+                found => found,
+            }
+        }
+        (found, _) => found,
+    }
+}
+
+/// By how many bytes a refusal says that the budget is too small.
+fn missing(error: &Error) -> u64 {
+    let (needed, budget) = match *error {
+        Error::NoLayout { needed, budget, .. } => (needed, budget),
+        Error::Solve(SolveError::Infeasible {
+            least_found,
+            budget,
+            ..
+        }) => (least_found, budget),
+        _ => return u64::MAX,
+    };
+    needed.saturating_sub(budget)
 }
 
 /// Stages 7 and 8 for a plan that was made before, perhaps for another device: checks it under this budget
@@ -81,7 +115,7 @@ fn check_again(budgeted: &Budgeted, plan: Plan) -> Result<Planned> {
     match place(&plan, &capacities) {
         Ok(layout) => Ok(budgeted.planned(layout, Fit::Layout, budget, None)),
         Err(PlaceError::OverCapacity(over)) => {
-            Err(one::least_missed(&over, &capacities).error(&budgeted.problem))
+            Err(one::most_missed(&over, &capacities).error(&budgeted.problem))
         }
         Err(error) => Err(error.into()),
     }

@@ -9,11 +9,11 @@ use std::cmp::Reverse;
 use std::time::Instant;
 
 use scrimp_plan::{Capacities, CheckedLayout, DeviceId, Problem, Sequence, ValueId};
-use scrimp_solve::{Method, Options, SolveError, sequence_of, solve};
+use scrimp_solve::{Method, Options, SolveError, Solved, place_reordered, sequence_of, solve};
 
 use crate::error::{Error, Result};
 use crate::pipeline::Budgeted;
-use crate::pipeline::one::leanest_layout;
+use crate::pipeline::one::{Fit, leanest_layout};
 
 /// The shares of the bytes that may move, in this many parts, that are tried, and those for the least budget.
 const PARTS: u64 = 16;
@@ -22,20 +22,39 @@ const LEAN_SHARES: [u64; 6] = [16, 15, 12, 8, 4, 0];
 /// The part of the time limit that one trial may take.
 const TRIAL: u32 = 12;
 
+/// A problem with its homes.
+pub(super) struct Chosen {
+    pub budgeted: Budgeted,
+    /// What the search for a plan begins with.
+    pub start: Option<Sequence>,
+    /// A layout that fits the budget.
+    pub known: Option<CheckedLayout>,
+    /// Other homes, where a plan of these may not pack, and a small layout of a plan of those, which may fit.
+    pub spare: Option<(Budgeted, CheckedLayout)>,
+}
+
+impl Chosen {
+    fn just(budgeted: Budgeted) -> Chosen {
+        Chosen {
+            budgeted,
+            start: None,
+            known: None,
+            spare: None,
+        }
+    }
+}
+
 /// The problem with the homes that give the cheapest quick plan; as it is if nothing can move, or if a plan in which
 /// nothing moves adds nothing. With the least budget, everything that can moves, unless the memory is so small that other values may need
-/// the room; then there is a plan, too.
-pub(super) fn choose(
-    budgeted: &Budgeted,
-    options: &Options,
-) -> Result<(Budgeted, Option<Sequence>)> {
+/// the room: then those that give the smallest layout. If the quick plan beside such a memory doesn't pack, these are the spare.
+pub(super) fn choose(budgeted: &Budgeted, fit: Fit, options: &Options) -> Result<Chosen> {
     let candidates = movable(budgeted);
     let one = budgeted.problem.sole_device().is_some();
     let Some(memory) = memory(budgeted).filter(|_| one && options.method == Method::Search) else {
-        return Ok((budgeted.clone(), None));
+        return Ok(Chosen::just(budgeted.clone()));
     };
     if candidates.is_empty() {
-        return Ok((budgeted.clone(), None));
+        return Ok(Chosen::just(budgeted.clone()));
     }
     let total: u64 = candidates.iter().map(|&(_, bytes)| bytes).sum();
     let moved = |share: u64| {
@@ -48,13 +67,49 @@ pub(super) fn choose(
         let homes: Vec<_> = values.map(|&(value, _)| (value, memory)).collect();
         with_homes(budgeted, &homes)
     };
-    let Some(budget) = budgeted.budget_bytes else {
-        return match room(&budgeted.beside, memory) < budgeted.base_peak() {
-            true => leanest_share(&moved, budgeted, options),
-            false => Ok((moved(PARTS)?, None)),
-        };
+    let is_small = room(&budgeted.beside, memory) < budgeted.base_peak();
+    let (quick, part) = match budgeted.budget_bytes {
+        Some(budget) => (
+            cheapest_share(&moved, budgeted, budget, options)?,
+            TRIAL * 2,
+        ),
+        None => (None, TRIAL),
     };
-    let mut best: Option<(f64, Budgeted)> = None;
+    let known = |(solved, tried): &(Solved, Budgeted)| {
+        let cutoff = options.cutoff(Instant::now(), options.time_limit / part);
+        let capacities = tried.capacities();
+        place_reordered(&solved.plan, &capacities, options.order, cutoff).ok()
+    };
+    let looks_for_layout = is_small && fit == Fit::Layout;
+    let known = quick.as_ref().filter(|_| looks_for_layout).and_then(known);
+    let lean = match &quick {
+        None if !is_small => return Ok(Chosen::just(moved(PARTS)?)),
+        Some(_) if !looks_for_layout || known.is_some() => None,
+        _ => leanest_share(&moved, budgeted, part, options)?,
+    };
+    Ok(match (quick, lean) {
+        (Some((_, quick)), spare) => Chosen {
+            known,
+            spare,
+            ..Chosen::just(quick)
+        },
+        (None, Some((lean, layout))) => Chosen {
+            start: Some(sequence_of(layout.plan())),
+            known: fitting(&lean, layout),
+            ..Chosen::just(lean)
+        },
+        (None, None) => Chosen::just(moved(0)?),
+    })
+}
+
+/// The problem with the homes that give the cheapest quick plan within the budget, and this plan.
+fn cheapest_share(
+    moved: &dyn Fn(u64) -> Result<Budgeted>,
+    budgeted: &Budgeted,
+    budget: u64,
+    options: &Options,
+) -> Result<Option<(Solved, Budgeted)>> {
+    let mut best: Option<(Solved, Budgeted)> = None;
     let base = budgeted.base.objective(options.alpha);
     for share in SHARES {
         let tried = moved(share)?;
@@ -69,8 +124,11 @@ pub(super) fn choose(
         match solve(&tried.problem, &tried.capacities(), &trial, &mut |_| {}) {
             Ok(solved) => {
                 let free = share == 0 && solved.cost <= base;
-                if best.as_ref().is_none_or(|(cost, _)| solved.cost < *cost) {
-                    best = Some((solved.cost, tried));
+                if best
+                    .as_ref()
+                    .is_none_or(|(best, _)| solved.cost < best.cost)
+                {
+                    best = Some((solved, tried));
                 }
                 if free || options.stopped() {
                     break;
@@ -85,32 +143,36 @@ pub(super) fn choose(
             Err(error) => return Err(error.into()),
         }
     }
-    match best {
-        Some((_, best)) => Ok((best, None)),
-        // The refusal then names the least that is needed.
-        None => Ok((moved(PARTS)?, None)),
-    }
+    Ok(best)
 }
 
-/// The problem with the homes that give the smallest layout, by quick plans, with the plan of that layout.
+/// The problem with the homes that give the smallest layout, or the first one that fits the budget, and this layout. Each is found in at
+/// most this part of the limit.
 fn leanest_share(
     moved: &dyn Fn(u64) -> Result<Budgeted>,
     budgeted: &Budgeted,
+    part: u32,
     options: &Options,
-) -> Result<(Budgeted, Option<Sequence>)> {
-    let mut best: Option<(CheckedLayout, Budgeted)> = None;
+) -> Result<Option<(Budgeted, CheckedLayout)>> {
+    let mut best: Option<(Budgeted, CheckedLayout)> = None;
     let needed = |layout: &CheckedLayout| layout.needed_bytes(budgeted.device);
     for share in LEAN_SHARES {
         let tried = moved(share)?;
         let trial = Options {
-            time_limit: options.time_limit / TRIAL,
+            time_limit: options.time_limit / part,
             ..options.clone()
         };
         match leanest_layout(&tried, &trial, &mut |_| {}) {
             Ok((_, layout)) => {
-                let least = best.as_ref().map_or(u64::MAX, |(best, _)| needed(best));
+                let least = best.as_ref().map_or(u64::MAX, |(_, best)| needed(best));
+                let fits = budgeted
+                    .budget_bytes
+                    .is_some_and(|bytes| needed(&layout) <= bytes);
                 if needed(&layout) < least {
-                    best = Some((layout, tried));
+                    best = Some((tried, layout));
+                }
+                if fits {
+                    break;
                 }
             }
             Err(Error::NoLayout { .. } | Error::OverBudget(_)) => {}
@@ -120,10 +182,13 @@ fn leanest_share(
             break;
         }
     }
-    match best {
-        Some((layout, best)) => Ok((best, Some(sequence_of(layout.plan())))),
-        None => Ok((moved(0)?, None)),
-    }
+    Ok(best)
+}
+
+/// A layout, if it fits the budget.
+pub(super) fn fitting(budgeted: &Budgeted, layout: CheckedLayout) -> Option<CheckedLayout> {
+    let fits = budgeted.budget_bytes.is_some() && layout.within(&budgeted.capacities()).is_ok();
+    fits.then_some(layout)
 }
 
 /// The problem with everything that can live elsewhere there.

@@ -21,21 +21,22 @@ pub enum Fit {
     LiveBytes,
 }
 
-/// Stages 6 to 8 for one device that computes.
+/// Stages 6 to 8 for one device that computes. A layout that fits the budget may be known.
 pub(super) fn find(
+    known: Option<CheckedLayout>,
     budgeted: &Budgeted,
     fit: Fit,
     options: &Options,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Planned> {
     match budgeted.budget_bytes {
-        Some(bytes) => under::find(budgeted, bytes, fit, options, watch),
+        Some(bytes) => under::find(known, budgeted, bytes, fit, options, watch),
         None if options.method == Method::Search && !counts_energy(budgeted, options) => {
             least(budgeted, fit, options, watch)
         }
         None => {
             let bytes = least_of_method(budgeted, options, watch)?;
-            under::find(budgeted, bytes, fit, options, watch)
+            under::find(known, budgeted, bytes, fit, options, watch)
         }
     }
 }
@@ -76,13 +77,13 @@ impl Missed {
     }
 }
 
-/// The device that misses its budget by the least.
-pub(super) fn least_missed(over: &[Overflow], asked: &Capacities) -> Missed {
+/// By how much a layout misses the budget of the device that lacks the most.
+pub(super) fn most_missed(over: &[Overflow], asked: &Capacities) -> Missed {
     let missed = over.iter().map(|over| {
         let budget = asked.bytes(over.device).unwrap_or(u64::MAX);
         Missed::by(over.excess(), budget, over.device)
     });
-    missed.min().unwrap_or(Missed::NONE)
+    missed.max().unwrap_or(Missed::NONE)
 }
 
 /// Capacities that are smaller by what is missing and a margin.
@@ -152,7 +153,7 @@ fn least_layout(
         budget_bytes: Some(needed),
         ..budgeted.clone()
     };
-    let planned = under::find_from(Some(layout), &within, needed, Fit::Layout, &options, watch)?;
+    let planned = under::find(Some(layout), &within, needed, Fit::Layout, &options, watch)?;
     Ok(Planned {
         budgeted: budgeted.clone(),
         // The layout gets what it needs.
@@ -188,7 +189,7 @@ pub(super) fn leanest_layout(
             Err(Error::Place(PlaceError::OverCapacity(over))) => over,
             layout => return layout.map(|layout| (solved, layout)),
         };
-        missed = missed.min(least_missed(&over, &budgeted.beside));
+        missed = missed.min(most_missed(&over, &budgeted.beside));
         beside = tighten(beside, &over, 0);
         if options.time_limit <= began.elapsed() {
             break;

@@ -394,7 +394,7 @@ impl Several<'_> {
                 Err(PlaceError::OverCapacity(over)) => over,
                 Err(error) => return Err(error.into()),
             };
-            missed = missed.min(one::least_missed(&over, &asked));
+            missed = missed.min(one::most_missed(&over, &asked));
             tightened = one::tighten(tightened, &over, margin);
             margin = margin.saturating_mul(2);
             options = Options {

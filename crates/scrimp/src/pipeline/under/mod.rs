@@ -12,7 +12,7 @@ use scrimp_solve::{
 
 use crate::error::Result;
 use crate::history::History;
-use crate::pipeline::one::{Fit, Missed, counts_energy, least_missed, tighten, with_layout};
+use crate::pipeline::one::{Fit, Missed, counts_energy, most_missed, tighten, with_layout};
 use crate::pipeline::{Budgeted, Planned, Provenance, homes};
 
 pub(super) use layouts::layout_of_start;
@@ -52,7 +52,9 @@ const MARGIN: u64 = 256;
 /// becomes the spare if it packs, other plans that cost the same are placed, and then one that uses a little less. If none of them
 /// fits and the order is free, the planner is asked for a plan in the given order, whose lifetimes are nested more neatly. Then it is
 /// asked for a plan that uses less by the missing bytes and a margin or, if there is none, for another plan.
+/// A layout that fits may be known.
 pub(super) fn find(
+    known: Option<CheckedLayout>,
     budgeted: &Budgeted,
     budget: u64,
     fit: Fit,
@@ -60,21 +62,11 @@ pub(super) fn find(
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Planned> {
     let spare = match fit {
-        Fit::Layout => layout_of_start(&budgeted.problem, &budgeted.within(budget), options)?,
-        Fit::LiveBytes => None,
+        Fit::Layout if known.is_none() => {
+            layout_of_start(&budgeted.problem, &budgeted.within(budget), options)?
+        }
+        _ => known,
     };
-    find_from(spare, budgeted, budget, fit, options, watch)
-}
-
-/// The same; a layout that fits may be known.
-pub(super) fn find_from(
-    spare: Option<CheckedLayout>,
-    budgeted: &Budgeted,
-    budget: u64,
-    fit: Fit,
-    options: &Options,
-    watch: &mut dyn FnMut(Progress),
-) -> Result<Planned> {
     let asked = budgeted.within(budget);
     let under = Under {
         budgeted,
@@ -182,7 +174,7 @@ impl<'a> Under<'a> {
             let found = match self.placed(&solved, options.order)? {
                 Ok(layout) => Ok(layout),
                 Err(over) => {
-                    self.missed = self.missed.min(least_missed(&over, &self.asked));
+                    self.missed = self.missed.min(most_missed(&over, &self.asked));
                     let other = self.other(&solved, &over, &options, thorough)?;
                     other.ok_or(over)
                 }
