@@ -3,15 +3,16 @@
 use std::time::Instant;
 
 use scrimp_plan::{Plan, SavedPlan, Step, check};
-use scrimp_solve::{Options, PlaceError, Progress, SolveError, place, sequence_of};
+use scrimp_solve::{Options, PlaceError, Progress, SolveError, place};
 
 use crate::error::{Error, Result};
+use crate::pipeline::homes::Chosen;
 use crate::pipeline::{Budgeted, Planned, homes, is_too_little, least, one, several};
 
 pub use super::one::{Fit, plan_bytes};
 
-/// Of the time left once homes are chosen, the share for a plan with these, if others are known to suffice.
-const CHOSEN_SHARE: f64 = 0.8;
+/// Of the time left once homes are chosen, the share for a plan with the first ones, if there are second ones.
+const FIRST_SHARE: f64 = 0.8;
 
 /// Stages 6 to 8: solve, check, place. It is first decided where weights and optimizer state live between steps, so the
 /// plan's problem may differ from the one given in these. A loop follows, the only one of the pipeline: if the layout
@@ -32,32 +33,28 @@ pub fn find_plan(
         };
     }
     let began = Instant::now();
-    let chosen = homes::choose(budgeted, fit, options)?;
-    let left = || match budgeted.problem.devices().len() {
-        1 => options.time_limit,
-        _ => options.time_limit.saturating_sub(began.elapsed()),
+    let (first, second) = homes::choose(budgeted, fit, options)?;
+    let mut find = |chosen: Chosen, share: f64| {
+        let left = match budgeted.problem.devices().len() {
+            1 => options.time_limit,
+            _ => options.time_limit.saturating_sub(began.elapsed()),
+        };
+        let options = Options {
+            time_limit: left.mul_f64(share),
+            start: chosen.start.or_else(|| options.start.clone()),
+            ..options.clone()
+        };
+        one::find(chosen.known, &chosen.budgeted, fit, &options, watch)
     };
-    let alone = chosen.spare.is_none();
-    let first = Options {
-        time_limit: left().mul_f64(if alone { 1.0 } else { CHOSEN_SHARE }),
-        start: chosen.start.or_else(|| options.start.clone()),
-        ..options.clone()
+    let Some(second) = second else {
+        return find(first, 1.0);
     };
-    let found = one::find(chosen.known, &chosen.budgeted, fit, &first, watch);
-    match (found, chosen.spare) {
-        (Err(error), Some((spare, layout))) if is_too_little(&error) => {
-            let rest = Options {
-                time_limit: left(),
-                start: Some(sequence_of(layout.plan())),
-                ..options.clone()
-            };
-            let known = homes::fitting(&spare, layout);
-            match one::find(known, &spare, fit, &rest, watch) {
-                Err(other) if missing(&error) < missing(&other) => Err(error),
-                found => found,
-            }
-        }
-        (found, _) => found,
+    match find(first, FIRST_SHARE) {
+        Err(error) if is_too_little(&error) => match find(second, 1.0) {
+            Err(other) if missing(&error) < missing(&other) => Err(error),
+            found => found,
+        },
+        found => found,
     }
 }
 

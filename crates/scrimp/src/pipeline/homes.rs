@@ -14,6 +14,7 @@ use scrimp_solve::{Method, Options, SolveError, Solved, place_reordered, sequenc
 use crate::error::{Error, Result};
 use crate::pipeline::Budgeted;
 use crate::pipeline::one::{Fit, leanest_layout};
+use crate::pipeline::under::fitting;
 
 /// The shares of the bytes that may move, in this many parts, that are tried, and those for the least budget.
 const PARTS: u64 = 16;
@@ -29,8 +30,6 @@ pub(super) struct Chosen {
     pub start: Option<Sequence>,
     /// A layout that fits the budget.
     pub known: Option<CheckedLayout>,
-    /// Other homes, where a plan of these may not pack, and a small layout of a plan of those, which may fit.
-    pub spare: Option<(Budgeted, CheckedLayout)>,
 }
 
 impl Chosen {
@@ -39,22 +38,37 @@ impl Chosen {
             budgeted,
             start: None,
             known: None,
-            spare: None,
+        }
+    }
+
+    /// Homes with a small layout, which may fit.
+    fn lean(budgeted: Budgeted, layout: CheckedLayout) -> Chosen {
+        let start = Some(sequence_of(layout.plan()));
+        let fits = budgeted.budget_bytes.is_some() && layout.within(&budgeted.capacities()).is_ok();
+        Chosen {
+            budgeted,
+            start,
+            known: fits.then_some(layout),
         }
     }
 }
 
 /// The problem with the homes that give the cheapest quick plan; as it is if nothing can move, or if a plan in which
 /// nothing moves adds nothing. With the least budget, everything that can moves, unless the memory is so small that other values may need
-/// the room: then those that give the smallest layout. If the quick plan beside such a memory doesn't pack, these are the spare.
-pub(super) fn choose(budgeted: &Budgeted, fit: Fit, options: &Options) -> Result<Chosen> {
+/// the room: then those that give the smallest layout. If the quick plan beside such a memory doesn't pack, the homes of a small layout
+/// come second, for when no plan of the first ones packs either.
+pub(super) fn choose(
+    budgeted: &Budgeted,
+    fit: Fit,
+    options: &Options,
+) -> Result<(Chosen, Option<Chosen>)> {
     let candidates = movable(budgeted);
     let one = budgeted.problem.sole_device().is_some();
     let Some(memory) = memory(budgeted).filter(|_| one && options.method == Method::Search) else {
-        return Ok(Chosen::just(budgeted.clone()));
+        return Ok((Chosen::just(budgeted.clone()), None));
     };
     if candidates.is_empty() {
-        return Ok(Chosen::just(budgeted.clone()));
+        return Ok((Chosen::just(budgeted.clone()), None));
     }
     let total: u64 = candidates.iter().map(|&(_, bytes)| bytes).sum();
     let moved = |share: u64| {
@@ -75,30 +89,39 @@ pub(super) fn choose(budgeted: &Budgeted, fit: Fit, options: &Options) -> Result
         ),
         None => (None, TRIAL),
     };
-    let known = |(solved, tried): &(Solved, Budgeted)| {
-        let cutoff = options.cutoff(Instant::now(), options.time_limit / part);
-        let capacities = tried.capacities();
-        place_reordered(&solved.plan, &capacities, options.order, cutoff).ok()
-    };
     let looks_for_layout = is_small && fit == Fit::Layout;
-    let known = quick.as_ref().filter(|_| looks_for_layout).and_then(known);
-    let lean = match &quick {
-        None if !is_small => return Ok(Chosen::just(moved(PARTS)?)),
-        Some(_) if !looks_for_layout || known.is_some() => None,
-        _ => leanest_share(&moved, budgeted, part, options)?,
+    let known = match &quick {
+        Some((solved, tried)) if looks_for_layout => {
+            let cutoff = options.cutoff(Instant::now(), options.time_limit / part);
+            let capacities = tried.capacities();
+            fitting(place_reordered(
+                &solved.plan,
+                &capacities,
+                options.order,
+                cutoff,
+            ))?
+            .ok()
+        }
+        None if !is_small => return Ok((Chosen::just(moved(PARTS)?), None)),
+        _ => None,
     };
+    let lean = match quick.is_none() || looks_for_layout && known.is_none() {
+        true => leanest_share(&moved, budgeted, part, options)?,
+        false => None,
+    };
+    let lean = lean.map(|(lean, layout)| Chosen::lean(lean, layout));
     Ok(match (quick, lean) {
-        (Some((_, quick)), spare) => Chosen {
-            known,
-            spare,
-            ..Chosen::just(quick)
-        },
-        (None, Some((lean, layout))) => Chosen {
-            start: Some(sequence_of(layout.plan())),
-            known: fitting(&lean, layout),
-            ..Chosen::just(lean)
-        },
-        (None, None) => Chosen::just(moved(0)?),
+        (Some((_, budgeted)), lean) => {
+            let start = None;
+            let quick = Chosen {
+                budgeted,
+                start,
+                known,
+            };
+            (quick, lean)
+        }
+        (None, Some(lean)) => (lean, None),
+        (None, None) => (Chosen::just(moved(0)?), None),
     })
 }
 
@@ -183,12 +206,6 @@ fn leanest_share(
         }
     }
     Ok(best)
-}
-
-/// A layout, if it fits the budget.
-pub(super) fn fitting(budgeted: &Budgeted, layout: CheckedLayout) -> Option<CheckedLayout> {
-    let fits = budgeted.budget_bytes.is_some() && layout.within(&budgeted.capacities()).is_ok();
-    fits.then_some(layout)
 }
 
 /// The problem with everything that can live elsewhere there.

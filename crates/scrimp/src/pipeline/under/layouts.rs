@@ -236,7 +236,7 @@ impl Under<'_> {
 }
 
 /// Apart from defects, a layout or what is missing.
-fn fitting(
+pub(in crate::pipeline) fn fitting(
     placed: Result<CheckedLayout, PlaceError>,
 ) -> Result<Result<CheckedLayout, Vec<Overflow>>> {
     match placed {

@@ -15,7 +15,7 @@ use crate::history::History;
 use crate::pipeline::one::{Fit, Missed, counts_energy, most_missed, tighten, with_layout};
 use crate::pipeline::{Budgeted, Planned, Provenance, homes};
 
-pub(super) use layouts::layout_of_start;
+pub(super) use layouts::{fitting, layout_of_start};
 
 /// The share of the time limit by which the first attempt ends, in problems of few tasks and of more, if the limit is at least
 /// this long. A shorter one may not suffice for a first plan. With more tasks the best plan packs less often.
