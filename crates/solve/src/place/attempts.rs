@@ -1,7 +1,8 @@
 //! Attempts of the exact search, each with an order of its own and with few nodes.
 //!
 //! A lucky order needs few nodes, an unlucky one millions. So attempts differ: in the order of items, and in
-//! how much it counts that a section failed in earlier ones.
+//! how much it counts that a section failed in earlier ones. Each order is used twice, because what the first attempt
+//! learns about sections helps most with the same order.
 
 use std::cmp::Reverse;
 
@@ -11,12 +12,14 @@ use super::packing::Packing;
 use crate::cutoff::Cutoff;
 use crate::random::Random;
 
-/// Nodes of an attempt beyond two per item.
-const NODES: u64 = 500;
+/// Nodes of an attempt beyond one per item.
+const NODES: u64 = 250;
+/// How often an order is used before the next one.
+const USES: usize = 2;
 /// How far later attempts move items in the order, as a share of their number.
 const SHAKE: f64 = 0.1;
-/// The most by which failures of a section count: its number of ways is divided by a power of them.
-const MOST_POWER: f64 = 1.0;
+/// By how much failures of a section count, at least and at most: its number of ways is divided by a power of them.
+const POWERS: [f64; 2] = [0.5, 1.0];
 
 /// The result of attempts.
 pub(crate) enum Verdict {
@@ -47,8 +50,8 @@ impl<'a> Attempts<'a> {
             let (crowd, area, width) = (crowds[k], items.area(k), items.width(k));
             [
                 [crowd, area, width],
-                [width, area, crowd],
                 [area, width, crowd],
+                [width, area, crowd],
                 [crowd, width, area],
                 [width, crowd, area],
                 [items.bytes[k], width, crowd],
@@ -81,9 +84,10 @@ impl<'a> Attempts<'a> {
         let all: Vec<u32> = (0..self.items.len() as u32).collect();
         while work > 0 && !cutoff.reached() {
             let ranks = self.ranks();
-            let power = MOST_POWER * self.rng.unit();
+            let [least, most] = POWERS;
+            let power = least + (most - least) * self.rng.unit();
             let mut search = Search::new(self, goal, ranks, power);
-            let answer = search.run(&all, NODES + 2 * all.len() as u64, cutoff);
+            let answer = search.run(&all, NODES + all.len() as u64, cutoff);
             let (offset, used) = (search.offset, search.work);
             match answer {
                 Answer::Yes => {
@@ -97,11 +101,11 @@ impl<'a> Attempts<'a> {
         Verdict::Unknown
     }
 
-    /// The next order, as the rank of each item. The first orders are used as they are, later ones are
+    /// The next order, as the rank of each item. At first the orders are used as they are, later they are
     /// shaken.
     fn ranks(&mut self) -> Vec<u32> {
-        let order = &self.orders[self.made % self.orders.len()];
-        let shake = match self.made < self.orders.len() {
+        let order = &self.orders[self.made / USES % self.orders.len()];
+        let shake = match self.made < USES * self.orders.len() {
             true => 0.0,
             false => order.len() as f64 * SHAKE,
         };

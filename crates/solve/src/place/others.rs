@@ -26,9 +26,9 @@ const CROWDING: i32 = 6;
 const SHAKES: u64 = 16;
 /// The work of placing a plan in the first turns, per buffer and within limits. Most of what packs then packs with half of it, but
 /// some problems need ten times as much, so it doubles after every few turns.
-const BRIEF: u64 = 80_000;
-const LEAST_BRIEF: u64 = 20_000_000;
-const MOST_BRIEF: u64 = 40_000_000;
+const BRIEF: u64 = 40_000;
+const LEAST_BRIEF: u64 = 10_000_000;
+const MOST_BRIEF: u64 = 20_000_000;
 const DOUBLES: u64 = 2;
 
 /// Places the buffers of one of several plans within the capacities: of a tie, or of a dearer one as a spare. Little work goes
