@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 
-use super::exact::{Answer, Search};
+use super::exact::{Answer, PER_ITEM, Search};
 use super::items::Items;
 use super::packing::Packing;
 use crate::cutoff::Cutoff;
@@ -24,8 +24,8 @@ const POWERS: [f64; 2] = [0.5, 1.0];
 /// The result of attempts.
 pub(crate) enum Verdict {
     Packed,
-    /// There is no packing; this much work proved it.
-    Impossible(u64),
+    /// There is no packing.
+    Impossible,
     Unknown,
 }
 
@@ -36,6 +36,8 @@ pub(crate) struct Attempts<'a> {
     orders: Vec<Vec<u32>>,
     rng: Random,
     made: usize,
+    /// Of all attempts so far.
+    pub work: u64,
     /// The common divisor of all sizes.
     pub(super) step: u64,
     /// Per section, how often it failed, plus one.
@@ -68,34 +70,43 @@ impl<'a> Attempts<'a> {
             orders: orders.collect(),
             rng: Random::new(0, 0),
             made: 0,
+            work: 0,
             step,
             failures: vec![1.0; items.sections()],
         }
     }
 
-    /// Tries orders for a height until the work is used up.
+    /// About how much work an attempt takes: it begins with all items and ends with few.
+    pub fn work_of_one(items: &Items) -> u64 {
+        let items = items.len() as u64;
+        (NODES + items) * items * PER_ITEM / 2
+    }
+
+    /// Tries orders for a height until the work is used up; the last attempt may take more.
     pub fn turn(
         &mut self,
         best: &mut Packing,
         goal: u64,
-        mut work: u64,
+        work: u64,
         cutoff: Cutoff<'_>,
     ) -> Verdict {
         let all: Vec<u32> = (0..self.items.len() as u32).collect();
-        while work > 0 && !cutoff.reached() {
+        let end = self.work + work;
+        while self.work < end && !cutoff.reached() {
             let ranks = self.ranks();
             let [least, most] = POWERS;
             let power = least + (most - least) * self.rng.unit();
             let mut search = Search::new(self, goal, ranks, power);
             let answer = search.run(&all, NODES + all.len() as u64, cutoff);
-            let (offset, used) = (search.offset, search.work);
+            let (offset, work) = (search.offset, search.work);
+            self.work += work;
             match answer {
                 Answer::Yes => {
                     best.improve(Packing::new(self.items, offset));
                     return Verdict::Packed;
                 }
-                Answer::No => return Verdict::Impossible(used + 1),
-                Answer::Unknown => work = work.saturating_sub(used),
+                Answer::No => return Verdict::Impossible,
+                Answer::Unknown => {}
             }
         }
         Verdict::Unknown

@@ -13,7 +13,7 @@ use super::items::Items;
 use crate::cutoff::Cutoff;
 
 /// Work of one item and of one section in a node, in units of about a nanosecond.
-const PER_ITEM: u64 = 40;
+pub(super) const PER_ITEM: u64 = 40;
 const PER_SECTION: u64 = 2;
 
 /// The result of a search.

@@ -77,6 +77,7 @@ pub(crate) fn pack(items: &Items, goals: Goals, cutoff: Cutoff<'_>) -> (Packing,
         attempts: (items.len() <= MOST_EXACT).then(|| Attempts::new(items, &neighbours, step)),
         best,
         floor: live,
+        attempt: Attempts::work_of_one(items),
         step,
     };
     if let (Effort::Brief(_), Some(attempts)) = (goals.effort, &mut search.attempts) {
@@ -122,33 +123,42 @@ struct Search<'a> {
     best: Packing,
     /// No packing is lower.
     floor: u64,
+    /// Work of an attempt of the exact search.
+    attempt: u64,
     /// The heights of packings whose items lie on each other are multiples of this.
     step: u64,
 }
 
 impl Search<'_> {
     /// Works towards a goal, or towards the least height that isn't proven impossible. On the way it also aims at a
-    /// height that is enough.
+    /// height that is enough. Ejection comes first, for as long as an attempt of the exact search takes: with thousands of
+    /// items that is longer than a turn, and ejection often needs less.
     fn towards(&mut self, mut goal: u64, enough: u64, work: u64, cutoff: Cutoff<'_>) {
         let mut left = work;
         let mut turn = TURN;
         let mut share = MOST_SHARE;
+        let mut proven = false;
         while left > 0 && self.best.arena > goal.max(self.floor) && !cutoff.reached() {
             goal = goal.max(self.floor);
-            if let Some(proof) = self.exactly(goal, enough, &mut share, turn, cutoff) {
-                left = left.saturating_sub(proof);
-                continue;
+            let mut used = 0;
+            if !proven {
+                let ejecting = turn.max(self.attempt);
+                self.ejection.turn(&mut self.best, goal, ejecting, cutoff);
+                self.wheel.turn(&mut self.best, goal, turn, cutoff);
+                used = ejecting + turn;
             }
-            self.wheel.turn(&mut self.best, goal, turn, cutoff);
-            self.ejection.turn(&mut self.best, goal, turn, cutoff);
-            let further = u64::from(goal < enough && enough < self.best.arena);
-            left = left.saturating_sub((5 + 2 * further) * turn);
-            turn += turn / 4;
+            let floor = self.floor;
+            used += self.exactly(goal, enough, &mut share, turn, cutoff);
+            proven = self.floor > floor;
+            if !proven {
+                turn += turn / 4;
+            }
+            left = left.saturating_sub(used);
         }
     }
 
     /// Turns of the exact search at a goal, at a height that is enough, and at one between the goal and the best
-    /// packing's. Returns the work that proved a height impossible.
+    /// packing's. Returns the work.
     fn exactly(
         &mut self,
         goal: u64,
@@ -156,8 +166,14 @@ impl Search<'_> {
         share: &mut f64,
         turn: u64,
         cutoff: Cutoff<'_>,
-    ) -> Option<u64> {
-        let attempts = self.attempts.as_mut()?;
+    ) -> u64 {
+        if self.best.arena <= goal {
+            return 0;
+        }
+        let Some(attempts) = &mut self.attempts else {
+            return 0;
+        };
+        let before = attempts.work;
         let excess = self.best.arena - goal;
         let nearer = self.best.arena - (excess as f64 * *share) as u64;
         let nearer = nearer.clamp(goal, self.best.arena - 1);
@@ -166,16 +182,16 @@ impl Search<'_> {
                 continue;
             }
             match attempts.turn(&mut self.best, height, work, cutoff) {
-                Verdict::Packed if height == goal => return None,
+                Verdict::Packed if height == goal => break,
                 Verdict::Packed => *share = (2.0 * *share).min(MOST_SHARE),
                 Verdict::Unknown if height == goal => {}
                 Verdict::Unknown => *share /= 2.0,
-                Verdict::Impossible(work) => {
+                Verdict::Impossible => {
                     self.floor = (height / self.step + 1) * self.step;
-                    return Some(work);
+                    break;
                 }
             }
         }
-        None
+        attempts.work - before
     }
 }
