@@ -12,8 +12,9 @@ use super::packing::Packing;
 use crate::cutoff::Cutoff;
 use crate::random::Random;
 
-/// Nodes of an attempt beyond one per item.
-const NODES: u64 = 250;
+/// Nodes of an attempt, per item and at least. Where some items' places have to be found anew, those of one per item don't suffice.
+const NODES: u64 = 2;
+const LEAST_NODES: u64 = 250;
 /// How often an order is used before the next one.
 const USES: usize = 2;
 /// How far later attempts move items in the order, as a share of their number.
@@ -78,8 +79,7 @@ impl<'a> Attempts<'a> {
 
     /// About how much work an attempt takes: it begins with all items and ends with few.
     pub fn work_of_one(items: &Items) -> u64 {
-        let items = items.len() as u64;
-        (NODES + items) * items * PER_ITEM / 2
+        nodes(items) * items.len() as u64 * PER_ITEM / 2
     }
 
     /// Tries orders for a height until the work is used up; the last attempt may take more.
@@ -91,13 +91,14 @@ impl<'a> Attempts<'a> {
         cutoff: Cutoff<'_>,
     ) -> Verdict {
         let all: Vec<u32> = (0..self.items.len() as u32).collect();
+        let nodes = nodes(self.items);
         let end = self.work + work;
         while self.work < end && !cutoff.reached() {
             let ranks = self.ranks();
             let [least, most] = POWERS;
             let power = least + (most - least) * self.rng.unit();
             let mut search = Search::new(self, goal, ranks, power);
-            let answer = search.run(&all, NODES + all.len() as u64, cutoff);
+            let answer = search.run(&all, nodes, cutoff);
             let (offset, work) = (search.offset, search.work);
             self.work += work;
             match answer {
@@ -132,4 +133,9 @@ impl<'a> Attempts<'a> {
         }
         ranks
     }
+}
+
+/// Those of an attempt.
+fn nodes(items: &Items) -> u64 {
+    (NODES * items.len() as u64).max(LEAST_NODES)
 }

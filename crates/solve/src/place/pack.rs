@@ -80,7 +80,9 @@ pub(crate) fn pack(items: &Items, goals: Goals, cutoff: Cutoff<'_>) -> (Packing,
         attempt: Attempts::work_of_one(items),
         step,
     };
-    if let (Effort::Brief(_), Some(attempts)) = (goals.effort, &mut search.attempts) {
+    if let (Effort::Brief(_), Some(attempts)) = (goals.effort, &mut search.attempts)
+        && search.attempt <= work
+    {
         attempts.turn(&mut search.best, enough, work, cutoff);
         return (search.best, live);
     }
@@ -132,7 +134,7 @@ struct Search<'a> {
 impl Search<'_> {
     /// Works towards a goal, or towards the least height that isn't proven impossible. On the way it also aims at a
     /// height that is enough. Ejection comes first, for as long as an attempt of the exact search takes: with thousands of
-    /// items that is longer than a turn, and ejection often needs less.
+    /// items that is longer than a turn, and ejection often needs less. Without work for an attempt, there is none.
     fn towards(&mut self, mut goal: u64, enough: u64, work: u64, cutoff: Cutoff<'_>) {
         let mut left = work;
         let mut turn = TURN;
@@ -148,7 +150,9 @@ impl Search<'_> {
                 used = ejecting + turn;
             }
             let floor = self.floor;
-            used += self.exactly(goal, enough, &mut share, turn, cutoff);
+            if self.attempt <= left {
+                used += self.exactly(goal, enough, &mut share, turn, cutoff);
+            }
             proven = self.floor > floor;
             if !proven {
                 turn += turn / 4;

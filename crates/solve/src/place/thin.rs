@@ -16,8 +16,8 @@ use crate::options::Options;
 const CROWDED: [f64; 6] = [0.995, 0.99, 0.98, 0.97, 0.95, 0.9];
 /// How often each is tried, with other random choices each time.
 const SEEDS: u64 = 4;
-/// The work of placing each.
-const THIN_WORK: u64 = 60_000_000;
+/// The work of placing each, at first and then.
+const THIN_WORKS: [u64; 2] = [60_000_000, PLAN_WORK];
 /// The part of the time left for layouts without loss, and then for each that may lose something.
 const WHOLE_PART: u32 = 2;
 const EACH_PART: u32 = 4;
@@ -39,14 +39,15 @@ pub fn place_thinned(
     let Some(most) = most else {
         return Ok(None);
     };
-    let all = (0..SEEDS).flat_map(|seed| CROWDED.map(|share| (share, seed)));
-    let all: Vec<(f64, u64)> = all.collect();
-    let place = |&(share, seed): &(f64, u64)| {
+    let each = (0..SEEDS).flat_map(|seed| CROWDED.map(|share| (share, seed)));
+    let all = THIN_WORKS.map(|work| each.clone().map(move |(share, seed)| (share, seed, work)));
+    let all: Vec<_> = all.into_iter().flatten().collect();
+    let place = |&(share, seed, work): &(f64, u64, u64)| {
         if cutoff.reached() {
             return None;
         }
         let thin = thinned(plan, most, share, seed, options.order, cutoff)?;
-        let layout = placed(&thin, capacities, Effort::Work(THIN_WORK), cutoff);
+        let layout = placed(&thin, capacities, Effort::Work(work), cutoff);
         (!matches!(layout, Err(PlaceError::OverCapacity(_)))).then_some(layout)
     };
     let find = || all.par_iter().find_map_first(place);

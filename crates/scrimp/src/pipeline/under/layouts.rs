@@ -26,8 +26,8 @@ const ROOMS: usize = 3;
 const ROOM_PARTS: [f64; 2] = [0.1, 0.2];
 /// The share of the time left for a plan with more recomputation, whose buffers pack more easily.
 const THIN_SHARE: f64 = 0.25;
-/// Where such plans don't fit, one is made that needs less by this part of the budget.
-const SQUEEZED_PART: u64 = 128;
+/// Where such plans don't fit, one is made that needs less by the first of these parts of the budget, and then by the second.
+const SQUEEZED_PARTS: [u64; 2] = [128, 64];
 
 impl Under<'_> {
     /// The layout of a plan, or what is missing.
@@ -115,23 +115,29 @@ impl Under<'_> {
     /// Makes a first plan that needs a little less than the budget, or the leanest one there is, with more recomputation the spare.
     /// A plan that could not be thinned fills the budget almost throughout.
     fn squeeze(&mut self, best: &Solved) -> Result<()> {
-        let asked = self.budget - self.budget / SQUEEZED_PART;
-        let capacities = self
-            .asked
-            .clone()
-            .with_bytes(self.budgeted.device, Some(asked));
-        let options = Options {
-            enough: Some(f64::INFINITY),
-            start: Some(sequence_of(&best.plan)),
-            ..self.for_room()
-        };
-        match solve(&self.budgeted.problem, &capacities, &options, &mut |_| {}) {
-            Ok(solved) => self.thin(&solved.plan),
-            Err(refusal @ (SolveError::Infeasible { .. } | SolveError::Short(_))) => {
-                self.thin_leanest(refusal)
+        for part in SQUEEZED_PARTS {
+            if self.spare.is_some() || self.is_over() {
+                break;
             }
-            Err(error) => Err(error.into()),
+            let asked = self.budget - self.budget / part;
+            let capacities = self
+                .asked
+                .clone()
+                .with_bytes(self.budgeted.device, Some(asked));
+            let options = Options {
+                enough: Some(f64::INFINITY),
+                start: Some(sequence_of(&best.plan)),
+                ..self.for_room()
+            };
+            match solve(&self.budgeted.problem, &capacities, &options, &mut |_| {}) {
+                Ok(solved) => self.thin(&solved.plan)?,
+                Err(refusal @ (SolveError::Infeasible { .. } | SolveError::Short(_))) => {
+                    return self.thin_leanest(refusal);
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
+        Ok(())
     }
 
     /// What a search for less than the budget may take.
