@@ -12,7 +12,7 @@ use super::packing::Packing;
 use crate::cutoff::Cutoff;
 use crate::random::Random;
 
-/// Nodes of an attempt, per item and at least. Where some items' places have to be found anew, those of one per item don't suffice.
+/// Nodes of an attempt, per item and at least. An attempt that never fails takes one per item.
 const NODES: u64 = 2;
 const LEAST_NODES: u64 = 250;
 /// How often an order is used before the next one.
@@ -78,8 +78,12 @@ impl<'a> Attempts<'a> {
     }
 
     /// About how much work an attempt takes: it begins with all items and ends with few.
-    pub fn work_of_one(items: &Items) -> u64 {
-        nodes(items) * items.len() as u64 * PER_ITEM / 2
+    pub fn work_of_one(&self) -> u64 {
+        self.nodes() * self.items.len() as u64 * PER_ITEM / 2
+    }
+
+    fn nodes(&self) -> u64 {
+        (NODES * self.items.len() as u64).max(LEAST_NODES)
     }
 
     /// Tries orders for a height until the work is used up; the last attempt may take more.
@@ -91,7 +95,7 @@ impl<'a> Attempts<'a> {
         cutoff: Cutoff<'_>,
     ) -> Verdict {
         let all: Vec<u32> = (0..self.items.len() as u32).collect();
-        let nodes = nodes(self.items);
+        let nodes = self.nodes();
         let end = self.work + work;
         while self.work < end && !cutoff.reached() {
             let ranks = self.ranks();
@@ -133,9 +137,4 @@ impl<'a> Attempts<'a> {
         }
         ranks
     }
-}
-
-/// Those of an attempt.
-fn nodes(items: &Items) -> u64 {
-    (NODES * items.len() as u64).max(LEAST_NODES)
 }

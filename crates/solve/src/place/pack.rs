@@ -71,13 +71,14 @@ pub(crate) fn pack(items: &Items, goals: Goals, cutoff: Cutoff<'_>) -> (Packing,
     let neighbours = items.neighbours();
     by_first_fit(items, &neighbours, goals.least, &mut best, cutoff);
     let step = divisor::common(items.bytes.iter().copied());
+    let attempts = (items.len() <= MOST_EXACT).then(|| Attempts::new(items, &neighbours, step));
     let mut search = Search {
         wheel,
         ejection: Ejection::new(items, &neighbours, step, &best),
-        attempts: (items.len() <= MOST_EXACT).then(|| Attempts::new(items, &neighbours, step)),
+        attempt: attempts.as_ref().map_or(0, Attempts::work_of_one),
+        attempts,
         best,
         floor: live,
-        attempt: Attempts::work_of_one(items),
         step,
     };
     if let (Effort::Brief(_), Some(attempts)) = (goals.effort, &mut search.attempts)
@@ -122,11 +123,11 @@ struct Search<'a> {
     wheel: Wheel<'a>,
     ejection: Ejection<'a>,
     attempts: Option<Attempts<'a>>,
+    /// Work of an attempt of the exact search.
+    attempt: u64,
     best: Packing,
     /// No packing is lower.
     floor: u64,
-    /// Work of an attempt of the exact search.
-    attempt: u64,
     /// The heights of packings whose items lie on each other are multiples of this.
     step: u64,
 }

@@ -16,14 +16,14 @@ use crate::options::Options;
 const CROWDED: [f64; 6] = [0.995, 0.99, 0.98, 0.97, 0.95, 0.9];
 /// How often each is tried, with other random choices each time.
 const SEEDS: u64 = 4;
-/// The work of placing each, at first and then.
+/// The work of placing each, at first and, if none fits, once more.
 const THIN_WORKS: [u64; 2] = [60_000_000, PLAN_WORK];
 /// The part of the time left for layouts without loss, and then for each that may lose something.
 const WHOLE_PART: u32 = 2;
 const EACH_PART: u32 = 4;
 
 /// Places a plan on one device with more recomputation wherever it is close to the capacity: so few moments are crowded, and less is
-/// lost. The mildest thinning that fits counts. First runs keep the given order unless it is free. `None` if nothing fits by the cutoff,
+/// lost. The mildest thinning that fits with little work counts, or else with more. First runs keep the given order unless it is free. `None` if nothing fits by the cutoff,
 /// without a capacity, and for several devices and copies.
 ///
 /// # Errors
