@@ -17,7 +17,8 @@ use crate::divisor;
 const MOST_PAIRS: u64 = 30_000_000;
 /// Items above which the exact search is hopeless.
 const MOST_EXACT: usize = 5_000;
-/// Work of a method's first turn. Turns get longer from round to round.
+/// Work of a method's first turn, unless an attempt of the exact search takes more; ejection then has as much. Turns get longer from
+/// round to round.
 const TURN: u64 = 10_000_000;
 /// Going below a height that is enough gets one part in this many of all work.
 const BEYOND: u64 = 2;
@@ -40,9 +41,10 @@ pub(crate) struct Goals {
 /// How hard to pack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Effort {
-    /// A search of about this much work for a packing that is low enough, in one way only.
+    /// A search of about this much work for a packing that is low enough: by attempts of the exact search alone, unless one
+    /// takes longer.
     Brief(u64),
-    /// At most this much work, in units of about a nanosecond.
+    /// About this much work, in units of about a nanosecond. What is begun, an attempt or ejection's turn, isn't cut short.
     Work(u64),
 }
 

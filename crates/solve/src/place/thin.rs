@@ -23,8 +23,8 @@ const WHOLE_PART: u32 = 2;
 const EACH_PART: u32 = 4;
 
 /// Places a plan on one device with more recomputation wherever it is close to the capacity: so few moments are crowded, and less is
-/// lost. The mildest thinning that fits with little work counts, or else with more. First runs keep the given order unless it is free. `None` if nothing fits by the cutoff,
-/// without a capacity, and for several devices and copies.
+/// lost. The mildest thinning that fits with little work counts, or else with more. First runs keep the given order unless it is free.
+/// `None` if nothing fits by the cutoff, without a capacity, and for several devices and copies.
 ///
 /// # Errors
 /// [`PlaceError::Defect`] if a packing isn't valid.

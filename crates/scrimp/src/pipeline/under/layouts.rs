@@ -112,7 +112,8 @@ impl Under<'_> {
         }
     }
 
-    /// Makes a first plan that needs a little less than the budget, or the leanest one there is, with more recomputation the spare.
+    /// Makes a first plan that needs a little less than the budget, then one that needs even less, or the leanest one there is, with more
+    /// recomputation the spare.
     /// A plan that could not be thinned fills the budget almost throughout.
     fn squeeze(&mut self, best: &Solved) -> Result<()> {
         for part in SQUEEZED_PARTS {
